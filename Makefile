@@ -1,0 +1,41 @@
+# Each target makes its own environment on first use. Needs Python 3.10 or later, make and a package index.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint bench format clean help
+
+help:
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+$(STAMP): pyproject.toml requirements-dev.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade uv
+	$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --constraint requirements-dev.txt --editable '.[dev]'
+	touch $@
+
+demo: $(STAMP) ## four scripted agents under real instrumentation: recovered, stopped, and two left alone
+	$(BIN)/trajectory-guard demo
+
+test: $(STAMP) ## all tests
+	$(BIN)/python -m pytest
+
+lint: $(STAMP) ## ruff, formatting and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP) ## apply ruff's fixes and formatting
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(VENV)/.bench: $(STAMP)
+	$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --constraint requirements-dev.txt --editable '.[dev,bench]'
+	touch $@
+
+bench: $(VENV)/.bench ## speed and memory, beside the peers, in one run
+	$(BIN)/python -m tests.bench
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,97 @@
+"""Keep LLM agents from getting stuck: nudge first, stop last.
+
+    from trajectory_guard import apply_guard, instrument
+
+    instrument()            # judge every tool span of the process
+    apply_guard(builder)    # let a LangGraph agent hear about it
+
+Names that need an optional dependency are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from trajectory_guard.config import ConfigError, GuardConfig, ToolPolicy
+from trajectory_guard.core.detectors import LOOP_TYPES, DetectionResult
+from trajectory_guard.core.engine import Engine, Verdict
+from trajectory_guard.core.interventions import Spent
+from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.state import StateFormatError, TrajectoryState
+from trajectory_guard.core.steps import Evidence, StepRecord, Usage
+from trajectory_guard.flags import Flag, FlagBoard
+from trajectory_guard.span_processor import TrajectoryGuardProcessor, instrument, shared_board, uninstrument
+
+if TYPE_CHECKING:
+    from trajectory_guard.gates.compiled import (
+        guard_compiled,
+        guarded_ainvoke,
+        guarded_astream,
+        guarded_invoke,
+        guarded_stream,
+    )
+    from trajectory_guard.gates.gate import LoopDetectedError
+    from trajectory_guard.gates.langgraph import AgentState, TrajectoryGuardNode, apply_guard
+    from trajectory_guard.gates.middleware import TrajectoryGuardMiddleware
+    from trajectory_guard.gates.rewire import GraphShapeError
+
+__version__: Final = "0.1.0"
+
+_LAZY: Final = {
+    "AgentState": "gates.langgraph",
+    "GraphShapeError": "gates.rewire",
+    "LoopDetectedError": "gates.gate",
+    "TrajectoryGuardMiddleware": "gates.middleware",
+    "TrajectoryGuardNode": "gates.langgraph",
+    "apply_guard": "gates.langgraph",
+    "guard_compiled": "gates.compiled",
+    "guarded_ainvoke": "gates.compiled",
+    "guarded_astream": "gates.compiled",
+    "guarded_invoke": "gates.compiled",
+    "guarded_stream": "gates.compiled",
+}
+
+__all__ = [
+    "LOOP_TYPES",
+    "AgentState",
+    "ConfigError",
+    "DetectionResult",
+    "Engine",
+    "Evidence",
+    "Flag",
+    "FlagBoard",
+    "GraphShapeError",
+    "GuardConfig",
+    "Level",
+    "LoopDetectedError",
+    "Spent",
+    "StateFormatError",
+    "StepRecord",
+    "ToolPolicy",
+    "TrajectoryGuardMiddleware",
+    "TrajectoryGuardNode",
+    "TrajectoryGuardProcessor",
+    "TrajectoryState",
+    "Usage",
+    "Verdict",
+    "__version__",
+    "apply_guard",
+    "guard_compiled",
+    "guarded_ainvoke",
+    "guarded_astream",
+    "guarded_invoke",
+    "guarded_stream",
+    "instrument",
+    "shared_board",
+    "uninstrument",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value

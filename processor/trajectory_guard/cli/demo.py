@@ -1,0 +1,153 @@
+"""``trajectory-guard demo``: four agents under real instrumentation, offline, with measured savings."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from langgraph.errors import GraphRecursionError
+from opentelemetry.sdk.trace import TracerProvider
+from rich.console import Console
+from rich.markup import escape
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from trajectory_guard.cli.demo_agents import AGENTS, STUBBORN, DemoAgent, build_graph
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.interventions import clip
+from trajectory_guard.core.scoring import Level
+from trajectory_guard.flags import FlagBoard
+from trajectory_guard.gates.langgraph import apply_guard
+from trajectory_guard.gates.messages import is_guard_message
+from trajectory_guard.prices import look_up
+from trajectory_guard.span_processor import TrajectoryGuardProcessor
+
+RECURSION_LIMIT: Final = 60
+MODEL: Final = "gpt-4o"
+_INSTRUMENTATIONS: Final = (
+    ("OpenLLMetry", "opentelemetry.instrumentation.langchain", "LangchainInstrumentor"),
+    ("OpenInference", "openinference.instrumentation.langchain", "LangChainInstrumentor"),
+    ("OpenTelemetry GenAI", "opentelemetry.instrumentation.genai.langchain", "LangChainInstrumentor"),
+)
+_COLOURS: Final = {Level.OBSERVE: "green", Level.NUDGE: "yellow", Level.STOP: "red"}
+
+
+class Usage(NamedTuple):
+    """What a run consumed."""
+
+    steps: int
+    tokens: int
+    cost_usd: float
+
+
+def run_demo(console: Console | None = None) -> int:
+    """Run all four agents and print what happened. Returns 0 if each did what it shows."""
+    console = console or Console(highlight=False)
+    logging.getLogger("trajectory_guard").setLevel(logging.CRITICAL)
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    logging.getLogger("openinference").setLevel(logging.CRITICAL)
+    provider = TracerProvider()
+    board = FlagBoard(GuardConfig())
+    provider.add_span_processor(TrajectoryGuardProcessor(board=board, tracer_provider=provider))
+    name = _instrument(provider)
+    console.print(f"[bold]trajectory_guard[/bold] · tool spans from [bold]{name}[/bold] · model scripted, no network\n")
+    expected = ("nudged", "stopped", "ok", "ok")
+    outcomes = [_run(console, agent, board) for agent in AGENTS]
+    _savings(console, board)
+    return 0 if tuple(outcomes) == expected else 1
+
+
+def _instrument(provider: TracerProvider) -> str:
+    for name, module, instrumentor in _INSTRUMENTATIONS:
+        try:
+            found = importlib.import_module(module)
+        except ImportError:
+            continue
+        getattr(found, instrumentor)().instrument(tracer_provider=provider)
+        return name
+    raise SystemExit(
+        "trajectory-guard demo: no LangChain instrumentation found; pip install 'trajectory-guard[demo]'"
+    )
+
+
+# --- one agent -----------------------------------------------------------------------------------------------
+
+
+def _run(console: Console, agent: DemoAgent, board: FlagBoard) -> str:
+    console.print(Panel(Text(agent.shows), title=f"[bold]{agent.title}[/bold]", title_align="left", expand=False))
+    graph = apply_guard(build_graph(agent.policy, agent.tools()), board=board).compile()
+    config = {"configurable": {"thread_id": agent.title}, "recursion_limit": RECURSION_LIMIT}
+    worst, number = "ok", 0
+    for update in _updates(graph, {"messages": [("user", agent.task)]}, config):
+        for node, change in update.items():
+            number = _show(console, node, change or {}, number)
+            status = (change or {}).get("loop_status", {}).get("status", "ok")
+            worst = max(worst, status, key=("ok", "nudged", "stopped").index)
+    console.print()
+    return worst
+
+
+def _updates(graph: Any, state: dict[str, Any], config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield from graph.stream(state, config, stream_mode="updates")
+
+
+def _show(console: Console, node: str, change: dict[str, Any], number: int) -> int:
+    messages = change.get("messages") or []
+    if node == "trajectory_guard":
+        _show_guard(console, change, messages)
+    for message in messages:
+        if message.type == "tool":
+            number += 1
+            console.print(f"  [dim]step {number:>2}[/dim]  {message.name} → [dim]{escape(clip(str(message.content), 60)) or 'nothing'}[/dim]")
+        elif message.type == "ai" and not is_guard_message(message):
+            for one in message.tool_calls:
+                console.print(f"  [cyan]agent[/cyan]    {escape(clip(str(message.content), 40))} [bold]{one['name']}[/bold] {escape(clip(str(one['args']), 60))}")
+            if not message.tool_calls:
+                console.print(f"  [cyan]agent[/cyan]    [bold]{escape(str(message.content))}[/bold]")
+    return number
+
+
+def _show_guard(console: Console, change: dict[str, Any], messages: list[Any]) -> None:
+    status = change.get("loop_status", {})
+    level = {"nudged": Level.NUDGE, "stopped": Level.STOP}.get(status.get("status", ""), Level.OBSERVE)
+    colour = _COLOURS[level]
+    console.print(f"  [{colour}]guard[/{colour}]    score {status.get('loop_score', 0):.2f}  [{colour}]{level}[/{colour}]")
+    for message in messages:
+        if is_guard_message(message):
+            console.print(Text("           " + str(message.content).replace("\n", "\n           "), style=colour))
+
+
+# --- savings -------------------------------------------------------------------------------------------------
+
+
+def _savings(console: Console, board: FlagBoard) -> None:
+    """Run the stubborn agent with and without the guard, to the same recursion limit, and compare."""
+    with_guard, without = _measure(board), _measure(None)
+    table = Table(title=f"Measured: the agent that ignores the nudge, to a recursion limit of {RECURSION_LIMIT}", title_justify="left")
+    for column in ("", "tool calls", "tokens", f"cost ({MODEL} prices)"):
+        table.add_column(column, justify="left" if not column else "right")
+    for label, usage in (("without guard", without), ("with guard", with_guard)):
+        table.add_row(label, str(usage.steps), f"{usage.tokens:,}", f"${usage.cost_usd:.4f}")
+    table.add_row(
+        "[bold]saved[/bold]", *(f"[bold]{1 - ours / theirs:.0%}[/bold]" for ours, theirs in zip(with_guard, without, strict=True))
+    )
+    console.print(table)
+
+
+def _measure(board: FlagBoard | None) -> Usage:
+    builder = build_graph(STUBBORN.policy, STUBBORN.tools())
+    graph = (apply_guard(builder, board=board) if board is not None else builder).compile()
+    config: Any = {"configurable": {"thread_id": f"measure-{board is not None}"}, "recursion_limit": RECURSION_LIMIT}
+    messages: list[Any] = []
+    try:
+        for state in graph.stream({"messages": [("user", STUBBORN.task)]}, config, stream_mode="values"):
+            messages = state["messages"]
+    except GraphRecursionError:
+        pass  # that is how an unguarded loop ends
+    used = [message.usage_metadata for message in messages if getattr(message, "usage_metadata", None)]
+    read, wrote = (sum(usage[key] for usage in used) for key in ("input_tokens", "output_tokens"))
+    price = look_up(MODEL)
+    return Usage(sum(message.type == "tool" for message in messages), read + wrote, price.cost(read, wrote))

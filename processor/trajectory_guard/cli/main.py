@@ -1,0 +1,47 @@
+"""The ``trajectory-guard`` command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from trajectory_guard import __version__
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse arguments and run a subcommand; returns the exit status (0 fine, 1 a loop was found, 2 bad input)."""
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.command is None:
+        parser.print_help()
+        return 2
+    try:
+        return int(options.run(options))
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader went away, as in `... | head`
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="trajectory-guard", description="Keep LLM agents from getting stuck: nudge first, stop last."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    demo = commands.add_parser("demo", help="four scripted agents under real instrumentation, offline")
+    demo.set_defaults(run=_demo)
+    return parser
+
+
+def _demo(options: argparse.Namespace) -> int:
+    try:
+        from trajectory_guard.cli.demo import run_demo
+    except ImportError as error:
+        print(f"trajectory-guard demo: {error.name} is missing; pip install 'trajectory-guard[demo]'", file=sys.stderr)
+        return 2
+    return run_demo()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""Configuration: one frozen, validated value, from keyword arguments, a mapping, a file or the environment."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from trajectory_guard.core.detectors.base import LOOP_TYPES, TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI
+
+DEFAULT_WEIGHTS: Final[Mapping[str, float]] = {
+    TYPE_I: 2.0, TYPE_II: 1.5, TYPE_III: 0.5, TYPE_IV: 1.5, TYPE_V: 1.0, TYPE_VI: 2.0,
+}  # fmt: skip
+ENV_PREFIX: Final = "TRAJECTORY_GUARD_"
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used. The message names source, key and value, one line per mistake."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ToolPolicy(_Model):
+    """What is known of one tool beyond its spans. All optional; nothing needs to be declared."""
+
+    poll: bool = False
+    """Asking again is the tool's purpose: repeats count only after ``poll_patience`` times as many."""
+    idempotent: bool = False
+    """A read: the second equal answer is already certain to be a repeat."""
+    ignore: bool = False
+    """Not judged and not remembered."""
+    weight: float = Field(default=1.0, ge=0.0, le=10.0)
+    """Factor on the confidence of findings at this tool, capped at 1 after multiplication."""
+
+
+class GuardConfig(_Model):
+    """Everything that can be set, with defaults. Frozen; equal configurations compare equal.
+
+    Raises:
+        ConfigError: unknown key, wrong type, or values that contradict each other; all mistakes are listed.
+    """
+
+    nudge_threshold: float = Field(default=2.0, gt=0.0)
+    """Score from which a nudge is due."""
+    stop_threshold: float = Field(default=3.0, gt=0.0)
+    """Score from which a stop is due, if a nudge was due before in the same episode."""
+    max_score: float = Field(default=5.0, gt=0.0)
+    """Cap of the score; health = 1 - score / max_score."""
+    decay: float = Field(default=0.5, ge=0.0, lt=1.0)
+    """Factor on the score per step without a finding."""
+    weights: Mapping[str, float] = Field(default_factory=lambda: dict(DEFAULT_WEIGHTS))
+    """Weight per loop type; types left out keep their default, 0 switches a detector off."""
+    history_steps: int = Field(default=48, ge=12, le=4096)
+    """Steps remembered per trajectory."""
+    slow_gap_s: float = Field(default=30.0, ge=0.0)
+    """Idle seconds between equal calls from which on they count as deliberate polling."""
+    poll_patience: int = Field(default=3, ge=1, le=1000)
+    """Factor on the number of repeats where waiting is plausible."""
+    tools: Mapping[str, ToolPolicy] = Field(default_factory=dict)
+    """Policies by tool name, compared case-folded."""
+    mode: str = Field(default="enforce", pattern="^(enforce|nudge|observe)$")
+    """What gates may do: ``enforce`` nudges and stops, ``nudge`` never stops, ``observe`` only records."""
+    redact: bool = False
+    """Keep hashes only: no excerpt of arguments or results in messages, logs or state."""
+    max_trajectories: int = Field(default=10_000, ge=1)
+    """Trajectories held in memory; the longest idle ones are evicted (and counted)."""
+    idle_ttl_s: float = Field(default=3600.0, gt=0.0)
+    """Seconds after which an idle trajectory is forgotten."""
+    max_open_spans: int = Field(default=10_000, ge=1)
+    """Spans that have started and not ended which are tracked for identity; older ones are dropped (and counted)."""
+    open_span_ttl_s: float = Field(default=900.0, gt=0.0)
+    """Seconds after which a tool span that never ended counts as interrupted."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            data = dict(data)
+            if isinstance(data.get("weights"), Mapping):
+                data["weights"] = {**DEFAULT_WEIGHTS, **data["weights"]}
+            if isinstance(data.get("tools"), Mapping):
+                data["tools"] = {str(name).casefold(): policy for name, policy in data["tools"].items()}
+        return data
+
+    @model_validator(mode="after")
+    def _consistent(self) -> GuardConfig:
+        unknown = [name for name in self.weights if name not in LOOP_TYPES]
+        if unknown:
+            raise ValueError(f"weights: unknown loop type {unknown[0]!r}{_nearest(unknown[0], LOOP_TYPES)}")
+        negative = [name for name, weight in self.weights.items() if weight < 0]
+        if negative:
+            raise ValueError(f"weights.{negative[0]}: {self.weights[negative[0]]} is below 0")
+        if not self.nudge_threshold <= self.stop_threshold <= self.max_score:
+            raise ValueError(
+                "thresholds: nudge_threshold <= stop_threshold <= max_score must hold, got "
+                f"{self.nudge_threshold} / {self.stop_threshold} / {self.max_score}"
+            )
+        return self
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError("\n".join(_messages(error, "GuardConfig", type(self)))) from None
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any], *, source: str = "configuration") -> GuardConfig:
+        """Build from decoded JSON, TOML or YAML; ``source`` names it in errors."""
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as error:
+            raise ConfigError("\n".join(_messages(error, source, cls))) from None
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> GuardConfig:
+        """Read a ``.json``, ``.toml``, ``.yaml`` or ``.yml`` file (YAML needs PyYAML)."""
+        file = Path(path)
+        try:
+            data = _decode(file)
+        except OSError as error:
+            raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from None
+        except ValueError as error:
+            raise ConfigError(f"{file}: {error}") from None
+        if not isinstance(data, Mapping):
+            raise ConfigError(f"{file}: expected a mapping at the top level, got {type(data).__name__}")
+        return cls.from_mapping(data, source=str(file))
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> GuardConfig:
+        """Read ``TRAJECTORY_GUARD_<KEY>`` variables; values are JSON or plain text.
+
+        ``TRAJECTORY_GUARD_CONFIG`` names a file that is read first; single variables override it.
+        """
+        environ = os.environ if environ is None else environ
+        file = environ.get(f"{ENV_PREFIX}CONFIG")
+        values: dict[str, Any] = cls.from_file(file).model_dump(exclude_unset=True) if file else {}
+        for name in cls.model_fields:
+            text = environ.get(ENV_PREFIX + name.upper())
+            if text is not None:
+                values[name] = _from_text(text)
+        return cls.from_mapping(values, source=f"environment ({ENV_PREFIX}*)")
+
+    def policy(self, tool: str) -> ToolPolicy | None:
+        """The policy of a tool, None if it has none."""
+        return self.tools.get(tool.casefold()) if self.tools else None
+
+
+def _from_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {"on": True, "yes": True, "off": False, "no": False, "True": True, "False": False}.get(text, text)
+
+
+def _decode(file: Path) -> Any:
+    text = file.read_text(encoding="utf-8")
+    suffix = file.suffix.lower()
+    if suffix == ".json":
+        return json.loads(text)
+    if suffix == ".toml":
+        return _toml(text)
+    if suffix in (".yaml", ".yml"):
+        try:
+            import yaml
+        except ImportError:
+            raise ValueError("reading YAML needs PyYAML: pip install pyyaml") from None
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(f"not valid YAML: {error}") from None
+    raise ValueError(f"unknown suffix {suffix!r}; use .json, .toml, .yaml or .yml")
+
+
+def _toml(text: str) -> Any:
+    try:
+        import tomllib
+    except ImportError:  # Python 3.10
+        import tomli as tomllib
+    return tomllib.loads(text)
+
+
+def _nearest(key: str, known: Any) -> str:
+    close = difflib.get_close_matches(key, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _messages(error: ValidationError, source: str, model: type[BaseModel]) -> Iterator[str]:
+    for item in error.errors():
+        path = ".".join(str(part) for part in item["loc"])
+        if item["type"] == "extra_forbidden":
+            known = ToolPolicy.model_fields if str(item["loc"][0]) == "tools" else model.model_fields
+            yield f"{source}: unknown key {path!r}{_nearest(str(item['loc'][-1]), known)}"
+        else:
+            message = item["msg"].removeprefix("Value error, ")
+            value = f", got {item['input']!r}" if path else ""
+            yield f"{source}: {path + ': ' if path else ''}{message}{value}"[:500]

@@ -1,0 +1,149 @@
+"""The protocol every detector follows, and what a detector is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Protocol
+
+from trajectory_guard.core.history import History, Symbol
+from trajectory_guard.core.steps import StepRecord
+
+TYPE_I: Final = "TYPE_I_STUTTER"
+TYPE_II: Final = "TYPE_II_INSANITY"
+TYPE_III: Final = "TYPE_III_PHANTOM"
+TYPE_IV: Final = "TYPE_IV_PINGPONG"
+TYPE_V: Final = "TYPE_V_ERROR_STREAK"
+TYPE_VI: Final = "TYPE_VI_MONOLOGUE"
+LOOP_TYPES: Final = (TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI)
+
+
+@dataclass(frozen=True, slots=True)
+class DetectionResult:
+    """What one detector says of one step.
+
+    A ``soft`` finding may lead to a nudge, never to a stop.
+    ``details`` names the rule that fired and its evidence: ``rule``, ``count``, ``first_step`` (index of the first
+    step of the loop) and ``steps`` (indices), plus what the rule needs to explain itself.
+    """
+
+    loop_type: str
+    confidence: float
+    details: Mapping[str, Any] = field(default_factory=dict)
+    soft: bool = False
+
+    @property
+    def detected(self) -> bool:
+        """Whether anything was found."""
+        return self.confidence > 0
+
+
+class FrozenRun:
+    """The current run of steps that all came back with one and the same answer.
+
+    Attributes:
+        result: symbol of that answer, hex; empty if the last answer is unknown.
+        first: index of the first step of the run.
+        calls: distinct calls of the run (the newest eight); ``distinct`` counts them all.
+        tools: their tools, case-folded (the newest four).
+    """
+
+    __slots__ = ("calls", "distinct", "first", "result", "tools")
+
+    def __init__(self) -> None:
+        self.result = ""
+        self.first = -1
+        self.distinct = 0
+        self.calls: list[str] = []
+        self.tools: list[str] = []
+
+    def update(self, index: int, call: Symbol, result: Symbol, tool: str) -> None:
+        """Take in a step; an unknown call or answer ends the run."""
+        if not result or not call:
+            self.result, self.distinct, self.calls, self.tools = "", 0, [], []
+            return
+        answer = result.hex()
+        if answer != self.result:
+            self.result, self.first, self.distinct, self.calls, self.tools = answer, index, 0, [], []
+        name = call.hex()
+        if name not in self.calls:
+            self.distinct += 1
+            self.calls = [*self.calls[-7:], name]
+        if tool not in self.tools:
+            self.tools = [*self.tools[-3:], tool]
+
+    def to_plain(self) -> list[Any]:
+        """All fields in slot order, JSON-able."""
+        return [getattr(self, name) for name in self.__slots__]
+
+    @classmethod
+    def from_plain(cls, data: list[Any]) -> FrozenRun:
+        """Restore ``to_plain``."""
+        run = cls()
+        for name, value in zip(cls.__slots__, data, strict=True):
+            setattr(run, name, value)
+        return run
+
+
+class Observation:
+    """One step as the detectors see it: the record plus what the engine worked out about it.
+
+    Attributes:
+        step: the record; tool: its tool name, case-folded.
+        index: ordinal of the step in its trajectory, from 0.
+        call, result: symbols of the call and of what came back; empty if unknown.
+        signature: masked error class, None unless the outcome is an error.
+        news: something new came back; resets every suspicion. Without news a step was unproductive: an error seen
+            before, nothing, or an answer that was there before.
+        repeats: how often this call returned this result since the last news, this step included.
+        first_repeat: index of the first of those, -1 if none.
+        pending: the answer says that something is still under way, so asking again is not absurd.
+        gap_s: seconds between the end of the previous equal call and this one; 0 if unknown.
+        last_news: index of the newest step that brought news, -1 if there was none.
+        frozen: the run of steps with this very answer, this step included.
+        same_batch: the step overlaps or shares a model turn with the one before it.
+    """
+
+    __slots__ = (
+        "call", "first_repeat", "frozen", "gap_s", "index", "last_news", "news", "pending", "repeats", "result", "same_batch",
+        "signature", "step", "tool",
+    )  # fmt: skip
+
+    def __init__(self, step: StepRecord, index: int, call: Symbol, result: Symbol, frozen: FrozenRun) -> None:
+        self.step = step
+        self.tool = step.tool_name.casefold()
+        self.index = index
+        self.call = call
+        self.result = result
+        self.frozen = frozen
+        self.signature: str | None = None
+        self.news = False
+        self.repeats = 0
+        self.first_repeat = -1
+        self.pending = False
+        self.gap_s = 0.0
+        self.last_news = -1
+        self.same_batch = False
+
+
+class Detector(Protocol):
+    """Judges a trajectory step by step; ``name`` is its key in the registry and in saved state.
+
+    One instance belongs to one trajectory. It is deterministic, bounded in memory, and its state is plain data.
+    """
+
+    name: ClassVar[str]
+    loop_type: ClassVar[str]
+    __slots__ = ()
+
+    def update(self, seen: Observation, history: History) -> DetectionResult | None:
+        """Take in one step; ``history`` ends before it. Returns a result only if something was found."""
+        ...
+
+    def dump(self) -> Any:
+        """State as JSON-able data; None if it equals that of a new detector."""
+        ...
+
+    def load(self, data: Any) -> None:
+        """Take over a state that ``dump`` returned."""
+        ...

@@ -1,0 +1,52 @@
+"""Type I: the same call again with the same answer."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from trajectory_guard.core.detectors.base import TYPE_I, DetectionResult, Observation
+from trajectory_guard.core.history import History
+
+
+class Stutter:
+    """Fires when a call is repeated and returned what it had returned before, and nothing new came back since.
+
+    Does not fire while other calls bring news in between, when the answer moves (polling, paging), or when the
+    arguments or the result are unknown. The second occurrence is a hint (confidence 0.5), the third is certain.
+    A pace slower than ``slow_gap_s`` between the calls, or an answer that says "still running", is waiting and not
+    stutter until it has happened ``patience`` times as often.
+
+    Parameters:
+        slow_gap_s: seconds of idle time between equal calls from which on they count as deliberate polling.
+        patience: factor on the number of repeats where waiting is plausible.
+
+    Reference: result-aware repeat counting, as peers were forced to adopt after release; thresholds chosen on
+    recorded runs (``docs/detection.md``).
+    """
+
+    name: ClassVar[str] = "stutter"
+    loop_type: ClassVar[str] = TYPE_I
+    __slots__ = ("patience", "slow_gap_s")
+
+    def __init__(self, slow_gap_s: float = 30.0, patience: int = 3) -> None:
+        self.slow_gap_s = slow_gap_s
+        self.patience = patience
+
+    def update(self, seen: Observation, history: History) -> DetectionResult | None:
+        """See class."""
+        if seen.repeats < 2:
+            return None
+        waiting = seen.pending or seen.gap_s >= self.slow_gap_s
+        needed = 3 * self.patience if waiting else 3
+        confidence = 1.0 if seen.repeats >= needed else 0.5 if seen.repeats >= needed - 1 else 0.0
+        if confidence == 0.0:
+            return None
+        details = {"rule": "same_call_same_result", "count": seen.repeats, "first_step": seen.first_repeat}
+        return DetectionResult(TYPE_I, confidence, details)
+
+    def dump(self) -> Any:
+        """Stateless."""
+        return None
+
+    def load(self, data: Any) -> None:
+        """Stateless."""

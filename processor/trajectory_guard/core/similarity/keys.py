@@ -1,0 +1,116 @@
+"""What the name of an argument says about its value: a technical setting, a rationale, a path, program text."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from .wordlist import words as word_list
+
+KNOB, RATIONALE, PATH, CODE, SQL, SHELL, MATH, SELECTOR, TEXT, PLAIN = range(10)
+"""The classes of argument names."""
+
+_UNITS = "s|sec|secs|seconds|ms|millis|milliseconds|us|min|mins|minutes"
+_KNOB: Final = re.compile(
+    rf"""^(?:\w*time_?out(?:_?(?:{_UNITS}))?|(?:max_?|num_?|n_?|retry_?)*(?:retry|retries|attempts?
+    |tries)(?:_?(?:count|limit|delay|{_UNITS}))*
+    |(?:retry|poll|polling)_?(?:delay|interval|wait|backoff|policy)(?:_?(?:{_UNITS}))?|back_?off(?:_?(?:factor
+    |{_UNITS}))?
+    |(?:top|max|num|n)_?(?:k|n)|k|(?:num|n|max|maximum|number_of|no_of)_?(?:of_?)?(?:results?|rows?|records?|hits?
+    |lines?|bytes|chars|characters|tokens
+    |items|matches|chunks|docs|documents|passages|length|size|output(?:_?(?:size|length|chars|lines|tokens|bytes))?
+    |output|kb|mb|wait|workers
+    |threads|concurrency|connections|snippets?|candidates|files|redirects|new_tokens|depth|pages|concurrent
+    |parallel)(?:_?(?:per_?page|count|{_UNITS}))?
+    |result_?(?:count|limit)|precision|decimals?|decimal_?places|(?:significant_?)?digits|round(?:ing)?|round_?to
+    |ndigits|scale_?digits
+    |min_?(?:score|similarity|relevance|confidence)|(?:score|similarity|relevance|confidence)_?(?:threshold|cutoff|min)
+    |verbose|verbosity|debug|quiet|log_?level|stream|streaming|(?:use_?|no_?|enable_?|skip_?|disable_?)?cache(?:_?ttl)?
+    |(?:cache_?)?(?:bust(?:er)?|nonce|random_?seed|seed)|(?:chunk|batch|buffer|fetch|block|prefetch)_?size|workers
+    |threads|parallelism|concurrency
+    |(?:slow_?mo|wait|delay|pause)(?:_?(?:for|before|after|{_UNITS}))?|request_?id|trace_?id|correlation_?id
+    |idempotency_?key|rerank|user_?agent
+    |snippet_?(?:length|size)|keep_?alive|heartbeat(?:_?interval)?|_|_?ts|timestamp_?ms)$""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_RATIONALE: Final = frozenset(
+    word_list("""thought thoughts reasoning explanation rationale why justification purpose intent motivation
+    chainofthought scratchpad
+    toolreason stepreason""")
+)
+_REASONS: Final = frozenset(("reason", "comment"))
+_ACTS: Final = re.compile(
+    r"cancel|return|reject|refus|deny|refund|close|block|ban|report|dispute|transfer|escalat|approv|delete|revoke"
+    r"|terminat|suspend"
+    r"|flag|ticket|comment|note|send|post|create|add|update|write|log|exchange|hold"
+)
+_SETTERS: Final = re.compile(
+    r"^(?:set|update|configure|config|patch|tune|adjust|change|modify|resize|scale)(?:_|-|[A-Z]|$)"
+)
+_PATH: Final = re.compile(
+    r"^(?:\w*_?(?:path|file|filename|file_?name|dir|directory|folder|cwd)|paths|files|working_?dir(?:ectory)?"
+    r"|workdir)$",
+    re.IGNORECASE,
+)
+_NAMES: Final = {
+    CODE: """content contents code source src newstr oldstr newstring oldstring newtext oldtext newcode
+    oldcode patch diff
+    filetext snippet newcontent replacement scriptcontent cell insertion inserttext searchblock replaceblock""",
+    SQL: "sql sqlquery statement stmt querysql sqltext",
+    SHELL: "command cmd shell bash commandline shellcommand script cmdline",
+    MATH: "expression expr formula calculation equation mathexpression",
+    SELECTOR: "selector css cssselector xpath locator",
+    TEXT: """query q question text title subject body message msg summary description notes note instruction
+    instructions
+    prompt search searchterm searchquery keywords topic task goal element caption input ask userquery request filter
+    details problem""",
+}
+_BY_NAME: Final = {name: kind for kind, names in _NAMES.items() for name in word_list(names)}
+_WRAPPERS: Final = frozenset(
+    word_list(
+        """input inputs args arguments kwargs params parameters options opts config settings request extra
+    metadata meta"""
+    )
+)
+
+
+def squash(key: str) -> str:
+    """``"maxRows"``, ``"max_rows"`` and ``"max-rows"`` as ``"maxrows"``."""
+    return key.replace("_", "").replace("-", "").lower()[:80]
+
+
+@lru_cache(maxsize=2048)
+def classify_key(key: str) -> int:
+    """The class of one argument name."""
+    if _KNOB.match(key.replace("-", "_")):
+        return KNOB
+    plain = squash(key)
+    if plain in _RATIONALE or plain in _REASONS:
+        return RATIONALE
+    found = _BY_NAME.get(plain)
+    if found is not None:
+        return found
+    return PATH if _PATH.match(key) else PLAIN
+
+
+@lru_cache(maxsize=1024)
+def tool_sets_values(tool: str) -> bool:
+    """Whether a tool of this name is there to set values: then no setting is incidental."""
+    return _SETTERS.match(tool) is not None
+
+
+@lru_cache(maxsize=1024)
+def tool_acts(tool: str) -> bool:
+    """Whether a reason given to this tool is part of what it does, as with ``cancel_order(reason=...)``."""
+    return _ACTS.search(tool.lower()) is not None
+
+
+def is_wrapper(key: str) -> bool:
+    """Whether a member of this name only groups arguments, so that settings in it are still settings."""
+    return squash(key) in _WRAPPERS
+
+
+def is_plain_reason(key: str) -> bool:
+    """Whether the name says "reason" or "comment", which may be content."""
+    return squash(key) in _REASONS

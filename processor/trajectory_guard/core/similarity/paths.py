@@ -1,0 +1,121 @@
+"""One spelling for a path, a URL or a CSS selector, and the few pairs of spellings that name one thing."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import Final
+from urllib.parse import unquote_plus, urlsplit
+
+from .wordlist import words as word_list
+
+CACHE_BUSTERS: Final = frozenset(
+    word_list(
+        "_ _ts ts t cb nonce cachebust cachebuster cache_bust _cb _t bust nocache no_cache rnd rand random "
+        "timestamp _dc _nocache"
+    )
+)
+"""Query keys whose value only keeps a cache from answering."""
+_TRACKING = ("utm_",)
+_DEFAULT_PORT: Final = {"http": ":80", "https": ":443"}
+_SYSTEM_ROOTS: Final = frozenset(
+    word_list("etc usr var lib lib64 proc sys dev bin sbin boot run opt root tmp library windows")
+)
+_HOMES: Final = frozenset(("home", "users", "workspace", "workspaces", "mnt", "projects"))
+_WORKSPACES: Final = frozenset(
+    word_list("repo repos repository workspace workspaces project projects app code work testbed checkout sandbox")
+)
+
+
+def normalize_path(path: str) -> str:
+    """``path`` with forward slashes, without ``.``, ``..``, doubled and trailing slashes; case is kept."""
+    path = path.strip().strip("\"'")
+    if path.startswith("file://"):
+        path = path[7:]
+    if "\\" in path and "/" not in path:
+        path = path.replace("\\", "/")
+    path = posixpath.normpath(path) if path else "."
+    return path[1:] if path.startswith("//") else path
+
+
+def same_path(a: str, b: str) -> bool:
+    """Whether two normal paths name one file: equal, or one is relative and the absolute one ends with it.
+
+    What stands before must look like a workspace root: one directory ("/repo"), or up to three under a home. A path
+    of one part ("setup.py") needs a root of a telling name, and nothing in a system directory ("/etc") counts: there
+    the same name in two places is the rule.
+    """
+    if a == b:
+        return True
+    if a.startswith("/") == b.startswith("/"):
+        return False
+    absolute, relative = (a, b) if a.startswith("/") else (b, a)
+    if relative.startswith(("..", "~")) or relative == "." or not absolute.endswith("/" + relative):
+        return False
+    root = absolute[1 : -len(relative) - 1].lower().split("/")
+    if root[0] in _SYSTEM_ROOTS:
+        return False
+    if len(root) > 1:
+        return root[0] in _HOMES and len(root) <= 3 and ("/" in relative or root[-1] in _WORKSPACES)
+    return "/" in relative or root[0] in _WORKSPACES
+
+
+def split_url(url: str) -> tuple[str, list[tuple[str, str]]]:
+    """The address in one spelling, and its query as decoded (key, value) pairs without cache-busters.
+
+    Raises:
+        ValueError: the text is not a URL that the standard library can split.
+    """
+    parts = urlsplit(url.strip())
+    scheme = parts.scheme.lower()
+    host = parts.netloc.lower().removesuffix(_DEFAULT_PORT.get(scheme, "\0"))
+    path = unquote_plus(parts.path.replace("+", "%2B")).rstrip("/")
+    fragment = "#" + parts.fragment if parts.fragment else ""
+    return f"{scheme}://{host}{path}{fragment}", [pair for pair in _query(parts.query) if pair[0]]
+
+
+def _query(text: str) -> list[tuple[str, str]]:
+    pairs = []
+    for part in text.split("&")[:64]:
+        key, _, value = part.partition("=")
+        if key.lower() not in CACHE_BUSTERS and not key.lower().startswith(_TRACKING):
+            pairs.append((unquote_plus(key), unquote_plus(value)))
+    return pairs
+
+
+# --- CSS selectors -------------------------------------------------------------------------------------------
+
+_ATTRIBUTE: Final = re.compile(r"\[\s*([\w-]+)\s*([~|^$*]?=)?\s*(?:\"([^\"]*)\"|'([^']*)'|([^\]\s]*))\s*\]")
+_COMBINATOR: Final = re.compile(r"\s*([>+~,])\s*")
+_TAG: Final = re.compile(r"^(?:\*|[a-zA-Z][\w-]*)(?=[.#\[:])")
+
+
+def normalize_selector(selector: str) -> str:
+    """A CSS selector with one kind of quotes and spacing; an XPath only loses outer spaces."""
+    text = selector.strip()
+    if text.startswith(("/", "(", "xpath=", "text=")):
+        return text
+    text = _ATTRIBUTE.sub(_attribute, text)
+    return " ".join(_COMBINATOR.sub(r" \1 ", text).split())
+
+
+def _attribute(match: re.Match[str]) -> str:
+    name, operator = match[1], match[2]
+    value = next((part for part in match.groups()[2:] if part is not None), "")
+    if name == "id" and operator == "=" and value.replace("-", "").replace("_", "").isalnum():
+        return "#" + value
+    return f"[{name}{operator or ''}{value}]".replace(" ", "\u00a0")
+
+
+def same_selector(a: str, b: str) -> bool:
+    """Whether two normal selectors most likely mean one element.
+
+    Equal, or equal up to a tag name that one side leaves out where a class, id or attribute stands, and up to
+    ``>`` for "inside": ``div.form > button`` and ``.form button``. Two different tags are two elements.
+    """
+    left, right = a.replace(" > ", " ").split(" "), b.replace(" > ", " ").split(" ")
+    return len(left) == len(right) and all(_same_compound(one, other) for one, other in zip(left, right, strict=True))
+
+
+def _same_compound(a: str, b: str) -> bool:
+    return a == b or (a == _TAG.sub("", b)) or (b == _TAG.sub("", a))

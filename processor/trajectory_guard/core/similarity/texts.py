@@ -1,0 +1,208 @@
+"""Do two texts ask for the same thing? Marks that must not differ come first, similarity of words last."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from . import vocabulary as vocab
+from .words import GENERIC, TextFeatures, concept
+
+SAME_AT: Final = 0.55
+"""Share of common content words (0 to 1) from which two texts count as the same."""
+MAYBE_ABOVE: Final = 0.10
+"""Share of common content words (0 to 1) up to which two texts count as different."""
+
+Judgement = tuple[str, str]
+"""``("same" | "different" | "maybe", reason)``."""
+
+
+_COUNTRIES: Final = frozenset(concept(name) for name in vocab.COUNTRIES)
+_IMPLIED: Final = {asked: frozenset(concept(word) for word in words) for asked, words in vocab.IMPLIED.items()}
+
+
+def _opposites() -> dict[str, frozenset[str]]:
+    table: dict[str, set[str]] = {}
+    for left, right in vocab.OPPOSITES:
+        for one, other in ((left, right), (concept(left), concept(right))):
+            if one != other:
+                table.setdefault(one, set()).add(other)
+                table.setdefault(other, set()).add(one)
+    return {word: frozenset(others) for word, others in table.items()}
+
+
+_OPPOSITE: Final = _opposites()
+
+
+def opposites(one: str, other: str) -> bool:
+    """Whether two concepts reverse each other, by the list or by a prefix: ``like``/``unlike``, ``open``/``reopen``."""
+    if other in _OPPOSITE.get(one, ()):
+        return True
+    short, long = (one, other) if len(one) < len(other) else (other, one)
+    return len(short) > 2 and long.endswith(short) and _negates(long[: -len(short)], short)
+
+
+@lru_cache(maxsize=1024)
+def _negates(prefix: str, root: str) -> bool:
+    if prefix == "re":
+        return "close" in _OPPOSITE.get(root, ())
+    return prefix.rstrip("-") in vocab.NEGATING_PREFIXES and (len(prefix) > 1 or len(root) > 4)
+
+
+def compare_texts(a: TextFeatures, b: TextFeatures) -> Judgement:
+    """Judges two texts; symmetric. The first rule that applies decides."""
+    doubt = (a.negations - b.negations) % 2 == 1
+    if doubt and not (a.implicit ^ b.implicit):
+        return "different", "one side is negated"
+    reason = _contradiction(a, b)
+    if reason:
+        return "different", reason
+    if doubt:
+        return _by_overlap(a, b, cap=True)
+    if a.sequence == b.sequence and a.vocabulary == b.vocabulary and a.participles != b.participles:
+        return "maybe", f"another tense: {_some(a.participles ^ b.participles)}"
+    if a.sequence == b.sequence:
+        return ("same", "same words") if a.sequence or a.vocabulary == b.vocabulary else ("maybe", "no content words")
+    return _by_words(a, b)
+
+
+def _contradiction(a: TextFeatures, b: TextFeatures) -> str:
+    only_a, only_b = a.vocabulary - b.vocabulary, b.vocabulary - a.vocabulary
+    return (
+        _opposed(only_a, only_b)
+        or _anchor_mismatch(a, b)
+        or _name_mismatch(a, b)
+        or _direction_mismatch(a, b)
+        or _question_mismatch(a, b)
+    )
+
+
+def _opposed(only_a: frozenset[str], only_b: frozenset[str]) -> str:
+    for one in sorted(only_a):
+        for other in only_b:
+            if opposites(one, other):
+                return "opposite words: {} / {}".format(*sorted((one, other)))
+    return ""
+
+
+def _anchor_mismatch(a: TextFeatures, b: TextFeatures) -> str:
+    if a.anchors == b.anchors:
+        return ""
+    left, right = set(a.anchors) - set(b.anchors), set(b.anchors) - set(a.anchors)
+    if not left and not right:
+        return ""
+    return f"a number, date or identifier differs: {_some(left)} / {_some(right)}"
+
+
+def _some(items: set[str] | frozenset[str]) -> str:
+    return " ".join(item[:40] for item in sorted(items)[:3]) or "none"
+
+
+def _name_mismatch(a: TextFeatures, b: TextFeatures) -> str:
+    left, right = a.names - b.vocabulary, b.names - a.vocabulary
+    if not left and not right:
+        return ""
+    if (not left or not right) and (left | right) <= _COUNTRIES and _is_qualified(a, b, left | right):
+        return ""
+    return f"a name differs: {_some(left)} / {_some(right)}"
+
+
+def _is_qualified(a: TextFeatures, b: TextFeatures, countries: frozenset[str]) -> bool:
+    """Whether the longer text is the shorter one, a place of few words, plus its country."""
+    short, long = sorted((a.sequence, b.sequence), key=len)
+    return 0 < len(short) <= 3 and len(long) == len(short) + len(countries) and long[: len(short)] == short
+
+
+def _direction_mismatch(a: TextFeatures, b: TextFeatures) -> str:
+    for word, link in sorted(a.directions - b.directions):
+        for other, back in b.directions - a.directions:
+            if word == other and frozenset((link, back)) in vocab.CONFLICTING_DIRECTIONS:
+                return f"another direction: {link} {word} / {back} {word}"
+    for left, link, right in a.around:
+        if (right, link, left) in b.around and left != right:
+            return f"the roles of {left} and {right} are swapped"
+    return ""
+
+
+def _question_mismatch(a: TextFeatures, b: TextFeatures) -> str:
+    if a.questions and b.questions and not a.questions & b.questions:
+        return f"another kind of question: {_some(a.questions)} / {_some(b.questions)}"
+    return ""
+
+
+def _by_words(a: TextFeatures, b: TextFeatures) -> Judgement:
+    if _is_slot_swap(a.sequence, b.sequence):
+        return "different", "one word is replaced: {} / {}".format(*_replaced(a.sequence, b.sequence))
+    if _is_exchange(a.sequence, b.sequence):
+        return "different", "two words have changed places around others"
+    left, right = _residues(a, b)
+    if not left and not right:
+        return _same_content(a, b)
+    if not left or not right:
+        return _by_addition(a, b, left | right)
+    return _by_overlap(a, b)
+
+
+def _replaced(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, str]:
+    return next((one, other) for one, other in zip(a, b, strict=True) if one != other)
+
+
+def _residues(a: TextFeatures, b: TextFeatures) -> tuple[frozenset[str], frozenset[str]]:
+    """Content words of one side alone, without what the other side's question word asks for, or names a class only."""
+    left, right = a.hard - b.hard, b.hard - a.hard
+    for asked in b.questions:
+        left -= _IMPLIED[asked]
+    for asked in a.questions:
+        right -= _IMPLIED[asked]
+    if (left & GENERIC or right & GENERIC) and _shared(a, b) >= 3 and not (left & GENERIC and right & GENERIC):
+        left, right = left - GENERIC, right - GENERIC
+    return left, right
+
+
+def _same_content(a: TextFeatures, b: TextFeatures) -> Judgement:
+    if a.soft - b.soft and b.soft - a.soft and not _shared(a, b):
+        return "different", "only words of decoration differ, and nothing else is there"
+    if a.soft - b.soft and b.soft - a.soft:
+        return "maybe", f"a side word differs: {_some(a.soft - b.soft)} / {_some(b.soft - a.soft)}"
+    if not _shared(a, b):
+        return "maybe", "no content word in common"
+    return "same", "same words in another order or frame"
+
+
+def _shared(a: TextFeatures, b: TextFeatures) -> int:
+    return len(a.hard & b.hard) + len(set(a.anchors) & set(b.anchors))
+
+
+def _is_slot_swap(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
+    return len(a) == len(b) and sum(one != other for one, other in zip(a, b, strict=True)) == 1
+
+
+def _is_exchange(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
+    """Whether exactly two words, not neighbours, have changed places: who beats whom, what is replaced by what."""
+    if len(a) != len(b):
+        return False
+    moved = [position for position, one in enumerate(a) if one != b[position]]
+    if len(moved) != 2 or moved[1] - moved[0] < 2:
+        return False
+    return a[moved[0]] == b[moved[1]] and a[moved[1]] == b[moved[0]]
+
+
+def _by_addition(a: TextFeatures, b: TextFeatures, added: frozenset[str]) -> Judgement:
+    """One side holds every content word of the other and more: a refinement, unless the text is long."""
+    if added <= _COUNTRIES and _is_qualified(a, b, added):
+        return "same", f"the country is named: {_some(added)}"
+    shared = _shared(a, b)
+    if len(added) == 1 and shared >= 3:
+        return ("same" if shared >= 5 else "maybe"), f"one side adds: {_some(added)}"
+    return "different", f"one side adds: {_some(added)}"
+
+
+def _by_overlap(a: TextFeatures, b: TextFeatures, *, cap: bool = False) -> Judgement:
+    left, right = _residues(a, b)
+    shared = _shared(a, b)
+    share = shared / (shared + len(left) + len(right)) if shared else 0.0
+    if share <= MAYBE_ABOVE:
+        return "different", "other words"
+    if share >= SAME_AT and not cap and len(left) + len(right) > 2:
+        return "same", f"most words are shared, {_some(left)} / {_some(right)} are not"
+    return "maybe", f"some words are shared, {_some(left)} / {_some(right)} are not"

@@ -1,0 +1,326 @@
+"""What a text says: its content words by stem and concept, and the marks that must not differ (numbers, names, ids)."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from . import vocabulary as vocab
+from .wordlist import words as word_list
+
+STOP, SOFT, HARD, ANCHOR = range(4)
+"""What a word is to a comparison: noise, decoration, content, or something that must be equal."""
+
+_TOKEN: Final = re.compile(
+    r"(?<![^\s(\[])-?\d+(?:[.,]\d+)*(?![\w.-]*\w)"  # a number, signed only if nothing stands before the sign
+    r"|\w+(?:[-'\u2019./:@_]+\w+)*(?:\+\+|\#)?"  # a word, an id, a path, an address, C++, C#
+    r"|[<>]=?|[!=]=+|=|[$€£%*^~&|+]+"
+)
+_NUMBER: Final = re.compile(r"v?(-?\d+(?:[.,]\d+)*)(st|nd|rd|th)?$")
+_AMOUNT: Final = re.compile(r"(\d+(?:[.,]\d+)*)([a-z]{1,3}|€)$")
+_THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?$")
+_JOINED_PREFIXES: Final = frozenset(word_list("e re co pre un kick log sign check back set web multi sub anti"))
+_VOWEL: Final = re.compile(r"[aeiouy]")
+
+
+class Word(NamedTuple):
+    """One token: ``role`` is STOP, SOFT, HARD or ANCHOR, ``concept`` what it is compared as."""
+
+    role: int
+    concept: str
+
+
+class TextFeatures(NamedTuple):
+    """What of a text is compared. ``sequence`` holds the concepts of content words and anchors in order."""
+
+    sequence: tuple[str, ...]
+    hard: frozenset[str]
+    soft: frozenset[str]
+    anchors: tuple[str, ...]
+    names: frozenset[str]
+    vocabulary: frozenset[str]
+    negations: int
+    implicit: frozenset[str]
+    questions: frozenset[str]
+    directions: frozenset[tuple[str, str]]
+    around: frozenset[tuple[str, str, str]]
+    participles: frozenset[str]
+
+
+def tokens(text: str) -> list[str]:
+    """The words, numbers and telling symbols of ``text``; punctuation and spaces are dropped."""
+    return _TOKEN.findall(text)
+
+
+def fold(text: str) -> str:
+    """``text`` without case, spacing and punctuation: equal for two spellings of one text."""
+    return " ".join(tokens(text)).casefold()
+
+
+@lru_cache(maxsize=4096)
+def stem(word: str) -> str:
+    """A light English stem: ``"reporting"``, ``"reported"`` and ``"reports"`` meet, ``"report"`` stays."""
+    if word in vocab.IRREGULAR:
+        target = vocab.IRREGULAR[word]
+        return word if target == word else stem(target)
+    if len(word) < 4 or not word.isascii():
+        return word
+    if word.endswith("'s"):
+        return stem(word[:-2])
+    return _strip_suffix(_singular(word))
+
+
+def _singular(word: str) -> str:
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    if word.endswith(("sses", "shes", "ches", "xes", "zzes")):
+        return word[:-2]
+    if word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        return word[:-1]
+    return word
+
+
+_SUFFIXES: Final = (
+    ("ational", 5, "at"), ("ization", 4, "iz"), ("isation", 4, "iz"), ("ations", 4, "at"), ("ation", 4, "at"),
+    ("ition", 4, "it"), ("ments", 4, ""), ("ment", 4, ""), ("ising", 4, "iz"), ("izing", 4, "iz"), ("ised", 4, "iz"),
+    ("ized", 4, "iz"), ("ize", 4, "iz"), ("ise", 5, "iz"), ("ility", 5, "l"), ("ances", 5, ""), ("ance", 5, ""),
+    ("tion", 4, "t"), ("sion", 4, "s"), ("ing", 3, ""), ("ated", 4, "at"), ("ate", 4, "at"), ("ied", 3, "y"),
+    ("ed", 3, ""),
+    ("ness", 4, ""), ("ably", 4, "abl"), ("able", 5, "abl"), ("ally", 4, "al"), ("ly", 4, ""), ("est", 4, ""),
+    ("er", 4, ""),
+)  # fmt: skip
+
+
+def _strip_suffix(word: str) -> str:
+    for suffix, least, repair in _SUFFIXES:
+        if word.endswith(suffix) and len(word) - len(suffix) >= least and _VOWEL.search(word[: -len(suffix)]):
+            return _finish(_restore(word[: -len(suffix)]) if suffix in ("ed", "ing") else word[: -len(suffix)] + repair)
+    return _finish(word)
+
+
+_SHORT_ROOT: Final = re.compile(r"[^aeiouy][aeiouy][^aeiouywx]$")
+
+
+def _restore(root: str) -> str:
+    """The verb of a cut participle: ``mov(ed)`` is "move", ``logg(ed)`` is "log"."""
+    if len(root) == 4 and root[-1] == root[-2] and root[-1] not in "lsz":
+        return root[:-1]
+    return root + "e" if len(root) == 3 and _SHORT_ROOT.match(root) else root
+
+
+def _finish(root: str) -> str:
+    if len(root) > 4 and root[-1] == root[-2] and (root[-1] not in "lsz" or (root[-1] == "l" and len(root) > 5)):
+        return root[:-1]
+    return root[:-1] if len(root) > 4 and root.endswith("e") else root
+
+
+def _concepts() -> dict[str, str]:
+    table: dict[str, str] = {}
+    for group in vocab.SYNONYMS:
+        roots = [stem(word) for word in group]
+        known = next((table[root] for root in roots if root in table), roots[0])
+        if known == roots[0] or roots[0] in table:
+            for root in roots:
+                table.setdefault(root, known)
+    return table
+
+
+_CONCEPTS: Final = _concepts()
+
+
+def concept(word: str) -> str:
+    """The stem of ``word``, or the head of its group of synonyms."""
+    root = stem(word)
+    return _CONCEPTS.get(root, root)
+
+
+GENERIC: Final = frozenset(concept(word) for word in vocab.GENERIC_WORDS)
+
+
+@lru_cache(maxsize=4096)
+def analyse(low: str) -> Word:
+    """Role and concept of one token in lower case."""
+    if low in vocab.ORDINALS:
+        return Word(ANCHOR, vocab.ORDINALS[low])
+    if low in vocab.NUMBER_WORDS and low != "one":
+        return Word(ANCHOR, vocab.NUMBER_WORDS[low])
+    if low in vocab.CALENDAR:
+        return Word(ANCHOR, vocab.CALENDAR[low])
+    if low in vocab.UNITS:
+        return Word(HARD, vocab.UNITS[low])
+    if low in vocab.STOP_WORDS or low in vocab.NEGATIONS:
+        return Word(STOP, stem(low))
+    if low in vocab.SOFT_WORDS:
+        return Word(SOFT, concept(low))
+    if low.isalpha():
+        return Word(HARD, concept(low))
+    return _analyse_odd(low)
+
+
+def _analyse_odd(low: str) -> Word:
+    number = _NUMBER.match(low)
+    if number:
+        return Word(ANCHOR, "#" + number[1] if number[2] else plain_number(number[1]))
+    if low.endswith(("'s", "\u2019s")) and low[:-2].isalpha():
+        return Word(*analyse(low[:-2]))
+    letters = low.replace("'", "").replace("\u2019", "").replace("-", "")
+    if letters.isalpha():
+        return Word(HARD, concept(letters))
+    return Word(ANCHOR, low) if any(char.isalnum() for char in low) else Word(HARD, low)
+
+
+def plain_number(text: str) -> str:
+    """``"1,000"`` and ``"1000.0"`` as ``"1000"``; other text as it is."""
+    if _THOUSANDS.match(text):
+        text = text.replace(",", "")
+    if "." in text and text.count(".") == 1 and "," not in text:
+        text = text.rstrip("0").rstrip(".")
+    return text
+
+
+def _pieces(raw: str) -> list[str]:
+    """A token cut into words: hyphenated words, amounts with a unit; ids and paths stay whole."""
+    low = raw.lower()
+    if low.isalpha():
+        return [raw]
+    if low.endswith(("n't", "n\u2019t")):
+        return ["cannot" if low[:2] == "ca" else "not"]
+    amount = _AMOUNT.match(low)
+    if amount and amount[2] not in ("st", "nd", "rd", "th"):
+        return [amount[1], amount[2]]
+    if "-" in raw and low.replace("-", "").replace("'", "").isalpha():
+        first, *rest = raw.split("-")
+        if first.lower() in _JOINED_PREFIXES:
+            return [raw.replace("-", "")]
+        return [first, *rest]
+    if "/" in raw and low.replace("/", "").isalpha() and raw.count("/") == 1:
+        return raw.split("/")
+    return [raw.rstrip(".:") or raw]
+
+
+def _rewrite_phrases(words: list[str]) -> list[str]:
+    """Fixed expressions replaced by the word they stand for; capitals of other words stay."""
+    result: list[str] = []
+    position = 0
+    while position < len(words):
+        for length in _PHRASE_LENGTHS.get(words[position].lower(), ()):
+            found = vocab.PHRASES.get(tuple(word.lower() for word in words[position : position + length]))
+            if found is not None:
+                result.extend(found)
+                position += length
+                break
+        else:
+            result.append(words[position])
+            position += 1
+    return result
+
+
+def _phrase_lengths() -> dict[str, tuple[int, ...]]:
+    table: dict[str, set[int]] = {}
+    for phrase in vocab.PHRASES:
+        table.setdefault(phrase[0], set()).add(len(phrase))
+    return {first: tuple(sorted(lengths, reverse=True)) for first, lengths in table.items()}
+
+
+_PHRASE_LENGTHS: Final = _phrase_lengths()
+
+
+def _starts_sentence(text: str) -> frozenset[str]:
+    return frozenset(match for match in _SENTENCE_START.findall(text))
+
+
+_SENTENCE_START: Final = re.compile(r"(?:^|[.!?:;\n]\s*|[\"'(]\s*)([A-Z]\w*)")
+
+
+def _is_title_case(words: list[str]) -> bool:
+    """Whether capitals say nothing here, as in "How To Reset The Password" or in shouted text."""
+    if len(words) < 3:
+        return False
+    capitals = [word for word in words if word[:1].isupper()]
+    return (
+        len(capitals) > 2
+        and len(capitals) >= 0.75 * len(words)
+        and any(word.lower() in vocab.STOP_WORDS for word in capitals[1:])
+    )
+
+
+def features(text: str) -> TextFeatures:
+    """The comparable content of ``text``."""
+    words = _rewrite_phrases([piece for raw in tokens(text) for piece in _pieces(raw)])
+    builder = _Builder(_starts_sentence(text), _is_title_case(words))
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        builder.take(f"{word}." if word in ("a", "A") and following.lower() in _NO_NOUN else word)
+    return builder.finish()
+
+
+_NO_NOUN: Final = frozenset(("", "with", "to", "by", "in", "on", "and", "or", "from", "for", "of", "is", "at"))
+"""What cannot follow an article: before one of these, "a" is the name of something."""
+
+
+class _Builder:
+    """Collects the features of one text, word by word."""
+
+    def __init__(self, sentence_starts: frozenset[str], title_case: bool) -> None:
+        self._starts = sentence_starts
+        self._title_case = title_case
+        self.sequence: list[str] = []
+        self.sets: dict[str, set[str]] = {
+            name: set() for name in ("hard", "soft", "names", "words", "implicit", "asked", "past")
+        }
+        self.anchors: list[str] = []
+        self.negations = 0
+        self.directions: set[tuple[str, str]] = set()
+        self.around: set[tuple[str, str, str]] = set()
+        self._link = ""
+
+    def take(self, raw: str) -> None:
+        low = raw.lower().replace("\u2019", "'")
+        role, name = analyse(low)
+        self.sets["words"].add(name)
+        if low in vocab.NEGATIONS or low.endswith("n't"):
+            self.negations += 1
+        elif low in vocab.IMPLICIT_NEGATIONS:
+            self.sets["implicit"].add(name)
+        if role == STOP and not (len(raw) == 1 and raw.isupper() and raw not in "AI"):
+            self._take_stop(low)
+        else:
+            self._take_content(raw, role, name)
+
+    def _take_stop(self, low: str) -> None:
+        if low in vocab.QUESTION_WORDS:
+            self.sets["asked"].add(low)
+        if low not in ("the", "a", "an", "my", "your"):
+            self._link = low
+
+    def _take_content(self, raw: str, role: int, name: str) -> None:
+        if self._link:
+            if self._link in vocab.DIRECTIONS:
+                self.directions.add((name, self._link))
+            if self.sequence and self._link not in vocab.SYMMETRIC:
+                self.around.add((self.sequence[-1], self._link, name))
+            self._link = ""
+        self.sequence.append(name)
+        if role == ANCHOR or (len(raw) == 1 and raw.isupper()):
+            self.anchors.append(name)
+        elif role == SOFT:
+            self.sets["soft"].add(name)
+        else:
+            self.sets["hard"].add(name)
+        if role == HARD and raw.endswith("ed"):
+            self.sets["past"].add(name)
+        if role >= HARD and self._is_name(raw):
+            self.sets["names"].add(name)
+
+    def _is_name(self, raw: str) -> bool:
+        if not raw[:1].isupper() or len(raw) < 2:
+            return False
+        return raw not in self._starts and not self._title_case
+
+    def finish(self) -> TextFeatures:
+        sets = {name: frozenset(items) for name, items in self.sets.items()}
+        return TextFeatures(
+            tuple(self.sequence), sets["hard"], sets["soft"], tuple(sorted(self.anchors)), sets["names"], sets["words"],
+            self.negations, sets["implicit"], sets["asked"], frozenset(self.directions), frozenset(self.around),
+            sets["past"],
+        )  # fmt: skip

@@ -1,0 +1,94 @@
+"""What the guard knows of one tool call: the record every other part of the package exchanges."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Final, Literal, NamedTuple
+
+Outcome = Literal["success", "empty", "error", "denied", "interrupted"]
+
+SUCCESS: Final = "success"
+EMPTY: Final = "empty"
+ERROR: Final = "error"
+DENIED: Final = "denied"
+INTERRUPTED: Final = "interrupted"
+OUTCOMES: Final[tuple[Outcome, ...]] = ("success", "empty", "error", "denied", "interrupted")
+
+REFUSED_BY_GUARD: Final = "trajectory_guard.refused"
+"""``error_class`` of a call that a gate answered itself because it had been made before: it counts as a repeat."""
+
+
+class Evidence(str, Enum):
+    """How much of a call the telemetry showed. Less evidence means lower confidence, never a guess."""
+
+    FULL = "full"
+    NO_RESULT = "no_result"
+    NAME_ONLY = "name_only"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Usage(NamedTuple):
+    """What the model call that led to a step consumed. Zero where the telemetry does not say."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Input and output tokens together."""
+        return self.input_tokens + self.output_tokens
+
+
+class StepRecord(NamedTuple):
+    """One tool call at its boundary. Immutable; a NamedTuple because one is built per span on the hot path.
+
+    Hashes compare calls and results; ``args`` and ``result`` travel with the record only so that the engine
+    can explain and, where hashes differ, compare. The engine keeps neither beyond short excerpts.
+
+    Fields:
+        step_id: span id in hex, or a UUID. A second record with the same id is ignored.
+        trajectory_id: conversation id, else thread or session id, else trace id.
+        tool_name: as emitted; compared case-folded.
+        tool_args_hash: SHA-256 hex of the canonical arguments, None if they are unknown.
+        state_snapshot_hash: fingerprint of what came back, or of a state the application supplies; None if unknown.
+        outcome_type: success, empty, error, denied or interrupted.
+        agent_id: stable name of the acting agent, or None.
+        timestamp: start of the call, seconds since the epoch (or since the start of a recording).
+        duration: seconds.
+        thought_embedding: float32 vector, set only by the similarity cascade.
+        call_id: the model's tool call id, if known.
+        args: decoded arguments, None if unknown.
+        result: decoded payload text, None if unknown.
+        error_class: exception type or ``error.type``, if the telemetry names one.
+        evidence: how much was visible.
+        usage: tokens and cost of the model call before this step, where known.
+        batch: label of the model turn that issued the call, None if only time can tell.
+        turn: ordinal of the user turn, None if unknown.
+        thought: text the model wrote with the call, None if unknown.
+    """
+
+    step_id: str
+    trajectory_id: str
+    tool_name: str
+    tool_args_hash: str | None = None
+    state_snapshot_hash: str | None = None
+    outcome_type: Outcome = SUCCESS
+    agent_id: str | None = None
+    timestamp: float = 0.0
+    duration: float = 0.0
+    thought_embedding: Any = None
+    call_id: str | None = None
+    dialect: str | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+    args: Any = None
+    result: str | None = None
+    error_class: str | None = None
+    evidence: Evidence = Evidence.FULL
+    usage: Usage | None = None
+    batch: str | None = None
+    turn: str | None = None
+    thought: str | None = None

@@ -1,0 +1,162 @@
+"""From a tool span to a StepRecord."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from trajectory_guard.core.fingerprints import args_hash, result_hash
+from trajectory_guard.core.steps import ERROR, Evidence, StepRecord, Usage
+from trajectory_guard.dialects.arguments import Decoded, decode_arguments
+from trajectory_guard.dialects.base import ARGUMENT_KEYS, CALL_ID_KEYS, RESULT_KEYS, Dialect, RawCall, first
+from trajectory_guard.dialects.identity import agent_name, batch_label, conversation_id
+from trajectory_guard.dialects.outcome import error_class, outcome
+from trajectory_guard.dialects.results import Payload, decode_result
+from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import DIALECTS, MARKERS, recognise
+
+MAX_RESULT_CHARS: Final = 1_000_000
+
+
+def extract_step(
+    span: SpanView,
+    *,
+    ancestors: Iterable[SpanView] = (),
+    trajectory_of: Callable[[SpanView], str] | None = None,
+    dialects: Sequence[Dialect] = DIALECTS,
+) -> StepRecord | None:
+    """The step a span stands for, None if it is no tool call.
+
+    Parameters:
+        ancestors: spans above it, nearest first, as far as they are known.
+        trajectory_of: called if neither the span nor an ancestor names a conversation; the trace id otherwise.
+    """
+    if MARKERS.isdisjoint(span.attributes):
+        return None
+    dialect = recognise(span, tuple(dialects))
+    if dialect is None:
+        return None
+    name = dialect.tool_name(span)
+    if name is None:
+        return None
+    above = list(ancestors)
+    return _record(span, dialect, name, above, _trajectory(span, above, trajectory_of))
+
+
+def _record(span: SpanView, dialect: Dialect, name: str, above: list[SpanView], trajectory: str) -> StepRecord:
+    raw = _raw_call(span, dialect)
+    payload = decode_result(raw.result)
+    decoded = _arguments(span, dialect, raw, payload)
+    payload = _complete(span, dialect, payload, decoded)
+    kind = outcome(span, payload, arguments_known=decoded.value is not None)
+    text = payload.text if payload.text is None or len(payload.text) <= MAX_RESULT_CHARS else payload.text[:MAX_RESULT_CHARS]
+    failure = error_class(span) if kind == ERROR else None
+    told = text if text is not None else _failure_text(span, kind)
+    return StepRecord(
+        step_id=span.span_id,
+        trajectory_id=trajectory,
+        tool_name=name,
+        tool_args_hash=args_hash(decoded.value),
+        state_snapshot_hash=result_hash(kind, told),
+        outcome_type=kind,
+        agent_id=agent_name(span, above),
+        timestamp=span.start,
+        duration=max(0.0, span.end - span.start),
+        call_id=_call_id(raw, decoded, payload),
+        dialect=dialect.name,
+        trace_id=span.trace_id,
+        span_id=span.span_id,
+        args=decoded.value,
+        result=told,
+        error_class=failure,
+        evidence=_evidence(decoded, told, kind),
+        batch=batch_label(span),
+    )
+
+
+def _raw_call(span: SpanView, dialect: Dialect) -> RawCall:
+    attributes = span.attributes
+    raw = RawCall(
+        first(attributes, dialect.call_ids) or first(attributes, CALL_ID_KEYS),
+        _pick(attributes, dialect.arguments, ARGUMENT_KEYS),
+        _pick(attributes, dialect.results, RESULT_KEYS),
+    )
+    return dialect.adjust(span, raw) if dialect.adjust is not None else raw
+
+
+def _pick(attributes: Any, own: tuple[str, ...], common: tuple[str, ...]) -> Any:
+    value = first(attributes, own) if own else None
+    return value if value is not None else first(attributes, common)
+
+
+def _arguments(span: SpanView, dialect: Dialect, raw: RawCall, payload: Payload) -> Decoded:
+    decoded = decode_arguments(raw.arguments, single=dialect.single_argument)
+    if raw.arguments is None and dialect.empty_arguments and payload.text is not None:
+        return Decoded({})
+    return decoded
+
+
+def _complete(span: SpanView, dialect: Dialect, payload: Payload, decoded: Decoded) -> Payload:
+    """A result that is missing because there was nothing to write down."""
+    if dialect.empty_result and payload == Payload() and decoded.value is not None and span.status != "error":
+        return Payload("") if "traceloop.entity.output" not in span.attributes and span.scope.endswith(".mcp.instrumentation") else payload
+    return payload
+
+
+def _failure_text(span: SpanView, kind: str) -> str | None:
+    """The text of an exception stands in for the missing result of a failed call."""
+    if kind != ERROR:
+        return None
+    for event in span.events:
+        message = event.attributes.get("exception.message")
+        if event.name == "exception" and isinstance(message, str) and message:
+            return f"{event.attributes.get('exception.type', 'Error')}: {message}"
+    return span.status_description or None
+
+
+def _call_id(raw: RawCall, decoded: Decoded, payload: Payload) -> str | None:
+    for candidate in (raw.call_id, decoded.call_id, payload.call_id):
+        if isinstance(candidate, str) and candidate:
+            return candidate.strip('"') or None
+    return None
+
+
+def _evidence(decoded: Decoded, told: str | None, kind: str) -> Evidence:
+    if decoded.value is None:
+        return Evidence.NAME_ONLY
+    return Evidence.FULL if told is not None or kind == ERROR else Evidence.NO_RESULT
+
+
+def _trajectory(
+    span: SpanView, above: list[SpanView], trajectory_of: Callable[[SpanView], str] | None
+) -> str:
+    for candidate in (span, *above):
+        found = conversation_id(candidate.attributes)
+        if found is not None:
+            return found
+    return trajectory_of(span) if trajectory_of is not None else span.trace_id
+
+
+def model_usage(span: SpanView) -> Usage | None:
+    """Tokens and cost of a model call; None if the span is none (agent totals are not model calls)."""
+    attributes = span.attributes
+    operation = attributes.get("gen_ai.operation.name")
+    if operation in ("chat", "generate_content", "text_completion") or attributes.get("openinference.span.kind") == "LLM":
+        return Usage(
+            _integer(first(attributes, ("gen_ai.usage.input_tokens", "llm.token_count.prompt", "gen_ai.usage.prompt_tokens"))),
+            _integer(first(attributes, ("gen_ai.usage.output_tokens", "llm.token_count.completion", "gen_ai.usage.completion_tokens"))),
+            _number(first(attributes, ("gen_ai.usage.cost", "llm.cost.total", "operation.cost"))),
+        )
+    return None
+
+
+def _integer(value: Any) -> int:
+    return int(_number(value))
+
+
+def _number(value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return 0.0
+    return number if 0.0 <= number < 1e12 else 0.0

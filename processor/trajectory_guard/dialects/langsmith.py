@@ -1,0 +1,28 @@
+"""LangSmith in OpenTelemetry mode. Its spans are created and ended later, on a background thread."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trajectory_guard.dialects.base import Dialect, RawCall, named_by
+from trajectory_guard.dialects.span import SpanView
+
+
+def _matches(span: SpanView) -> bool:
+    return span.attributes.get("langsmith.span.kind") == "tool"
+
+
+def _drop_empty_failure(span: SpanView, raw: RawCall) -> RawCall:
+    """``{}`` is what LangSmith writes for a tool that raised."""
+    return replace(raw, result=None) if raw.result == "{}" and span.status == "error" else raw
+
+
+LANGSMITH = Dialect(
+    name="langsmith",
+    matches=_matches,
+    markers=("langsmith.span.kind",),
+    tool_name=named_by("gen_ai.tool.name"),
+    arguments=("gen_ai.prompt",),
+    results=("gen_ai.completion",),
+    adjust=_drop_empty_failure,
+)

@@ -1,0 +1,74 @@
+"""Success, empty, error, denied or interrupted: control flow is never an error, and a green span is not always a success."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from trajectory_guard.core.fingerprints import is_empty_result
+from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, INTERRUPTED, SUCCESS, Outcome
+from trajectory_guard.dialects.results import Payload
+from trajectory_guard.dialects.span import SpanView
+
+_CONTROL_TYPES: Final = ("GraphInterrupt", "NodeInterrupt", "ParentCommand", "GraphBubbleUp")
+_CONTROL: Final = re.compile(rf"\b(?:{'|'.join(_CONTROL_TYPES)})\b|^\(?Interrupt\(value=|^\(Interrupt\(|^Command\(")
+_INTERRUPT: Final = re.compile(r"\b(?:GraphInterrupt|NodeInterrupt)\b|^\(?Interrupt\(value=|^\(Interrupt\(")
+GENERIC_FAILURE: Final = "An error occurred while running the tool. Please try again."
+
+
+def error_class(span: SpanView) -> str | None:
+    """Exception type or ``error.type`` of a failed span, None if it names none."""
+    named = span.attributes.get("error.type")
+    if isinstance(named, str) and named:
+        return named.rsplit(".", 1)[-1]
+    for event in span.events:
+        kind = event.attributes.get("exception.type")
+        if event.name == "exception" and isinstance(kind, str) and kind not in ("", "Exception"):
+            return kind.rsplit(".", 1)[-1]
+    match = re.match(r"(\w+(?:Error|Exception))\b", span.status_description)
+    return match[1] if match else None
+
+
+def outcome(span: SpanView, payload: Payload, *, arguments_known: bool = False) -> Outcome:
+    """The outcome of a tool span."""
+    control = _control_flow(span)
+    if arguments_known and payload == Payload() and _awaits_approval(span):
+        return INTERRUPTED
+    if control is not None and payload.text is None and not payload.control:
+        return control
+    if control is None and (span.status == "error" or _says_error(span, payload)):
+        return ERROR
+    if span.attributes.get("trajectory_guard.denied") is True:
+        return DENIED
+    if payload.text is not None and is_empty_result(payload.text):
+        return EMPTY
+    return SUCCESS
+
+
+def _awaits_approval(span: SpanView) -> bool:
+    """OpenAI Agents writes a finished span for a call that waits for approval; every executed call has an output."""
+    return span.status != "error" and "openai_agents" in span.scope
+
+
+def _control_flow(span: SpanView) -> Outcome | None:
+    texts = [span.status_description, str(span.attributes.get("error.type", ""))]
+    texts.append(str(span.attributes.get("langfuse.observation.status_message", "")))
+    for event in span.events:
+        if event.name == "exception":
+            texts += [str(event.attributes.get(key, "")) for key in ("exception.type", "exception.message")]
+    if not any(_CONTROL.search(text) for text in texts if text):
+        return None
+    return INTERRUPTED if any(_INTERRUPT.search(text) for text in texts if text) else SUCCESS
+
+
+def _says_error(span: SpanView, payload: Payload) -> bool:
+    attributes = span.attributes
+    if payload.error is not None:
+        return payload.error
+    return (
+        bool(attributes.get("error.type"))
+        or attributes.get("gen_ai.task.status") == "failure"
+        or attributes.get("langfuse.observation.level") == "ERROR"
+        or attributes.get("tool.is_error") is True
+        or payload.text == GENERIC_FAILURE
+    )

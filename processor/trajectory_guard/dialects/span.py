@@ -1,0 +1,36 @@
+"""A finished (or live) span as the dialects see it, whatever SDK or wire format it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+
+class SpanEvent(NamedTuple):
+    """A span event: name and attributes."""
+
+    name: str
+    attributes: Mapping[str, Any]
+
+
+class SpanView(NamedTuple):
+    """The parts of a span the guard reads. Ids are lower-case hex, times are seconds since the epoch.
+
+    ``status`` is ``unset``, ``ok`` or ``error``; ``kind`` is ``internal``, ``server``, ``client``, ``producer`` or
+    ``consumer``; ``parent_id`` is None for a root.
+    """
+
+    name: str
+    attributes: Mapping[str, Any]
+    trace_id: str
+    span_id: str
+    parent_id: str | None = None
+    kind: str = "internal"
+    status: str = "unset"
+    status_description: str = ""
+    events: Sequence[SpanEvent] = ()
+    start: float = 0.0
+    end: float = 0.0
+    scope: str = ""
+    scope_version: str | None = None
+    resource: Mapping[str, Any] = {}

@@ -1,0 +1,415 @@
+"""The board: trajectories under judgement, and the flags that gates read."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.engine import Engine, Verdict
+from trajectory_guard.core.history import Ring
+from trajectory_guard.core.interventions import Spent
+from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.state import TrajectoryState
+from trajectory_guard.core.steps import INTERRUPTED, Evidence, StepRecord
+
+_CALL_IDS: Final = 32
+_RECENT_STEPS: Final = 16
+_MAX_TOOLS: Final = 64
+_FIND_AMONG: Final = 64
+_MAX_REPLAY: Final = 64
+_RANK: Final = {Level.OBSERVE: 0, Level.NUDGE: 1, Level.STOP: 2}
+
+
+class Flag(NamedTuple):
+    """What a gate needs to know of a trajectory.
+
+    Fields:
+        level: the strongest intervention that became due since a gate last took the flag.
+        verdict: the verdict behind it, None if nothing fired.
+        score, nudges, steps: current score, nudges due so far, steps taken.
+    """
+
+    level: Level
+    verdict: Verdict | None
+    score: float
+    nudges: int
+    steps: int
+
+
+class _Seen(NamedTuple):
+    """As much of a recent step as it takes to recognise a second record of the same call."""
+
+    tool: str
+    args_hash: str | None
+    single: Any
+    start: float
+    end: float
+    dialect: str | None
+    call_id: str | None
+    outcome: str
+
+
+class _Entry:
+    __slots__ = (
+        "calls", "last", "last_used", "lock", "lossy", "pending", "recent", "replay", "state", "told", "told_tools",
+        "trajectory_id",
+    )  # fmt: skip
+
+    def __init__(self, state: TrajectoryState) -> None:
+        self.trajectory_id = state.trajectory_id
+        self.state = state
+        self.lock = threading.Lock()
+        self.pending: Verdict | None = None
+        self.last: Verdict | None = None
+        self.calls = Ring(_CALL_IDS)
+        self.recent: deque[_Seen] = deque(maxlen=_RECENT_STEPS)
+        self.replay: list[StepRecord] | None = []  # steps since creation; None once saved state was adopted or grew old
+        self.lossy = True  # no step so far was fully visible
+        self.told = Ring(_CALL_IDS)  # calls a gate has read from the graph's messages
+        self.told_tools: set[str] = set()
+        self.last_used = 0.0
+
+
+class FlagBoard:
+    """Thread-safe home of all trajectories of a process, bounded by number and idle time.
+
+    Parameters:
+        config: thresholds and limits.
+        clock: monotonic seconds; for tests.
+    """
+
+    def __init__(self, config: GuardConfig | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.config = config or GuardConfig()
+        self.engine = Engine(self.config)
+        self.counts: Counter[str] = Counter()
+        self.loop_cost_usd = 0.0
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._aliases: OrderedDict[str, str] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    # --- writing ---------------------------------------------------------------------------------------------
+
+    def observe(self, step: StepRecord) -> Verdict | None:
+        """Judge a step; None if it does not count (duplicate, ignored tool, interrupted call)."""
+        entry = self._entry(step.trajectory_id)
+        with entry.lock:
+            if step.evidence is not Evidence.FULL and step.tool_name.casefold() in entry.told_tools:
+                self.counts["superseded"] += 1  # a gate reads this tool's calls in full from the messages
+                return None
+            if self._is_repeat_record(entry, step):
+                self.counts["duplicates"] += 1
+                return None
+            return self._judge(entry, step)
+
+    def observe_told(self, step: StepRecord) -> Verdict | None:
+        """Judge a call that a gate read from the messages, unless a span has told of it already."""
+        entry = self._entry(step.trajectory_id)
+        key = _digest(step.call_id or step.step_id)
+        with entry.lock:
+            entry.told.append(key)
+            if len(entry.told_tools) < _MAX_TOOLS:
+                entry.told_tools.add(step.tool_name.casefold())
+            if key in entry.calls or _consume(entry.recent, _seen(step)):
+                return None
+            entry.calls.append(key)
+            return self._judge(entry, step)
+
+    def _judge(self, entry: _Entry, step: StepRecord) -> Verdict | None:
+        verdict = self.engine.observe(entry.state, step)
+        if verdict is None:
+            return None
+        self.counts["steps"] += 1
+        entry.lossy = entry.lossy and step.evidence is not Evidence.FULL
+        if entry.replay is not None:
+            entry.replay.append(_light(step))
+            if len(entry.replay) > _MAX_REPLAY:
+                entry.replay = None
+        if verdict.recovered:
+            self.counts["recoveries"] += 1
+        if verdict.detections:
+            self._count(entry, verdict)
+            entry.last = verdict
+            if entry.pending is None or _RANK[verdict.level] >= _RANK[entry.pending.level]:
+                entry.pending = verdict
+        return verdict
+
+    def _count(self, entry: _Entry, verdict: Verdict) -> None:
+        counts, last = self.counts, entry.last
+        known = last is not None and last.episode == verdict.episode
+        before = last.spent if known and last is not None else Spent()
+        if not known:
+            counts[f"episodes.{verdict.types[0]}"] += 1
+        for kind in verdict.types:
+            counts[f"detections.{kind}"] += 1
+        if verdict.nudge is not None:
+            counts["interventions.NUDGE"] += 1
+        elif verdict.level is Level.STOP:
+            counts["interventions.STOP"] += 1
+        counts["loop_steps"] += max(0, verdict.spent.steps - before.steps)
+        counts["loop_tokens"] += max(0, verdict.spent.tokens - before.tokens)
+        self.loop_cost_usd += max(0.0, verdict.spent.cost_usd - before.cost_usd)
+
+    def _is_repeat_record(self, entry: _Entry, step: StepRecord) -> bool:
+        """Whether a second instrumentation, or a resumed run, reports a call already judged."""
+        seen = _seen(step)
+        key = _digest(step.call_id) if step.call_id is not None else b""
+        known = key in entry.calls or any(_same(other, seen) for other in entry.recent)
+        if step.outcome_type == INTERRUPTED or known:
+            return known and step.outcome_type != INTERRUPTED
+        if key:
+            entry.calls.append(key)
+        entry.recent.append(seen)
+        return False
+
+    def link(self, trajectory_id: str, aliases: Iterable[str]) -> None:
+        """Let gates find a trajectory under other names it goes by (thread id, session id, trace id)."""
+        with self._lock:
+            for alias in aliases:
+                if alias != trajectory_id and self._aliases.get(alias) != trajectory_id:
+                    self._aliases[alias] = trajectory_id
+                    if len(self._aliases) > self.config.max_trajectories:
+                        self._aliases.popitem(last=False)
+
+    def new_turn(self, trajectory_id: str, turn: str) -> None:
+        """Tell that a person spoke: suspicion halves."""
+        entry = self._find(trajectory_id)
+        if entry is not None:
+            with entry.lock:
+                if entry.state.turn is not None and entry.state.turn != turn:
+                    entry.state.episode.score *= self.config.decay
+                    entry.pending = None
+                entry.state.turn = turn
+
+    def absolve(self, trajectory_id: str) -> None:
+        """A person said that all is well: the episode ends, the score is 0, suspicion has to build up anew."""
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return
+        with entry.lock:
+            entry.pending = None
+            entry.state.absolve()
+
+    def join(self, trace_id: str, trajectory_id: str) -> None:
+        """A link learned late: what was judged under the trace id belongs to this trajectory.
+
+        The trace's recent steps are judged again on top of the trajectory's own history.
+        """
+        with self._lock:
+            part = self._entries.pop(trace_id, None)
+        if part is None:
+            self.link(trajectory_id, (trace_id,))
+            return
+        target = self._entries.get(trajectory_id)
+        if target is None or target.state.index == 0:
+            self._rename(part, trajectory_id)
+        else:
+            with target.lock:
+                self._absorb(target, part)
+        self.link(trajectory_id, (trace_id,))
+
+    def _rename(self, part: _Entry, trajectory_id: str) -> None:
+        part.trajectory_id = part.state.trajectory_id = trajectory_id
+        with self._lock:
+            self._entries[trajectory_id] = part
+
+    def _absorb(self, target: _Entry, part: _Entry) -> None:
+        for step in part.replay or ():
+            if not self._is_repeat_record(target, step):
+                self._judge(target, step._replace(trajectory_id=target.trajectory_id))
+
+    def discard_lossy(self, trajectory_id: str) -> bool:
+        """Forget a trajectory whose steps so far hid arguments or results, so that the messages can retell it."""
+        entry = self._find(trajectory_id)
+        if entry is None or not entry.lossy or entry.state.index == 0:
+            return False
+        with self._lock:
+            self._entries.pop(entry.trajectory_id, None)
+        return True
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    def resolve(self, *names: str | None) -> str | None:
+        """The first of ``names`` under which a trajectory is known, as its trajectory id."""
+        for name in names:
+            if name:
+                known = self._aliases.get(name, name)
+                if known in self._entries:
+                    return known
+        return None
+
+    def resolve_alias(self, name: str) -> str:
+        """The trajectory a trace or session was linked to, else the name itself."""
+        return self._aliases.get(name, name)
+
+    def read(self, trajectory_id: str) -> Flag:
+        """The flag, left as it is."""
+        return self._flag(trajectory_id, take=False)
+
+    def take(self, trajectory_id: str) -> Flag:
+        """The flag; a gate that takes it is the one that acts on it."""
+        return self._flag(trajectory_id, take=True)
+
+    def _flag(self, trajectory_id: str, *, take: bool) -> Flag:
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return Flag(Level.OBSERVE, None, 0.0, 0, 0)
+        with entry.lock:
+            verdict = entry.pending
+            if take:
+                entry.pending = None
+            level = verdict.level if verdict is not None else Level.OBSERVE
+            state = entry.state
+            return Flag(level, verdict, state.score, state.episode.nudges, state.index)
+
+    def last_verdict(self, trajectory_id: str) -> Verdict | None:
+        """The newest verdict in which something fired."""
+        entry = self._find(trajectory_id)
+        return entry.last if entry is not None else None
+
+    def step_id(self, trajectory_id: str, index: int) -> str | None:
+        """Span id (16 hex digits) of a recent step, None if it is forgotten."""
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return None
+        ids = entry.state.step_ids
+        return ids[index].hex() if ids.start <= index < ids.start + len(ids) else None
+
+    def in_episode(self, trajectory_id: str) -> bool:
+        """Whether a loop is going on."""
+        entry = self._find(trajectory_id)
+        return entry is not None and entry.state.episode.active
+
+    def repeats(self, trajectory_id: str, tool: str, args: Any) -> int:
+        """How often this call, by whichever agent, has returned its last answer since something new came back."""
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return 0
+        with entry.lock:
+            return self.engine.repeats(entry.state, tool, args)
+
+    def told_call(self, trajectory_id: str, call_id: str) -> bool:
+        """Whether a gate has told of this call already."""
+        entry = self._find(trajectory_id)
+        return entry is not None and _digest(call_id) in entry.told
+
+    def find_call(self, call_id: str) -> str | None:
+        """Among the trajectories used last, the one in which spans told of a call and no gate has yet."""
+        key = _digest(call_id)
+        with self._lock:
+            newest = list(islice(reversed(self._entries.values()), _FIND_AMONG))
+        return next((entry.trajectory_id for entry in newest if key in entry.calls and key not in entry.told), None)
+
+    def put_back(self, trajectory_id: str, verdict: Verdict) -> None:
+        """Return a taken flag that could not be acted on yet."""
+        entry = self._find(trajectory_id)
+        if entry is not None:
+            with entry.lock:
+                if entry.pending is None:
+                    entry.pending = verdict
+
+    # --- saving ----------------------------------------------------------------------------------------------
+
+    def save(self, trajectory_id: str) -> bytes | None:
+        """State of a trajectory in its byte form, None if it is unknown."""
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return None
+        with entry.lock:
+            return entry.state.to_bytes()
+
+    def adopt(self, trajectory_id: str, data: bytes) -> bool:
+        """Continue from saved state if it knows more than this process does.
+
+        Steps judged here before the saved state arrived are judged again on top of it.
+
+        Raises:
+            StateFormatError: the bytes cannot be read; nothing changes.
+        """
+        saved = self.engine.load_state(data)
+        entry = self._entry(trajectory_id)
+        with entry.lock:
+            replay, entry.replay = entry.replay, None
+            if replay is None or saved.index < entry.state.index - len(replay):
+                return False
+            entry.state, entry.pending = saved, None
+            for step in replay:
+                self._judge(entry, step)
+            self.counts["adopted"] += 1
+            return True
+
+    # --- entries ---------------------------------------------------------------------------------------------
+
+    def _find(self, trajectory_id: str) -> _Entry | None:
+        return self._entries.get(self._aliases.get(trajectory_id, trajectory_id))
+
+    def _entry(self, trajectory_id: str) -> _Entry:
+        now = self._clock()
+        with self._lock:
+            entry = self._entries.get(trajectory_id)
+            if entry is None:
+                entry = _Entry(self.engine.new_state(trajectory_id))
+                self._entries[trajectory_id] = entry
+                self._evict(now)
+            else:
+                self._entries.move_to_end(trajectory_id)
+            entry.last_used = now
+            return entry
+
+    def _evict(self, now: float) -> None:
+        while self._entries:
+            oldest = next(iter(self._entries.values()))
+            full = len(self._entries) > self.config.max_trajectories
+            if not full and now - oldest.last_used <= self.config.idle_ttl_s:
+                return
+            self._entries.popitem(last=False)
+            self.counts["evicted_full" if full else "evicted_idle"] += 1
+
+
+def _digest(call_id: str) -> bytes:
+    return blake2b(call_id.encode("utf-8", "replace"), digest_size=8).digest()
+
+
+def _light(step: StepRecord) -> StepRecord:
+    """A record cheap enough to keep for a replay."""
+    result = step.result if step.result is None or len(step.result) <= 4096 else step.result[:4096]
+    return step._replace(result=result)
+
+
+def _seen(step: StepRecord) -> _Seen:
+    args = step.args
+    single = next(iter(args.values())) if isinstance(args, dict) and len(args) == 1 else None
+    return _Seen(
+        step.tool_name.casefold(), step.tool_args_hash, single if isinstance(single, str) else None, step.timestamp,
+        step.timestamp + step.duration, step.dialect, step.call_id, step.outcome_type,
+    )  # fmt: skip
+
+
+def _consume(recent: deque[_Seen], told: _Seen) -> bool:
+    """Whether a span without a call id stands for the call a gate tells of; each span answers for one call."""
+    for place, seen in enumerate(recent):
+        alike = seen.args_hash == told.args_hash or (told.single is not None and seen.single == told.single)
+        if seen.call_id is None and seen.tool == told.tool and alike:
+            del recent[place]
+            return True
+    return False
+
+
+def _same(first: _Seen, second: _Seen) -> bool:
+    """Two records of one call from different sources, where at least one lacks the call id."""
+    if first.tool != second.tool or first.dialect == second.dialect:
+        return False
+    if first.call_id is not None and second.call_id is not None:
+        return first.call_id == second.call_id
+    if first.args_hash != second.args_hash and (first.single is None or first.single != second.single):
+        return False
+    return second.start < first.end and first.start < second.end

@@ -1,0 +1,239 @@
+"""What every gate does, whatever its framework: read the flag, decide, say it, and leave a trace in the state."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from opentelemetry import trace
+
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.interventions import args_excerpt, stop_payload
+from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.state import StateFormatError
+from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.flags import Flag, FlagBoard
+from trajectory_guard.gates.messages import new_steps, open_calls, turn_of
+from trajectory_guard.logs import log_verdict
+from trajectory_guard.telemetry import LOGGER
+
+_RECENT: Final = 10
+_CALLS: Final = 32
+_log: Final = logging.getLogger(LOGGER)
+
+
+class LoopDetectedError(RuntimeError):
+    """Raised by a gate that is told to raise when a run must stop.
+
+    ``payload`` is the stop payload: status, reason, loop_score, nudges_sent, steps_taken, similar actions, spent,
+    recommendation.
+    """
+
+    def __init__(self, payload: Mapping[str, Any]) -> None:
+        super().__init__(f"stopped by trajectory_guard: {payload.get('explanation') or payload.get('reason')}")
+        self.payload = dict(payload)
+
+
+class Decision(NamedTuple):
+    """What a gate decided, and what it wants written into the graph state.
+
+    Fields:
+        level: OBSERVE, NUDGE or STOP, after the configured mode was applied.
+        trajectory_id: the trajectory decided on.
+        nudge: message for the model; None unless one is due now.
+        payload: stop payload; None unless level is STOP.
+        scratchpad: entries for ``trajectory_scratchpad``, one per new step.
+        status: new value of ``loop_status``.
+    """
+
+    level: Level
+    trajectory_id: str
+    nudge: str | None
+    payload: dict[str, Any] | None
+    scratchpad: list[dict[str, Any]]
+    status: dict[str, Any]
+
+
+class Gate:
+    """Decides on a trajectory from its flag and the messages in the graph state.
+
+    Parameters:
+        config: used when this process has no board yet, and for ``mode``.
+        board: the board to read; by default the one the span processor writes to.
+        clock: wall clock in seconds, for steps read from messages.
+    """
+
+    def __init__(
+        self, config: GuardConfig | None = None, *, board: FlagBoard | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        if board is None:
+            from trajectory_guard.span_processor import shared_board
+
+            board = shared_board(config)
+        self.board = board
+        self.config = config or board.config
+        self._clock = clock
+
+    def decide(
+        self, messages: Sequence[Any], status: Mapping[str, Any] | None, thread_id: Any = None, *, peek: bool = False
+    ) -> Decision:
+        """Bring the trajectory up to date and say what is due.
+
+        Parameters:
+            messages: the messages in the graph state.
+            status: the ``loop_status`` in the graph state, as this gate left it before.
+            thread_id: the thread's id, of any type; None if the caller gave none.
+            peek: leave the flag up (for gates that may be executed again, as before an interrupt).
+        """
+        status = status or {}
+        trajectory = self._identify(messages, status, thread_id)
+        self._restore(trajectory, status)
+        fresh = self._catch_up(trajectory, messages, status)
+        flag = self.board.read(trajectory) if peek else self.board.take(trajectory)
+        return self._decision(trajectory, flag, messages, fresh, status)
+
+    def refresh(self, status: Mapping[str, Any], trajectory: str) -> dict[str, Any]:
+        """``status`` brought up to date after the trajectory's state was changed by hand."""
+        flag, saved = self.board.read(trajectory), self.board.save(trajectory)
+        encoded = base64.b64encode(saved).decode("ascii") if saved is not None else None
+        return {**status, "status": "ok", "loop_score": flag.score, "health": 1.0, "stop": None, "state": encoded}
+
+    def is_pointless(self, trajectory: str, call: Mapping[str, Any]) -> bool:
+        """Whether a call was the subject of the last intervention and would only be repeated."""
+        verdict = self.board.last_verdict(trajectory)
+        if verdict is None or verdict.nudges == 0 or not self.board.in_episode(trajectory):
+            return False
+        return self.board.repeats(trajectory, str(call.get("name")), call.get("args")) >= 2
+
+    def contain(self) -> None:
+        """Count and log an error of the gate itself; the caller lets the run go on."""
+        self.board.counts["errors.gate"] += 1
+        if self.board.counts["errors.gate"] == 1:
+            _log.exception("trajectory_guard: error in the gate, contained (logged once)")
+
+    # --- identity and memory ---------------------------------------------------------------------------------
+
+    def _identify(self, messages: Sequence[Any], status: Mapping[str, Any], thread_id: Any) -> str:
+        span = trace.get_current_span().get_span_context()
+        trace_id = f"{span.trace_id:032x}" if span.is_valid else None
+        if thread_id is None:
+            known = status.get("trajectory_id") or self.board.resolve(trace_id) or self._by_call(messages)
+            return str(known or trace_id or uuid.uuid4().hex)
+        name = str(thread_id)
+        trajectory = self.board.resolve_alias(name)
+        if trace_id is not None and self.board.resolve_alias(trace_id) != trajectory:
+            self.board.join(trace_id, trajectory)
+        return trajectory
+
+    def _by_call(self, messages: Sequence[Any]) -> str | None:
+        """The trajectory in which the newest call was judged: for instrumentations that leave no current span."""
+        call_id = getattr(messages[-1], "tool_call_id", None) if messages else None
+        return self.board.find_call(call_id) if call_id else None
+
+    def _restore(self, trajectory: str, status: Mapping[str, Any]) -> None:
+        saved = status.get("state")
+        if not saved:
+            return
+        try:
+            self.board.adopt(trajectory, base64.b64decode(saved))
+        except (StateFormatError, binascii.Error, TypeError) as error:
+            self.board.counts["errors.saved_state"] += 1
+            _log.warning("trajectory_guard: saved state of %r ignored: %s", trajectory, error)
+
+    def _catch_up(
+        self, trajectory: str, messages: Sequence[Any], status: Mapping[str, Any]
+    ) -> list[StepRecord]:
+        """Judge what no span told, and return every step that is new to the graph state."""
+        turn = turn_of(messages)
+        if turn is not None:
+            self.board.new_turn(trajectory, turn)
+        self.board.discard_lossy(trajectory)
+        before = frozenset(status.get("calls") or ())
+        steps = new_steps(
+            messages, trajectory_id=trajectory, now=self._clock(),
+            known=lambda call: call in before or self.board.told_call(trajectory, call),
+        )  # fmt: skip
+        for step in steps:
+            verdict = self.board.observe_told(step)
+            if verdict is not None and verdict.detections:
+                log_verdict(verdict, redact=self.config.redact)
+        return steps
+
+    # --- decision --------------------------------------------------------------------------------------------
+
+    def _decision(
+        self, trajectory: str, flag: Flag, messages: Sequence[Any], fresh: Sequence[StepRecord], status: Mapping[str, Any]
+    ) -> Decision:
+        level = self._allowed(flag.level)
+        verdict = flag.verdict
+        if level is not Level.OBSERVE and verdict is not None and open_calls(messages):
+            self.board.put_back(trajectory, verdict)  # a call is still open: say it at the next opportunity
+            level = Level.OBSERVE
+        scratchpad = [scratchpad_entry(step, redact=self.config.redact) for step in fresh]
+        nudge = verdict.nudge if level is Level.NUDGE and verdict is not None else None
+        payload = self._payload(flag, verdict, scratchpad, status) if level is Level.STOP and verdict is not None else None
+        told = level if (nudge or payload) else Level.OBSERVE
+        return Decision(told, trajectory, nudge, payload, scratchpad, self._status(trajectory, flag, told, payload, status, scratchpad))
+
+    def _allowed(self, level: Level) -> Level:
+        if self.config.mode == "observe" or (self.config.mode == "nudge" and level is Level.STOP):
+            return Level.OBSERVE
+        return level
+
+    def _payload(
+        self, flag: Flag, verdict: Verdict, scratchpad: Sequence[Mapping[str, Any]], status: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        recent = [*(status.get("recent") or ()), *(entry["action"] for entry in scratchpad)]
+        return stop_payload(
+            reason="" if self.config.redact else verdict.reason,
+            loop_types=verdict.types,
+            loop_score=verdict.score,
+            nudges_sent=flag.nudges,
+            steps_taken=flag.steps,
+            similar_actions=recent[-min(len(recent), max(1, verdict.spent.steps), 10) :],
+            spent=verdict.spent,
+        )
+
+    def _status(
+        self, trajectory: str, flag: Flag, level: Level, payload: dict[str, Any] | None, before: Mapping[str, Any],
+        scratchpad: Sequence[Mapping[str, Any]],
+    ) -> dict[str, Any]:
+        verdict = flag.verdict
+        saved = self.board.save(trajectory)
+        calls = [*(before.get("calls") or ()), *(entry["step_id"] for entry in scratchpad)]
+        recent = [*(before.get("recent") or ()), *(entry["action"] for entry in scratchpad)]
+        return {
+            "status": {Level.STOP: "stopped", Level.NUDGE: "nudged"}.get(level, "ok"),
+            "loop_score": flag.score,
+            "health": 1.0 - flag.score / self.board.config.max_score,
+            "loop_type": verdict.types[0] if verdict is not None and verdict.types else None,
+            "nudges_sent": flag.nudges,
+            "last_intervention": str(level) if level is not Level.OBSERVE else before.get("last_intervention"),
+            "steps_taken": flag.steps,
+            "trajectory_id": trajectory,
+            "stop": payload,
+            "recent": recent[-_RECENT:],
+            "calls": calls[-_CALLS:],
+            "state": base64.b64encode(saved).decode("ascii") if saved is not None else None,
+        }
+
+
+def scratchpad_entry(step: StepRecord, *, redact: bool = False) -> dict[str, Any]:
+    """A step as plain data for the graph state: what a verifier or a later turn may want to read."""
+    action = step.tool_name if redact else f"{step.tool_name}({args_excerpt(step.args)})"
+    return {
+        "step_id": step.step_id,
+        "tool_name": step.tool_name,
+        "tool_args_hash": step.tool_args_hash,
+        "state_snapshot_hash": step.state_snapshot_hash,
+        "agent_id": step.agent_id,
+        "outcome_type": step.outcome_type,
+        "timestamp": step.timestamp,
+        "action": action,
+    }

@@ -1,0 +1,139 @@
+"""Steps from the messages of a LangChain-style graph state.
+
+The gate's own eyes: they see calls that leave no tool span (unknown tool, denied call), hidden content, and runs
+without any instrumentation. Messages are read by attribute, so that this module needs no framework.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from trajectory_guard.core.fingerprints import args_hash, is_empty_result, result_hash
+from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, REFUSED_BY_GUARD, SUCCESS, Outcome, StepRecord, Usage
+from trajectory_guard.dialects.results import as_text
+
+MARK: Final = "trajectory_guard"
+MAX_LOOK_BACK: Final = 256
+_DENIAL: Final = re.compile(
+    r"^(?:user|human|operator|reviewer)\s+(?:has\s+)?(?:rejected|denied|declined|refused)|permission denied by user"
+    r"|not approved|was rejected by",
+    re.IGNORECASE,
+)
+
+
+def is_tool_message(message: Any) -> bool:
+    """Whether a message is a tool's answer."""
+    return getattr(message, "type", None) == "tool"
+
+
+def is_guard_message(message: Any) -> bool:
+    """Whether a message was written by a gate."""
+    return MARK in (getattr(message, "additional_kwargs", None) or {}) or MARK in (
+        getattr(message, "response_metadata", None) or {}
+    )
+
+
+def open_calls(messages: Sequence[Any]) -> set[str]:
+    """Ids of the newest tool calls that have no answer yet: nothing may be inserted before they have one."""
+    answered: set[str] = set()
+    for message in reversed(messages[-MAX_LOOK_BACK:]):
+        if is_tool_message(message):
+            answered.add(message.tool_call_id)
+        elif getattr(message, "type", None) == "ai":
+            return {str(call.get("id")) for call in _tool_calls(message)} - answered
+    return set()
+
+
+def turn_of(messages: Sequence[Any]) -> str | None:
+    """Label of the current user turn: the id of (or else the count up to) the newest message a person wrote."""
+    for position in range(len(messages) - 1, -1, -1):
+        message = messages[position]
+        if getattr(message, "type", None) == "human" and not is_guard_message(message):
+            return str(getattr(message, "id", None) or position)
+    return None
+
+
+def new_steps(
+    messages: Sequence[Any], *, trajectory_id: str, known: Callable[[str], bool], now: float
+) -> list[StepRecord]:
+    """Steps for the answered calls that are not ``known`` yet, oldest first.
+
+    Reading goes backwards and ends at the first model turn whose calls are all known, or after ``MAX_LOOK_BACK``
+    messages.
+    """
+    answers: dict[str, Any] = {}
+    found: list[list[StepRecord]] = []
+    for message in reversed(messages[-MAX_LOOK_BACK:]):
+        if is_tool_message(message):
+            answers[message.tool_call_id] = message
+        elif getattr(message, "type", None) == "ai" and (calls := _tool_calls(message)):
+            fresh = [call for call in calls if call.get("id") in answers and not known(str(call.get("id")))]
+            if not fresh and any(call.get("id") in answers for call in calls):
+                break
+            steps = [_step(message, call, answers[call["id"]], trajectory_id, now) for call in fresh]
+            if steps:
+                steps[0] = steps[0]._replace(usage=_usage(message))
+            found.append(steps)
+    return [step for steps in reversed(found) for step in steps]
+
+
+def _tool_calls(message: Any) -> list[dict[str, Any]]:
+    calls = list(getattr(message, "tool_calls", None) or [])
+    for broken in getattr(message, "invalid_tool_calls", None) or []:
+        calls.append({"name": broken.get("name") or "", "args": broken.get("args"), "id": broken.get("id")})
+    return calls
+
+
+def _step(message: Any, call: dict[str, Any], answer: Any, trajectory_id: str, now: float) -> StepRecord:
+    text = _content_text(answer.content)
+    kind = _outcome(answer, text)
+    args, call_id = call.get("args"), str(call["id"])
+    return StepRecord(
+        step_id=call_id,
+        trajectory_id=trajectory_id,
+        tool_name=str(call.get("name") or getattr(answer, "name", None) or ""),
+        tool_args_hash=args_hash(args),
+        state_snapshot_hash=result_hash(kind, text),
+        outcome_type=kind,
+        agent_id=getattr(message, "name", None),
+        timestamp=now,
+        call_id=call_id,
+        dialect="messages",
+        args=args,
+        result=text,
+        batch=str(getattr(message, "id", None) or call_id),
+        error_class=REFUSED_BY_GUARD if is_guard_message(answer) else None,
+        thought=_content_text(message.content) or None,
+    )
+
+
+def _content_text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        blocks: Iterable[Any] = (
+            block.get("text", "") if isinstance(block, dict) and block.get("type") == "text" else block
+            for block in content
+            if not (isinstance(block, dict) and block.get("type") in ("tool_use", "function_call", "thinking", "reasoning"))
+        )
+        parts = list(blocks)
+        if all(isinstance(part, str) for part in parts) and (parts or content):
+            return "\n".join(parts)
+    return as_text(content)
+
+
+def _outcome(answer: Any, text: str) -> Outcome:
+    if is_guard_message(answer):
+        return DENIED
+    if getattr(answer, "status", "success") == "error":
+        return DENIED if _DENIAL.search(text[:200]) else ERROR
+    return EMPTY if is_empty_result(text) else SUCCESS
+
+
+def _usage(message: Any) -> Usage | None:
+    usage = getattr(message, "usage_metadata", None)
+    if not usage:
+        return None
+    return Usage(int(usage.get("input_tokens") or 0), int(usage.get("output_tokens") or 0))

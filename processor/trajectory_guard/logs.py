@@ -1,0 +1,53 @@
+"""Structured logs: one JSON object a line, on the logger ``trajectory_guard``."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import datetime, timezone
+from typing import Any, Final
+
+from trajectory_guard import telemetry
+from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.scoring import Level
+
+logger: Final = logging.getLogger(telemetry.LOGGER)
+_LEVELS: Final = {Level.OBSERVE: logging.DEBUG, Level.NUDGE: logging.WARNING, Level.STOP: logging.ERROR}
+
+
+def log_verdict(verdict: Verdict, *, redact: bool = False) -> None:
+    """Log a verdict: observations at DEBUG, nudges at WARNING, stops at ERROR. Free if the level is off."""
+    level = _LEVELS[verdict.level]
+    if logger.isEnabledFor(level):
+        logger.log(level, "%s", json.dumps(verdict_entry(verdict, redact=redact), ensure_ascii=False))
+
+
+def log_recovery(verdict: Verdict) -> None:
+    """Log that an agent left a loop after a nudge, at INFO."""
+    if logger.isEnabledFor(logging.INFO):
+        logger.info("%s", json.dumps(verdict_entry(verdict) | {"event_type": "TRAJECTORY_RECOVERY"}))
+
+
+def verdict_entry(verdict: Verdict, *, redact: bool = False) -> dict[str, Any]:
+    """A verdict as a flat JSON-able object, fields as in the original plan's log entries."""
+    return {
+        "timestamp": datetime.now(timezone.utc).isoformat(),
+        "service": "TrajectoryGuard",
+        "event_type": f"TRAJECTORY_{verdict.level}",
+        "intervention": str(verdict.level),
+        "thread_id": verdict.trajectory_id,
+        "step_id": verdict.step_id,
+        "step_index": verdict.step_index,
+        "tool": verdict.tool,
+        "episode": verdict.episode,
+        "evidence": str(verdict.evidence),
+        "reason": "" if redact else verdict.reason,
+        "metrics": {
+            "loop_score": round(verdict.score, 4),
+            "health": round(verdict.health, 4),
+            "detections": [
+                {"type": found.loop_type, "detected": True, "confidence": found.confidence} for found in verdict.detections
+            ],
+            "spent": verdict.spent._asdict(),
+        },
+    }

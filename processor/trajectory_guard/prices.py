@@ -1,0 +1,78 @@
+"""Prices of model calls, from ``genai-prices`` where it is installed (extra ``prices``).
+
+Looking a model up takes the library up to half a second the first time, so it happens on a thread of its own; a span
+never waits for it. Until a model's price is known its calls cost 0.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import queue
+import threading
+from typing import Final, NamedTuple
+
+_MILLION: Final = 1_000_000
+_MAX_MODELS: Final = 512
+
+
+class UnitPrice(NamedTuple):
+    """USD per input token and per output token."""
+
+    input_usd: float
+    output_usd: float
+
+    def cost(self, input_tokens: int, output_tokens: int) -> float:
+        """USD for so many tokens."""
+        return self.input_usd * input_tokens + self.output_usd * output_tokens
+
+
+FREE: Final = UnitPrice(0.0, 0.0)
+
+
+def look_up(model: str) -> UnitPrice:
+    """Unit price of a model by its name; ``FREE`` if it is unknown. Blocks; imports ``genai_prices``."""
+    from genai_prices import Usage, calc_price
+
+    try:
+        inputs = calc_price(Usage(input_tokens=_MILLION, output_tokens=0), model_ref=model)
+        outputs = calc_price(Usage(input_tokens=0, output_tokens=_MILLION), model_ref=model)
+    except LookupError:
+        return FREE
+    return UnitPrice(float(inputs.total_price) / _MILLION, float(outputs.total_price) / _MILLION)
+
+
+class PriceTable:
+    """Unit prices by model name, filled in the background."""
+
+    def __init__(self) -> None:
+        self.available = importlib.util.find_spec("genai_prices") is not None
+        self._known: dict[str, UnitPrice] = {}
+        self._wanted: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._worker: threading.Thread | None = None
+
+    def get(self, model: str) -> UnitPrice:
+        """The price as far as known now; asks for it if it is not. Never blocks."""
+        price = self._known.get(model)
+        if price is not None:
+            return price
+        if self.available and len(self._known) < _MAX_MODELS:
+            self._ask(model)
+        return FREE
+
+    def _ask(self, model: str) -> None:
+        with self._lock:
+            self._known.setdefault(model, FREE)
+            self._wanted.put(model)
+            if self._worker is None:
+                self._worker = threading.Thread(target=self._work, name="trajectory-guard-prices", daemon=True)
+                self._worker.start()
+
+    def _work(self) -> None:
+        while True:
+            model = self._wanted.get()
+            try:
+                self._known[model] = look_up(model)
+            except Exception:  # noqa: BLE001  the library's own failures must cost no more than a missing price
+                self.available = False
+                return

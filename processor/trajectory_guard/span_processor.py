@@ -1,0 +1,310 @@
+"""``TrajectoryGuardProcessor``: GenAI tool spans in, verdicts out, on any SDK ``TracerProvider``."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Final
+
+from opentelemetry import context as otel_context
+from opentelemetry import metrics as otel_metrics
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
+from opentelemetry.trace import StatusCode
+
+from trajectory_guard import telemetry
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.steps import StepRecord, Usage
+from trajectory_guard.dialects.assemble import MAX_ANCESTORS, is_inner_duplicate
+from trajectory_guard.dialects.extract import extract_step, model_usage
+from trajectory_guard.dialects.identity import CONVERSATION_KEYS, all_conversation_ids, conversation_id
+from trajectory_guard.dialects.span import SpanEvent, SpanView
+from trajectory_guard.dialects.table import MARKERS
+from trajectory_guard.flags import FlagBoard
+from trajectory_guard.logs import log_recovery, log_verdict
+from trajectory_guard.metrics import register
+from trajectory_guard.verdict_spans import VerdictSpans
+
+_log: Final = logging.getLogger(telemetry.LOGGER)
+_KINDS: Final = ("internal", "server", "client", "producer", "consumer")
+_STATUS: Final = {StatusCode.UNSET: "unset", StatusCode.OK: "ok", StatusCode.ERROR: "error"}
+_USAGE_MARKERS: Final = frozenset(
+    ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens", "llm.token_count.prompt", "llm.token_count.completion")
+)
+_INTERESTING: Final = MARKERS | _USAGE_MARKERS | CONVERSATION_KEYS
+_LATENCY_SAMPLE: Final = 16
+
+
+class TrajectoryGuardProcessor(SpanProcessor):
+    """Judges every tool span as it ends and raises flags on its board.
+
+    Called synchronously on the thread that ends the span. Never blocks on I/O or a model, never raises: an error of
+    its own is counted (``trajectory_guard.errors``) and logged once per place.
+
+    Parameters:
+        config: ``GuardConfig``; by default read from ``TRAJECTORY_GUARD_*`` variables.
+        board: where trajectories live; by default the board shared by the whole process, which gates read.
+        tracer_provider: provider for the guard's own spans; the global one by default.
+        meter_provider: provider for the guard's metrics; the global one by default.
+    """
+
+    def __init__(
+        self,
+        config: GuardConfig | None = None,
+        *,
+        board: FlagBoard | None = None,
+        tracer_provider: trace.TracerProvider | None = None,
+        meter_provider: otel_metrics.MeterProvider | None = None,
+    ) -> None:
+        self.board = board if board is not None else shared_board(config)
+        self.config = self.board.config
+        self.enabled = True
+        self._spans = VerdictSpans(tracer_provider)
+        self._lock = threading.Lock()
+        self._open: OrderedDict[int, Span] = OrderedDict()  # span id -> live span, for identity
+        self._conversations: OrderedDict[int, str] = OrderedDict()  # trace id -> conversation id
+        self._usage: OrderedDict[int, Usage] = OrderedDict()  # trace id -> model usage since the last tool call
+        self._reported: set[str] = set()
+        self._judged = 0
+        provider = meter_provider or otel_metrics.get_meter_provider()
+        self._latency = register(provider.get_meter(telemetry.SCOPE), self.board)
+
+    # --- SpanProcessor ---------------------------------------------------------------------------------------
+
+    def on_start(self, span: Span, parent_context: otel_context.Context | None = None) -> None:
+        """Remember a live span, so that its children can ask it for identity."""
+        if not self.enabled:
+            return
+        try:
+            self._open[span.context.span_id] = span
+            if len(self._open) > self.config.max_open_spans:
+                self._expire_open()
+        except Exception as error:
+            self._contain("on_start", error)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Judge the span if it is a tool call; collect identity and usage otherwise."""
+        if not self.enabled:
+            return
+        try:
+            context = span.context
+            if context is None:
+                return
+            self._open.pop(context.span_id, None)
+            attributes = span.attributes
+            if attributes and not _INTERESTING.isdisjoint(attributes):
+                self._end_interesting(span, context)
+        except Exception as error:
+            self._contain("on_end", error)
+
+    def shutdown(self) -> None:
+        """Stop judging. Flags already raised stay readable."""
+        self.enabled = False
+        self._open.clear()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Nothing is ever buffered."""
+        return True
+
+    # --- steps -----------------------------------------------------------------------------------------------
+
+    def _end_interesting(self, span: ReadableSpan, context: trace.SpanContext) -> None:
+        started = time.perf_counter()
+        view = view_of(span)
+        above = list(self._ancestors(span))
+        step = None
+        if not MARKERS.isdisjoint(view.attributes) and not is_inner_duplicate(view, above):
+            step = extract_step(view, ancestors=above, trajectory_of=self._conversation_of)
+        if step is None:
+            self._learn(view, context)
+            return
+        verdict = self._judge(step, view, context)
+        if verdict is None:
+            return
+        self._judged += 1
+        if self._judged % _LATENCY_SAMPLE == 1:
+            self._latency.record(time.perf_counter() - started)
+        if verdict.detections or verdict.recovered:
+            self._report(verdict, span)
+
+    def _judge(self, step: StepRecord, view: SpanView, context: trace.SpanContext) -> Verdict | None:
+        if step.trajectory_id != view.trace_id:
+            self._remember_conversation(context.trace_id, step.trajectory_id)
+            self.board.link(step.trajectory_id, (view.trace_id, *all_conversation_ids(view.attributes)))
+        usage = self._usage.pop(context.trace_id, None)
+        return self.board.observe(step if usage is None else step._replace(usage=usage))
+
+    def _report(self, verdict: Verdict, span: ReadableSpan) -> None:
+        if verdict.recovered:
+            log_recovery(verdict)
+        if not verdict.detections:
+            return
+        log_verdict(verdict, redact=self.config.redact)
+        if verdict.level is not Level.OBSERVE:
+            first = self.board.step_id(verdict.trajectory_id, verdict.first_step) or str(verdict.first_step)
+            live = self._open.get(span.parent.span_id) if span.parent is not None else None
+            self._spans.emit(verdict, first_step=first, tool_span=span, live_parent=live)
+
+    # --- identity and usage ----------------------------------------------------------------------------------
+
+    def _ancestors(self, span: ReadableSpan) -> Iterator[SpanView]:
+        parent = span.parent
+        for _ in range(MAX_ANCESTORS):
+            live = self._open.get(parent.span_id) if parent is not None else None
+            if live is None:
+                return
+            yield view_of(live)
+            parent = live.parent
+
+    def _conversation_of(self, span: SpanView) -> str:
+        named = self._conversations.get(int(span.trace_id, 16))
+        return named or self.board.resolve_alias(span.trace_id)
+
+    def _learn(self, view: SpanView, context: trace.SpanContext) -> None:
+        usage = model_usage(view)
+        if usage is not None:
+            before = self._usage.get(context.trace_id, Usage())
+            total = Usage(*(old + new for old, new in zip(before, usage, strict=True)))
+            self._bounded(self._usage, context.trace_id, total)
+        if context.trace_id not in self._conversations:
+            named = conversation_id(view.attributes)
+            if named is not None:
+                self._remember_conversation(context.trace_id, named)
+
+    def _remember_conversation(self, trace_id: int, named: str) -> None:
+        if self._conversations.get(trace_id) != named:
+            self._bounded(self._conversations, trace_id, named)
+
+    def _bounded(self, table: OrderedDict, key: int, value: object) -> None:  # type: ignore[type-arg]
+        with self._lock:
+            table[key] = value
+            if len(table) > self.config.max_trajectories:
+                table.popitem(last=False)
+
+    # --- open spans ------------------------------------------------------------------------------------------
+
+    def _expire_open(self) -> None:
+        """Give up the oldest open spans: those too old, else the oldest one."""
+        limit_ns = time.time_ns() - int(self.config.open_span_ttl_s * 1e9)
+        with self._lock:
+            while self._open:
+                span_id, oldest = next(iter(self._open.items()))
+                too_old = (oldest.start_time or 0) < limit_ns
+                if not too_old and len(self._open) <= self.config.max_open_spans:
+                    return
+                self._open.pop(span_id, None)
+                self.board.counts["expired_age" if too_old else "expired_full"] += 1
+
+    def _contain(self, where: str, error: Exception) -> None:
+        """Count every error of our own, log the first of each kind, raise none."""
+        self.board.counts[f"errors.{where}"] += 1
+        kind = f"{where}:{type(error).__name__}"
+        if kind not in self._reported and len(self._reported) < 64:
+            self._reported.add(kind)
+            _log.exception("trajectory_guard: error in %s, contained (logged once)", where)
+
+
+def view_of(span: ReadableSpan) -> SpanView:
+    """A ``SpanView`` of a live or finished SDK span."""
+    context, parent, scope = span.context, span.parent, span.instrumentation_scope
+    events = span.events
+    return SpanView(
+        name=span.name,
+        attributes=span.attributes or {},
+        trace_id=f"{context.trace_id:032x}" if context is not None else "",
+        span_id=f"{context.span_id:016x}" if context is not None else "",
+        parent_id=f"{parent.span_id:016x}" if parent is not None else None,
+        kind=_KINDS[span.kind.value] if span.kind is not None else "internal",
+        status=_STATUS[span.status.status_code],
+        status_description=span.status.description or "",
+        events=[SpanEvent(event.name, event.attributes or {}) for event in events] if events else (),
+        start=(span.start_time or 0) / 1e9,
+        end=(span.end_time or span.start_time or 0) / 1e9,
+        scope=scope.name if scope is not None else "",
+        scope_version=scope.version if scope is not None else None,
+    )
+
+
+# --- one line ------------------------------------------------------------------------------------------------
+
+_shared_lock: Final = threading.Lock()
+_shared: dict[str, FlagBoard] = {}
+_instrumented: dict[int, tuple[TracerProvider, TrajectoryGuardProcessor]] = {}
+
+
+def shared_board(config: GuardConfig | None = None) -> FlagBoard:
+    """The board that processor and gates of this process share. ``config`` matters to the first caller only."""
+    with _shared_lock:
+        if "board" not in _shared:
+            _shared["board"] = FlagBoard(config or GuardConfig.from_env())
+        elif config is not None and config != _shared["board"].config:
+            _log.warning("trajectory_guard: already configured; the later configuration is ignored")
+        return _shared["board"]
+
+
+def instrument(
+    tracer_provider: trace.TracerProvider | None = None, config: GuardConfig | None = None
+) -> TrajectoryGuardProcessor:
+    """Guard everything a tracer provider sees. Calling it again is harmless.
+
+    Parameters:
+        tracer_provider: an SDK ``TracerProvider``; the global one by default. If the application has set none yet,
+            one is created and set.
+        config: by default read from ``TRAJECTORY_GUARD_*`` variables.
+
+    Returns:
+        The processor that is now attached.
+
+    Raises:
+        TypeError: the provider cannot take span processors.
+    """
+    provider = tracer_provider or _global_provider()
+    if not isinstance(provider, TracerProvider) and not hasattr(provider, "add_span_processor"):
+        raise TypeError(f"tracer_provider: {type(provider).__name__} has no add_span_processor; pass an SDK TracerProvider")
+    with _shared_lock:
+        known = _instrumented.get(id(provider))
+    if known is not None:
+        known[1].enabled = True
+        return known[1]
+    processor = TrajectoryGuardProcessor(config, tracer_provider=provider)
+    provider.add_span_processor(processor)
+    with _shared_lock:
+        _instrumented[id(provider)] = (provider, processor)
+    return processor
+
+
+def _global_provider() -> trace.TracerProvider:
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, trace.ProxyTracerProvider):
+        provider = TracerProvider()
+        trace.set_tracer_provider(provider)
+    return provider
+
+
+def uninstrument(tracer_provider: trace.TracerProvider | None = None) -> None:
+    """Switch the guard off again. The SDK cannot remove a processor: it stays attached and does nothing."""
+    provider = tracer_provider or trace.get_tracer_provider()
+    with _shared_lock:
+        known = _instrumented.get(id(provider))
+    if known is not None:
+        known[1].enabled = False
+
+
+def auto_instrument() -> None:
+    """Entry point for ``opentelemetry-instrument``: guards the provider it has just configured.
+
+    ``TRAJECTORY_GUARD_DISABLED=true`` leaves it out. Never raises: auto-instrumentation must not stop an application.
+    """
+    import os
+
+    if os.environ.get("TRAJECTORY_GUARD_DISABLED", "").lower() in ("1", "true", "yes", "on"):
+        return
+    try:
+        instrument()
+    except Exception:
+        _log.exception("trajectory_guard: could not be loaded; the application runs unguarded")

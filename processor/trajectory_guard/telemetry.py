@@ -1,0 +1,86 @@
+"""Attribute and metric names, units and meanings: the one place they are written down.
+
+The table in ``processor/README.md`` is checked against this module by a test.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+SCOPE: Final = "trajectory_guard"
+SPAN_NAME: Final = "trajectory_guard.intervention"
+LOGGER: Final = "trajectory_guard"
+
+LOOP_DETECTED: Final = "trajectory_guard.loop.detected"
+LOOP_TYPE: Final = "trajectory_guard.loop.type"
+LOOP_SCORE: Final = "trajectory_guard.loop.score"
+LOOP_FIRST_STEP: Final = "trajectory_guard.loop.first_step"
+INTERVENTION: Final = "trajectory_guard.intervention"
+HEALTH: Final = "trajectory_guard.health"
+EPISODE: Final = "trajectory_guard.episode"
+STEP_INDEX: Final = "trajectory_guard.step.index"
+TRAJECTORY_ID: Final = "trajectory_guard.trajectory.id"
+EVIDENCE: Final = "trajectory_guard.evidence"
+REASON: Final = "trajectory_guard.reason"
+TOOL: Final = "gen_ai.tool.name"
+LANGFUSE_TAGS: Final = "langfuse.trace.tags"
+TAG: Final = "LOOP_DETECTED"
+
+
+class Attribute(NamedTuple):
+    """A span attribute: key, type, meaning."""
+
+    key: str
+    type: str
+    meaning: str
+
+
+class Metric(NamedTuple):
+    """A metric: name, instrument, unit (UCUM), meaning, attribute keys."""
+
+    name: str
+    instrument: str
+    unit: str
+    meaning: str
+    attributes: tuple[str, ...] = ()
+
+
+ATTRIBUTES: Final = (
+    Attribute(LOOP_DETECTED, "bool", "a loop was found at this step"),
+    Attribute(LOOP_TYPE, "string[]", "loop types that fired, strongest first"),
+    Attribute(LOOP_SCORE, "double", "loop score after this step, 0 to 5"),
+    Attribute(LOOP_FIRST_STEP, "string", "span id of the first step of the loop; its index if the span id is forgotten"),
+    Attribute(INTERVENTION, "string", "OBSERVE, NUDGE or STOP"),
+    Attribute(HEALTH, "double", "1 - score / max_score"),
+    Attribute(EPISODE, "int", "ordinal of the episode in its trajectory, from 1"),
+    Attribute(STEP_INDEX, "int", "ordinal of the step in its trajectory, from 0"),
+    Attribute(TRAJECTORY_ID, "string", "conversation id, else thread or session id, else trace id"),
+    Attribute(EVIDENCE, "string", "full, no_result or name_only: how much of the call was visible"),
+    Attribute(REASON, "string", "one sentence: which tool, how often, since when, what came back"),
+)
+
+STEPS: Final = Metric("trajectory_guard.steps", "counter", "{step}", "tool calls judged")
+DETECTIONS: Final = Metric(
+    "trajectory_guard.detections", "counter", "{detection}", "findings of a detector, by loop type", (LOOP_TYPE,)
+)
+INTERVENTIONS: Final = Metric(
+    "trajectory_guard.interventions", "counter", "{intervention}", "nudges and stops that became due", (INTERVENTION,)
+)
+EPISODES: Final = Metric("trajectory_guard.episodes", "counter", "{episode}", "loops begun, by type", (LOOP_TYPE,))
+RECOVERIES: Final = Metric("trajectory_guard.recoveries", "counter", "{episode}", "loops left after a nudge")
+ACTIVE: Final = Metric("trajectory_guard.trajectories.active", "gauge", "{trajectory}", "trajectories in memory")
+EVICTIONS: Final = Metric(
+    "trajectory_guard.evictions", "counter", "{trajectory}", "trajectories forgotten because idle or over the limit", ("reason",)
+)
+ERRORS: Final = Metric("trajectory_guard.errors", "counter", "{error}", "errors of the guard itself, contained", ("where",))
+DUPLICATES: Final = Metric("trajectory_guard.duplicates", "counter", "{step}", "second records of a call, ignored")
+EXPIRED: Final = Metric("trajectory_guard.spans.expired", "counter", "{span}", "open spans given up, by reason", ("reason",))
+LATENCY: Final = Metric("trajectory_guard.observe.duration", "histogram", "s", "time to judge a tool span (1 of 16 sampled)")
+LOOP_STEPS: Final = Metric("trajectory_guard.loop.steps", "counter", "{step}", "steps spent inside loops, from the first repeat on")
+LOOP_TOKENS: Final = Metric("trajectory_guard.loop.tokens", "counter", "{token}", "tokens spent inside loops")
+LOOP_COST: Final = Metric("trajectory_guard.loop.cost", "counter", "{USD}", "money spent inside loops, where prices are known")
+
+METRICS: Final = (
+    STEPS, DETECTIONS, INTERVENTIONS, EPISODES, RECOVERIES, ACTIVE, EVICTIONS, ERRORS, DUPLICATES, EXPIRED, LATENCY,
+    LOOP_STEPS, LOOP_TOKENS, LOOP_COST,
+)  # fmt: skip

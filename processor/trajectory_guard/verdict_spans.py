@@ -1,0 +1,62 @@
+"""How a verdict gets into the trace. The tool span is frozen when it ends, so it is told beside it.
+
+Three places, all through public API: a short span of the guard's own next to the tool span, the parent span if it
+is still recording, and (for Langfuse) tags on both. If the SDK one day allows writing while a span ends, this is
+the only file to change.
+"""
+
+from __future__ import annotations
+
+
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import NonRecordingSpan, Span
+from opentelemetry.util.types import AttributeValue
+
+from trajectory_guard import telemetry
+from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.scoring import Level
+
+
+
+def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, AttributeValue]:
+    """The attributes of DESIGN's telemetry contract for one verdict."""
+    attributes: dict[str, AttributeValue] = {
+        telemetry.LOOP_DETECTED: bool(verdict.detections) and verdict.level is not Level.OBSERVE,
+        telemetry.LOOP_TYPE: verdict.types,
+        telemetry.LOOP_SCORE: verdict.score,
+        telemetry.LOOP_FIRST_STEP: first_step,
+        telemetry.INTERVENTION: str(verdict.level),
+        telemetry.HEALTH: verdict.health,
+        telemetry.EPISODE: verdict.episode,
+        telemetry.STEP_INDEX: verdict.step_index,
+        telemetry.TRAJECTORY_ID: verdict.trajectory_id,
+        telemetry.EVIDENCE: str(verdict.evidence),
+        telemetry.REASON: verdict.reason,
+    }
+    if verdict.level is not Level.OBSERVE:
+        attributes[telemetry.LANGFUSE_TAGS] = [telemetry.TAG, *verdict.types]
+    return attributes
+
+
+class VerdictSpans:
+    """Emits one span per intervention and tags the live parent."""
+
+    def __init__(self, tracer_provider: trace.TracerProvider | None) -> None:
+        self._provider = tracer_provider
+
+    def emit(self, verdict: Verdict, *, first_step: str, tool_span: ReadableSpan, live_parent: Span | None) -> None:
+        """Tell an intervention: an own span under the tool span's parent, and attributes on that parent."""
+        attributes = verdict_attributes(verdict, first_step)
+        if live_parent is not None and live_parent.is_recording():
+            live_parent.set_attributes(attributes)
+        provider = self._provider or trace.get_tracer_provider()
+        around = tool_span.parent or tool_span.context
+        context = trace.set_span_in_context(NonRecordingSpan(around)) if around is not None else None
+        span = provider.get_tracer(telemetry.SCOPE).start_span(
+            telemetry.SPAN_NAME,
+            context=context,
+            attributes={**attributes, "gen_ai.tool.name": verdict.tool},
+            links=[trace.Link(tool_span.context)] if tool_span.context is not None else None,
+        )
+        span.end()
