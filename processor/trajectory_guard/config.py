@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -57,7 +58,7 @@ class GuardConfig(_Model):
     """Factor on the score per step without a finding."""
     weights: Mapping[str, float] = Field(default_factory=lambda: dict(DEFAULT_WEIGHTS))
     """Weight per loop type; types left out keep their default, 0 switches a detector off."""
-    history_steps: int = Field(default=48, ge=12, le=4096)
+    history_steps: int = Field(default=40, ge=12, le=4096)
     """Steps remembered per trajectory."""
     slow_gap_s: float = Field(default=30.0, ge=0.0)
     """Idle seconds between equal calls from which on they count as deliberate polling."""
@@ -179,9 +180,9 @@ def _decode(file: Path) -> Any:
 
 
 def _toml(text: str) -> Any:
-    try:
+    if sys.version_info >= (3, 11):
         import tomllib
-    except ImportError:  # Python 3.10
+    else:
         import tomli as tomllib
     return tomllib.loads(text)
 

@@ -357,16 +357,15 @@ class FlagBoard:
         with self._lock:
             entry = self._entries.get(trajectory_id)
             if entry is None:
-                entry = _Entry(self.engine.new_state(trajectory_id))
-                self._entries[trajectory_id] = entry
-                self._evict(now)
+                entry = self._entries[trajectory_id] = _Entry(self.engine.new_state(trajectory_id))
             else:
                 self._entries.move_to_end(trajectory_id)
             entry.last_used = now
+            self._evict(now)
             return entry
 
     def _evict(self, now: float) -> None:
-        while self._entries:
+        while True:  # ends at the entry just used, at the latest
             oldest = next(iter(self._entries.values()))
             full = len(self._entries) > self.config.max_trajectories
             if not full and now - oldest.last_used <= self.config.idle_ttl_s:

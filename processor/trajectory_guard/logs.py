@@ -46,7 +46,8 @@ def verdict_entry(verdict: Verdict, *, redact: bool = False) -> dict[str, Any]:
             "loop_score": round(verdict.score, 4),
             "health": round(verdict.health, 4),
             "detections": [
-                {"type": found.loop_type, "detected": True, "confidence": found.confidence} for found in verdict.detections
+                {"type": found.loop_type, "detected": True, "confidence": found.confidence}
+                for found in verdict.detections
             ],
             "spent": verdict.spent._asdict(),
         },

@@ -29,7 +29,10 @@ def register(meter: Meter, board: FlagBoard) -> Histogram:
         _counter(meter, metric, _family(board, prefix, metric.attributes[0] if metric.attributes else "reason"))
     _counter(meter, telemetry.LOOP_COST, lambda options: [Observation(board.loop_cost_usd)])
     meter.create_observable_gauge(
-        telemetry.ACTIVE.name, [lambda options: [Observation(len(board))]], telemetry.ACTIVE.unit, telemetry.ACTIVE.meaning
+        telemetry.ACTIVE.name,
+        [lambda options: [Observation(len(board))]],
+        telemetry.ACTIVE.unit,
+        telemetry.ACTIVE.meaning,
     )
     return meter.create_histogram(telemetry.LATENCY.name, telemetry.LATENCY.unit, telemetry.LATENCY.meaning)
 

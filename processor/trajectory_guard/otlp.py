@@ -50,7 +50,8 @@ def _span(span: Mapping[str, Any], scope: str, version: str | None, resource: Ma
         status=_STATUS.get(_enum(status.get("code", 0), _STATUS_NAMES), "unset"),
         status_description=str(status.get("message", "")),
         events=[
-            SpanEvent(str(event.get("name", "")), _attributes(event.get("attributes"))) for event in span.get("events") or []
+            SpanEvent(str(event.get("name", "")), _attributes(event.get("attributes")))
+            for event in span.get("events") or []
         ],
         start=_seconds(_get(span, "startTimeUnixNano", "start_time_unix_nano")),
         end=_seconds(_get(span, "endTimeUnixNano", "end_time_unix_nano")),

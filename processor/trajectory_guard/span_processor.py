@@ -169,8 +169,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         usage = model_usage(view)
         if usage is not None:
             before = self._usage.get(context.trace_id, Usage())
-            total = Usage(*(old + new for old, new in zip(before, usage, strict=True)))
-            self._bounded(self._usage, context.trace_id, total)
+            self._bounded(self._usage, context.trace_id, before.plus(usage))
         if context.trace_id not in self._conversations:
             named = conversation_id(view.attributes)
             if named is not None:
@@ -234,7 +233,7 @@ def view_of(span: ReadableSpan) -> SpanView:
 
 _shared_lock: Final = threading.Lock()
 _shared: dict[str, FlagBoard] = {}
-_instrumented: dict[int, tuple[TracerProvider, TrajectoryGuardProcessor]] = {}
+_instrumented: dict[int, tuple[trace.TracerProvider, TrajectoryGuardProcessor]] = {}
 
 
 def shared_board(config: GuardConfig | None = None) -> FlagBoard:
@@ -265,7 +264,9 @@ def instrument(
     """
     provider = tracer_provider or _global_provider()
     if not isinstance(provider, TracerProvider) and not hasattr(provider, "add_span_processor"):
-        raise TypeError(f"tracer_provider: {type(provider).__name__} has no add_span_processor; pass an SDK TracerProvider")
+        raise TypeError(
+            f"tracer_provider: {type(provider).__name__} has no add_span_processor; pass an SDK TracerProvider"
+        )
     with _shared_lock:
         known = _instrumented.get(id(provider))
     if known is not None:
@@ -274,7 +275,7 @@ def instrument(
     processor = TrajectoryGuardProcessor(config, tracer_provider=provider)
     provider.add_span_processor(processor)
     with _shared_lock:
-        _instrumented[id(provider)] = (provider, processor)
+        _instrumented[id(provider)] = (provider, processor)  # the provider is kept so that its id stays its own
     return processor
 
 

@@ -49,7 +49,9 @@ ATTRIBUTES: Final = (
     Attribute(LOOP_DETECTED, "bool", "a loop was found at this step"),
     Attribute(LOOP_TYPE, "string[]", "loop types that fired, strongest first"),
     Attribute(LOOP_SCORE, "double", "loop score after this step, 0 to 5"),
-    Attribute(LOOP_FIRST_STEP, "string", "span id of the first step of the loop; its index if the span id is forgotten"),
+    Attribute(
+        LOOP_FIRST_STEP, "string", "span id of the first step of the loop; its index if the span id is forgotten"
+    ),
     Attribute(INTERVENTION, "string", "OBSERVE, NUDGE or STOP"),
     Attribute(HEALTH, "double", "1 - score / max_score"),
     Attribute(EPISODE, "int", "ordinal of the episode in its trajectory, from 1"),
@@ -70,15 +72,29 @@ EPISODES: Final = Metric("trajectory_guard.episodes", "counter", "{episode}", "l
 RECOVERIES: Final = Metric("trajectory_guard.recoveries", "counter", "{episode}", "loops left after a nudge")
 ACTIVE: Final = Metric("trajectory_guard.trajectories.active", "gauge", "{trajectory}", "trajectories in memory")
 EVICTIONS: Final = Metric(
-    "trajectory_guard.evictions", "counter", "{trajectory}", "trajectories forgotten because idle or over the limit", ("reason",)
+    "trajectory_guard.evictions",
+    "counter",
+    "{trajectory}",
+    "trajectories forgotten because idle or over the limit",
+    ("reason",),
 )
-ERRORS: Final = Metric("trajectory_guard.errors", "counter", "{error}", "errors of the guard itself, contained", ("where",))
+ERRORS: Final = Metric(
+    "trajectory_guard.errors", "counter", "{error}", "errors of the guard itself, contained", ("where",)
+)
 DUPLICATES: Final = Metric("trajectory_guard.duplicates", "counter", "{step}", "second records of a call, ignored")
-EXPIRED: Final = Metric("trajectory_guard.spans.expired", "counter", "{span}", "open spans given up, by reason", ("reason",))
-LATENCY: Final = Metric("trajectory_guard.observe.duration", "histogram", "s", "time to judge a tool span (1 of 16 sampled)")
-LOOP_STEPS: Final = Metric("trajectory_guard.loop.steps", "counter", "{step}", "steps spent inside loops, from the first repeat on")
+EXPIRED: Final = Metric(
+    "trajectory_guard.spans.expired", "counter", "{span}", "open spans given up, by reason", ("reason",)
+)
+LATENCY: Final = Metric(
+    "trajectory_guard.observe.duration", "histogram", "s", "time to judge a tool span (1 of 16 sampled)"
+)
+LOOP_STEPS: Final = Metric(
+    "trajectory_guard.loop.steps", "counter", "{step}", "steps spent inside loops, from the first repeat on"
+)
 LOOP_TOKENS: Final = Metric("trajectory_guard.loop.tokens", "counter", "{token}", "tokens spent inside loops")
-LOOP_COST: Final = Metric("trajectory_guard.loop.cost", "counter", "{USD}", "money spent inside loops, where prices are known")
+LOOP_COST: Final = Metric(
+    "trajectory_guard.loop.cost", "counter", "{USD}", "money spent inside loops, where prices are known"
+)
 
 METRICS: Final = (
     STEPS, DETECTIONS, INTERVENTIONS, EPISODES, RECOVERIES, ACTIVE, EVICTIONS, ERRORS, DUPLICATES, EXPIRED, LATENCY,

@@ -7,7 +7,6 @@ the only file to change.
 
 from __future__ import annotations
 
-
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import NonRecordingSpan, Span
@@ -16,7 +15,6 @@ from opentelemetry.util.types import AttributeValue
 from trajectory_guard import telemetry
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.scoring import Level
-
 
 
 def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, AttributeValue]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from langgraph.errors import GraphRecursionError
@@ -32,6 +34,7 @@ _INSTRUMENTATIONS: Final = (
     ("OpenInference", "openinference.instrumentation.langchain", "LangChainInstrumentor"),
     ("OpenTelemetry GenAI", "opentelemetry.instrumentation.genai.langchain", "LangChainInstrumentor"),
 )
+_FONT_DOWNLOADS: Final = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)  # a picture must not fetch anything
 _COLOURS: Final = {Level.OBSERVE: "green", Level.NUDGE: "yellow", Level.STOP: "red"}
 
 
@@ -43,9 +46,13 @@ class Usage(NamedTuple):
     cost_usd: float
 
 
-def run_demo(console: Console | None = None) -> int:
-    """Run all four agents and print what happened. Returns 0 if each did what it shows."""
-    console = console or Console(highlight=False)
+def run_demo(svg: str | None = None) -> int:
+    """Run all four agents and print what happened. Returns 0 if each did what it shows.
+
+    Parameters:
+        svg: file to draw the first agent's run into, instead of the whole demo.
+    """
+    console = Console(highlight=False, record=svg is not None, width=100 if svg else None)
     logging.getLogger("trajectory_guard").setLevel(logging.CRITICAL)
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     logging.getLogger("openinference").setLevel(logging.CRITICAL)
@@ -54,6 +61,11 @@ def run_demo(console: Console | None = None) -> int:
     provider.add_span_processor(TrajectoryGuardProcessor(board=board, tracer_provider=provider))
     name = _instrument(provider)
     console.print(f"[bold]trajectory_guard[/bold] · tool spans from [bold]{name}[/bold] · model scripted, no network\n")
+    if svg is not None:
+        outcome = _run(console, AGENTS[0], board)
+        drawing = console.export_svg(title="trajectory-guard demo")
+        Path(svg).write_text(_FONT_DOWNLOADS.sub("", drawing), encoding="utf-8")
+        return 0 if outcome == "nudged" else 1
     expected = ("nudged", "stopped", "ok", "ok")
     outcomes = [_run(console, agent, board) for agent in AGENTS]
     _savings(console, board)
@@ -68,9 +80,7 @@ def _instrument(provider: TracerProvider) -> str:
             continue
         getattr(found, instrumentor)().instrument(tracer_provider=provider)
         return name
-    raise SystemExit(
-        "trajectory-guard demo: no LangChain instrumentation found; pip install 'trajectory-guard[demo]'"
-    )
+    raise SystemExit("trajectory-guard demo: no LangChain instrumentation found; pip install 'trajectory-guard[demo]'")
 
 
 # --- one agent -----------------------------------------------------------------------------------------------
@@ -101,10 +111,12 @@ def _show(console: Console, node: str, change: dict[str, Any], number: int) -> i
     for message in messages:
         if message.type == "tool":
             number += 1
-            console.print(f"  [dim]step {number:>2}[/dim]  {message.name} → [dim]{escape(clip(str(message.content), 60)) or 'nothing'}[/dim]")
+            answer = escape(clip(str(message.content), 60)) or "nothing"
+            console.print(f"  [dim]step {number:>2}[/dim]  {message.name} → [dim]{answer}[/dim]")
         elif message.type == "ai" and not is_guard_message(message):
             for one in message.tool_calls:
-                console.print(f"  [cyan]agent[/cyan]    {escape(clip(str(message.content), 40))} [bold]{one['name']}[/bold] {escape(clip(str(one['args']), 60))}")
+                thought, args = (escape(clip(str(text), 48)) for text in (message.content, one["args"]))
+                console.print(f"  [cyan]agent[/cyan]    {thought} [bold]{one['name']}[/bold] {args}")
             if not message.tool_calls:
                 console.print(f"  [cyan]agent[/cyan]    [bold]{escape(str(message.content))}[/bold]")
     return number
@@ -114,7 +126,9 @@ def _show_guard(console: Console, change: dict[str, Any], messages: list[Any]) -
     status = change.get("loop_status", {})
     level = {"nudged": Level.NUDGE, "stopped": Level.STOP}.get(status.get("status", ""), Level.OBSERVE)
     colour = _COLOURS[level]
-    console.print(f"  [{colour}]guard[/{colour}]    score {status.get('loop_score', 0):.2f}  [{colour}]{level}[/{colour}]")
+    console.print(
+        f"  [{colour}]guard[/{colour}]    score {status.get('loop_score', 0):.2f}  [{colour}]{level}[/{colour}]"
+    )
     for message in messages:
         if is_guard_message(message):
             console.print(Text("           " + str(message.content).replace("\n", "\n           "), style=colour))
@@ -126,13 +140,17 @@ def _show_guard(console: Console, change: dict[str, Any], messages: list[Any]) -
 def _savings(console: Console, board: FlagBoard) -> None:
     """Run the stubborn agent with and without the guard, to the same recursion limit, and compare."""
     with_guard, without = _measure(board), _measure(None)
-    table = Table(title=f"Measured: the agent that ignores the nudge, to a recursion limit of {RECURSION_LIMIT}", title_justify="left")
+    table = Table(
+        title=f"Measured: the agent that ignores the nudge, to a recursion limit of {RECURSION_LIMIT}",
+        title_justify="left",
+    )
     for column in ("", "tool calls", "tokens", f"cost ({MODEL} prices)"):
         table.add_column(column, justify="left" if not column else "right")
     for label, usage in (("without guard", without), ("with guard", with_guard)):
         table.add_row(label, str(usage.steps), f"{usage.tokens:,}", f"${usage.cost_usd:.4f}")
     table.add_row(
-        "[bold]saved[/bold]", *(f"[bold]{1 - ours / theirs:.0%}[/bold]" for ours, theirs in zip(with_guard, without, strict=True))
+        "[bold]saved[/bold]",
+        *(f"[bold]{1 - ours / theirs:.0%}[/bold]" for ours, theirs in zip(with_guard, without, strict=True)),
     )
     console.print(table)
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from trajectory_guard import __version__
+from trajectory_guard.cli.commands import add_commands
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,7 +31,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     demo = commands.add_parser("demo", help="four scripted agents under real instrumentation, offline")
+    demo.add_argument("--svg", metavar="FILE", help="draw the run of the first agent into a file")
     demo.set_defaults(run=_demo)
+    add_commands(commands)
     return parser
 
 
@@ -40,7 +43,7 @@ def _demo(options: argparse.Namespace) -> int:
     except ImportError as error:
         print(f"trajectory-guard demo: {error.name} is missing; pip install 'trajectory-guard[demo]'", file=sys.stderr)
         return 2
-    return run_demo()
+    return run_demo(options.svg)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,10 @@ class ScriptedChatModel(BaseChatModel):
         answer.response_metadata = {**answer.response_metadata, "model_name": self.model_name}
         return ChatResult(
             generations=[ChatGeneration(message=answer)],
-            llm_output={"model_name": self.model_name, "token_usage": {"prompt_tokens": read, "completion_tokens": wrote}},
+            llm_output={
+                "model_name": self.model_name,
+                "token_usage": {"prompt_tokens": read, "completion_tokens": wrote},
+            },
         )
 
 

@@ -7,8 +7,16 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.config import GuardConfig, ToolPolicy
-from trajectory_guard.core.detectors import REGISTRY, DetectionResult, Detector, Observation, Phantom, SameEffect, Stutter
-from trajectory_guard.core.fingerprints import args_hash, digest64, error_signature, masked_hash
+from trajectory_guard.core.detectors import (
+    REGISTRY,
+    DetectionResult,
+    Detector,
+    Observation,
+    Phantom,
+    SameEffect,
+    Stutter,
+)
+from trajectory_guard.core.fingerprints import args_hash, digest64, error_signature, looks_like_error, masked_hash
 from trajectory_guard.core.history import UNKNOWN, Symbol
 from trajectory_guard.core.interventions import Spent, nudge_text, reason_text
 from trajectory_guard.core.scoring import Level, Scorer
@@ -101,7 +109,11 @@ class Engine:
         call was interrupted before it answered: it will come again.
         """
         policy = None if self._no_policies else self.config.policy(step.tool_name)
-        if step.outcome_type == INTERRUPTED or (policy is not None and policy.ignore) or self._is_duplicate(state, step):
+        if (
+            step.outcome_type == INTERRUPTED
+            or (policy is not None and policy.ignore)
+            or self._is_duplicate(state, step)
+        ):
             return None
         seen = self._read(state, step, policy)
         found = self._detect(state, seen, policy)
@@ -144,6 +156,8 @@ class Engine:
             self._read_repeat(state, seen, previous, policy)
         else:
             seen.news = self._is_new(state, seen)
+        if seen.signature is None and not seen.news and step.result and looks_like_error(step.result):
+            seen.signature = error_signature(step.result, None)
         state.frozen.update(seen.index, seen.call, seen.result, seen.tool)
         return seen
 
@@ -165,9 +179,7 @@ class Engine:
             return False
         return seen.result not in state.history.results
 
-    def _read_repeat(
-        self, state: TrajectoryState, seen: Observation, previous: int, policy: ToolPolicy | None
-    ) -> None:
+    def _read_repeat(self, state: TrajectoryState, seen: Observation, previous: int, policy: ToolPolicy | None) -> None:
         """A call made before: did it return the same (volatile parts aside)?"""
         history, step = state.history, seen.step
         if step.error_class == REFUSED_BY_GUARD:
@@ -312,4 +324,3 @@ def _result_symbol(step: StepRecord) -> Symbol:
 
 def _is_pending(result: str | None) -> bool:
     return result is not None and len(result) <= _MAX_PENDING_CHARS and _PENDING.search(result) is not None
-

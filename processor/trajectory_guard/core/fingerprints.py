@@ -232,7 +232,18 @@ _EMPTY_PHRASE: Final = re.compile(
     r"|files?|output)(?:\s+(?:were|was|found|available|returned|for\b.{0,80}))*\W*$|^\W*(?:nothing|none|not)\s+found\W*$",
     re.IGNORECASE,
 )
-_RESULT_KEYS: Final = ("result", "results", "data", "items", "output", "hits", "matches", "rows", "documents", "content")
+_RESULT_KEYS: Final = (
+    "result",
+    "results",
+    "data",
+    "items",
+    "output",
+    "hits",
+    "matches",
+    "rows",
+    "documents",
+    "content",
+)
 
 
 def is_empty_result(result: str) -> bool:
@@ -263,10 +274,13 @@ def _is_empty_wrapper(text: str) -> bool:
 
 
 _QUOTED: Final = re.compile(r"'[^'\n]{0,200}'|\"[^\"\n]{0,200}\"|`[^`\n]{0,200}`|\[[^\]\n]{0,200}\]")
-_PATHS: Final = re.compile(r"(?:[A-Za-z]:)?(?:[\w.~-]*/[\w.~-]+)+/?|\b[\w-]+\.(?:py|js|ts|go|rs|java|c|cpp|h|json|ya?ml|txt|md)\b")
+_PATHS: Final = re.compile(
+    r"(?:[A-Za-z]:)?(?:[\w.~-]*/[\w.~-]+)+/?|\b[\w-]+\.(?:py|js|ts|go|rs|java|c|cpp|h|json|ya?ml|txt|md)\b"
+)
 _NUMBERS: Final = re.compile(r"\d+(?:[.,]\d+)*")
 _ERROR_LINE: Final = re.compile(
-    r"\b\w*(?:Error|Exception|Errno|Failure|Fault|Warning)\b|\berror\b|\bfailed\b|\bnot found\b|\bcannot\b|\binvalid\b|\bdenied\b",
+    r"\b\w*(?:Error|Exception|Errno|Failure|Fault|Warning)\b|\berror\b|\bfailed\b|\bnot found\b"
+    r"|\bcannot\b|\binvalid\b|\bdenied\b",
     re.IGNORECASE,
 )
 
@@ -284,10 +298,30 @@ def error_signature(result: str | None, error_class: str | None) -> str | None:
     return _NUMBERS.sub("#", line).lower()[:160] or None
 
 
+_ERROR_LIKE: Final = re.compile(
+    r"^\W*(?:error|exception|traceback|fatal|failed|failure|invalid|usage:|cannot|could not|unable to"
+    r"|unknown|unrecognized)\b"
+    r"|^[\w./-]{1,40}: (?:.{0,80}\b)?(?:unmatched|invalid|cannot|can't|no such|not found|denied|unrecognized|unknown"
+    r"|missing|illegal|bad|failed|error|unexpected|expected|undefined)\b",
+    re.IGNORECASE,
+)
+
+
+def looks_like_error(result: str) -> bool:
+    """Whether a result that was reported as a success reads like an error message.
+
+    >>> looks_like_error("grep: Unmatched ( or \\\\("), looks_like_error("12 errors fixed")
+    (True, False)
+    """
+    return len(result) <= 400 and _ERROR_LIKE.search(result.strip()) is not None
+
+
 def _telling_line(text: str) -> str:
-    lines = [line.strip() for line in text[-4096:].splitlines() if line.strip()] if len(text) > 400 else [
-        line.strip() for line in text.splitlines() if line.strip()
-    ]
+    lines = (
+        [line.strip() for line in text[-4096:].splitlines() if line.strip()]
+        if len(text) > 400
+        else [line.strip() for line in text.splitlines() if line.strip()]
+    )
     if not lines:
         return ""
     for line in reversed(lines):

@@ -54,7 +54,7 @@ def args_excerpt(args: Any) -> str:
 
 
 def _answer(step: StepRecord, excerpt: bool) -> str:
-    if step.outcome_type == "empty":
+    if step.outcome_type == "empty" or step.result == "":
         return "nothing"
     if step.outcome_type == "denied":
         return "a refusal"
@@ -72,7 +72,9 @@ def reason_text(found: DetectionResult, step: StepRecord, spent: Spent, *, excer
     if found.loop_type == TYPE_I:
         return f"{call} was called {count} times since step {since} and returned {answer} each time."
     if found.loop_type == TYPE_II:
-        return f"{step.tool_name} was called {count} times since step {since} in other words, and got {answer} each time."
+        return (
+            f"{step.tool_name} was called {count} times since step {since} in other words, and got {answer} each time."
+        )
     if found.loop_type == TYPE_III:
         tools = ", ".join(details.get("tools", [step.tool_name]))
         return f"{count} different calls ({tools}) since step {since} all returned {answer}: the state does not change."
@@ -82,7 +84,9 @@ def reason_text(found: DetectionResult, step: StepRecord, spent: Spent, *, excer
     if found.loop_type == TYPE_V:
         return f"{step.tool_name} failed {count} times since step {since} with the same kind of error: {answer}."
     if details.get("rule") == "claims_done":
-        return f"The agent has declared itself done {count} times with {step.tool_name} since step {since}, and goes on."
+        return (
+            f"The agent has declared itself done {count} times with {step.tool_name} since step {since}, and goes on."
+        )
     return f"The agent has said the same thing {count} times since step {since} without a new result."
 
 
@@ -128,7 +132,11 @@ def nudge_text(found: Sequence[DetectionResult], step: StepRecord, spent: Spent,
     """Message for the model: what repeats, since when, what came back, and what to try instead."""
     main = found[0]
     advice = _TRANSIENT_ADVICE if main.details.get("rule") == "transient_error" else _ADVICE[main.loop_type]
-    lines = ["[Trajectory guard] You seem to be stuck.", reason_text(main, step, spent, excerpt=excerpt), "What to try:"]
+    lines = [
+        "[Trajectory guard] You seem to be stuck.",
+        reason_text(main, step, spent, excerpt=excerpt),
+        "What to try:",
+    ]
     return "\n".join((*lines, *(f"- {line}" for line in advice)))
 
 

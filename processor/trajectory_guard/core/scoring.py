@@ -40,9 +40,21 @@ class Episode:
     """
 
     __slots__ = (
-        "active", "base", "batch", "first_step", "hard", "hits", "nudged_batch", "nudges", "number", "quiet", "recoveries",
-        "score", "stopped", "types",
-    )  # fmt: skip
+        "active",
+        "base",
+        "batch",
+        "first_step",
+        "hard",
+        "hits",
+        "nudged_batch",
+        "nudges",
+        "number",
+        "quiet",
+        "recoveries",
+        "score",
+        "stopped",
+        "types",
+    )
 
     def __init__(self) -> None:
         self.number = 0

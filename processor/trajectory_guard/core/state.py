@@ -40,9 +40,26 @@ class TrajectoryState:
     """
 
     __slots__ = (
-        "agents", "batch_end", "batch_label", "costs", "detectors", "episode", "frozen", "history", "index", "last_end", "last_news",
-        "learned", "starts", "step_ids", "tokens", "total_cost", "total_tokens", "trajectory_id", "turn",
-    )  # fmt: skip
+        "agents",
+        "batch_end",
+        "batch_label",
+        "costs",
+        "detectors",
+        "episode",
+        "frozen",
+        "history",
+        "index",
+        "last_end",
+        "last_news",
+        "learned",
+        "starts",
+        "step_ids",
+        "tokens",
+        "total_cost",
+        "total_tokens",
+        "trajectory_id",
+        "turn",
+    )
 
     def __init__(self, trajectory_id: str, capacity: int, detectors: tuple[Detector, ...]) -> None:
         self.trajectory_id = trajectory_id
@@ -151,4 +168,3 @@ class TrajectoryState:
             if one.name in plain["detectors"]:
                 one.load(plain["detectors"][one.name])
         return state
-

@@ -41,6 +41,14 @@ class Usage(NamedTuple):
         """Input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
+    def plus(self, other: Usage) -> Usage:
+        """Both together."""
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cost_usd + other.cost_usd,
+        )
+
 
 class StepRecord(NamedTuple):
     """One tool call at its boundary. Immutable; a NamedTuple because one is built per span on the hot path.

@@ -12,7 +12,16 @@ SINGLE: Final = "__single__"
 """Stands for the name of an argument that the instrumentation dropped."""
 MAX_LITERAL_CHARS: Final = 20_000
 _REDACTED: Final = frozenset(
-    ("__REDACTED__", "[REDACTED]", "<REDACTED>", "REDACTED", "***", "<redacted>", "[redacted]", "[Scrubbed due to 'auth']")
+    (
+        "__REDACTED__",
+        "[REDACTED]",
+        "<REDACTED>",
+        "REDACTED",
+        "***",
+        "<redacted>",
+        "[redacted]",
+        "[Scrubbed due to 'auth']",
+    )
 )
 _INJECTED: Final = frozenset(("ctx", "run_manager", "callbacks", "config", "state", "store", "runtime"))
 

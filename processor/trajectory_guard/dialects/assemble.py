@@ -76,7 +76,9 @@ def drop_duplicates(steps: Sequence[StepRecord]) -> list[StepRecord]:
     """
     kept: list[StepRecord] = []
     for step in steps:
-        place = next((at for at in range(len(kept) - 1, max(-1, len(kept) - 33), -1) if same_call(kept[at], step)), None)
+        place = next(
+            (at for at in range(len(kept) - 1, max(-1, len(kept) - 33), -1) if same_call(kept[at], step)), None
+        )
         if place is None:
             kept.append(step)
         elif kept[place].outcome_type == INTERRUPTED:
@@ -95,7 +97,9 @@ def same_call(first: StepRecord, second: StepRecord) -> bool:
         return False
     if first.outcome_type == INTERRUPTED:
         return first.tool_args_hash is not None
-    overlap = second.timestamp < first.timestamp + first.duration and first.timestamp < second.timestamp + second.duration
+    overlap = (
+        second.timestamp < first.timestamp + first.duration and first.timestamp < second.timestamp + second.duration
+    )
     return overlap and first.dialect != second.dialect
 
 

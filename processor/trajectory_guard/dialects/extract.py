@@ -49,7 +49,11 @@ def _record(span: SpanView, dialect: Dialect, name: str, above: list[SpanView], 
     decoded = _arguments(span, dialect, raw, payload)
     payload = _complete(span, dialect, payload, decoded)
     kind = outcome(span, payload, arguments_known=decoded.value is not None)
-    text = payload.text if payload.text is None or len(payload.text) <= MAX_RESULT_CHARS else payload.text[:MAX_RESULT_CHARS]
+    text = (
+        payload.text
+        if payload.text is None or len(payload.text) <= MAX_RESULT_CHARS
+        else payload.text[:MAX_RESULT_CHARS]
+    )
     failure = error_class(span) if kind == ERROR else None
     told = text if text is not None else _failure_text(span, kind)
     return StepRecord(
@@ -99,7 +103,11 @@ def _arguments(span: SpanView, dialect: Dialect, raw: RawCall, payload: Payload)
 def _complete(span: SpanView, dialect: Dialect, payload: Payload, decoded: Decoded) -> Payload:
     """A result that is missing because there was nothing to write down."""
     if dialect.empty_result and payload == Payload() and decoded.value is not None and span.status != "error":
-        return Payload("") if "traceloop.entity.output" not in span.attributes and span.scope.endswith(".mcp.instrumentation") else payload
+        return (
+            Payload("")
+            if "traceloop.entity.output" not in span.attributes and span.scope.endswith(".mcp.instrumentation")
+            else payload
+        )
     return payload
 
 
@@ -127,9 +135,7 @@ def _evidence(decoded: Decoded, told: str | None, kind: str) -> Evidence:
     return Evidence.FULL if told is not None or kind == ERROR else Evidence.NO_RESULT
 
 
-def _trajectory(
-    span: SpanView, above: list[SpanView], trajectory_of: Callable[[SpanView], str] | None
-) -> str:
+def _trajectory(span: SpanView, above: list[SpanView], trajectory_of: Callable[[SpanView], str] | None) -> str:
     for candidate in (span, *above):
         found = conversation_id(candidate.attributes)
         if found is not None:
@@ -141,10 +147,20 @@ def model_usage(span: SpanView) -> Usage | None:
     """Tokens and cost of a model call; None if the span is none (agent totals are not model calls)."""
     attributes = span.attributes
     operation = attributes.get("gen_ai.operation.name")
-    if operation in ("chat", "generate_content", "text_completion") or attributes.get("openinference.span.kind") == "LLM":
+    if (
+        operation in ("chat", "generate_content", "text_completion")
+        or attributes.get("openinference.span.kind") == "LLM"
+    ):
         return Usage(
-            _integer(first(attributes, ("gen_ai.usage.input_tokens", "llm.token_count.prompt", "gen_ai.usage.prompt_tokens"))),
-            _integer(first(attributes, ("gen_ai.usage.output_tokens", "llm.token_count.completion", "gen_ai.usage.completion_tokens"))),
+            _integer(
+                first(attributes, ("gen_ai.usage.input_tokens", "llm.token_count.prompt", "gen_ai.usage.prompt_tokens"))
+            ),
+            _integer(
+                first(
+                    attributes,
+                    ("gen_ai.usage.output_tokens", "llm.token_count.completion", "gen_ai.usage.completion_tokens"),
+                )
+            ),
             _number(first(attributes, ("gen_ai.usage.cost", "llm.cost.total", "operation.cost"))),
         )
     return None

@@ -102,9 +102,7 @@ def agent_name(span: SpanView, ancestors: Iterable[SpanView]) -> str | None:
     if metadata.get("lc_agent_name"):
         return str(metadata["lc_agent_name"])
     return (
-        _from_checkpoint(attributes, metadata)
-        or _from_wrapped_metadata(attributes)
-        or _from_ancestors(span, ancestors)
+        _from_checkpoint(attributes, metadata) or _from_wrapped_metadata(attributes) or _from_ancestors(span, ancestors)
     )
 
 

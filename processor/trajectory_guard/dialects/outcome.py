@@ -1,4 +1,4 @@
-"""Success, empty, error, denied or interrupted: control flow is never an error, and a green span is not always a success."""
+"""The outcome of a call: control flow is never an error, and a green span is not always a success."""
 
 from __future__ import annotations
 

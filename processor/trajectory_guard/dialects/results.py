@@ -27,7 +27,9 @@ class Payload(NamedTuple):
 
 
 UNKNOWN: Final = Payload()
-_REPR_CONTENT: Final = re.compile(r"^content=(?P<content>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\[.*?\])(?= |$)", re.DOTALL)
+_REPR_CONTENT: Final = re.compile(
+    r"^content=(?P<content>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\[.*?\])(?= |$)", re.DOTALL
+)
 _REPR_ID: Final = re.compile(r"tool_call_id='([^']*)'")
 _REPR_STATUS: Final = re.compile(r"(?:^|\s)status='(error|success)'")
 _MESSAGE_KEYS: Final = frozenset(("tool_call_id", "status", "artifact", "additional_kwargs"))
@@ -138,8 +140,10 @@ def _from_repr(text: str) -> Payload:
         None, None if status is None else status[1] == "error", call_id[1] if call_id else None,
         control=text.lstrip().startswith("Command("),
     )  # fmt: skip
-    content = _REPR_CONTENT.search(text.lstrip()) if not found.control else re.search(
-        r"content=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")", text
+    content = (
+        _REPR_CONTENT.search(text.lstrip())
+        if not found.control
+        else re.search(r"content=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")", text)
     )
     if content is None:
         return found if found.control else found._replace(text=text)

@@ -30,7 +30,11 @@ def _matches_named(span: SpanView) -> bool:
     return (
         "gen_ai.tool.name" in attributes
         and "gen_ai.operation.name" not in attributes
-        and ("gen_ai.tool.call.id" in attributes or "tool_arguments" in attributes or span.name.startswith(("execute_tool", "running tool")))
+        and (
+            "gen_ai.tool.call.id" in attributes
+            or "tool_arguments" in attributes
+            or span.name.startswith(("execute_tool", "running tool"))
+        )
     )
 
 

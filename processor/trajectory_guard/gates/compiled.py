@@ -38,12 +38,17 @@ def guard_compiled(
     """A guarded copy of a compiled graph, sub-graphs included; arguments as for ``apply_guard``.
 
     Raises:
-        GraphShapeError: it is no compiled LangGraph graph, or neither it nor a sub-graph has tools that return to an agent.
+        GraphShapeError: it is no compiled LangGraph graph, or has no tools that return to an agent, nor has a sub-graph.
     """
     if not isinstance(graph, CompiledStateGraph):
         raise GraphShapeError(f"expected a compiled LangGraph graph, got {type(graph).__name__}")
     builder, guarded = clone(graph.builder), False
-    options: dict[str, Any] = {"on_stop": on_stop, "nudge_role": nudge_role, "messages_key": messages_key, "board": board}
+    options: dict[str, Any] = {
+        "on_stop": on_stop,
+        "nudge_role": nudge_role,
+        "messages_key": messages_key,
+        "board": board,
+    }
     for name, spec in builder.nodes.items():
         if isinstance(spec.runnable, CompiledStateGraph):
             try:
@@ -84,7 +89,10 @@ def _guarded(graph: Compiled, mode: str | None, options: dict[str, Any]) -> Comp
         guard = options.get("guard_config") or GuardConfig.from_env()
         options = {**options, "guard_config": guard.model_copy(update={"mode": mode})}
     config = options.pop("guard_config", None)
-    key = (config.model_dump_json() if config is not None else None, tuple(sorted((k, str(v)) for k, v in options.items())))
+    key = (
+        config.model_dump_json() if config is not None else None,
+        tuple(sorted((k, str(v)) for k, v in options.items())),
+    )
     known = _cache.setdefault(graph, {})
     if key not in known:
         known[key] = guard_compiled(graph, config, **options)
@@ -111,13 +119,17 @@ def guarded_invoke(graph: Compiled, input: Any, config: Any = None, *, mode: str
     return _guarded(graph, mode, guard).invoke(input, config, **rest)
 
 
-async def guarded_ainvoke(graph: Compiled, input: Any, config: Any = None, *, mode: str | None = None, **options: Any) -> Any:
+async def guarded_ainvoke(
+    graph: Compiled, input: Any, config: Any = None, *, mode: str | None = None, **options: Any
+) -> Any:
     """Async ``guarded_invoke``."""
     guard, rest = _split(options)
     return await _guarded(graph, mode, guard).ainvoke(input, config, **rest)
 
 
-def guarded_stream(graph: Compiled, input: Any, config: Any = None, *, mode: str | None = None, **options: Any) -> Iterator[Any]:
+def guarded_stream(
+    graph: Compiled, input: Any, config: Any = None, *, mode: str | None = None, **options: Any
+) -> Iterator[Any]:
     """``graph.stream`` with a gate; options as for ``guarded_invoke``."""
     guard, rest = _split(options)
     yield from _guarded(graph, mode, guard).stream(input, config, **rest)

@@ -70,7 +70,11 @@ class Gate:
     """
 
     def __init__(
-        self, config: GuardConfig | None = None, *, board: FlagBoard | None = None, clock: Callable[[], float] = time.time
+        self,
+        config: GuardConfig | None = None,
+        *,
+        board: FlagBoard | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         if board is None:
             from trajectory_guard.span_processor import shared_board
@@ -146,9 +150,7 @@ class Gate:
             self.board.counts["errors.saved_state"] += 1
             _log.warning("trajectory_guard: saved state of %r ignored: %s", trajectory, error)
 
-    def _catch_up(
-        self, trajectory: str, messages: Sequence[Any], status: Mapping[str, Any]
-    ) -> list[StepRecord]:
+    def _catch_up(self, trajectory: str, messages: Sequence[Any], status: Mapping[str, Any]) -> list[StepRecord]:
         """Judge what no span told, and return every step that is new to the graph state."""
         turn = turn_of(messages)
         if turn is not None:
@@ -168,7 +170,12 @@ class Gate:
     # --- decision --------------------------------------------------------------------------------------------
 
     def _decision(
-        self, trajectory: str, flag: Flag, messages: Sequence[Any], fresh: Sequence[StepRecord], status: Mapping[str, Any]
+        self,
+        trajectory: str,
+        flag: Flag,
+        messages: Sequence[Any],
+        fresh: Sequence[StepRecord],
+        status: Mapping[str, Any],
     ) -> Decision:
         level = self._allowed(flag.level)
         verdict = flag.verdict
@@ -177,9 +184,18 @@ class Gate:
             level = Level.OBSERVE
         scratchpad = [scratchpad_entry(step, redact=self.config.redact) for step in fresh]
         nudge = verdict.nudge if level is Level.NUDGE and verdict is not None else None
-        payload = self._payload(flag, verdict, scratchpad, status) if level is Level.STOP and verdict is not None else None
+        payload = (
+            self._payload(flag, verdict, scratchpad, status) if level is Level.STOP and verdict is not None else None
+        )
         told = level if (nudge or payload) else Level.OBSERVE
-        return Decision(told, trajectory, nudge, payload, scratchpad, self._status(trajectory, flag, told, payload, status, scratchpad))
+        return Decision(
+            told,
+            trajectory,
+            nudge,
+            payload,
+            scratchpad,
+            self._status(trajectory, flag, told, payload, status, scratchpad),
+        )
 
     def _allowed(self, level: Level) -> Level:
         if self.config.mode == "observe" or (self.config.mode == "nudge" and level is Level.STOP):
@@ -201,7 +217,12 @@ class Gate:
         )
 
     def _status(
-        self, trajectory: str, flag: Flag, level: Level, payload: dict[str, Any] | None, before: Mapping[str, Any],
+        self,
+        trajectory: str,
+        flag: Flag,
+        level: Level,
+        payload: dict[str, Any] | None,
+        before: Mapping[str, Any],
         scratchpad: Sequence[Mapping[str, Any]],
     ) -> dict[str, Any]:
         verdict = flag.verdict

@@ -134,7 +134,7 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
         mark = {MARK: {"intervention": "NUDGE"}}
         if self.nudge_role == "system":
             return [SystemMessage(text, additional_kwargs=mark)]
-        last = messages[-1] if messages else None
+        last: Any = messages[-1] if messages else None
         if self.nudge_role == "tool" and is_tool_message(last) and isinstance(last.content, str) and last.id:
             return [last.model_copy(update={"content": f"{last.content}\n\n{text}"})]
         return [HumanMessage(text, additional_kwargs=mark)]

@@ -81,8 +81,8 @@ def new_steps(
 
 def _tool_calls(message: Any) -> list[dict[str, Any]]:
     calls = list(getattr(message, "tool_calls", None) or [])
-    for broken in getattr(message, "invalid_tool_calls", None) or []:
-        calls.append({"name": broken.get("name") or "", "args": broken.get("args"), "id": broken.get("id")})
+    broken = getattr(message, "invalid_tool_calls", None) or []
+    calls.extend({"name": one.get("name") or "", "args": one.get("args"), "id": one.get("id")} for one in broken)
     return calls
 
 
@@ -116,7 +116,9 @@ def _content_text(content: Any) -> str:
         blocks: Iterable[Any] = (
             block.get("text", "") if isinstance(block, dict) and block.get("type") == "text" else block
             for block in content
-            if not (isinstance(block, dict) and block.get("type") in ("tool_use", "function_call", "thinking", "reasoning"))
+            if not (
+                isinstance(block, dict) and block.get("type") in ("tool_use", "function_call", "thinking", "reasoning")
+            )
         )
         parts = list(blocks)
         if all(isinstance(part, str) for part in parts) and (parts or content):

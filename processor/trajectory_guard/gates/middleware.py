@@ -103,5 +103,10 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             return None
         call = request.tool_call
         text = f"Not run: {call['name']} with these arguments has returned the same before. Do something else."
-        return ToolMessage(text, tool_call_id=call["id"], name=call["name"], status="error", additional_kwargs={MARK: {"refused": True}})
-
+        return ToolMessage(
+            text,
+            tool_call_id=call["id"],
+            name=call["name"],
+            status="error",
+            additional_kwargs={MARK: {"refused": True}},
+        )

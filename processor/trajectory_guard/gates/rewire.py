@@ -10,7 +10,7 @@ import copy
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Final, TypedDict
+from typing import Annotated, Any, Final, TypedDict, cast
 
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langgraph.errors import ParentCommand
@@ -56,12 +56,15 @@ def insert_gate(
 
 
 def _check(builder: Builder, name: str) -> None:
-    if not isinstance(builder, StateGraph):
-        kind = type(builder).__name__
-        hint = "; for a compiled graph use guarded_invoke" if hasattr(builder, "builder") else ""
+    given: Any = builder
+    if not isinstance(given, StateGraph):
+        kind = type(given).__name__
+        hint = "; for a compiled graph use guarded_invoke" if hasattr(given, "builder") else ""
         raise GraphShapeError(f"apply_guard needs a StateGraph that is not compiled yet, got {kind}{hint}")
     if name in builder.nodes:
-        raise GraphShapeError(f"the graph already has a node {name!r}: apply_guard was called twice, or pass node_name=")
+        raise GraphShapeError(
+            f"the graph already has a node {name!r}: apply_guard was called twice, or pass node_name="
+        )
     if "__root__" in builder.channels:
         raise GraphShapeError("the graph's state is a bare value; the gate needs a state with keys (a TypedDict, say)")
 
@@ -86,7 +89,9 @@ def _find_agent(builder: Builder, sources: Sequence[str], agent: str | None) -> 
         if agent not in builder.nodes:
             raise GraphShapeError(f"agent={agent!r}: no such node; the graph has {_names(builder)}")
         if agent not in reachable and not _may_command(builder, sources):
-            raise GraphShapeError(f"no edge leads from {', '.join(sources)} to {agent!r}; they lead to {reachable or 'nowhere'}")
+            raise GraphShapeError(
+                f"no edge leads from {', '.join(sources)} to {agent!r}; they lead to {reachable or 'nowhere'}"
+            )
         return agent
     candidates = sorted({target for target in reachable if target not in (END, START)} - set(sources))
     if len(candidates) == 1:
@@ -94,7 +99,9 @@ def _find_agent(builder: Builder, sources: Sequence[str], agent: str | None) -> 
     if "agent" in candidates or (not candidates and "agent" in builder.nodes and _may_command(builder, sources)):
         return "agent"
     found = ", ".join(candidates) or "no node"
-    raise GraphShapeError(f"cannot tell where {', '.join(sources)} return to (found: {found}); pass agent= with one of {_names(builder)}")
+    raise GraphShapeError(
+        f"cannot tell where {', '.join(sources)} return to (found: {found}); pass agent= with one of {_names(builder)}"
+    )
 
 
 def _targets(builder: Builder, source: str) -> list[str]:
@@ -109,7 +116,8 @@ def _targets(builder: Builder, source: str) -> list[str]:
 def _may_command(builder: Builder, sources: Sequence[str]) -> bool:
     """Whether nothing else is known of where a source leads: it may return a ``Command``, or its router is unhinted."""
     return any(
-        not _targets(builder, source) or any(branch.ends is None for branch in builder.branches.get(source, {}).values())
+        not _targets(builder, source)
+        or any(branch.ends is None for branch in builder.branches.get(source, {}).values())
         for source in sources
     )
 
@@ -123,7 +131,8 @@ def _names(builder: Builder) -> str:
 
 def _channels(builder: Builder, messages_key: str) -> type:
     """Input schema of the gate: registers its two channels, and reads the graph's own message channel."""
-    from trajectory_guard.gates.langgraph import bounded_append, replace as newest
+    from trajectory_guard.gates.langgraph import bounded_append
+    from trajectory_guard.gates.langgraph import replace as newest
 
     fields: dict[str, Any] = {messages_key: list}
     if "trajectory_scratchpad" not in builder.channels:
@@ -157,7 +166,9 @@ def _redirect_commands(builder: Builder, source: str, old: str, new: str) -> Non
         ends = {new if key == old else key: label for key, label in ends.items()}
     elif ends:
         ends = tuple(new if key == old else key for key in ends)
-    builder.nodes[source] = replace(spec, ends=ends, runnable=_RedirectGoto(spec.runnable, old, new, source))
+    builder.nodes[source] = replace(
+        spec, ends=ends, runnable=_RedirectGoto(cast("Any", spec.runnable), old, new, source)
+    )
 
 
 def _redirect(goto: Any, old: str, new: str) -> Any:
@@ -175,7 +186,10 @@ def _redirect_output(output: Any, old: str, new: str) -> Any:
 
 
 class _RedirectGoto(RunnableLambda[Any, Any]):
-    """A node whose ``Command(goto=agent)`` goes to the gate. A RunnableLambda so that LangGraph still finds sub-graphs."""
+    """A node whose ``Command(goto=agent)`` goes to the gate.
+
+    A RunnableLambda only so that LangGraph still finds the sub-graphs inside.
+    """
 
     def __init__(self, inner: Runnable[Any, Any], old: str, new: str, name: str) -> None:
         super().__init__(lambda value: value, name=name)

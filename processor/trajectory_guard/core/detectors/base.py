@@ -92,7 +92,7 @@ class Observation:
         step: the record; tool: its tool name, case-folded.
         index: ordinal of the step in its trajectory, from 0.
         call, result: symbols of the call and of what came back; empty if unknown.
-        signature: masked error class, None unless the outcome is an error.
+        signature: masked error class, None unless the outcome is an error, or an answer seen before reads like one.
         news: something new came back; resets every suspicion. Without news a step was unproductive: an error seen
             before, nothing, or an answer that was there before.
         repeats: how often this call returned this result since the last news, this step included.
@@ -105,9 +105,21 @@ class Observation:
     """
 
     __slots__ = (
-        "call", "first_repeat", "frozen", "gap_s", "index", "last_news", "news", "pending", "repeats", "result", "same_batch",
-        "signature", "step", "tool",
-    )  # fmt: skip
+        "call",
+        "first_repeat",
+        "frozen",
+        "gap_s",
+        "index",
+        "last_news",
+        "news",
+        "pending",
+        "repeats",
+        "result",
+        "same_batch",
+        "signature",
+        "step",
+        "tool",
+    )
 
     def __init__(self, step: StepRecord, index: int, call: Symbol, result: Symbol, frozen: FrozenRun) -> None:
         self.step = step

@@ -10,8 +10,8 @@ from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.history import History
 
 _TRANSIENT: Final = re.compile(
-    r"time[d]?[ -]?out|temporar|unavailable|too many requests|rate.?limit|overloaded|connection (?:reset|refused|aborted)"
-    r"|\b(?:429|502|503|504)\b|again later|econnreset|network|throttl",
+    r"time[d]?[ -]?out|temporar|unavailable|too many requests|rate.?limit|overloaded"
+    r"|connection (?:reset|refused|aborted)|\b(?:429|502|503|504)\b|again later|econnreset|network|throttl",
     re.IGNORECASE,
 )
 

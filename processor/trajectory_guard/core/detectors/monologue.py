@@ -9,11 +9,13 @@ from trajectory_guard.core.fingerprints import digest64, mask_text, text_bytes
 from trajectory_guard.core.history import History
 
 _FINISHERS: Final = frozenset(
-    "answer attempt_completion complete complete_task completed conclude done end end_task exit final final_answer"
-    " finalize finish finish_task finished mark_complete mark_done mark_task_complete quit submit submit_answer"
-    " submit_final submit_final_answer submit_result submit_solution submit_task task_complete task_completed task_done"
-    " task_finished terminate".split()
-)
+    (
+        "answer", "attempt_completion", "complete", "complete_task", "completed", "conclude", "done", "end", "end_task",
+        "exit", "final", "final_answer", "finalize", "finish", "finish_task", "finished", "mark_complete", "mark_done",
+        "mark_task_complete", "quit", "submit", "submit_answer", "submit_final", "submit_final_answer", "submit_result",
+        "submit_solution", "submit_task", "task_complete", "task_completed", "task_done", "task_finished", "terminate",
+    )
+)  # fmt: skip
 _MIN_THOUGHT_CHARS: Final = 12
 
 

@@ -32,8 +32,8 @@ class Phantom:
 
     The state the answers describe is frozen although the actions differ. The same is often innocent (a batch of
     writes that all say "ok", a list of membership checks), so confidence grows with the run and is full only at the
-    fifth call (the third, where different tools describe one state); and the type never stops a run by itself. Bare acknowledgements do not describe a state: they need
-    ``ack_factor`` times as many calls.
+    fifth call (the third, where different tools describe one state); and the type never stops a run by itself. Bare
+    acknowledgements do not describe a state: they need ``ack_factor`` times as many calls.
 
     Parameters:
         full_at: length of the run, in steps, that makes it certain.

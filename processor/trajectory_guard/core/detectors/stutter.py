@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from trajectory_guard.core.detectors.base import TYPE_I, DetectionResult, Observation
 from trajectory_guard.core.history import History
+from trajectory_guard.core.steps import ERROR
 
 
 class Stutter:
@@ -13,8 +14,8 @@ class Stutter:
 
     Does not fire while other calls bring news in between, when the answer moves (polling, paging), or when the
     arguments or the result are unknown. The second occurrence is a hint (confidence 0.5), the third is certain.
-    A pace slower than ``slow_gap_s`` between the calls, or an answer that says "still running", is waiting and not
-    stutter until it has happened ``patience`` times as often.
+    A pace slower than ``slow_gap_s`` between calls that succeed, or an answer that says "still running", is waiting and
+    not stutter until it has happened ``patience`` times as often.
 
     Parameters:
         slow_gap_s: seconds of idle time between equal calls from which on they count as deliberate polling.
@@ -36,7 +37,8 @@ class Stutter:
         """See class."""
         if seen.repeats < 2:
             return None
-        waiting = seen.pending or seen.gap_s >= self.slow_gap_s
+        slow = seen.gap_s >= self.slow_gap_s and seen.step.outcome_type != ERROR
+        waiting = seen.pending or slow
         needed = 3 * self.patience if waiting else 3
         confidence = 1.0 if seen.repeats >= needed else 0.5 if seen.repeats >= needed - 1 else 0.0
         if confidence == 0.0:

@@ -1,0 +1,60 @@
+"""From a step to a verdict: the engine alone, at several lengths of history, healthy and looping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+from tests.bench import shapes
+from tests.bench.measure import Effort, Figures, Probe, interleave
+from tests.bench.report import Row
+from trajectory_guard.core.engine import Engine
+from trajectory_guard.core.steps import StepRecord
+
+LENGTHS = (10, 100, 1_000, 10_000)
+MOST_US = 10.0
+FLAT = 1.5
+COPIES = 25
+_KINDS: tuple[tuple[str, Callable[[int], StepRecord]], ...] = (
+    ("healthy step", shapes.healthy),
+    ("looping step, same call", shapes.repeated),
+    ("looping step, reworded and failing", shapes.reworded),
+)
+_ids = count(1 << 40)
+
+
+def rows(effort: Effort) -> Iterator[Row]:
+    """Per kind of step: one row per length of history, and how flat they are."""
+    for name, step_at in _KINDS:
+        figures = _measure(step_at, effort.rounds)
+        for length in LENGTHS:
+            first = figures.median(str(LENGTHS[0])) if length != LENGTHS[0] else None
+            versus = f"at step {LENGTHS[0]}" if first is not None else ""
+            yield Row(f"engine, {name}, at step {length:,}", figures.median(str(length)), "us", first, versus, MOST_US)
+        first, last = figures.median(str(LENGTHS[0])), figures.median(str(LENGTHS[-1]))
+        yield Row(f"engine, {name}: flat", last, "us", first, f"at step {LENGTHS[0]}", FLAT, True)
+
+
+def _measure(step_at: Callable[[int], StepRecord], rounds: int) -> Figures:
+    engine = Engine()
+    probes = [Probe(str(length), _copies(engine, step_at, length), _observe(engine)) for length in LENGTHS]
+    return interleave(probes, rounds)
+
+
+def _observe(engine: Engine) -> Callable[[tuple[Any, StepRecord]], object]:
+    return lambda item: engine.observe(*item)
+
+
+def _copies(engine: Engine, step_at: Callable[[int], StepRecord], length: int) -> Callable[[], list[Any]]:
+    """States that have seen ``length`` steps, each with the step that comes next."""
+    state = engine.new_state("bench")
+    for index in range(length):
+        engine.observe(state, step_at(index))
+    saved = state.to_bytes()
+
+    def prepare() -> list[Any]:
+        upcoming = step_at(length)
+        return [(engine.load_state(saved), upcoming._replace(step_id=f"{next(_ids):016x}")) for _ in range(COPIES)]
+
+    return prepare

@@ -1,0 +1,70 @@
+"""The benchmark itself: run with ``pytest tests/bench/test_bench.py``; left out of the default run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.bench.__main__ import main
+from tests.bench.peers import PEERS
+from tests.bench.report import Row
+
+EXPECTED = (
+    "tool span, plain semconv: added",
+    "tool span, plain semconv: on_end alone",
+    "tool span, OpenLLMetry: added",
+    "tool span, OpenInference: added",
+    "other span, 10 attributes: added",
+    "engine, healthy step, at step 10",
+    "engine, healthy step, at step 10,000",
+    "engine, healthy step: flat",
+    "engine, looping step, same call: flat",
+    "engine, looping step, reworded and failing: flat",
+    "state, 100 distinct steps",
+    "state, worst case",
+    "entry on the board, 100 distinct steps",
+    "gate, 20 messages, spans judged already",
+    "gate, 20 messages, no spans",
+    *(peer.what for peer in PEERS),
+)
+
+
+def test_quick_run_has_every_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "bench.json"
+    assert main(["--quick", "--json", str(file)]) == 0
+    rows = json.loads(file.read_text())["rows"]
+    for expected in EXPECTED:
+        (row,) = [row for row in rows if row["what"].startswith(expected) and not row["what"][len(expected) :][:1].isdigit() and row["what"][len(expected) :][:1] != ","] if "at step" in expected else [row for row in rows if row["what"].startswith(expected)]
+        assert row["ours"] > 0
+    assert "target" in capsys.readouterr().out
+
+
+def test_a_failing_measurement_is_a_row_and_an_exit_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(effort: object) -> object:
+        raise RuntimeError("no clock")
+
+    monkeypatch.setattr("tests.bench.engine.rows", broken)
+    assert main(["--quick", "--only", "engine"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "ok"),
+    [
+        (Row("a", 9.0, most=10.0), True),
+        (Row("a", 11.0, most=10.0), False),
+        (Row("a", 11.0, "us", 20.0, "SDK", 0.5, True), False),
+        (Row("a", 9.0, "us", 20.0, "SDK", 0.5, True), True),
+        (Row("a", 9.0), None),
+        (Row("a", None, most=1.0), None),
+    ],
+)
+def test_verdict_on_a_target(row: Row, ok: bool | None) -> None:
+    assert row.ok is ok
+
+
+def test_check_exits_with_1_on_a_missed_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.bench.engine.rows", lambda effort: iter([Row("slow", 2.0, most=1.0)]))
+    assert main(["--only", "engine"]) == 0
+    assert main(["--only", "engine", "--check"]) == 1

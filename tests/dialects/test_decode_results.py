@@ -1,0 +1,58 @@
+"""Encodings of results, R1 to R10, by the shape of the value."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from trajectory_guard.dialects.results import UNKNOWN, Payload, as_text, decode_result
+
+_MESSAGE = {"content": "no such file", "status": "error", "tool_call_id": "c1", "artifact": None}
+_CONSTRUCTOR = {"lc": 1, "type": "constructor", "id": ["x", "ToolMessage"], "kwargs": _MESSAGE}
+_COMMAND = {"graph": "__parent__", "update": {"messages": [_MESSAGE]}, "resume": None, "goto": "bob"}
+_INNER = {"blocks": [{"text": "7"}], "tool_name": "t", "raw_input": {}, "raw_output": {"n": 7}, "is_error": False}
+
+TABLE: list[tuple[str, Any, Payload]] = [
+    ("R1 text", "two orders", Payload("two orders")),
+    ("R1 JSON kept", '{"a": [1,  2]}', Payload('{"a": [1,  2]}')),
+    ("R1 quoted", '"two orders"', Payload("two orders")),
+    ("R1 quoted empty", '""', Payload("")),
+    ("R1 null", "null", Payload("null")),
+    ("R1 list", '["a", "b"]', Payload('["a", "b"]')),
+    ("R2 message", json.dumps({"output": _CONSTRUCTOR, "kwargs": {}}), Payload("no such file", True, "c1")),
+    ("R2 plain", json.dumps({"output": "12", "kwargs": {}}), Payload("12")),
+    ("R2 list", json.dumps({"output": ["a"], "kwargs": {}}), Payload('["a"]')),
+    ("R2 command", json.dumps({"output": _COMMAND, "kwargs": {}}), Payload("no such file", True, "c1", True)),
+    ("R3 message", json.dumps({"type": "tool", "data": _MESSAGE}), Payload("no such file", True, "c1")),
+    ("R4 flat", json.dumps(_MESSAGE), Payload("no such file", True, "c1")),
+    ("R4 success", json.dumps({**_MESSAGE, "status": "success"}), Payload("no such file", False, "c1")),
+    ("R5 langsmith", json.dumps({"output": _MESSAGE}), Payload("no such file", True, "c1")),
+    ("R6 repr", "content='a\\nb' name='x' tool_call_id='c1' status='error'", Payload("a\nb", True, "c1")),
+    ("R6 double quotes", "content=\"it's\" name='x' tool_call_id='c1'", Payload("it's", None, "c1")),
+    ("R6 list", "content=['a', 'b'] name='x' tool_call_id='c1'", Payload('["a","b"]', None, "c1")),
+    ("R6 command", "Command(goto='bob')", Payload(None, None, None, True)),
+    ("R7 inner", json.dumps(_INNER), Payload('{"n":7}', False)),
+    ("R7 inner error", json.dumps({**_INNER, "is_error": True}), Payload("7", True)),
+    ("R7 outer", json.dumps({"tool_name": "t", "tool_kwargs": {}, "tool_id": "c1", "tool_output": _INNER}), Payload('{"n":7}', False, "c1")),
+    ("R8 result", '{"result": "ok", "is_error": true}', Payload("ok", True)),
+    ("R8 no flag", '{"result": []}', Payload("[]")),
+    ("R9 python text", "[]", Payload("[]")),
+    ("R10 absent", None, UNKNOWN),
+    ("R10 hidden", "__REDACTED__", UNKNOWN),
+    ("command without message", json.dumps({"graph": None, "update": None, "goto": "x"}), Payload(None, None, None, True)),
+    ("map value", {"rows": (1, 2)}, Payload('{"rows":[1,2]}')),
+    ("broken JSON", '{"a": ', Payload('{"a": ')),
+    ("user data with an output key", '{"output": 1, "rows": 2}', Payload('{"output": 1, "rows": 2}')),
+]
+
+
+@pytest.mark.parametrize("value, wanted", [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+def test_results_are_decoded_by_shape(value: Any, wanted: Payload) -> None:
+    assert decode_result(value) == wanted
+
+
+def test_text_stays_and_values_become_compact_json() -> None:
+    assert as_text(" a ") == " a "
+    assert as_text({"ë": [1, None]}) == '{"ë":[1,null]}'

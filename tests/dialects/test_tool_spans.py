@@ -1,0 +1,103 @@
+"""Which spans are tool calls, what they are called, and which only look like one (T0 to T8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.helpers import span_view
+from trajectory_guard.dialects.assemble import extract_steps
+from trajectory_guard.dialects.extract import extract_step, model_usage
+from trajectory_guard.dialects.table import DIALECTS, MARKERS, recognise
+
+EXECUTE = {"gen_ai.operation.name": "execute_tool"}
+
+ACCEPTED: list[tuple[str, dict[str, Any], str, str, str]] = [
+    # rule, attributes, span name, dialect, tool
+    ("T1 attribute", {**EXECUTE, "gen_ai.tool.name": "search"}, "x", "semconv", "search"),
+    ("T1 span name", EXECUTE, "execute_tool search", "semconv", "search"),
+    ("T1 running tool", EXECUTE, "running tool: search", "semconv", "search"),
+    ("T2", {"langsmith.span.kind": "tool", "gen_ai.tool.name": "search"}, "x", "langsmith", "search"),
+    ("T2 with T1", {**EXECUTE, "langsmith.span.kind": "tool"}, "search", "langsmith", "search"),
+    ("T3", {"langfuse.observation.type": "tool"}, "search", "langfuse", "search"),
+    ("T4", {"traceloop.span.kind": "tool", "traceloop.entity.name": "search"}, "x", "openllmetry", "search"),
+    ("T4 span name", {"traceloop.span.kind": "tool"}, "search.tool", "openllmetry", "search"),
+    ("T5", {"tool.name": "search", "openinference.span.kind": "TOOL"}, "x", "openinference", "search"),
+    ("T5 agent in the name", {"tool.name": "ask_agent", "openinference.span.kind": "AGENT"}, "x", "openinference", "ask_agent"),
+    ("T5 llamaindex", {"traceloop.span.kind": "task", "tool.name": "search"}, "FunctionAgent.task", "openllmetry", "search"),
+    ("T7", {"logfire.msg_template": "Function: {name}", "name": "search"}, "Function: {name}", "logfire", "search"),
+    ("MCP", {"mcp.method.name": "tools/call", "gen_ai.tool.name": "search"}, "tools/call search", "mcp", "search"),
+    ("named only", {"gen_ai.tool.name": "search", "gen_ai.tool.call.id": "c"}, "running tool", "semconv", "search"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("attributes, name, dialect, tool", [row[1:] for row in ACCEPTED], ids=[row[0] for row in ACCEPTED])
+def test_tool_spans_are_recognised(attributes: dict[str, Any], name: str, dialect: str, tool: str) -> None:
+    step = extract_step(span_view(attributes, name))
+    assert step is not None
+    assert (step.dialect, step.tool_name) == (dialect, tool)
+
+
+REJECTED: list[tuple[str, dict[str, Any]]] = [
+    ("T0 pending", {**EXECUTE, "gen_ai.tool.name": "search", "logfire.span_type": "pending_span"}),
+    ("T0 mcp list", {**EXECUTE, "gen_ai.tool.name": "search", "mcp.method.name": "tools/list"}),
+    *(
+        (f"T0 {operation}", {"gen_ai.operation.name": operation, "gen_ai.tool.name": "search", "gen_ai.tool.call.id": "c"})
+        for operation in (
+            "chat", "generate_content", "text_completion", "embeddings", "invoke_agent", "create_agent", "invoke_workflow",
+            "execute_task", "handoff", "agent_handoff", "goto", "plan", "retrieval",
+        )
+    ),
+    ("T5 model that offers a tool", {"tool.name": "search", "openinference.span.kind": "LLM"}),
+    ("T6 hand-off", {"openinference.span.kind": "TOOL"}),
+    ("T8 inner duplicate", {"traceloop.span.kind": "task", "traceloop.entity.name": "FunctionTool.task"}),
+    ("traceloop task", {"traceloop.span.kind": "task", "traceloop.entity.name": "plan"}),
+    ("langfuse generation", {"langfuse.observation.type": "generation"}),
+    ("langsmith chain", {"langsmith.span.kind": "chain"}),
+    ("logfire other", {"logfire.msg_template": "Agent run: {name!r}"}),
+    ("tool name alone", {"gen_ai.tool.name": "search"}),
+    ("database", {"db.system": "postgresql"}),
+    ("nothing", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("attributes", [row[1] for row in REJECTED], ids=[row[0] for row in REJECTED])
+def test_spans_that_only_look_like_tools_are_none(attributes: dict[str, Any]) -> None:
+    assert extract_step(span_view(attributes, "handoff to bob")) is None
+
+
+def test_every_accepted_span_carries_a_marker_of_its_dialect() -> None:
+    for _, attributes, name, _, _ in ACCEPTED:
+        span = span_view(attributes, name)
+        dialect = recognise(span)
+        assert dialect is not None
+        assert not attributes.keys().isdisjoint(dialect.markers)
+    assert set().union(*(dialect.markers for dialect in DIALECTS)) == MARKERS
+
+
+def test_transport_inside_a_framework_span_of_the_same_tool_is_one_call() -> None:
+    outer = span_view({**EXECUTE, "gen_ai.tool.name": "search"}, span_id="1" * 16)
+    client = span_view({**EXECUTE, "gen_ai.tool.name": "search", "mcp.method.name": "tools/call"}, span_id="2" * 16, parent_id="1" * 16, kind="client")  # fmt: skip
+    server = client._replace(span_id="3" * 16, parent_id="2" * 16, kind="server")
+    assert [step.span_id for step in extract_steps([server, client, outer])] == ["1" * 16]
+
+
+def test_a_tool_inside_another_tool_is_a_call_of_its_own() -> None:
+    outer = span_view({**EXECUTE, "gen_ai.tool.name": "research"}, span_id="1" * 16)
+    inner = span_view({**EXECUTE, "gen_ai.tool.name": "search"}, span_id="2" * 16, parent_id="1" * 16, start=10.1)
+    assert [step.tool_name for step in extract_steps([inner, outer])] == ["research", "search"]
+
+
+def test_usage_is_read_from_model_calls_only() -> None:
+    tokens = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 20}
+    usage = model_usage(span_view({"gen_ai.operation.name": "chat", **tokens, "gen_ai.usage.cost": 0.5}))
+    assert usage == (100, 20, 0.5)
+    assert model_usage(span_view({"gen_ai.operation.name": "invoke_agent", **tokens})) is None
+    llm = {"openinference.span.kind": "LLM", "llm.token_count.prompt": 7, "llm.token_count.completion": 3}
+    assert model_usage(span_view(llm)) == (7, 3, 0.0)
+
+
+@pytest.mark.parametrize("tokens", ["many", -5, float("nan"), float("inf"), None, [1]])
+def test_absurd_usage_counts_as_nothing(tokens: Any) -> None:
+    assert model_usage(span_view({"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": tokens})) == (0, 0, 0.0)

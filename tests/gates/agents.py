@@ -1,0 +1,173 @@
+"""Agents for the tests of the gates: real LangGraph graphs and tools; only the model follows a script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.tools import BaseTool, tool
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+
+from trajectory_guard import FlagBoard, GuardConfig
+from trajectory_guard.cli.scripted import Policy, ScriptedChatModel, call
+from trajectory_guard.gates.messages import is_guard_message
+
+NUDGE_AT = 3
+"""The tool call after which an agent that repeats one call is nudged, counted from 1."""
+STOP_AT = 4
+"""The tool call after which it is stopped."""
+TASK = {"messages": [("user", "What is the return policy?")]}
+
+
+@tool
+def search(query: str) -> str:
+    """Search the manual."""
+    return "No results found"
+
+
+@tool
+def lookup(key: str) -> str:
+    """Look up a record: every key has its own."""
+    return f"record of {key}: {sum(map(ord, key))}"
+
+
+@tool
+def both(query: str) -> str:
+    """Another search."""
+    return "Nothing here either"
+
+
+class CountedSearch:
+    """A search tool that counts how often it really ran."""
+
+    def __init__(self, answer: str = "No results found") -> None:
+        self.runs = 0
+
+        @tool
+        def search(query: str) -> str:
+            """Search the manual."""
+            self.runs += 1
+            return answer
+
+        self.tool: BaseTool = search
+
+
+def calls(*wanted: tuple[str, dict[str, Any]], turn: int) -> AIMessage:
+    """A model message with several parallel calls."""
+    return AIMessage(
+        "",
+        tool_calls=[
+            {"name": name, "args": args, "id": f"call_{turn}_{place}", "type": "tool_call"}
+            for place, (name, args) in enumerate(wanted)
+        ],
+    )
+
+
+def repeats(times: int = 8) -> Policy:
+    """The same call until ``times`` answers are there, then an answer: ignores nudges."""
+
+    def policy(messages: Sequence[BaseMessage], turn: int) -> AIMessage:
+        return call("search", {"query": "return policy"}, turn) if turn < times else AIMessage("I give up.")
+
+    return policy
+
+
+def repeats_in_pairs(messages: Sequence[BaseMessage], turn: int) -> AIMessage:
+    """Two parallel calls, the same two every time."""
+    if turn >= 8:
+        return AIMessage("I give up.")
+    return calls(("search", {"query": "return policy"}), ("both", {"query": "return policy"}), turn=turn)
+
+
+def obeys(messages: Sequence[BaseMessage], turn: int) -> AIMessage:
+    """Repeats itself until it is told to stop, then answers."""
+    if nudges(messages):
+        return AIMessage("There is no return policy in the manual.")
+    return call("search", {"query": "return policy"}, turn)
+
+
+def works(steps: int) -> Policy:
+    """A healthy agent: every call is new and brings something new."""
+
+    def policy(messages: Sequence[BaseMessage], turn: int) -> AIMessage:
+        return call("lookup", {"key": f"item {turn}"}, turn) if turn < steps else AIMessage("Done.")
+
+    return policy
+
+
+def agent_node(policy: Policy, key: str = "messages") -> Callable[[Any], dict[str, Any]]:
+    """A node that calls the model with the messages of a state of any kind."""
+    model = ScriptedChatModel(policy=policy)
+
+    def agent(state: Any) -> dict[str, Any]:
+        messages = state[key] if isinstance(state, dict) else getattr(state, key)
+        return {key: [model.invoke(messages)]}
+
+    return agent
+
+
+def agent_builder(
+    policy: Policy, *, tools: Sequence[BaseTool] = (search, lookup, both), state: type = MessagesState
+) -> StateGraph[Any, Any, Any, Any]:
+    """agent → tools → agent, as in LangGraph's documentation."""
+    builder: StateGraph[Any, Any, Any, Any] = StateGraph(state)
+    builder.add_node("agent", agent_node(policy))
+    builder.add_node("tools", ToolNode(list(tools)))
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_edge("tools", "agent")
+    return builder
+
+
+def new_board(**config: Any) -> FlagBoard:
+    """A board of its own, so that tests do not see each other."""
+    return FlagBoard(GuardConfig(**config))
+
+
+def thread(name: Any = "thread", **more: Any) -> dict[str, Any]:
+    """A run configuration with a thread id."""
+    return {"configurable": {"thread_id": name}, **more}
+
+
+def nudges(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """The guard's messages that are no closing message."""
+    return [message for message in messages if is_guard_message(message) and message.type in ("human", "system")]
+
+
+def closing(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """The guard's closing messages."""
+    return [message for message in messages if is_guard_message(message) and message.type == "ai"]
+
+
+def tool_runs(messages: Sequence[BaseMessage]) -> int:
+    """How many tool answers there are."""
+    return sum(message.type == "tool" for message in messages)
+
+
+def outline(messages: Sequence[BaseMessage]) -> str:
+    """The run as a line: h human, a model, t tool answer, N nudge, S closing message."""
+    letters = {"human": "h", "ai": "a", "tool": "t", "system": "s"}
+    return "".join(
+        ("S" if message.type == "ai" else "t" if message.type == "tool" else "N")
+        if is_guard_message(message)
+        else letters[message.type]
+        for message in messages
+    )
+
+
+def no_call_is_split_from_its_answer(messages: Sequence[BaseMessage]) -> bool:
+    """Whether every model message with calls is followed at once by all their answers and by nothing else before."""
+    for place, message in enumerate(messages):
+        wanted = {one["id"] for one in getattr(message, "tool_calls", None) or []}
+        answers = messages[place + 1 : place + 1 + len(wanted)]
+        if wanted != {answer.tool_call_id for answer in answers if isinstance(answer, ToolMessage)}:
+            return False
+    return True
+
+
+NUDGED_THEN_STOPPED = "hatatatNatS"
+"""``outline`` of an agent that repeats one call and ignores the nudge."""
+NUDGED_THEN_FINISHED = "hatatatNa"
+"""``outline`` of an agent that repeats one call and listens."""

@@ -1,0 +1,139 @@
+"""What several test modules share: steps, runs of the engine, recorded spans."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.engine import Engine, Verdict
+from trajectory_guard.core.fingerprints import args_hash, result_hash
+from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.otlp import spans_from_json
+
+TESTS = Path(__file__).parent
+DATA = TESTS / "data"
+PACKAGE = TESTS.parent / "processor" / "trajectory_guard"
+
+_numbers = itertools.count()
+
+
+def record(
+    tool: str = "search",
+    args: Any = None,
+    result: str | None = None,
+    outcome: str = "success",
+    *,
+    step_id: str | None = None,
+    trajectory: str = "t",
+    **fields: Any,
+) -> StepRecord:
+    """A step as the dialects would build it: hashes follow from arguments, outcome and result."""
+    return StepRecord(
+        step_id=step_id if step_id is not None else f"{next(_numbers) + 1:016x}",
+        trajectory_id=trajectory,
+        tool_name=tool,
+        tool_args_hash=args_hash(args),
+        state_snapshot_hash=result_hash(outcome, result),
+        outcome_type=outcome,  # type: ignore[arg-type]
+        agent_id=fields.pop("agent", None),
+        timestamp=fields.pop("t", 0.0),
+        duration=fields.pop("dur", 0.0),
+        args=args,
+        result=result,
+        **fields,
+    )
+
+
+def from_line(step: Mapping[str, Any], *, step_id: str, trajectory: str) -> StepRecord:
+    """A step line of a case or a recorded run."""
+    return record(
+        step["tool"],
+        step["args"],
+        step["result"],
+        step["outcome"],
+        step_id=step_id,
+        trajectory=trajectory,
+        agent=step.get("agent") or None,
+        t=float(step.get("t") or 0.0),
+        dur=float(step.get("dur") or 0.0),
+        thought=step.get("thought") or None,
+        batch=str(step["batch"]) if step.get("batch") is not None else None,
+    )
+
+
+def judge(steps: Iterable[StepRecord], config: GuardConfig | None = None) -> list[Verdict | None]:
+    """Verdicts of a fresh engine on one trajectory."""
+    engine = Engine(config)
+    state = engine.new_state("t")
+    return [engine.observe(state, step) for step in steps]
+
+
+def judge_run(run: Mapping[str, Any], config: GuardConfig | None = None) -> list[Verdict | None]:
+    """Verdicts on a case or a recorded run."""
+    lines = enumerate(run["steps"])
+    return judge((from_line(line, step_id=f"{run['id']}-{at}", trajectory=run["id"]) for at, line in lines), config)
+
+
+def first_level(verdicts: Sequence[Verdict | None], *levels: Level) -> int | None:
+    """Index of the first verdict of one of ``levels``, None if there is none."""
+    wanted = levels or (Level.NUDGE, Level.STOP)
+    return next((at for at, verdict in enumerate(verdicts) if verdict is not None and verdict.level in wanted), None)
+
+
+def fired(verdicts: Sequence[Verdict | None], loop_type: str) -> list[int]:
+    """Indices of the verdicts in which ``loop_type`` was among the findings."""
+    return [at for at, verdict in enumerate(verdicts) if verdict is not None and loop_type in verdict.types]
+
+
+def lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Objects of a JSON-lines file, gzip-compressed or not."""
+    opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
+    with opened as file:
+        yield from (json.loads(line) for line in file if line.strip())
+
+
+def capture_names() -> list[str]:
+    """Names of all recorded span captures."""
+    return sorted(path.name.removesuffix(".json.gz") for path in (DATA / "spans").glob("*__*.json.gz") if ".logs." not in path.name)
+
+
+@cache
+def _capture_text(name: str) -> bytes:
+    return gzip.decompress((DATA / "spans" / f"{name}.json.gz").read_bytes())
+
+
+def capture(name: str) -> list[SpanView]:
+    """The spans of a capture, in the order the exporter got them."""
+    return list(spans_from_json(json.loads(_capture_text(name))))
+
+
+def golden(name: str) -> list[dict[str, Any]]:
+    """The calls a careful reader found in a capture."""
+    return list(lines(DATA / "golden" / f"{name}.jsonl"))
+
+
+def span_view(attributes: Mapping[str, Any], name: str = "execute_tool search", **fields: Any) -> SpanView:
+    """A finished span with these attributes."""
+    defaults: dict[str, Any] = {"trace_id": "a" * 32, "span_id": "b" * 16, "start": 10.0, "end": 10.5}
+    return SpanView(name=name, attributes=attributes, **{**defaults, **fields})
+
+
+def tool_view(args: Any = '{"q":1}', result: Any = "found", **fields: Any) -> SpanView:
+    """A finished span of a tool call by the semantic conventions; ``extra`` adds attributes."""
+    attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "search",
+        "gen_ai.tool.call.id": "call_1",
+        "gen_ai.tool.call.arguments": args,
+        "gen_ai.tool.call.result": result,
+        **fields.pop("extra", {}),
+    }
+    return span_view({key: value for key, value in attributes.items() if value is not None}, **fields)
