@@ -6,11 +6,11 @@ import threading
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable
-from hashlib import blake2b
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.calls import CallRecord, call_key, consume, light, same_call
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.history import Ring
 from trajectory_guard.core.interventions import Spent
@@ -42,19 +42,6 @@ class Flag(NamedTuple):
     steps: int
 
 
-class _Seen(NamedTuple):
-    """As much of a recent step as it takes to recognise a second record of the same call."""
-
-    tool: str
-    args_hash: str | None
-    single: Any
-    start: float
-    end: float
-    dialect: str | None
-    call_id: str | None
-    outcome: str
-
-
 class _Entry:
     __slots__ = (
         "calls", "last", "last_used", "lock", "lossy", "pending", "recent", "replay", "state", "told", "told_tools",
@@ -68,7 +55,7 @@ class _Entry:
         self.pending: Verdict | None = None
         self.last: Verdict | None = None
         self.calls = Ring(_CALL_IDS)
-        self.recent: deque[_Seen] = deque(maxlen=_RECENT_STEPS)
+        self.recent: deque[CallRecord] = deque(maxlen=_RECENT_STEPS)
         self.replay: list[StepRecord] | None = []  # steps since creation; None once saved state was adopted or grew old
         self.lossy = True  # no step so far was fully visible
         self.told = Ring(_CALL_IDS)  # calls a gate has read from the graph's messages
@@ -114,12 +101,12 @@ class FlagBoard:
     def observe_told(self, step: StepRecord) -> Verdict | None:
         """Judge a call that a gate read from the messages, unless a span has told of it already."""
         entry = self._entry(step.trajectory_id)
-        key = _digest(step.call_id or step.step_id)
+        key = call_key(step.call_id or step.step_id)
         with entry.lock:
             entry.told.append(key)
             if len(entry.told_tools) < _MAX_TOOLS:
                 entry.told_tools.add(step.tool_name.casefold())
-            if key in entry.calls or _consume(entry.recent, _seen(step)):
+            if key in entry.calls or consume(entry.recent, CallRecord.of(step)):
                 return None
             entry.calls.append(key)
             return self._judge(entry, step)
@@ -131,7 +118,7 @@ class FlagBoard:
         self.counts["steps"] += 1
         entry.lossy = entry.lossy and step.evidence is not Evidence.FULL
         if entry.replay is not None:
-            entry.replay.append(_light(step))
+            entry.replay.append(light(step))
             if len(entry.replay) > _MAX_REPLAY:
                 entry.replay = None
         if verdict.recovered:
@@ -161,9 +148,9 @@ class FlagBoard:
 
     def _is_repeat_record(self, entry: _Entry, step: StepRecord) -> bool:
         """Whether a second instrumentation, or a resumed run, reports a call already judged."""
-        seen = _seen(step)
-        key = _digest(step.call_id) if step.call_id is not None else b""
-        known = key in entry.calls or any(_same(other, seen) for other in entry.recent)
+        seen = CallRecord.of(step)
+        key = call_key(step.call_id) if step.call_id is not None else b""
+        known = key in entry.calls or any(same_call(other, seen) for other in entry.recent)
         if step.outcome_type == INTERRUPTED or known:
             return known and step.outcome_type != INTERRUPTED
         if key:
@@ -300,11 +287,11 @@ class FlagBoard:
     def told_call(self, trajectory_id: str, call_id: str) -> bool:
         """Whether a gate has told of this call already."""
         entry = self._find(trajectory_id)
-        return entry is not None and _digest(call_id) in entry.told
+        return entry is not None and call_key(call_id) in entry.told
 
     def find_call(self, call_id: str) -> str | None:
         """Among the trajectories used last, the one in which spans told of a call and no gate has yet."""
-        key = _digest(call_id)
+        key = call_key(call_id)
         with self._lock:
             newest = list(islice(reversed(self._entries.values()), _FIND_AMONG))
         return next((entry.trajectory_id for entry in newest if key in entry.calls and key not in entry.told), None)
@@ -372,43 +359,3 @@ class FlagBoard:
                 return
             self._entries.popitem(last=False)
             self.counts["evicted_full" if full else "evicted_idle"] += 1
-
-
-def _digest(call_id: str) -> bytes:
-    return blake2b(call_id.encode("utf-8", "replace"), digest_size=8).digest()
-
-
-def _light(step: StepRecord) -> StepRecord:
-    """A record cheap enough to keep for a replay."""
-    result = step.result if step.result is None or len(step.result) <= 4096 else step.result[:4096]
-    return step._replace(result=result)
-
-
-def _seen(step: StepRecord) -> _Seen:
-    args = step.args
-    single = next(iter(args.values())) if isinstance(args, dict) and len(args) == 1 else None
-    return _Seen(
-        step.tool_name.casefold(), step.tool_args_hash, single if isinstance(single, str) else None, step.timestamp,
-        step.timestamp + step.duration, step.dialect, step.call_id, step.outcome_type,
-    )  # fmt: skip
-
-
-def _consume(recent: deque[_Seen], told: _Seen) -> bool:
-    """Whether a span without a call id stands for the call a gate tells of; each span answers for one call."""
-    for place, seen in enumerate(recent):
-        alike = seen.args_hash == told.args_hash or (told.single is not None and seen.single == told.single)
-        if seen.call_id is None and seen.tool == told.tool and alike:
-            del recent[place]
-            return True
-    return False
-
-
-def _same(first: _Seen, second: _Seen) -> bool:
-    """Two records of one call from different sources, where at least one lacks the call id."""
-    if first.tool != second.tool or first.dialect == second.dialect:
-        return False
-    if first.call_id is not None and second.call_id is not None:
-        return first.call_id == second.call_id
-    if first.args_hash != second.args_hash and (first.single is None or first.single != second.single):
-        return False
-    return second.start < first.end and first.start < second.end

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from opentelemetry import context as otel_context
@@ -24,7 +25,7 @@ from trajectory_guard.dialects.assemble import MAX_ANCESTORS, is_inner_duplicate
 from trajectory_guard.dialects.extract import extract_step, model_usage
 from trajectory_guard.dialects.identity import CONVERSATION_KEYS, all_conversation_ids, conversation_id
 from trajectory_guard.dialects.span import SpanEvent, SpanView
-from trajectory_guard.dialects.table import MARKERS
+from trajectory_guard.dialects.table import MARKERS, recognise
 from trajectory_guard.flags import FlagBoard
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.metrics import register
@@ -38,6 +39,8 @@ _USAGE_MARKERS: Final = frozenset(
 )
 _INTERESTING: Final = MARKERS | _USAGE_MARKERS | CONVERSATION_KEYS
 _LATENCY_SAMPLE: Final = 16
+_EXPIRY_CHECK: Final = 256
+_EXPIRY_LOOK: Final = 64
 
 
 class TrajectoryGuardProcessor(SpanProcessor):
@@ -66,7 +69,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self.enabled = True
         self._spans = VerdictSpans(tracer_provider)
         self._lock = threading.Lock()
-        self._open: OrderedDict[int, Span] = OrderedDict()  # span id -> live span, for identity
+        self._open: dict[int, Span] = {}  # span id -> live span, oldest first, for identity
+        self._started = 0
         self._conversations: OrderedDict[int, str] = OrderedDict()  # trace id -> conversation id
         self._usage: OrderedDict[int, Usage] = OrderedDict()  # trace id -> model usage since the last tool call
         self._reported: set[str] = set()
@@ -82,7 +86,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
             return
         try:
             self._open[span.context.span_id] = span
-            if len(self._open) > self.config.max_open_spans:
+            self._started += 1
+            if len(self._open) > self.config.max_open_spans or not self._started % _EXPIRY_CHECK:
                 self._expire_open()
         except Exception as error:
             self._contain("on_start", error)
@@ -188,15 +193,19 @@ class TrajectoryGuardProcessor(SpanProcessor):
     # --- open spans ------------------------------------------------------------------------------------------
 
     def _expire_open(self) -> None:
-        """Give up the oldest open spans: those too old, else the oldest one."""
+        """Give up tool spans that are too old to end, and the oldest spans of any kind beyond the limit.
+
+        An agent's span may stay open for hours and still names its children's agent: age alone does not end it.
+        """
         limit_ns = time.time_ns() - int(self.config.open_span_ttl_s * 1e9)
-        with self._lock:
-            while self._open:
-                span_id, oldest = next(iter(self._open.items()))
-                too_old = (oldest.start_time or 0) < limit_ns
-                if not too_old and len(self._open) <= self.config.max_open_spans:
-                    return
-                self._open.pop(span_id, None)
+        try:
+            oldest = list(islice(self._open.items(), _EXPIRY_LOOK))
+        except RuntimeError:
+            return  # another thread started or ended a span just now: the next check will do
+        excess = len(self._open) - self.config.max_open_spans
+        for place, (span_id, span) in enumerate(oldest):
+            too_old = (span.start_time or 0) < limit_ns and recognise(view_of(span)) is not None
+            if (too_old or place < excess) and self._open.pop(span_id, None) is not None:
                 self.board.counts["expired_age" if too_old else "expired_full"] += 1
 
     def _contain(self, where: str, error: Exception) -> None:

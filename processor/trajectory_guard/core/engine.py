@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -85,9 +86,8 @@ class Engine:
             weights=self.config.weights, nudge_at=self.config.nudge_threshold, stop_at=self.config.stop_threshold,
             max_score=self.config.max_score, decay=self.config.decay,
         )  # fmt: skip
-        self._kinds = [kind for kind in REGISTRY.values() if self.config.weights[kind.loop_type] > 0]
-        stateless = (Stutter(self.config.slow_gap_s, self.config.poll_patience), Phantom(), SameEffect())
-        self._shared: dict[str, Detector] = {detector.name: detector for detector in stateless}
+        enabled = [kind for kind in REGISTRY.values() if self.config.weights[kind.loop_type] > 0]
+        self._factories = [self._factory(kind) for kind in enabled]
         self._no_policies = not self.config.tools
 
     def new_state(self, trajectory_id: str) -> TrajectoryState:
@@ -98,9 +98,21 @@ class Engine:
         """State from its byte form; raises ``StateFormatError``."""
         return TrajectoryState.from_bytes(data, self._detectors())
 
+    def _factory(self, kind: type[Detector]) -> Callable[[], Detector]:
+        """How to get a detector for one trajectory. Those without state of their own are shared by all."""
+        config = self.config
+        if kind is Stutter:
+            shared: Detector = Stutter(config.slow_gap_s, config.poll_patience)
+            return lambda: shared
+        if kind in (Phantom, SameEffect):
+            shared = kind()
+            return lambda: shared
+        if kind is Insanity:
+            return lambda: Insanity(redact=config.redact)
+        return kind
+
     def _detectors(self) -> tuple[Detector, ...]:
-        """A set for one trajectory; those without state of their own are shared."""
-        return tuple(self._shared.get(kind.name) or kind() for kind in self._kinds)
+        return tuple(factory() for factory in self._factories)
 
     def observe(self, state: TrajectoryState, step: StepRecord) -> Verdict | None:
         """Judge one step and update ``state``. None if the step does not count.

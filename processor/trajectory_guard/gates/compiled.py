@@ -38,7 +38,7 @@ def guard_compiled(
     """A guarded copy of a compiled graph, sub-graphs included; arguments as for ``apply_guard``.
 
     Raises:
-        GraphShapeError: it is no compiled LangGraph graph, or has no tools that return to an agent, nor has a sub-graph.
+        GraphShapeError: it is no compiled LangGraph graph, or neither it nor a sub-graph has tools to guard.
     """
     if not isinstance(graph, CompiledStateGraph):
         raise GraphShapeError(f"expected a compiled LangGraph graph, got {type(graph).__name__}")

@@ -93,14 +93,17 @@ class Gate:
             messages: the messages in the graph state.
             status: the ``loop_status`` in the graph state, as this gate left it before.
             thread_id: the thread's id, of any type; None if the caller gave none.
-            peek: leave the flag up (for gates that may be executed again, as before an interrupt).
+            peek: leave the flag of a stop up (for gates that are executed again when a person has answered).
         """
         status = status or {}
         trajectory = self._identify(messages, status, thread_id)
         self._restore(trajectory, status)
-        fresh = self._catch_up(trajectory, messages, status)
-        flag = self.board.read(trajectory) if peek else self.board.take(trajectory)
-        return self._decision(trajectory, flag, messages, fresh, status)
+        fresh = self._catch_up(trajectory, messages, status, again=peek)
+        flag = self.board.take(trajectory)
+        decision = self._decision(trajectory, flag, messages, fresh, status)
+        if peek and decision.level is Level.STOP and flag.verdict is not None:
+            self.board.put_back(trajectory, flag.verdict)
+        return decision
 
     def refresh(self, status: Mapping[str, Any], trajectory: str) -> dict[str, Any]:
         """``status`` brought up to date after the trajectory's state was changed by hand."""
@@ -150,8 +153,13 @@ class Gate:
             self.board.counts["errors.saved_state"] += 1
             _log.warning("trajectory_guard: saved state of %r ignored: %s", trajectory, error)
 
-    def _catch_up(self, trajectory: str, messages: Sequence[Any], status: Mapping[str, Any]) -> list[StepRecord]:
-        """Judge what no span told, and return every step that is new to the graph state."""
+    def _catch_up(
+        self, trajectory: str, messages: Sequence[Any], status: Mapping[str, Any], *, again: bool
+    ) -> list[StepRecord]:
+        """Judge what no span told, and return every step that is new to the graph state.
+
+        If ``again``, a gate may have told of steps and been interrupted before it could write them into the state.
+        """
         turn = turn_of(messages)
         if turn is not None:
             self.board.new_turn(trajectory, turn)
@@ -159,7 +167,7 @@ class Gate:
         before = frozenset(status.get("calls") or ())
         steps = new_steps(
             messages, trajectory_id=trajectory, now=self._clock(),
-            known=lambda call: call in before or self.board.told_call(trajectory, call),
+            known=lambda call: call in before or (self.board.told_call(trajectory, call) and not (again and before)),
         )  # fmt: skip
         for step in steps:
             verdict = self.board.observe_told(step)

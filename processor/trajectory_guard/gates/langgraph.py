@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal, TypedDict
 try:
     from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
     from langchain_core.runnables import Runnable, RunnableConfig
+    from langgraph.channels import LastValue
     from langgraph.graph import END, StateGraph
     from langgraph.graph.message import add_messages
     from langgraph.types import Command, interrupt
@@ -69,6 +70,7 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
             (see ``docs/nudge-role.md``); ``"tool"`` appends it to the last tool result; ``"system"`` adds a system
             message, which Anthropic and Google reject or drop in many cases.
         messages_key: state key that holds the messages.
+        whole_list: that key has no reducer, so that a node writes all messages and not just new ones.
         board: the flag board; by default the one of the process.
 
     A person who is asked by ``"interrupt"`` resumes with ``True`` or ``"continue"`` to go on and clear the suspicion,
@@ -83,6 +85,7 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
         on_stop: str = "end",
         nudge_role: NudgeRole = "user",
         messages_key: str = "messages",
+        whole_list: bool = False,
         board: FlagBoard | None = None,
     ) -> None:
         if nudge_role not in ("user", "system", "tool"):
@@ -92,6 +95,7 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
         self.on_stop = on_stop
         self.nudge_role = nudge_role
         self.messages_key = messages_key
+        self.whole_list = whole_list
         self.name = GUARD_NODE
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Command[Any]:
@@ -116,7 +120,7 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
             return self._stop(state, decision, config)
         update: dict[str, Any] = {"trajectory_scratchpad": decision.scratchpad, "loop_status": decision.status}
         if decision.nudge is not None:
-            update[self.messages_key] = self._nudge(_get(state, self.messages_key) or [], decision.nudge)
+            update[self.messages_key] = self._nudge(state, decision.nudge)
         return Command(goto=self.agent, update=update)
 
     def _decide(self, state: Any, config: Mapping[str, Any]) -> Decision:
@@ -130,14 +134,21 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
 
     # --- nudging ---------------------------------------------------------------------------------------------
 
-    def _nudge(self, messages: Sequence[Any], text: str) -> list[BaseMessage]:
+    def _nudge(self, state: Any, text: str) -> list[BaseMessage]:
         mark = {MARK: {"intervention": "NUDGE"}}
-        if self.nudge_role == "system":
-            return [SystemMessage(text, additional_kwargs=mark)]
+        messages = list(_get(state, self.messages_key) or [])
         last: Any = messages[-1] if messages else None
-        if self.nudge_role == "tool" and is_tool_message(last) and isinstance(last.content, str) and last.id:
-            return [last.model_copy(update={"content": f"{last.content}\n\n{text}"})]
-        return [HumanMessage(text, additional_kwargs=mark)]
+        if self.nudge_role == "tool" and is_tool_message(last) and isinstance(last.content, str):
+            longer = last.model_copy(update={"content": f"{last.content}\n\n{text}"})
+            if self.whole_list:
+                return [*messages[:-1], longer]
+            if last.id:  # the reducer replaces the message with this id
+                return [longer]
+        role = SystemMessage if self.nudge_role == "system" else HumanMessage
+        return self._with(messages, role(text, additional_kwargs=mark))
+
+    def _with(self, messages: Sequence[Any], new: BaseMessage) -> list[BaseMessage]:
+        return [*messages, new] if self.whole_list else [new]
 
     # --- stopping --------------------------------------------------------------------------------------------
 
@@ -149,25 +160,27 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
             return self._ask(state, decision, interrupt(payload))
         if self.on_stop == "interrupt":
             self.gate.board.take(decision.trajectory_id)
-        return self._end(decision, goto=END if self.on_stop in ("end", "interrupt") else self.on_stop)
+        return self._end(state, decision, goto=END if self.on_stop in ("end", "interrupt") else self.on_stop)
 
-    def _end(self, decision: Decision, goto: str) -> Command[Any]:
+    def _end(self, state: Any, decision: Decision, goto: str) -> Command[Any]:
         closing = AIMessage(closing_text(decision), response_metadata={MARK: decision.payload or {}})
         update = {
-            self.messages_key: [closing], "trajectory_scratchpad": decision.scratchpad, "loop_status": decision.status,
-        }  # fmt: skip
+            self.messages_key: self._with(_get(state, self.messages_key) or [], closing),
+            "trajectory_scratchpad": decision.scratchpad,
+            "loop_status": decision.status,
+        }
         return Command(goto=goto, update=update)
 
     def _ask(self, state: Any, decision: Decision, answer: Any) -> Command[Any]:
         board, trajectory = self.gate.board, decision.trajectory_id
         board.take(trajectory)
         if answer is False or answer == "stop":
-            return self._end(decision, goto=END)
+            return self._end(state, decision, goto=END)
         board.absolve(trajectory)
         status = self.gate.refresh(decision.status, trajectory)
         update: dict[str, Any] = {"trajectory_scratchpad": decision.scratchpad, "loop_status": status}
         if isinstance(answer, str) and answer not in ("continue", ""):
-            update[self.messages_key] = self._nudge(_get(state, self.messages_key) or [], answer)
+            update[self.messages_key] = self._nudge(state, answer)
         return Command(goto=self.agent, update=update)
 
 
@@ -210,7 +223,13 @@ def apply_guard(
 
     def gate_for(agent_node: str) -> TrajectoryGuardNode:
         return TrajectoryGuardNode(
-            config, agent=agent_node, on_stop=on_stop, nudge_role=nudge_role, messages_key=messages_key, board=board
+            config,
+            agent=agent_node,
+            on_stop=on_stop,
+            nudge_role=nudge_role,
+            messages_key=messages_key,
+            whole_list=isinstance(builder.channels[messages_key], LastValue),
+            board=board,
         )
 
     extra = {END} if on_stop in ("end", "raise", "interrupt") else {on_stop, END}

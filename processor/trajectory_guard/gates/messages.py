@@ -60,8 +60,8 @@ def new_steps(
 ) -> list[StepRecord]:
     """Steps for the answered calls that are not ``known`` yet, oldest first.
 
-    Reading goes backwards and ends at the first model turn whose calls are all known, or after ``MAX_LOOK_BACK``
-    messages.
+    Reading goes backwards and ends at the first model turn whose calls are all known, where a person spoke before the
+    calls found (what nobody judged in an earlier turn is over), or after ``MAX_LOOK_BACK`` messages.
     """
     answers: dict[str, Any] = {}
     found: list[list[StepRecord]] = []
@@ -76,6 +76,8 @@ def new_steps(
             if steps:
                 steps[0] = steps[0]._replace(usage=_usage(message))
             found.append(steps)
+        elif found and getattr(message, "type", None) == "human" and not is_guard_message(message):
+            break
     return [step for steps in reversed(found) for step in steps]
 
 

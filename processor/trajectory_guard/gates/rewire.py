@@ -37,7 +37,7 @@ def insert_gate(
     exits: Iterable[str],
 ) -> None:
     """Add the gate and reroute. Checks everything before it changes anything."""
-    _check(builder, name)
+    _check(builder, name, messages_key)
     sources = _find_tools(builder, tools)
     target = _find_agent(builder, sources, agent)
     builder.add_node(
@@ -55,7 +55,7 @@ def insert_gate(
 # --- finding the way -----------------------------------------------------------------------------------------
 
 
-def _check(builder: Builder, name: str) -> None:
+def _check(builder: Builder, name: str, messages_key: str) -> None:
     given: Any = builder
     if not isinstance(given, StateGraph):
         kind = type(given).__name__
@@ -67,6 +67,9 @@ def _check(builder: Builder, name: str) -> None:
         )
     if "__root__" in builder.channels:
         raise GraphShapeError("the graph's state is a bare value; the gate needs a state with keys (a TypedDict, say)")
+    if messages_key not in builder.channels:
+        keys = ", ".join(map(repr, builder.channels)) or "no keys"
+        raise GraphShapeError(f"the graph's state has no {messages_key!r}; pass messages_key= with one of {keys}")
 
 
 def _find_tools(builder: Builder, tools: str | Sequence[str] | None) -> list[str]:

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.detectors.base import TYPE_II, DetectionResult, Observation
 from trajectory_guard.core.fingerprints import digest64, mask_text, text_bytes
 from trajectory_guard.core.history import History
 from trajectory_guard.core.similarity import NormalForm, Relation, compare, normalize
+from trajectory_guard.core.steps import EMPTY
 
-MAX_THOUGHT_CHARS = 2_000
+MAX_THOUGHT_CHARS: Final = 2_000
+
+
+class _Attempt(NamedTuple):
+    """An unproductive call: step index, symbols of call and outcome, digest of the thought, and its normal form."""
+
+    index: int
+    call: str
+    outcome: str
+    thought: str
+    digest: str
+    form: NormalForm | None
+
+    def relation_to(self, form: NormalForm) -> Relation:
+        if self.digest == form.digest.hex():
+            return Relation.SAME
+        return Relation.DIFFERENT if self.form is None else compare(form, self.form).relation
 
 
 class Insanity:
@@ -23,18 +40,20 @@ class Insanity:
     Parameters:
         count: equal-meaning calls, in steps, this one included.
         window: steps looked back.
+        redact: keep digests instead of normal forms; calls then mean the same only if their normal forms are equal.
 
     Reference: original TrajectoryGuard plan (3 of the last 10); comparator measured in ``docs/detection.md``.
     """
 
     name: ClassVar[str] = "insanity"
     loop_type: ClassVar[str] = TYPE_II
-    __slots__ = ("count", "recent", "window")
+    __slots__ = ("count", "recent", "redact", "window")
 
-    def __init__(self, count: int = 3, window: int = 10) -> None:
+    def __init__(self, count: int = 3, window: int = 10, *, redact: bool = False) -> None:
         self.count = count
         self.window = window
-        self.recent: list[tuple[int, str, str, str, NormalForm]] = []  # index, call, outcome symbol, thought, form
+        self.redact = redact
+        self.recent: list[_Attempt] = []
 
     def update(self, seen: Observation, history: History) -> DetectionResult | None:
         """See class."""
@@ -43,9 +62,10 @@ class Insanity:
         form = normalize(seen.tool, seen.step.args)
         thought = self._thought(seen)
         oldest = seen.index - self.window
-        self.recent = [entry for entry in self.recent if entry[0] > oldest]
+        self.recent = [attempt for attempt in self.recent if attempt.index > oldest]
         result = self._judge(seen, form, thought)
-        self.recent.append((seen.index, seen.call.hex(), self._outcome(seen), thought, form))
+        kept = None if self.redact else form
+        self.recent.append(_Attempt(seen.index, seen.call.hex(), self._outcome(seen), thought, form.digest.hex(), kept))
         return result
 
     def _thought(self, seen: Observation) -> str:
@@ -58,23 +78,25 @@ class Insanity:
     def _judge(self, seen: Observation, form: NormalForm, thought: str) -> DetectionResult | None:
         outcome, same, doubtful = self._outcome(seen), [seen.index], []
         reworded = False
-        for index, call, other_outcome, other_thought, other in self.recent:
-            if other_outcome != outcome:
+        for attempt in self.recent:
+            if attempt.outcome != outcome:
                 continue
-            if call == seen.call.hex():
-                same.append(index)
+            if attempt.call == seen.call.hex():
+                same.append(attempt.index)
                 continue
-            verdict = compare(form, other).relation
-            if verdict is Relation.SAME or (thought and thought == other_thought):
-                same.append(index)
+            relation = attempt.relation_to(form)
+            if relation is Relation.SAME or (thought and thought == attempt.thought):
+                same.append(attempt.index)
                 reworded = True
-            elif verdict is Relation.MAYBE or (index > seen.last_news and self._reformulation(seen, form, other)):
-                doubtful.append(index)
+            elif relation is Relation.MAYBE or self._reformulation(seen, form, attempt):
+                doubtful.append(attempt.index)
         return self._result(seen, sorted(same), doubtful, reworded)
 
-    def _reformulation(self, seen: Observation, form: NormalForm, other: NormalForm) -> bool:
-        """Another try in free text at something that keeps coming back empty."""
-        return seen.step.outcome_type == "empty" and bool(form.text) and bool(other.text)
+    def _reformulation(self, seen: Observation, form: NormalForm, attempt: _Attempt) -> bool:
+        """Another try in free text at something that keeps coming back empty, with no news in between."""
+        if seen.step.outcome_type != EMPTY or attempt.index <= seen.last_news or attempt.form is None:
+            return False
+        return bool(form.text) and bool(attempt.form.text)
 
     def _result(
         self, seen: Observation, same: list[int], doubtful: list[int], reworded: bool
@@ -92,8 +114,8 @@ class Insanity:
 
     def dump(self) -> Any:
         """Recent unproductive calls in normal form."""
-        return [[*entry[:4], entry[4].to_plain()] for entry in self.recent] or None
+        return [[*attempt[:5], attempt.form and attempt.form.to_plain()] for attempt in self.recent] or None
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        self.recent = [(e[0], e[1], e[2], e[3], NormalForm.from_plain(e[4])) for e in data]
+        self.recent = [_Attempt(*saved[:5], saved[5] and NormalForm.from_plain(saved[5])) for saved in data]
