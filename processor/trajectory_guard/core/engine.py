@@ -12,6 +12,7 @@ from trajectory_guard.core.detectors import (
     REGISTRY,
     DetectionResult,
     Detector,
+    Insanity,
     Observation,
     Phantom,
     SameEffect,

@@ -16,7 +16,7 @@ MAX_THOUGHT_CHARS: Final = 2_000
 class _Attempt(NamedTuple):
     """An unproductive call: step index, symbols of call and outcome, digest of the thought, and its normal form."""
 
-    index: int
+    at: int
     call: str
     outcome: str
     thought: str
@@ -62,7 +62,7 @@ class Insanity:
         form = normalize(seen.tool, seen.step.args)
         thought = self._thought(seen)
         oldest = seen.index - self.window
-        self.recent = [attempt for attempt in self.recent if attempt.index > oldest]
+        self.recent = [attempt for attempt in self.recent if attempt.at > oldest]
         result = self._judge(seen, form, thought)
         kept = None if self.redact else form
         self.recent.append(_Attempt(seen.index, seen.call.hex(), self._outcome(seen), thought, form.digest.hex(), kept))
@@ -82,19 +82,19 @@ class Insanity:
             if attempt.outcome != outcome:
                 continue
             if attempt.call == seen.call.hex():
-                same.append(attempt.index)
+                same.append(attempt.at)
                 continue
             relation = attempt.relation_to(form)
             if relation is Relation.SAME or (thought and thought == attempt.thought):
-                same.append(attempt.index)
+                same.append(attempt.at)
                 reworded = True
             elif relation is Relation.MAYBE or self._reformulation(seen, form, attempt):
-                doubtful.append(attempt.index)
+                doubtful.append(attempt.at)
         return self._result(seen, sorted(same), doubtful, reworded)
 
     def _reformulation(self, seen: Observation, form: NormalForm, attempt: _Attempt) -> bool:
         """Another try in free text at something that keeps coming back empty, with no news in between."""
-        if seen.step.outcome_type != EMPTY or attempt.index <= seen.last_news or attempt.form is None:
+        if seen.step.outcome_type != EMPTY or attempt.at <= seen.last_news or attempt.form is None:
             return False
         return bool(form.text) and bool(attempt.form.text)
 
@@ -118,4 +118,4 @@ class Insanity:
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        self.recent = [_Attempt(*saved[:5], saved[5] and NormalForm.from_plain(saved[5])) for saved in data]
+        self.recent = [_Attempt(*plain, form and NormalForm.from_plain(form)) for *plain, form in data]
