@@ -11,7 +11,8 @@ from typing import Any
 from trajectory_guard.cli.inputs import InputError, Sink, read
 from trajectory_guard.cli.replay import Outcome, replay
 from trajectory_guard.config import ConfigError, GuardConfig
-from trajectory_guard.core.fingerprints import mask_text, parse_json
+from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.similarity import Comparison, Relation, compare, normalize
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.assemble import extract_steps

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, cast
 
-from trajectory_guard.core.fingerprints import args_hash, is_empty_result, parse_json, result_hash
+from trajectory_guard.core.answers import is_empty_result
+from trajectory_guard.core.fingerprints import args_hash, parse_json
+from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.steps import EMPTY, ERROR, OUTCOMES, SUCCESS, Evidence, StepRecord, Usage
 from trajectory_guard.dialects.results import as_text
 from trajectory_guard.dialects.span import SpanView

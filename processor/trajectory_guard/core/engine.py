@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.config import GuardConfig, ToolPolicy
+from trajectory_guard.core.answers import error_signature, looks_like_error
 from trajectory_guard.core.detectors import (
     REGISTRY,
     DetectionResult,
@@ -18,12 +19,14 @@ from trajectory_guard.core.detectors import (
     SameEffect,
     Stutter,
 )
-from trajectory_guard.core.fingerprints import args_hash, digest64, error_signature, looks_like_error, masked_hash
+from trajectory_guard.core.fingerprints import args_hash, digest64
 from trajectory_guard.core.history import UNKNOWN, Symbol
 from trajectory_guard.core.interventions import Spent, nudge_text, reason_text
+from trajectory_guard.core.masking import masked_hash
 from trajectory_guard.core.scoring import Level, Scorer
 from trajectory_guard.core.state import MAX_LEARNED_CALLS, TrajectoryState
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, INTERRUPTED, REFUSED_BY_GUARD, Evidence, StepRecord
+from trajectory_guard.core.volatile import Lesson, learn
 
 _PENDING: Final = re.compile(
     r"\b(?:pending|running|in[ _-]?progress|queued|waiting|processing|not (?:yet )?(?:ready|finished|done|complete)"
@@ -223,12 +226,13 @@ class Engine:
         text = seen.step.result
         if text is None:
             return seen.result
-        key, masked = seen.call.hex(), masked_hash(text).hex()
-        known = state.learned.pop(key, None)
-        state.learned[key] = masked
+        key = seen.call.hex()
+        saved = state.learned.pop(key, None)
+        lesson, noise = learn(Lesson(*saved) if saved is not None else None, masked_hash(text).hex(), text)
+        state.learned[key] = list(lesson)
         if len(state.learned) > MAX_LEARNED_CALLS:
             del state.learned[next(iter(state.learned))]
-        return state.history.results[previous] if known == masked else seen.result
+        return state.history.results[previous] if noise else seen.result
 
     # --- judging ---------------------------------------------------------------------------------------------
 

@@ -69,6 +69,8 @@ def reason_text(found: DetectionResult, step: StepRecord, spent: Spent, *, excer
     details = found.details
     count, since = details.get("count", 0), details.get("first_step", 0) + 1
     call, answer = _call(step, excerpt), _answer(step, excerpt)
+    if details.get("rule") == "idle_turns":
+        return f"{count} turns in a row brought nothing new: {call} returned {answer} again."
     if found.loop_type == TYPE_I:
         return f"{call} was called {count} times since step {since} and returned {answer} each time."
     if found.loop_type == TYPE_II:

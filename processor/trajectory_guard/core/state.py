@@ -12,7 +12,7 @@ from trajectory_guard.core.history import WIDTH, History, Ring
 from trajectory_guard.core.scoring import Episode
 
 FORMAT_VERSION: Final = 1
-MAX_LEARNED_CALLS: Final = 8
+MAX_LEARNED_CALLS: Final = 4
 
 
 class StateFormatError(ValueError):
@@ -33,7 +33,7 @@ class TrajectoryState:
         step_ids: ids of recent steps, to ignore what is delivered twice.
         batch_end: earliest end (s) among the calls of the current batch; a step that starts before it belongs to it.
         batch_label: label of that batch, if the source names it.
-        learned: masked answers of repeated calls whose answers differ.
+        learned: what was learned of repeated calls whose answers differ (``volatile.Lesson`` as lists).
         episode: score and intervention state.
         frozen: the current run of steps with one and the same answer.
         detectors: one instance of each registered detector.
@@ -77,7 +77,7 @@ class TrajectoryState:
         self.batch_end = float("-inf")
         self.batch_label: str | None = None
         self.last_end = 0.0
-        self.learned: dict[str, str] = {}
+        self.learned: dict[str, list[Any]] = {}
         self.episode = Episode()
         self.frozen = FrozenRun()
         self.detectors = detectors

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from trajectory_guard.core.fingerprints import args_hash, result_hash
+from trajectory_guard.core.fingerprints import args_hash
+from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.steps import ERROR, Evidence, StepRecord, Usage
 from trajectory_guard.dialects.arguments import Decoded, decode_arguments
 from trajectory_guard.dialects.base import ARGUMENT_KEYS, CALL_ID_KEYS, RESULT_KEYS, Dialect, RawCall, first

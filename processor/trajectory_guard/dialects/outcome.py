@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from trajectory_guard.core.fingerprints import is_empty_result
+from trajectory_guard.core.answers import is_empty_result
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, INTERRUPTED, SUCCESS, Outcome
 from trajectory_guard.dialects.results import Payload
 from trajectory_guard.dialects.span import SpanView

@@ -10,7 +10,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from trajectory_guard.core.fingerprints import args_hash, is_empty_result, result_hash
+from trajectory_guard.core.answers import is_empty_result
+from trajectory_guard.core.fingerprints import args_hash
+from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, REFUSED_BY_GUARD, SUCCESS, Outcome, StepRecord, Usage
 from trajectory_guard.dialects.results import as_text
 

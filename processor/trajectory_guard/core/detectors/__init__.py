@@ -16,6 +16,7 @@ from trajectory_guard.core.detectors.base import (
     Observation,
 )
 from trajectory_guard.core.detectors.error_streak import ErrorStreak
+from trajectory_guard.core.detectors.heartbeat import Heartbeat
 from trajectory_guard.core.detectors.insanity import Insanity
 from trajectory_guard.core.detectors.monologue import Monologue
 from trajectory_guard.core.detectors.phantom import Phantom, SameEffect
@@ -23,7 +24,7 @@ from trajectory_guard.core.detectors.pingpong import PingPong
 from trajectory_guard.core.detectors.stutter import Stutter
 
 REGISTRY: dict[str, type[Detector]] = {
-    kind.name: kind for kind in (Stutter, Insanity, SameEffect, Phantom, PingPong, ErrorStreak, Monologue)
+    kind.name: kind for kind in (Stutter, Heartbeat, Insanity, SameEffect, Phantom, PingPong, ErrorStreak, Monologue)
 }
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "Detector",
     "ErrorStreak",
     "FrozenRun",
+    "Heartbeat",
     "Insanity",
     "Monologue",
     "Observation",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.detectors.base import TYPE_II, DetectionResult, Observation
-from trajectory_guard.core.fingerprints import digest64, mask_text, text_bytes
+from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.history import History
+from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.similarity import NormalForm, Relation, compare, normalize
 from trajectory_guard.core.steps import EMPTY
 
@@ -118,4 +119,7 @@ class Insanity:
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        self.recent = [_Attempt(*plain, form and NormalForm.from_plain(form)) for *plain, form in data]
+        self.recent = []
+        for at, call, outcome, thought, digest, plain in data:
+            form = NormalForm.from_plain(plain) if plain is not None else None
+            self.recent.append(_Attempt(at, call, outcome, thought, digest, form))

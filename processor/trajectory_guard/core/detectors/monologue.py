@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final
 
 from trajectory_guard.core.detectors.base import TYPE_VI, DetectionResult, Observation
-from trajectory_guard.core.fingerprints import digest64, mask_text, text_bytes
+from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.history import History
+from trajectory_guard.core.masking import mask_text
 
 _FINISHERS: Final = frozenset(
     (

@@ -1,0 +1,164 @@
+"""Masking what changes from answer to answer without meaning anything: clocks, durations, ids, counters, places.
+
+Two strengths. ``mask_text`` is for errors, where numbers of lines, cells and attempts say nothing. ``mask_noise`` is for
+answers, where a date, a time slot or a row number may be the very thing that was asked for: only forms that nobody
+asks for are masked.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import Any, Final
+
+from trajectory_guard.core.fingerprints import (
+    MAX_DEPTH,
+    MAX_TEXT_CHARS,
+    canonical_bytes,
+    digest64,
+    parse_json,
+    text_bytes,
+)
+
+_ZONE: Final = r"(?:\s?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})\b)?"
+_CLOCK: Final = r"\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?\s?(?:[ap]m\b)?" + _ZONE
+_SECONDS_CLOCK: Final = r"\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?" + _ZONE
+_MONTHS: Final = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
+_WRITTEN_DATE: Final = (
+    r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,?\s+)?" + _MONTHS + r"\.?\s+\d{1,2}\b(?:,?\s+(?:\d{4}\b)?)?"
+)
+_DATE: Final = (
+    r"\d{4}[-/]\d{2}[-/]\d{2}(?:[T ](?:" + _CLOCK + r"))?"
+    r"|" + _WRITTEN_DATE + r"(?:\s*" + _CLOCK + r")?(?:\s+[A-Z]{3,4})?(?:\s+\d{4}\b)?"
+)
+_STAMP: Final = (
+    r"\d{4}[-/]\d{2}[-/]\d{2}[T ]"
+    + _SECONDS_CLOCK
+    + r"|"
+    + _WRITTEN_DATE
+    + r"\s*"
+    + _SECONDS_CLOCK
+    + r"(?:\s+[A-Z]{3,4})?(?:\s+\d{4}\b)?"
+)
+_UUID: Final = r"(?P<uuid>\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b)"
+_TMP: Final = r"(?P<tmp>(?:/private)?/(?:var/)?tmp/[^\s'\"<>|:,)]+|\\Temp\\[^\s'\"]+)"
+_ADDRESS: Final = r"(?P<addr>\b0x[0-9a-fA-F]{4,}\b)"
+_HEX: Final = (
+    r"(?P<hex>\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b"
+    r"|\b(?=[0-9A-F]*\d)(?=[0-9A-F]*[A-F])[0-9A-F]{12,64}\b)"
+)
+_LONG_HEX: Final = r"(?P<hex>\b(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{16,64}\b)"
+_EPOCH: Final = r"(?P<epoch>\b1[5-9]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b)"
+_SHORT_TIME: Final = r"ns|us|µs|ms|msec|millis(?:econds?)?|s|secs?|seconds?"
+_LASTED: Final = (
+    r"(?P<lasted>\b\d+(?:\.\d+)?\s?(?:" + _SHORT_TIME + r"|mins?|minutes?|hours?|hrs?|days?)\b(?:\s+(?:ago|elapsed))?)"
+)
+_LASTED_SHORT: Final = r"(?P<lasted>\b\d+(?:\.\d+)?\s?(?:" + _SHORT_TIME + r")\b(?:\s+(?:ago|elapsed))?)"
+_NUMBERED: Final = r")(?:\s?(?:id|no|number|num|count))?[\s:=#.(\[]{1,3}\d+(?:\.\d+)?\b)"
+_ATTEMPT: Final = (
+    r"(?P<count>\b(?i:attempt|retry|retries|try|tries|pid|process|thread|tid|req(?:uest)?|trace|span|session|seed|nonce"
+    r"|timestamp|ts" + _NUMBERED
+)
+_POSITION: Final = (
+    r"(?P<position>\b(?i:iteration|round|turn|port|seq|sequence|msg|message|event|run|line|ln|lineno|row|col|column|char"
+    r"|step|call|invocation|time|worker|conn(?:ection)?" + _NUMBERED
+)
+_CELL: Final = r"(?P<cell>\b(?:In|Out)\s?\[\d+\])"
+
+
+def _any(*forms: str) -> re.Pattern[str]:
+    return re.compile("|".join(forms))
+
+
+_TIMES: Final = (rf"(?P<date>{_DATE})", rf"(?P<clock>\b{_CLOCK})")
+_STAMPS: Final = (rf"(?P<date>{_STAMP})", rf"(?P<clock>\b{_SECONDS_CLOCK})")
+_ALL: Final = _any(_UUID, *_TIMES, _TMP, _ADDRESS, _HEX, _EPOCH, _LASTED, _CELL, _ATTEMPT, _POSITION)
+_NOISE: Final = _any(_UUID, *_STAMPS, _TMP, _ADDRESS, _LONG_HEX, _EPOCH, _LASTED_SHORT, _ATTEMPT)
+_HAS_DIGIT: Final = re.compile(r"\d")
+_SPACES: Final = re.compile(r"\s+")
+
+
+def mask_text(text: str) -> str:
+    """``text`` of an error with its volatile parts replaced by their kind, spaces folded.
+
+    Covers uuids, dates, clocks, temporary paths, addresses, hex ids, epoch stamps, durations, counted things ("attempt
+    3", "pid 77") and places ("line 14", "In [3]"). Plain numbers stay: "3 failed" and "2 failed" differ.
+
+    >>> mask_text("attempt 4: timed out after 30.2s at 2026-03-01T10:00:00Z")
+    '<count>: timed out after <lasted> at <date>'
+    """
+    return _masked(text, _ALL)
+
+
+def mask_noise(text: str) -> str:
+    """``text`` of an answer without what nobody asks for.
+
+    Uuids, time stamps to the second, temporary paths, addresses, long hex ids, epoch stamps, durations in seconds or
+    less, attempt and process numbers. Dates, time slots, rows, lines and short hashes stay.
+
+    >>> mask_noise("done in 0.31s; next slot 2026-03-01 10:30, row 7")
+    'done in <lasted>; next slot 2026-03-01 10:30, row 7'
+    """
+    return _masked(text, _NOISE)
+
+
+def _masked(text: str, forms: re.Pattern[str]) -> str:
+    if _HAS_DIGIT.search(text):
+        text = forms.sub(_kind, text)
+    return _SPACES.sub(" ", text).strip()
+
+
+def _kind(match: re.Match[str]) -> str:
+    return f"<{match.lastgroup}>"
+
+
+_VOLATILE_KEY: Final = re.compile(
+    r"""^(?:.*[_-])?(?:ts|timestamp|clock|now|duration|elapsed|took|latency|uptime|runtime|ms|millis|pid|tid|uuid|guid
+    |nonce|etag|seq|sequence|attempt|attempts|retry|retries|retry_count|request|requestid|trace|traceid|span|spanid
+    |session|sessionid|correlation|messageid|rss|ttl|random|time|age)$
+    |^.*(?:_at|_ts|_ms|_time|timestamp|_id_trace|durationms|elapsedms|request_?id|trace_?id|span_?id|session_?id
+    |message_?id|correlation_?id|_pid)$""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def is_volatile_key(key: str) -> bool:
+    """Whether a JSON member of this name usually changes from call to call without meaning anything."""
+    return _VOLATILE_KEY.match(_CAMEL.sub("_", key)) is not None
+
+
+def mask_value(value: Any, depth: int = 0) -> Any:
+    """A JSON value without volatile members, its texts free of noise."""
+    if depth > MAX_DEPTH:
+        return "<deep>"
+    if isinstance(value, dict):
+        return {key: mask_value(item, depth + 1) for key, item in value.items() if not is_volatile_key(key)}
+    if isinstance(value, list):
+        return [mask_value(item, depth + 1) for item in value]
+    if isinstance(value, str):
+        return mask_noise(value)
+    return value
+
+
+def masked_hash(result: str, *, error: bool = False) -> bytes:
+    """Hash of an answer with its volatile parts masked: as JSON where it is JSON, else as text."""
+    text = result if len(result) <= MAX_TEXT_CHARS else result[:MAX_TEXT_CHARS]
+    if text[:1] in ("{", "["):
+        try:
+            return digest64(canonical_bytes(mask_value(parse_json(text))))
+        except (ValueError, RecursionError):
+            pass
+    return digest64(text_bytes(mask_text(text) if error else mask_noise(text)))
+
+
+def result_hash(outcome: str, result: str | None) -> str | None:
+    """Exact fingerprint (16 hex digits) of an outcome and its payload; None if the payload is unknown.
+
+    The text of an error is masked first: cell numbers, clocks and ids in it say nothing about progress.
+    """
+    if result is None:
+        return None
+    if outcome == "error":
+        return masked_hash(result, error=True).hex()
+    return blake2b(text_bytes(result), digest_size=8, person=outcome.encode()).hexdigest()

@@ -1,0 +1,120 @@
+"""Learning which parts of a tool's answer change every time without meaning anything.
+
+Masks know clocks and ids by their form. What has no form (a sequence number, a random token, a load figure) can only be
+learned: if the same call comes back again and again, and the same few parts are the only ones that ever differ, then
+they are noise. Parts that look like progress ("40 %", "3 of 7", ``processed``) never are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from trajectory_guard.core.fingerprints import digest64, parse_json, text_bytes
+from trajectory_guard.core.masking import mask_noise
+
+MAX_PARTS: Final = 48
+"""Answers with more parts are compared by their masked form alone."""
+REPEATS_TO_LEARN: Final = 3
+"""So many repeats in a row in which nothing but the same parts differed make them noise."""
+_TOKEN_BYTES: Final = 4
+_PROGRESS: Final = re.compile(
+    r"progress|percent|pct|complete|done|process|remain|total|count|current|step|page|offset|cursor|bytes|size|items?|rows?"
+    r"|records?|found|passed|failed|errors?|eta|left|state|status|phase|stage|%",
+    re.IGNORECASE,
+)
+_QUANTITY: Final = re.compile(r"\W*\d+(?:[.,]\d{1,3})*\W*[A-Za-z]{0,4}\W*|[A-Za-z' -]+")
+"""A count, a price, a reading, a plain word: news if it changes. What is left are tokens and noisy decimals."""
+_TOKENS: Final = re.compile(r"[^\s,;|(){}\[\]]+")
+
+
+class Part(NamedTuple):
+    """One part of an answer: where it stands (JSON path, or the words before it) and what it says."""
+
+    place: str
+    text: str
+
+
+def split(result: str) -> list[Part] | None:
+    """The parts of an answer, volatile forms masked; None if there are too many to follow."""
+    parts: list[Part] = []
+    for part in _parts(result):
+        parts.append(part)
+        if len(parts) > MAX_PARTS:
+            return None
+    return parts
+
+
+def _parts(result: str) -> Iterator[Part]:
+    if result[:1] in ("{", "["):
+        try:
+            yield from _leaves(parse_json(result), "")
+            return
+        except (ValueError, RecursionError):
+            pass
+    before = ""
+    for token in _TOKENS.findall(mask_noise(result)):
+        yield Part(before, token)
+        before = token
+
+
+def _leaves(value: Any, path: str) -> Iterator[Part]:
+    if isinstance(value, dict):
+        for key in sorted(value):
+            yield from _leaves(value[key], f"{path}.{key}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{path}[{index}]")
+    else:
+        yield Part(path, mask_noise(str(value)))
+
+
+class Lesson(NamedTuple):
+    """What was learned of one call: its last answer, part by part, and for how long each part has been changing.
+
+    ``masked``: masked form of the last answer; ``tokens``: four bytes per part, hex; ``streaks``: per part, in how many
+    repeats in a row it differed.
+    """
+
+    masked: str
+    tokens: str = ""
+    streaks: list[int] = []  # noqa: RUF012  never mutated
+
+
+def learn(lesson: Lesson | None, masked: str, result: str) -> tuple[Lesson, bool]:
+    """Take in one more answer to a call; returns the new lesson and whether the answer says nothing new.
+
+    Parameters:
+        lesson: what is known so far, None at the first repeat.
+        masked: masked form of ``result``.
+    """
+    parts = split(result)
+    if parts is None:
+        return Lesson(masked), lesson is not None and lesson.masked == masked
+    tokens = b"".join(digest64(text_bytes(part.text))[:_TOKEN_BYTES] for part in parts)
+    before = bytes.fromhex(lesson.tokens) if lesson is not None else b""
+    if lesson is None or len(before) != len(tokens):
+        return Lesson(masked, tokens.hex(), [0] * len(parts)), lesson is not None and lesson.masked == masked
+    changed = [at for at in range(len(parts)) if _differs(before, tokens, at)]
+    streaks = [lesson.streaks[at] + 1 if at in changed else 0 for at in range(len(parts))]
+    noise = lesson.masked == masked or _is_noise(parts, changed, streaks)
+    return Lesson(masked, tokens.hex(), streaks), noise
+
+
+def _differs(before: bytes, tokens: bytes, at: int) -> bool:
+    part = slice(at * _TOKEN_BYTES, (at + 1) * _TOKEN_BYTES)
+    return before[part] != tokens[part]
+
+
+def _is_noise(parts: list[Part], changed: list[int], streaks: list[int]) -> bool:
+    """Few parts differ, the same ones each time, and each looks like a token or a measurement, not like a quantity."""
+    if not changed or len(changed) * 2 > len(parts):
+        return False
+    return all(streaks[at] >= REPEATS_TO_LEARN and _meaningless(parts[at]) for at in changed)
+
+
+def _meaningless(part: Part) -> bool:
+    if _PROGRESS.search(part.place) or _PROGRESS.search(part.text):
+        return False
+    return _QUANTITY.fullmatch(part.text) is None
