@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench format clean help
+.PHONY: demo test lint bench bench-accuracy format clean help
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -36,6 +36,9 @@ $(VENV)/.bench: $(STAMP)
 
 bench: $(VENV)/.bench ## speed and memory, beside the peers, in one run
 	$(BIN)/python -m tests.bench
+
+bench-accuracy: $(VENV)/.bench ## how well loops are found, beside the peers; DATA=folder for all runs instead of the sample
+	$(BIN)/python -m tests.bench.accuracy $(if $(DATA),--data $(DATA))
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

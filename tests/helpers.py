@@ -12,7 +12,8 @@ from typing import Any
 
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine, Verdict
-from trajectory_guard.core.fingerprints import args_hash, result_hash
+from trajectory_guard.core.fingerprints import args_hash
+from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.scoring import Level
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanView
@@ -102,7 +103,11 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def capture_names() -> list[str]:
     """Names of all recorded span captures."""
-    return sorted(path.name.removesuffix(".json.gz") for path in (DATA / "spans").glob("*__*.json.gz") if ".logs." not in path.name)
+    return sorted(
+        path.name.removesuffix(".json.gz")
+        for path in (DATA / "spans").glob("*__*.json.gz")
+        if ".logs." not in path.name
+    )
 
 
 @cache
@@ -116,8 +121,9 @@ def capture(name: str) -> list[SpanView]:
 
 
 def golden(name: str) -> list[dict[str, Any]]:
-    """The calls a careful reader found in a capture."""
-    return list(lines(DATA / "golden" / f"{name}.jsonl"))
+    """The calls a careful reader found in a capture (``X``), or only in its model messages (``X.messages``)."""
+    file = DATA / "golden" / f"{name}.jsonl"
+    return list(lines(file)) if file.exists() else []
 
 
 def span_view(attributes: Mapping[str, Any], name: str = "execute_tool search", **fields: Any) -> SpanView:

@@ -80,13 +80,22 @@ def test_upper_case_ids_become_lower_case() -> None:
 
 @pytest.mark.parametrize(
     "kind, wanted",
-    [(0, "internal"), (1, "internal"), (2, "server"), ("SPAN_KIND_PRODUCER", "producer"), ("5", "consumer"), ("odd", "internal")],
+    [
+        (0, "internal"),
+        (1, "internal"),
+        (2, "server"),
+        ("SPAN_KIND_PRODUCER", "producer"),
+        ("5", "consumer"),
+        ("odd", "internal"),
+    ],
 )
 def test_kinds(kind: Any, wanted: str) -> None:
     assert only(request({**CAMEL, "kind": kind})).kind == wanted
 
 
-@pytest.mark.parametrize("code, wanted", [(0, "unset"), (1, "ok"), (2, "error"), ("STATUS_CODE_OK", "ok"), (9, "unset")])
+@pytest.mark.parametrize(
+    "code, wanted", [(0, "unset"), (1, "ok"), (2, "error"), ("STATUS_CODE_OK", "ok"), (9, "unset")]
+)
 def test_status_codes(code: Any, wanted: str) -> None:
     assert only(request({**CAMEL, "status": {"code": code}})).status == wanted
 
@@ -116,7 +125,9 @@ def test_what_is_no_trace_request_is_refused(value: Any) -> None:
 
 
 def test_a_list_of_log_events_is_refused() -> None:
-    events = json.loads(gzip.decompress((DATA / "spans" / "openllmetry-langchain-events__stategraph_sync.logs.json.gz").read_bytes()))
+    events = json.loads(
+        gzip.decompress((DATA / "spans" / "openllmetry-langchain-events__stategraph_sync.logs.json.gz").read_bytes())
+    )
     with pytest.raises(ValueError, match="resourceSpans"):
         list(spans_from_json(events))
 
@@ -128,7 +139,13 @@ def test_a_group_that_is_no_object_is_refused(group: Any) -> None:
 
 
 def test_values_of_every_kind() -> None:
-    items = [{"stringValue": "x"}, {"boolValue": True}, {"intValue": "9007199254740993"}, {"doubleValue": 0.5}, {"doubleValue": "NaN"}]
+    items = [
+        {"stringValue": "x"},
+        {"boolValue": True},
+        {"intValue": "9007199254740993"},
+        {"doubleValue": 0.5},
+        {"doubleValue": "NaN"},
+    ]
     decoded = any_value({"arrayValue": {"values": items}})
     assert decoded[:4] == ["x", True, 9007199254740993, 0.5]
     assert decoded[4] != decoded[4]

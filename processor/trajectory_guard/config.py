@@ -60,7 +60,7 @@ class GuardConfig(_Model):
     """Weight per loop type; types left out keep their default, 0 switches a detector off."""
     history_steps: int = Field(default=40, ge=12, le=4096)
     """Steps remembered per trajectory."""
-    slow_gap_s: float = Field(default=30.0, ge=0.0)
+    slow_gap_s: float = Field(default=120.0, ge=0.0)
     """Idle seconds between equal calls from which on they count as deliberate polling."""
     poll_patience: int = Field(default=3, ge=1, le=1000)
     """Factor on the number of repeats where waiting is plausible."""

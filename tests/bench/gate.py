@@ -30,7 +30,10 @@ def messages(calls: int, *, looping: bool = False) -> list[Any]:
     """A system message, a question, and ``calls`` tool calls with their answers."""
     from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
-    found: list[Any] = [SystemMessage("You help with orders.", id="m0"), HumanMessage("Which orders are late?", id="m1")]
+    found: list[Any] = [
+        SystemMessage("You help with orders.", id="m0"),
+        HumanMessage("Which orders are late?", id="m1"),
+    ]
     for number in range(calls):
         told = 0 if looping else number
         call = {"name": shapes.TOOL, "args": shapes.arguments(told), "id": f"call_{number}"}

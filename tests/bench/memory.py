@@ -24,13 +24,24 @@ Steps = Callable[[int], Iterator[StepRecord]]
 
 def rows(effort: Effort) -> Iterator[Row]:
     """Usual and worst case, state alone and entry on the board."""
-    many, few = effort.trajectories, max(4, effort.trajectories // 25)
-    distinct, worst = _steps(STEPS, _distinct), _steps(STEPS, _worst)
+    many, few = effort.trajectories, max(1, effort.trajectories // 50)
+    distinct, worst = _steps(STEPS, _distinct), _steps(YOUNG_STEPS, _worst)
     yield Row(f"state, {STEPS} distinct steps, {many} trajectories", _states(many, distinct), "bytes", most=MOST_BYTES)
-    yield Row(f"state, worst case: looping, errors, long texts, 1 MB results, {few} trajectories", _states(few, worst), "bytes", most=MOST_BYTES)
+    yield Row(
+        f"state, worst case: looping, errors, long texts, 1 MB results, {few} trajectories",
+        _states(few, worst),
+        "bytes",
+        most=MOST_BYTES,
+    )
     yield Row(f"entry on the board, {STEPS} distinct steps, {many} trajectories", _entries(many, distinct), "bytes")
-    yield Row(f"entry on the board, {YOUNG_STEPS} distinct steps (kept for a replay)", _entries(many // 5, _steps(YOUNG_STEPS, _distinct)), "bytes")
-    yield Row(f"entry on the board, worst case, {YOUNG_STEPS} steps", _entries(few, _steps(YOUNG_STEPS, _worst)), "bytes")
+    yield Row(
+        f"entry on the board, {YOUNG_STEPS} distinct steps (kept for a replay)",
+        _entries(many // 5, _steps(YOUNG_STEPS, _distinct)),
+        "bytes",
+    )
+    yield Row(
+        f"entry on the board, worst case, {YOUNG_STEPS} steps", _entries(few, worst), "bytes"
+    )
 
 
 def _steps(length: int, step_at: Callable[[int, int], StepRecord]) -> Steps:
@@ -40,59 +51,66 @@ def _steps(length: int, step_at: Callable[[int, int], StepRecord]) -> Steps:
 def _distinct(trajectory: int, index: int) -> StepRecord:
     number = trajectory * STEPS + index
     return shapes.step(
-        index, number=number, step_id=f"{number + 1:016x}", trajectory_id=f"trajectory-{trajectory}", call_id=f"call-{number}"
+        index,
+        number=number,
+        step_id=f"{number + 1:016x}",
+        trajectory_id=f"trajectory-{trajectory}",
+        call_id=f"call-{number}",
     )
 
 
 def _worst(trajectory: int, index: int) -> StepRecord:
-    """Fails in new words with one error, cycles through agents, says the same, claims to be done; all of it long."""
+    """Fails in new words with one error, cycles through agents, says the same, claims to be done; all of it long.
+
+    Every 25th answer has 1 MB, the others 20 kB: only what is kept matters here, and masking takes its time.
+    """
     number = trajectory * STEPS + index
     args = {"query": f"attempt {index % 7} " + _LONG * 300, "path": f"/srv/{'deep/' * 200}{index % 5}.txt", "n": number}
-    text = f"OrderServiceError: request {index} failed\n" + "x" * 1_000_000
+    text = f"OrderServiceError: request {index} failed\n" + "x" * (20_000 if index % 25 else 1_000_000)
     done = {"tool_name": "finish", "outcome": "success"} if index % 4 == 3 else {"outcome": ERROR}
     fields: dict[str, Any] = {
         "step_id": f"{number + 1:016x}", "trajectory_id": f"trajectory-{trajectory}", "call_id": f"call-{number}",
         "agent_id": f"agent {index % 9} " + "of the northern team " * 50, "thought": f"Step {index % 2}: " + _LONG * 60,
         "usage": Usage(1_000, 200, 0.01), "batch": f"batch-{number}", "turn": f"turn-{index // 50}", **done,
     }  # fmt: skip
-    return shapes.step(index, number=number, args=args, result=text, **fields)
+    return shapes.step(index, number=number, args=args, result=text, state_snapshot_hash="0f" * 8, **fields)
 
 
 def _states(trajectories: int, steps: Steps) -> float:
     engine = Engine()
 
-    def build(kept: list[Any]) -> None:
-        for trajectory in range(trajectories):
+    def build(kept: list[Any], many: int) -> None:
+        for trajectory in range(many):
             state = engine.new_state(f"trajectory-{trajectory}")
             kept.append(state)
             for step in steps(trajectory):
                 engine.observe(state, step)
 
-    return _retained(build) / trajectories
+    return _retained(build, trajectories)
 
 
 def _entries(trajectories: int, steps: Steps) -> float:
-    def build(kept: list[Any]) -> None:
+    def build(kept: list[Any], many: int) -> None:
         board = FlagBoard(GuardConfig())
         kept.append(board)
-        for trajectory in range(trajectories):
+        for trajectory in range(many):
             for step in steps(trajectory):
                 board.observe(step)
 
-    return _retained(build) / trajectories
+    return _retained(build, trajectories)
 
 
-def _retained(build: Callable[[list[Any]], None]) -> float:
-    """Bytes that what ``build`` puts into its list keeps alive. A first run fills caches that are no one's state."""
-    build([])
+def _retained(build: Callable[[list[Any], int], None], many: int) -> float:
+    """Bytes per trajectory that ``build`` keeps alive. A first, small run fills caches that are no one's state."""
+    build([], 1)
     kept: list[Any] = []
     gc.collect()
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        build(kept)
+        build(kept, many)
         gc.collect()
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    return float(after - before)
+    return (after - before) / many

@@ -37,7 +37,9 @@ def _calls() -> list[tuple[int, dict[str, Any], str]]:
 def _our_step() -> Probe:
     engine = Engine()
     state = engine.new_state("bench")
-    return Probe("observe", lambda: [shapes.healthy(number) for number in _numbered()], lambda step: engine.observe(state, step))
+    return Probe(
+        "observe", lambda: [shapes.healthy(number) for number in _numbered()], lambda step: engine.observe(state, step)
+    )
 
 
 def _our_whole_step() -> Probe:

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 COLUMNS = ("what", "ours", "reference", "ratio", "target", "")
-_PACKAGES = ("trajectory-guard", "opentelemetry-sdk", "langgraph", "orjson", "nudgeops", "reivo-guard", "operon-langgraph-gates")
+_PACKAGES = (
+    "trajectory-guard",
+    "opentelemetry-sdk",
+    "langgraph",
+    "orjson",
+    "nudgeops",
+    "reivo-guard",
+    "operon-langgraph-gates",
+)
 
 
 class Row(NamedTuple):
@@ -72,12 +80,15 @@ def _figure(value: float | None, unit: str) -> str:
 def environment() -> dict[str, str]:
     """Versions that figures depend on."""
     found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
-    for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = "not installed"
+    found.update((package, _version(package)) for package in _PACKAGES)
     return found
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def write_json(file: Path, rows: Iterable[Row]) -> None:

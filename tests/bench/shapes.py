@@ -25,7 +25,8 @@ class SpanShape(NamedTuple):
 def arguments(number: int) -> dict[str, Any]:
     """Distinct arguments of ``ARGS_BYTES`` as JSON."""
     value = {"customer": f"customer {number}", "limit": 25, "offset": number, "open": True, "note": ""}
-    value["note"] = ("late deliveries in the northern region " * 5)[: ARGS_BYTES - len(json.dumps(value))]
+    room = ARGS_BYTES - len(json.dumps(value))
+    value["note"] = ("late deliveries in the northern region " * 5)[: room - 1] + "."
     return value
 
 
@@ -64,7 +65,9 @@ def _langgraph_metadata(conversation: str, number: int) -> dict[str, Any]:
 
 def _properties(metadata: dict[str, Any], *names: str) -> Attributes:
     prefix = "traceloop.association.properties."
-    values = {name: [str(item) for item in value] if isinstance(value, list) else value for name, value in metadata.items()}
+    values = {
+        name: [str(item) for item in value] if isinstance(value, list) else value for name, value in metadata.items()
+    }
     return [(prefix + name, values[name]) for name in names or values]
 
 
@@ -72,9 +75,22 @@ def openllmetry(conversation: str, number: int) -> SpanShape:
     """OpenLLMetry on LangGraph: wrapped input and output, each twice."""
     metadata, args = _langgraph_metadata(conversation, number), arguments(number)
     call = {"color": "green", "name": None, "tool_call_id": f"call_{conversation}_{number}"}
-    given = json.dumps({"input_str": str(args), "tags": ["seq:step:1"], "metadata": metadata, "inputs": args, "kwargs": call})
-    message = {"content": answer(number), "type": "tool", "name": TOOL, "tool_call_id": call["tool_call_id"], "status": "success"}
-    wrapped = {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "ToolMessage"], "kwargs": message}
+    given = json.dumps(
+        {"input_str": str(args), "tags": ["seq:step:1"], "metadata": metadata, "inputs": args, "kwargs": call}
+    )
+    message = {
+        "content": answer(number),
+        "type": "tool",
+        "name": TOOL,
+        "tool_call_id": call["tool_call_id"],
+        "status": "success",
+    }
+    wrapped = {
+        "lc": 1,
+        "type": "constructor",
+        "id": ["langchain", "schema", "messages", "ToolMessage"],
+        "kwargs": message,
+    }
     returned = json.dumps({"output": wrapped, "kwargs": {"tags": ["seq:step:1"], "color": "green", "name": TOOL}})
     head: Attributes = [("traceloop.workflow.name", "support_agent"), ("traceloop.entity.path", "tools")]
     attributes: Attributes = [
@@ -92,7 +108,9 @@ def openllmetry(conversation: str, number: int) -> SpanShape:
         *head, *_properties(metadata, "lc_agent_name", "thread_id"), ("traceloop.span.kind", "workflow"),
         ("gen_ai.operation.name", "invoke_agent"), ("gen_ai.agent.name", "support_agent"),
     ]  # fmt: skip
-    return SpanShape(f"execute_tool {TOOL}", attributes, (("support_agent.workflow", workflow), ("execute_task tools", task)))
+    return SpanShape(
+        f"execute_tool {TOOL}", attributes, (("support_agent.workflow", workflow), ("execute_task tools", task))
+    )
 
 
 def openinference(conversation: str, number: int) -> SpanShape:
@@ -103,7 +121,12 @@ def openinference(conversation: str, number: int) -> SpanShape:
         "id": None, "tool_call_id": f"call_{conversation}_{number}", "artifact": None, "status": "success",
     }  # fmt: skip
     identity: Attributes = [("session.id", conversation), ("metadata", metadata)]
-    chain: Attributes = [("input.value", given), ("input.mime_type", "application/json"), *identity, ("openinference.span.kind", "CHAIN")]
+    chain: Attributes = [
+        ("input.value", given),
+        ("input.mime_type", "application/json"),
+        *identity,
+        ("openinference.span.kind", "CHAIN"),
+    ]
     attributes: Attributes = [
         ("input.value", given), ("input.mime_type", "application/json"),
         ("output.value", json.dumps({"type": "tool", "data": message})), ("output.mime_type", "application/json"),
@@ -132,10 +155,11 @@ def step(index: int, *, number: int, outcome: str = SUCCESS, result: str | None 
     args = fields.pop("args", None) or arguments(number)
     text = answer(number) if result is None else result
     values: dict[str, Any] = {
-        "step_id": f"{index + 1:016x}", "trajectory_id": "bench", "tool_name": TOOL, "tool_args_hash": args_hash(args),
-        "state_snapshot_hash": result_hash(outcome, text), "outcome_type": outcome, "agent_id": "support",
-        "timestamp": 1.0 + index, "duration": 0.2, "args": args, "result": text, **fields,
+        "step_id": f"{index + 1:016x}", "trajectory_id": "bench", "tool_name": TOOL, "outcome_type": outcome,
+        "agent_id": "support", "timestamp": 1.0 + index, "duration": 0.2, "args": args, "result": text, **fields,
     }  # fmt: skip
+    values["tool_args_hash"] = args_hash(args)
+    values.setdefault("state_snapshot_hash", result_hash(outcome, text))
     return StepRecord(**values)
 
 

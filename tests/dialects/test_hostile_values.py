@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-
 from tests.helpers import span_view, tool_view
+
 from trajectory_guard.dialects.arguments import Decoded, decode_arguments
 from trajectory_guard.dialects.extract import extract_step, model_usage
 from trajectory_guard.dialects.results import Payload, decode_result
@@ -38,8 +38,20 @@ LITERALS = (
     "{'a': 1j}",
     "{1.5: 'x', 'y': float}",
 )
-NESTED = ("[" * 10_000, "[" * 10_000 + "]" * 10_000, '{"a":' * 10_000 + "1" + "}" * 10_000, "{'a':" * 10_000, "(" * 10_000, "[{" * 5_000)
-HUGE = ("x" * 1_000_000, '{"a": "' + "y" * 1_000_000 + '"}', "{'a': '" + "y" * 1_000_000 + "'}", "content='" + "\\" * 500_000)
+NESTED = (
+    "[" * 10_000,
+    "[" * 10_000 + "]" * 10_000,
+    '{"a":' * 10_000 + "1" + "}" * 10_000,
+    "{'a':" * 10_000,
+    "(" * 10_000,
+    "[{" * 5_000,
+)
+HUGE = (
+    "x" * 1_000_000,
+    '{"a": "' + "y" * 1_000_000 + '"}',
+    "{'a': '" + "y" * 1_000_000 + "'}",
+    "content='" + "\\" * 500_000,
+)
 
 
 def check(value: Any) -> None:
@@ -106,7 +118,9 @@ def test_a_map_value_nested_deeply_decodes(kind: type) -> None:
      "langfuse.observation.status_message", "traceloop.association.properties.langgraph_step")
 )), values | st.sampled_from(["execute_tool", "tool", "TOOL", "AGENT", "chat", "task", "agent", "invoke_agent", "tools/call"])))  # fmt: skip
 def test_any_attributes_on_a_span_are_read(attributes: dict[str, Any]) -> None:
-    event = SpanEvent("exception", {"exception.type": attributes.get("error.type"), "exception.message": attributes.get("metadata")})
+    event = SpanEvent(
+        "exception", {"exception.type": attributes.get("error.type"), "exception.message": attributes.get("metadata")}
+    )
     span = span_view(attributes, events=[event])
     extract_step(span, ancestors=[span])
     model_usage(span)

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-
 from tests.helpers import span_view, tool_view
+
 from trajectory_guard.dialects.assemble import extract_steps
 from trajectory_guard.dialects.extract import extract_step
 from trajectory_guard.dialects.identity import agent_name, all_conversation_ids, batch_label, conversation_id
@@ -42,7 +42,11 @@ def test_conversation_keys_in_order(attributes: dict[str, Any], wanted: str | No
 
 
 def test_all_names_of_a_conversation_are_listed() -> None:
-    attributes = {"session.id": "s", "traceloop.association.properties.thread_id": "t", "metadata": '{"conversation_id": "c"}'}
+    attributes = {
+        "session.id": "s",
+        "traceloop.association.properties.thread_id": "t",
+        "metadata": '{"conversation_id": "c"}',
+    }
     assert set(all_conversation_ids(attributes)) == {"s", "t", "c"}
 
 
@@ -77,8 +81,12 @@ AGENT_SPANS: list[tuple[str, dict[str, Any], str, str, str | None]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("attributes, name, scope, wanted", [row[1:] for row in AGENT_SPANS], ids=[row[0] for row in AGENT_SPANS])
-def test_the_nearest_agent_span_names_the_agent(attributes: dict[str, Any], name: str, scope: str, wanted: str | None) -> None:
+@pytest.mark.parametrize(
+    "attributes, name, scope, wanted", [row[1:] for row in AGENT_SPANS], ids=[row[0] for row in AGENT_SPANS]
+)
+def test_the_nearest_agent_span_names_the_agent(
+    attributes: dict[str, Any], name: str, scope: str, wanted: str | None
+) -> None:
     assert agent_name(tool_view(), [span_view({}), span_view(attributes, name, scope=scope)]) == wanted
 
 

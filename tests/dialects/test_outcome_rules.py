@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-
 from tests.helpers import span_view, tool_view
+
 from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.dialects.extract import extract_step
 from trajectory_guard.dialects.span import SpanEvent, SpanView
@@ -127,5 +127,7 @@ def test_openlit_reports_a_run_id_instead_of_the_call_id_of_a_failed_call() -> N
 def test_missing_arguments_beside_a_visible_result_mean_none_in_openinference() -> None:
     span = span_view({"tool.name": "ping", "openinference.span.kind": "TOOL", "output.value": "pong"})
     assert step_of(span).args == {}
-    hidden = span_view({"tool.name": "ping", "openinference.span.kind": "TOOL", "input.value": "__REDACTED__", "output.value": "pong"})
+    hidden = span_view(
+        {"tool.name": "ping", "openinference.span.kind": "TOOL", "input.value": "__REDACTED__", "output.value": "pong"}
+    )
     assert step_of(hidden).args is None

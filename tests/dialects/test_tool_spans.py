@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from tests.helpers import span_view
+
 from trajectory_guard.dialects.assemble import extract_steps
 from trajectory_guard.dialects.extract import extract_step, model_usage
 from trajectory_guard.dialects.table import DIALECTS, MARKERS, recognise
@@ -32,7 +32,9 @@ ACCEPTED: list[tuple[str, dict[str, Any], str, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("attributes, name, dialect, tool", [row[1:] for row in ACCEPTED], ids=[row[0] for row in ACCEPTED])
+@pytest.mark.parametrize(
+    "attributes, name, dialect, tool", [row[1:] for row in ACCEPTED], ids=[row[0] for row in ACCEPTED]
+)
 def test_tool_spans_are_recognised(attributes: dict[str, Any], name: str, dialect: str, tool: str) -> None:
     step = extract_step(span_view(attributes, name))
     assert step is not None

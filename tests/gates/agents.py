@@ -11,13 +11,11 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
 from trajectory_guard import FlagBoard, GuardConfig
-from trajectory_guard.cli.scripted import Policy, ScriptedChatModel, call
+from trajectory_guard.cli.scripted import Policy, ScriptedChatModel
 from trajectory_guard.gates.messages import is_guard_message
 
-NUDGE_AT = 3
-"""The tool call after which an agent that repeats one call is nudged, counted from 1."""
 STOP_AT = 4
-"""The tool call after which it is stopped."""
+"""The tool call after which an agent that repeats one call and ignores the nudge is stopped, counted from 1."""
 TASK = {"messages": [("user", "What is the return policy?")]}
 
 
@@ -54,45 +52,74 @@ class CountedSearch:
         self.tool: BaseTool = search
 
 
-def calls(*wanted: tuple[str, dict[str, Any]], turn: int) -> AIMessage:
-    """A model message with several parallel calls."""
+def rounds(messages: Sequence[BaseMessage]) -> int:
+    """How often the model has called tools since a person spoke last."""
+    count = 0
+    for message in messages:
+        if message.type == "human" and not is_guard_message(message):
+            count = 0
+        elif getattr(message, "tool_calls", None):
+            count += 1
+    return count
+
+
+def calls(messages: Sequence[BaseMessage], *wanted: tuple[str, dict[str, Any]]) -> AIMessage:
+    """A model message with several parallel calls; their ids are new in this thread."""
     return AIMessage(
         "",
         tool_calls=[
-            {"name": name, "args": args, "id": f"call_{turn}_{place}", "type": "tool_call"}
+            {"name": name, "args": args, "id": f"call_{len(messages)}_{place}", "type": "tool_call"}
             for place, (name, args) in enumerate(wanted)
         ],
     )
 
 
+# Policies look at the messages only: what a model would do in any process, in any thread.
+
+
 def repeats(times: int = 8) -> Policy:
-    """The same call until ``times`` answers are there, then an answer: ignores nudges."""
+    """The same call ``times`` times, then an answer: ignores nudges."""
 
     def policy(messages: Sequence[BaseMessage], turn: int) -> AIMessage:
-        return call("search", {"query": "return policy"}, turn) if turn < times else AIMessage("I give up.")
+        if rounds(messages) >= times:
+            return AIMessage("I give up.")
+        return calls(messages, ("search", {"query": "return policy"}))
 
     return policy
 
 
 def repeats_in_pairs(messages: Sequence[BaseMessage], turn: int) -> AIMessage:
-    """Two parallel calls, the same two every time."""
-    if turn >= 8:
+    """Two parallel calls, the same two every time: ignores nudges."""
+    if rounds(messages) >= 8:
         return AIMessage("I give up.")
-    return calls(("search", {"query": "return policy"}), ("both", {"query": "return policy"}), turn=turn)
+    return calls(messages, ("search", {"query": "return policy"}), ("both", {"query": "return policy"}))
 
 
 def obeys(messages: Sequence[BaseMessage], turn: int) -> AIMessage:
-    """Repeats itself until it is told to stop, then answers."""
+    """Repeats itself until it is nudged, then answers."""
     if nudges(messages):
         return AIMessage("There is no return policy in the manual.")
-    return call("search", {"query": "return policy"}, turn)
+    return calls(messages, ("search", {"query": "return policy"}))
 
 
 def works(steps: int) -> Policy:
     """A healthy agent: every call is new and brings something new."""
 
     def policy(messages: Sequence[BaseMessage], turn: int) -> AIMessage:
-        return call("lookup", {"key": f"item {turn}"}, turn) if turn < steps else AIMessage("Done.")
+        if rounds(messages) >= steps:
+            return AIMessage("Done.")
+        return calls(messages, ("lookup", {"key": f"item {len(messages)}"}))
+
+    return policy
+
+
+def works_in_pairs(steps: int) -> Policy:
+    """A healthy agent with two parallel calls a turn, of which one always brings something new."""
+
+    def policy(messages: Sequence[BaseMessage], turn: int) -> AIMessage:
+        if rounds(messages) >= steps:
+            return AIMessage("Done.")
+        return calls(messages, ("search", {"query": "x"}), ("lookup", {"key": f"item {len(messages)}"}))
 
     return policy
 
@@ -165,6 +192,11 @@ def no_call_is_split_from_its_answer(messages: Sequence[BaseMessage]) -> bool:
         if wanted != {answer.tool_call_id for answer in answers if isinstance(answer, ToolMessage)}:
             return False
     return True
+
+
+def visits(graph: Any, state: Any = None, config: Any = None) -> list[str]:
+    """The nodes of a run in the order in which they finished."""
+    return [node for update in graph.stream(state or TASK, config, stream_mode="updates") for node in update]
 
 
 NUDGED_THEN_STOPPED = "hatatatNatS"

@@ -5,72 +5,28 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.cli.replay import Outcome
-from trajectory_guard.cli.report_text import count, duration, moment, money
+from trajectory_guard.cli.report_loops import RANK, Loop, elapsed, find_loops, has_times, start_times
+from trajectory_guard.cli.report_text import clock, count, duration, moment, money
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.detectors import DetectionResult
-from trajectory_guard.core.engine import Verdict
-from trajectory_guard.core.interventions import Spent, clip, nudge_text, reason_text, recommendation
+from trajectory_guard.core.interventions import Spent, clip
 from trajectory_guard.core.scoring import Level
-from trajectory_guard.core.steps import Evidence, StepRecord
+from trajectory_guard.core.steps import StepRecord
 
 MAX_STEPS: Final = 400
 """Steps drawn and listed per trajectory."""
-MAX_FINDINGS: Final = 60
-"""Findings listed per loop."""
 MAX_LOOPS: Final = 30
 """Loops described per trajectory."""
-MAX_CELL_CHARS: Final = 200
+MAX_CELL_CHARS: Final = 180
 """Characters of arguments and of results in the step table."""
 _LEAD_IN: Final = 20
 _MIN_FOLD: Final = 8
-_RANK: Final = {Level.STOP: 3, Level.NUDGE: 2, Level.OBSERVE: 1, None: 0}
-
-
-class Finding(NamedTuple):
-    """A step at which something fired; ``step`` is its position in input order, from 0."""
-
-    step: int
-    score: float
-    level: Level
-    types: list[str]
-    evidence: Evidence
-    reason: str
-
-
-class Loop(NamedTuple):
-    """One episode: from the first step of the loop to the last step at which something fired (positions from 0)."""
-
-    number: int
-    first: int
-    last: int
-    findings: list[Finding]
-    types: list[str]
-    level: Level
-    nudged_at: int | None
-    stopped_at: int | None
-    nudge: str | None
-    spent: Spent
-    left_at: int | None
-
-    @property
-    def lead(self) -> Finding:
-        """The finding that says most: the latest of those with the highest score."""
-        return max(self.findings, key=lambda found: (found.score, found.step))
-
-    @property
-    def advice(self) -> str:
-        """What a developer should look at."""
-        return recommendation(self.lead.types)
-
-    @property
-    def listed(self) -> list[Finding]:
-        """The findings to print: all, or the first ones if there are very many."""
-        return self.findings[:MAX_FINDINGS]
+_MANY_ROWS, _HEAD_ROWS, _TAIL_ROWS = 30, 15, 5
+_MAX_CAPTIONED: Final = 6
 
 
 class Row(NamedTuple):
@@ -91,11 +47,20 @@ class Row(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A stretch of the step table: within loops, or between them."""
+    """A stretch of the step table: around findings, or between them and folded."""
 
     rows: list[Row]
-    looping: bool
     folded: bool
+
+    @property
+    def in_loop(self) -> bool:
+        """Whether some of the steps lie within a loop."""
+        return any(row.loops for row in self.rows)
+
+    @property
+    def findings(self) -> int:
+        """At how many of the steps something fired."""
+        return sum(bool(row.types) for row in self.rows)
 
 
 class Summary(NamedTuple):
@@ -114,7 +79,7 @@ class Summary(NamedTuple):
     @property
     def badness(self) -> tuple[int, float, int]:
         """Sorts trajectories: the worst is the greatest."""
-        return _RANK[self.level], self.max_score, self.spent.steps
+        return RANK[self.level], self.max_score, self.spent.steps
 
 
 class Section(NamedTuple):
@@ -127,6 +92,18 @@ class Section(NamedTuple):
     window: range
     outcome: Outcome
     segments: list[Segment]
+    caption: str
+
+    @property
+    def timed(self) -> bool:
+        """Whether the steps carry times."""
+        return has_times(self.outcome.steps)
+
+    @property
+    def described(self) -> list[Loop]:
+        """The loops to describe, in order: all, or the worst if there are very many."""
+        worst = sorted(self.loops, key=lambda loop: loop.badness, reverse=True)[:MAX_LOOPS]
+        return sorted(worst, key=lambda loop: loop.number)
 
 
 def summarize(outcome: Outcome) -> Summary:
@@ -147,87 +124,23 @@ def build_section(outcome: Outcome, config: GuardConfig) -> Section:
     loops = find_loops(outcome, config)
     window = _window(len(outcome.steps), loops)
     summary = _summary(outcome, loops)
-    rows = [_row(outcome, position, loops, config) for position in window]
-    sentence = _sentence(summary, loops, config)
-    return Section(summary, sentence, _facts(outcome, summary), loops, window, outcome, list(_segments(rows)))
+    start = min(start_times(outcome.steps)) if has_times(outcome.steps) else None
+    rows = [_row(outcome, position, start, loops, config) for position in window]
+    sentence, caption = _sentence(summary, loops, config), _caption(outcome, loops, window)
+    facts = _facts(outcome, summary)
+    return Section(summary, sentence, facts, loops, window, outcome, list(_segments(rows, loops)), caption)
 
 
-# --- loops ---------------------------------------------------------------------------------------------------
-
-
-def find_loops(outcome: Outcome, config: GuardConfig) -> list[Loop]:
-    """The episodes of a trajectory, in order."""
-    grouped: dict[int, list[int]] = {}
-    positions: dict[int, int] = {}
-    left: dict[int, int] = {}
-    for position, verdict in enumerate(outcome.verdicts):
-        if verdict is None:
-            continue
-        positions[verdict.step_index] = position
-        if verdict.detections:
-            grouped.setdefault(verdict.episode, []).append(position)
-        if verdict.recovered:
-            left[verdict.episode] = position
-    return [_loop(outcome, at, positions, left.get(number), config) for number, at in grouped.items()]
-
-
-def _loop(
-    outcome: Outcome, at: Sequence[int], positions: Mapping[int, int], left_at: int | None, config: GuardConfig
-) -> Loop:
-    verdicts = [verdict for position in at if (verdict := outcome.verdicts[position]) is not None]
-    named = [_renumbered(verdict, outcome.steps[i], positions, config) for i, verdict in zip(at, verdicts, strict=True)]
-    findings = [
-        Finding(i, verdict.score, verdict.level, verdict.types, verdict.evidence, reason)
-        for i, verdict, (reason, _) in zip(at, verdicts, named, strict=True)
-    ]
-    levels = [verdict.level for verdict in verdicts]
-    first = min(positions.get(verdict.first_step, at[0]) for verdict in verdicts)
-    return Loop(
-        number=verdicts[0].episode,
-        first=first,
-        last=at[-1],
-        findings=findings,
-        types=list(dict.fromkeys(kind for verdict in verdicts for kind in verdict.types)),
-        level=max(levels, key=lambda level: _RANK[level]),
-        nudged_at=_first(at, levels, Level.NUDGE),
-        stopped_at=_first(at, levels, Level.STOP),
-        nudge=next((nudge for _, nudge in named if nudge), None),
-        spent=verdicts[-1].spent,
-        left_at=left_at,
-    )
-
-
-def _first(positions: Sequence[int], levels: Sequence[Level], wanted: Level) -> int | None:
-    return next((at for at, level in zip(positions, levels, strict=True) if level == wanted), None)
-
-
-def _renumbered(
-    verdict: Verdict, step: StepRecord, positions: Mapping[int, int], config: GuardConfig
-) -> tuple[str, str | None]:
-    """Reason and nudge with steps numbered as in the report: the engine does not count steps that it passes over."""
-    found = [_moved(result, positions) for result in verdict.detections]
-    if found == list(verdict.detections):
-        return verdict.reason, verdict.nudge
-    excerpt = not config.redact
-    nudge = nudge_text(found, step, verdict.spent, excerpt=excerpt) if verdict.nudge else None
-    return reason_text(found[0], step, verdict.spent, excerpt=excerpt), nudge
-
-
-def _moved(result: DetectionResult, positions: Mapping[int, int]) -> DetectionResult:
-    first = result.details.get("first_step", 0)
-    if positions.get(first, first) == first:
-        return result
-    return replace(result, details={**result.details, "first_step": positions[first]})
+# --- figures and words ---------------------------------------------------------------------------------------
 
 
 def _total(loops: Sequence[Loop]) -> Spent:
-    """What all loops together consumed; steps that belong to two loops count once."""
-    steps = {position for loop in loops for position in range(loop.first, loop.last + 1)}
+    spents = [loop.spent for loop in loops]
     return Spent(
-        len(steps),
-        sum(loop.spent.seconds for loop in loops),
-        sum(loop.spent.tokens for loop in loops),
-        sum(loop.spent.cost_usd for loop in loops),
+        sum(spent.steps for spent in spents),
+        sum(spent.seconds for spent in spents),
+        sum(spent.tokens for spent in spents),
+        sum(spent.cost_usd for spent in spents),
     )
 
 
@@ -235,16 +148,12 @@ def _window(steps: int, loops: Sequence[Loop]) -> range:
     """The positions to show: all, or a stretch around the worst loop."""
     if steps <= MAX_STEPS:
         return range(steps)
-    worst = max(loops, key=lambda loop: (_RANK[loop.level], loop.lead.score, -loop.number), default=None)
+    worst = max(loops, key=lambda loop: loop.badness, default=None)
     start = max(0, min(steps - MAX_STEPS, worst.first - _LEAD_IN if worst else 0))
     return range(start, start + MAX_STEPS)
 
 
-# --- words ---------------------------------------------------------------------------------------------------
-
-
 def _sentence(summary: Summary, loops: Sequence[Loop], config: GuardConfig) -> str:
-    of = f"of {count(summary.steps, 'step')}"
     if not summary.steps:
         return "No steps were found in this trajectory."
     if not loops:
@@ -254,14 +163,32 @@ def _sentence(summary: Summary, loops: Sequence[Loop], config: GuardConfig) -> s
             f"No intervention was due: {count(sum(len(loop.findings) for loop in loops), 'finding')}, but the score "
             f"stayed at {summary.max_score:.1f}, below the nudge threshold of {config.nudge_threshold:.1f}."
         )
-    stuck = next(loop for loop in loops if summary.first_nudge in [found.step for found in loop.findings])
+    stuck = next(loop for loop in loops if loop.first <= summary.first_nudge <= loop.last)
     due = f"a nudge was due at step {summary.first_nudge + 1}"
     if summary.first_stop is not None:
         due += f" and a stop at step {summary.first_stop + 1}"
-    span = f"from step {stuck.first + 1} to step {stuck.last + 1}"
-    others = sum(loop.nudged_at is not None for loop in loops) - 1
-    again = f", and was stuck again {others} more time{'s' if others > 1 else ''}" if others > 0 else ""
-    return f"The agent was stuck {span} {of}{again}: {due}."
+    others = sum(bool(loop.nudges) for loop in loops) - 1
+    again = f" and {'once' if others == 1 else f'{others} times'} more later" if others > 0 else ""
+    span = f"from step {stuck.first + 1} to step {stuck.last + 1} of {summary.steps:,}"
+    return f"The agent was stuck {span}{again}: {due}."
+
+
+def _caption(outcome: Outcome, loops: Sequence[Loop], window: range) -> str:
+    """The chart in words: what a person sees who cannot see it."""
+    if not window:
+        return ""
+    shown = [outcome.steps[position] for position in window]
+    lanes = count(len({step.agent_id for step in shown}), "agent")
+    text = f"Steps {window.start + 1:,} to {window.stop:,}, a lane per agent ({lanes}) and a row per tool"
+    text += f" ({count(len({step.tool_name for step in shown}), 'tool')}), with the loop score below. "
+    for loop in loops[:_MAX_CAPTIONED]:
+        due = [f"nudge due at step {loop.nudges[0][0] + 1}" if loop.nudges else ""]
+        due += [f"stop due at step {loop.stops[0] + 1}" if loop.stops else ""]
+        text += f"Loop {loop.number}: steps {loop.first + 1} to {loop.last + 1}, "
+        text += ", ".join([f"score up to {loop.lead.score:.2f}", *filter(None, due)]) + ". "
+    if len(loops) > _MAX_CAPTIONED:
+        text += f"{count(len(loops) - _MAX_CAPTIONED, 'more loop')}. "
+    return text + ("" if loops else "No loop.")
 
 
 def _facts(outcome: Outcome, summary: Summary) -> list[tuple[str, str]]:
@@ -271,7 +198,9 @@ def _facts(outcome: Outcome, summary: Summary) -> list[tuple[str, str]]:
     priced = any(usage.cost_usd for usage in usages)
     facts = [("Steps", f"{len(steps):,}"), ("Agents", str(len({step.agent_id for step in steps if step.agent_id})))]
     if timed:
-        facts += [("Began", moment(min(_starts(steps)))), ("Took", duration(_elapsed(steps)))]
+        began = moment(min(start_times(steps)))
+        facts += [("Began", began)] if began else []
+        facts.append(("Took", duration(elapsed(steps))))
     facts.append(("Highest score", f"{summary.max_score:.2f}"))
     if summary.loops:
         facts += [
@@ -287,29 +216,17 @@ def _facts(outcome: Outcome, summary: Summary) -> list[tuple[str, str]]:
     return [*facts, ("Dialect", ", ".join(dialects))] if dialects else facts
 
 
-def has_times(steps: Sequence[StepRecord]) -> bool:
-    """Whether the steps carry times at all."""
-    return any(step.timestamp or step.duration for step in steps) and bool(_starts(steps))
-
-
-def _starts(steps: Sequence[StepRecord]) -> list[float]:
-    return [step.timestamp for step in steps if math.isfinite(step.timestamp)]
-
-
-def _elapsed(steps: Sequence[StepRecord]) -> float:
-    ends = [step.timestamp + step.duration for step in steps if math.isfinite(step.timestamp + step.duration)]
-    return max(ends, default=0.0) - min(_starts(steps), default=0.0)
-
-
 # --- the step table ------------------------------------------------------------------------------------------
 
 
-def _row(outcome: Outcome, position: int, loops: Sequence[Loop], config: GuardConfig) -> Row:
+def _row(
+    outcome: Outcome, position: int, start: float | None, loops: Sequence[Loop], config: GuardConfig
+) -> Row:  # fmt: skip
     step, verdict = outcome.steps[position], outcome.verdicts[position]
     thinking = step.thought if verdict is not None and any("MONOLOGUE" in kind for kind in verdict.types) else None
     return Row(
         position=position,
-        time=_offset(outcome.steps, step),
+        time=_offset(start, step),
         agent=clip(step.agent_id) if step.agent_id else None,
         tool=clip(step.tool_name),
         args=_args_cell(step, config.redact),
@@ -323,11 +240,9 @@ def _row(outcome: Outcome, position: int, loops: Sequence[Loop], config: GuardCo
     )
 
 
-def _offset(steps: Sequence[StepRecord], step: StepRecord) -> str:
-    """Time since the first step in input order."""
-    start = steps[0].timestamp
-    known = (step.timestamp or step.duration or start) and math.isfinite(step.timestamp) and math.isfinite(start)
-    return f"{step.timestamp - start:+,.1f} s" if known else ""
+def _offset(start: float | None, step: StepRecord) -> str:
+    """Time since the earliest step."""
+    return clock(step.timestamp - start) if start is not None and math.isfinite(step.timestamp) else ""
 
 
 def _args_cell(step: StepRecord, redact: bool) -> str | None:
@@ -361,11 +276,23 @@ def _hash(value: str | None) -> str | None:
     return f"#{value[:10]}" if value else None
 
 
-def _segments(rows: Sequence[Row]) -> Iterator[Segment]:
-    """Cut the table at the ends of loops; what lies between loops is folded if it is long."""
+def _segments(rows: Sequence[Row], loops: Sequence[Loop]) -> Iterator[Segment]:
+    """Cut the table: what surrounds the findings is open, long stretches without any are folded."""
+    begun = {loop.first for loop in loops}
+    telling = [index for index, row in enumerate(rows) if row.types or row.position in begun]
+    fold_from = _MIN_FOLD if telling else _MANY_ROWS
     start = 0
-    for end in range(1, len(rows) + 1):
-        if end == len(rows) or bool(rows[end].loops) != bool(rows[start].loops):
-            looping = bool(rows[start].loops)
-            yield Segment(list(rows[start:end]), looping, not looping and end - start >= _MIN_FOLD)
-            start = end
+    for before, after in pairwise([-1, *telling, len(rows)]):
+        if after - before > fold_from:
+            yield from _open(rows[start : before + 1])
+            yield Segment(list(rows[before + 1 : after]), folded=True)
+            start = after
+    yield from _open(rows[start:])
+
+
+def _open(rows: Sequence[Row]) -> Iterator[Segment]:
+    """An open stretch; if it is very long, only its beginning and its end are."""
+    head, tail = (_HEAD_ROWS, len(rows) - _TAIL_ROWS) if len(rows) > _MANY_ROWS else (len(rows), len(rows))
+    for part, folded in ((rows[:head], False), (rows[head:tail], True), (rows[tail:], False)):
+        if part:
+            yield Segment(list(part), folded)

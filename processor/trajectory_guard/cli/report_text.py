@@ -53,6 +53,18 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"
 
 
+def clock(seconds: float) -> str:
+    """Time since the start: seconds, from 100 s on as hours, minutes and seconds.
+
+    >>> clock(12.34), clock(125), clock(7325)
+    ('+12.3 s', '+2:05', '+2:02:05')
+    """
+    if seconds < 100:
+        return f"+{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"+{minutes}:{rest:02}" if minutes < 60 else f"+{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
 def money(usd: float) -> str:
     """US dollars, with more digits where they matter.
 
@@ -63,14 +75,14 @@ def money(usd: float) -> str:
 
 
 def moment(seconds: float) -> str:
-    """A time since the epoch as UTC; the start of a recording without a date as such.
+    """A time since the epoch as UTC; empty if the recording counts from its own start.
 
     >>> moment(1700000000), moment(0.0)
-    ('2023-11-14 22:13:20 UTC', 'undated')
+    ('2023-11-14 22:13:20 UTC', '')
     """
     if seconds < _EPOCH_FROM_S:
-        return "undated"
+        return ""
     try:
         return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
     except (OverflowError, ValueError, OSError):
-        return "undated"
+        return ""

@@ -13,7 +13,7 @@ _EMPTY_TEXTS: Final = frozenset(
 )
 _EMPTY_PHRASE: Final = re.compile(
     r"^(?:\W*)(?:no|zero|0)\s+(?:\w+\s+){0,2}?(?:results?|match(?:es)?|hits?|records?|rows?|documents?|items?|data|entries"
-    r"|files?|output)(?:\s+(?:were|was|found|available|returned|for\b.{0,80}))*\W*$|^\W*(?:nothing|none|not)\s+found\W*$",
+    r"|files?|output)(?:\s+(?:were|was|found|available|returned|for\b[^,.;\d]{0,60}))*\W*$|^\W*(?:nothing|none|not)\s+found\W*$",
     re.IGNORECASE,
 )
 _RESULT_KEYS: Final = (
@@ -83,7 +83,7 @@ def error_signature(result: str | None, error_class: str | None) -> str | None:
 
 
 _ERROR_LIKE: Final = re.compile(
-    r"^\W*(?:error|exception|traceback|fatal|failed|failure|invalid|usage:|cannot|could not|unable to"
+    r"^\W*(?:error|exception|traceback|fatal|failed|failure|invalid|usage(?=:)|cannot|could not|unable to"
     r"|unknown|unrecognized)\b"
     r"|^[\w./-]{1,40}: (?:.{0,80}\b)?(?:unmatched|invalid|cannot|can't|no such|not found|denied|unrecognized|unknown"
     r"|missing|illegal|bad|failed|error|unexpected|expected|undefined)\b",

@@ -24,7 +24,7 @@ from trajectory_guard.core.history import UNKNOWN, Symbol
 from trajectory_guard.core.interventions import Spent, nudge_text, reason_text
 from trajectory_guard.core.masking import masked_hash
 from trajectory_guard.core.scoring import Level, Scorer
-from trajectory_guard.core.state import MAX_LEARNED_CALLS, TrajectoryState
+from trajectory_guard.core.state import BATCH_MASK, MAX_LEARNED_CALLS, TrajectoryState
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, INTERRUPTED, REFUSED_BY_GUARD, Evidence, StepRecord
 from trajectory_guard.core.volatile import Lesson, learn
 
@@ -146,7 +146,7 @@ class Engine:
             call = _call_symbol(StepRecord("", "", tool, hashed, agent_id=agent or None))
             last = history.calls.last(call)
             if last >= 0 and history.results[last]:
-                return history.count_since(max(0, state.last_news), call, history.results[last])[0]
+                return len(history.since(max(0, state.last_news), call, history.results[last]))
         return 0
 
     # --- reading ---------------------------------------------------------------------------------------------
@@ -172,6 +172,7 @@ class Engine:
             self._read_repeat(state, seen, previous, policy)
         else:
             seen.news = self._is_new(state, seen)
+            state.last_fresh = state.index if seen.call else state.last_fresh
         if seen.signature is None and not seen.news and step.result and looks_like_error(step.result):
             seen.signature = error_signature(step.result, None)
         state.frozen.update(seen.index, seen.call, seen.result, seen.tool)
@@ -207,15 +208,20 @@ class Engine:
             seen.news = history.results[previous] != seen.result
         if seen.news:
             return  # an answer this call gave before, though not the last time, is back and forth and no news
-        count, first = history.count_since(max(0, state.last_news), seen.call, seen.result)
-        seen.repeats, seen.first_repeat = count + 1, first if first >= 0 else seen.index
-        if count and seen.same_batch and first >= state.index - 1:
-            seen.repeats = count
-        started = state.start_of(previous)
-        seen.gap_s = max(0.0, step.timestamp - started) if started is not None and step.timestamp else 0.0
+        before = history.since(max(0, state.last_news), seen.call, seen.result)
+        seen.first_repeat = before[-1] if before else seen.index
+        current = state.episode.batch + (not seen.same_batch)  # copies within one model turn count once
+        seen.repeats = len({state.batch_of(at) for at in before} | {current & BATCH_MASK})
+        seen.worked = state.last_fresh > previous
+        seen.gap_s = self._idle_gap(state, step, previous)
         seen.pending = (policy is not None and policy.poll) or _is_pending(step.result)
         if policy is not None and policy.idempotent and seen.repeats == 2:
             seen.repeats = 3
+
+    def _idle_gap(self, state: TrajectoryState, step: StepRecord, previous: int) -> float:
+        """Seconds between the last equal call and this one; running time aside where nothing came in between."""
+        since = state.last_end if previous == state.index - 1 else state.start_of(previous)
+        return max(0.0, step.timestamp - since) if since is not None and step.timestamp else 0.0
 
     def _settle_volatile(self, state: TrajectoryState, seen: Observation, previous: int) -> Symbol:
         """The symbol to use for an answer unlike the last one: the old symbol if only volatile parts differ.
@@ -269,8 +275,9 @@ class Engine:
         state.batch_label = step.batch
         state.last_end = max(state.last_end, end)
         state.starts.append(step.timestamp)
+        state.batches.append(state.episode.batch & BATCH_MASK)
         if len(state.starts) > len(state.history.calls):
-            del state.starts[0]
+            del state.starts[0], state.batches[0]
 
     def _remember_usage(self, state: TrajectoryState, step: StepRecord) -> None:
         if step.usage is None and not state.tokens:
@@ -315,7 +322,7 @@ class Engine:
         started = state.start_of(first)
         seconds = max(0.0, step.timestamp + step.duration - started) if started is not None else 0.0
         tokens, cost = state.spent_before(first + 1)
-        return Spent(state.index - first, seconds, state.total_tokens - tokens, state.total_cost - cost)
+        return Spent(state.index - first - 1, seconds, state.total_tokens - tokens, state.total_cost - cost)
 
 
 def _id_symbol(step_id: str) -> Symbol:

@@ -20,15 +20,30 @@ MAX_TEXT_CHARS: Final = 65_536
 """Longer results are fingerprinted by their first and last half of this many characters, and their length."""
 
 _SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+_TWO_63: Final = 2.0**63
+_CONTAINERS_AND_FLOAT: Final = frozenset((dict, list, float))
 _JSON_START = frozenset('{["')
 
 
 def parse_json(text: str) -> Any:
     """Decode JSON ``text``; raises ValueError. Falls back to the standard library for NaN and big integers."""
     try:
-        return orjson.loads(text)
+        value = orjson.loads(text)
     except ValueError:
         return json.loads(text)
+    return json.loads(text) if _has_rounded_integer(value) else value
+
+
+def _has_rounded_integer(value: Any) -> bool:
+    """Whether a number may be an integer beyond 64 bits, which orjson reads as a float."""
+    kind = type(value)
+    if kind is float:
+        return bool(abs(value) >= _TWO_63)
+    if kind is dict:
+        return any(_has_rounded_integer(item) for item in value.values() if type(item) in _CONTAINERS_AND_FLOAT)
+    if kind is list:
+        return any(_has_rounded_integer(item) for item in value if type(item) in _CONTAINERS_AND_FLOAT)
+    return False
 
 
 def canonical_bytes(value: Any) -> bytes:
@@ -101,8 +116,13 @@ def _plain_number(number: float) -> Any:
 
 def _slow_canonical(value: Any) -> bytes:
     """For what orjson refuses: integers beyond 64 bits, lone surrogates, foreign types."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=repr, ensure_ascii=True)
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_foreign, ensure_ascii=True)
     return text.encode("utf-8", "backslashreplace")
+
+
+def _foreign(value: Any) -> Any:
+    """Sets have no order of their own: theirs differs from process to process."""
+    return sorted(map(repr, value)) if isinstance(value, (set, frozenset)) else repr(value)
 
 
 def digest64(data: bytes) -> bytes:

@@ -36,7 +36,7 @@ class Ring:
 
     def __getitem__(self, index: int) -> Symbol:
         offset = (index - self.start) * WIDTH
-        symbol = self.data[offset : offset + WIDTH]
+        symbol = self.data[offset : offset + WIDTH] if offset >= 0 else UNKNOWN
         return UNKNOWN if symbol == _BLANK else symbol
 
     def append(self, symbol: Symbol) -> None:
@@ -80,15 +80,15 @@ class History:
         self.calls = Ring(capacity)
         self.results = Ring(capacity)
 
-    def count_since(self, index: int, call: Symbol, result: Symbol) -> tuple[int, int]:
-        """How often ``call`` returned ``result`` at or after ``index``, and the first such step (-1 if none)."""
-        count, first = 0, -1
+    def since(self, index: int, call: Symbol, result: Symbol) -> list[int]:
+        """Steps at or after ``index`` at which ``call`` returned ``result``, newest first."""
+        found = []
         for at in self.calls.occurrences(call):
             if at < index:
                 break
             if self.results[at] == result:
-                count, first = count + 1, at
-        return count, first
+                found.append(at)
+        return found
 
     def returned(self, call: Symbol, result: Symbol) -> bool:
         """Whether ``call`` ever returned ``result`` within memory."""

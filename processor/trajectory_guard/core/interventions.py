@@ -21,7 +21,7 @@ MAX_EXCERPT_CHARS: Final = 120
 
 
 class Spent(NamedTuple):
-    """What a loop has consumed since its first step."""
+    """What a loop has consumed since its first step: repeats, seconds, and the tokens and USD behind the repeats."""
 
     steps: int = 0
     seconds: float = 0.0

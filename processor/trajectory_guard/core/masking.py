@@ -1,7 +1,7 @@
 """Masking what changes from answer to answer without meaning anything: clocks, durations, ids, counters, places.
 
-Two strengths. ``mask_text`` is for errors, where numbers of lines, cells and attempts say nothing. ``mask_noise`` is for
-answers, where a date, a time slot or a row number may be the very thing that was asked for: only forms that nobody
+Two strengths. ``mask_text`` is for errors, where numbers of lines, cells and attempts say nothing. ``mask_noise`` is
+for answers, where a date, a time slot or a row number may be the very thing that was asked for: only forms that nobody
 asks for are masked.
 """
 
@@ -21,7 +21,7 @@ from trajectory_guard.core.fingerprints import (
 )
 
 _ZONE: Final = r"(?:\s?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})\b)?"
-_CLOCK: Final = r"\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?\s?(?:[ap]m\b)?" + _ZONE
+_CLOCK: Final = r"\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?\s?(?:(?i:[ap]m)\b)?" + _ZONE
 _SECONDS_CLOCK: Final = r"\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?" + _ZONE
 _MONTHS: Final = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _WRITTEN_DATE: Final = (

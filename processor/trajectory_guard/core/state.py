@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from typing import Any, Final
 
 import orjson
 
 from trajectory_guard.core.detectors import Detector, FrozenRun
+from trajectory_guard.core.fingerprints import digest64, parse_json
 from trajectory_guard.core.history import WIDTH, History, Ring
 from trajectory_guard.core.scoring import Episode
 
 FORMAT_VERSION: Final = 1
 MAX_LEARNED_CALLS: Final = 4
+BATCH_MASK: Final = 0xFFFF
 
 
 class StateFormatError(ValueError):
@@ -29,7 +32,8 @@ class TrajectoryState:
         agents: names of the agents that acted last (up to eight).
         last_news: index of the newest step that brought something new, -1 before the first.
         history: calls and results of the last steps.
-        starts, tokens, costs: start time (s), cumulative tokens and cumulative cost (USD) of those steps.
+        last_fresh: index of the newest call that had not been made before.
+        starts, batches, tokens, costs: start time (s), batch ordinal, cumulative tokens and cost (USD) of those steps.
         step_ids: ids of recent steps, to ignore what is delivered twice.
         batch_end: earliest end (s) among the calls of the current batch; a step that starts before it belongs to it.
         batch_label: label of that batch, if the source names it.
@@ -43,6 +47,7 @@ class TrajectoryState:
         "agents",
         "batch_end",
         "batch_label",
+        "batches",
         "costs",
         "detectors",
         "episode",
@@ -50,6 +55,7 @@ class TrajectoryState:
         "history",
         "index",
         "last_end",
+        "last_fresh",
         "last_news",
         "learned",
         "starts",
@@ -67,8 +73,10 @@ class TrajectoryState:
         self.turn: str | None = None
         self.agents: tuple[str, ...] = ()
         self.last_news = -1
+        self.last_fresh = -1
         self.history = History(capacity)
         self.starts = array("d")
+        self.batches = array("H")
         self.tokens = array("Q")
         self.costs = array("d")
         self.total_tokens = 0
@@ -92,6 +100,10 @@ class TrajectoryState:
         offset = index - self.history.calls.start
         return self.starts[offset] if 0 <= offset < len(self.starts) else None
 
+    def batch_of(self, index: int) -> int:
+        """Ordinal (modulo 65,536) of the batch a remembered step belongs to."""
+        return self.batches[index - self.history.calls.start]
+
     def spent_before(self, index: int) -> tuple[int, float]:
         """Tokens and USD spent before the step with this index (as far as remembered)."""
         offset = index - 1 - self.history.calls.start
@@ -113,12 +125,13 @@ class TrajectoryState:
             "n": self.index,
             "turn": self.turn,
             "agents": list(self.agents),
-            "news": self.last_news,
+            "news": [self.last_news, self.last_fresh],
             "cap": self.step_ids.size // WIDTH,
             "start": self.history.calls.start,
             "calls": self.history.calls.data.hex(),
             "results": self.history.results.data.hex(),
             "starts": list(self.starts),
+            "batches": list(self.batches),
             "spent": [list(self.tokens), list(self.costs), self.total_tokens, self.total_cost],
             "ids": [self.step_ids.data.hex(), self.step_ids.start],
             "batch": [None if self.batch_end == float("-inf") else self.batch_end, self.batch_label, self.last_end],
@@ -127,7 +140,7 @@ class TrajectoryState:
             "frozen": self.frozen.to_plain(),
             "detectors": {one.name: data for one in self.detectors if (data := one.dump()) is not None},
         }
-        return orjson.dumps(plain)
+        return _dump({**plain, "sum": _checksum(plain)})
 
     @classmethod
     def from_bytes(cls, data: bytes, detectors: tuple[Detector, ...]) -> TrajectoryState:
@@ -137,13 +150,15 @@ class TrajectoryState:
             StateFormatError: the bytes are not a saved state, or of a version this code does not know.
         """
         try:
-            plain = orjson.loads(data)
+            plain = parse_json(data.decode("utf-8"))
             version = plain["v"]
         except (ValueError, KeyError, TypeError) as error:
             raise StateFormatError(f"not a saved trajectory state: {error}") from None
         if version != FORMAT_VERSION:
             raise StateFormatError(f"state format version {version!r} is unknown (this version reads {FORMAT_VERSION})")
         try:
+            if plain.pop("sum") != _checksum(plain):
+                raise ValueError("its checksum does not fit")
             return cls._from_plain(plain, detectors)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise StateFormatError(f"damaged trajectory state: {type(error).__name__}: {error}") from None
@@ -151,11 +166,12 @@ class TrajectoryState:
     @classmethod
     def _from_plain(cls, plain: dict[str, Any], detectors: tuple[Detector, ...]) -> TrajectoryState:
         state = cls(plain["id"], plain["cap"], detectors)
-        state.index, state.turn, state.last_news = plain["n"], plain["turn"], plain["news"]
+        state.index, state.turn = plain["n"], plain["turn"]
+        state.last_news, state.last_fresh = plain["news"]
         state.agents = tuple(plain["agents"])
         for name in ("calls", "results"):
             setattr(state.history, name, Ring(plain["cap"], bytes.fromhex(plain[name]), plain["start"]))
-        state.starts = array("d", plain["starts"])
+        state.starts, state.batches = array("d", plain["starts"]), array("H", plain["batches"])
         tokens, costs, state.total_tokens, state.total_cost = plain["spent"]
         state.tokens, state.costs = array("Q", tokens), array("d", costs)
         state.step_ids = Ring(plain["cap"], bytes.fromhex(plain["ids"][0]), plain["ids"][1])
@@ -168,3 +184,15 @@ class TrajectoryState:
             if one.name in plain["detectors"]:
                 one.load(plain["detectors"][one.name])
         return state
+
+
+def _checksum(plain: dict[str, Any]) -> str:
+    """Damage and tampering must be noticed when a state is loaded, not many steps later."""
+    return digest64(_dump(plain)).hex()
+
+
+def _dump(plain: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(plain, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # text that is no valid Unicode, as a trajectory id may be
+        return json.dumps(plain, sort_keys=True).encode("ascii")

@@ -11,6 +11,7 @@ from trajectory_guard.core.fingerprints import parse_json
 SINGLE: Final = "__single__"
 """Stands for the name of an argument that the instrumentation dropped."""
 MAX_LITERAL_CHARS: Final = 20_000
+MAX_DEPTH: Final = 100
 _REDACTED: Final = frozenset(
     (
         "__REDACTED__",
@@ -53,7 +54,10 @@ def decode_arguments(value: Any, *, single: bool = False) -> Decoded:
     if value is None or is_redacted(value):
         return UNKNOWN
     if not isinstance(value, str):
-        return _unwrap(_plain(value))
+        try:
+            return _unwrap(plain(value))
+        except RecursionError:
+            return UNKNOWN
     text = value.strip()
     if text[:1] in ("{", "["):
         return _decode_structure(text, value)
@@ -62,12 +66,18 @@ def decode_arguments(value: Any, *, single: bool = False) -> Decoded:
     return Decoded(value)
 
 
-def _plain(value: Any) -> Any:
-    """Attribute maps and tuples as dicts and lists."""
+def plain(value: Any, depth: int = 0) -> Any:
+    """Attribute maps, tuples and Python literals as JSON-like dicts with text keys, and lists.
+
+    Raises:
+        RecursionError: nested deeper than ``MAX_DEPTH`` levels.
+    """
+    if depth > MAX_DEPTH:
+        raise RecursionError(f"nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item, depth + 1) for item in value]
     return value
 
 
@@ -95,7 +105,7 @@ def python_literal(text: str) -> Any:
     if len(text) > MAX_LITERAL_CHARS:
         return None
     try:
-        return ast.literal_eval(text)
+        return plain(ast.literal_eval(text))
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         return None
 

@@ -4,109 +4,185 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from trajectory_guard.core.steps import INTERRUPTED, StepRecord
-from trajectory_guard.dialects.base import Dialect
-from trajectory_guard.dialects.extract import extract_step
+from trajectory_guard.core.masking import result_hash
+from trajectory_guard.core.steps import DENIED, EMPTY, INTERRUPTED, SUCCESS, Evidence, StepRecord
+from trajectory_guard.dialects.answers import find_answers
+from trajectory_guard.dialects.base import RESULT_KEYS, Dialect, first
+from trajectory_guard.dialects.duplicates import (
+    MAX_ANCESTORS,
+    ancestors,
+    drop_duplicates,
+    is_inner_duplicate,
+)
+from trajectory_guard.dialects.extract import extract_step, trajectory_id
 from trajectory_guard.dialects.identity import conversation_id
+from trajectory_guard.dialects.matching import match_steps
+from trajectory_guard.dialects.messages import is_model_span
+from trajectory_guard.dialects.outcome import is_empty_answer
+from trajectory_guard.dialects.results import is_object_repr
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import DIALECTS, MARKERS, recognise
+from trajectory_guard.dialects.spanless import family_of, is_handoff, is_handoff_span, is_refusal, step_of
+from trajectory_guard.dialects.table import DIALECTS, markers_of
+from trajectory_guard.dialects.told import Place, Told, told_calls
+from trajectory_guard.dialects.transcript import ToolCall, answer_text
+from trajectory_guard.dialects.workflows import agents_by_call, wrapped_call
 
-MAX_ANCESTORS = 64
-
-
-def extract_steps(spans: Iterable[SpanView], *, dialects: Sequence[Dialect] = DIALECTS) -> list[StepRecord]:
-    """Steps of all tool calls among ``spans``, ordered by start time; the result does not depend on their order."""
-    by_id = {(span.trace_id, span.span_id): span for span in spans}
-    conversations = _trace_conversations(by_id.values())
-    found = []
-    for span in by_id.values():
-        if MARKERS.isdisjoint(span.attributes):
-            continue
-        above = list(_ancestors(span, by_id))
-        if is_inner_duplicate(span, above):
-            continue
-        step = extract_step(
-            span, ancestors=above, dialects=dialects,
-            trajectory_of=lambda span: conversations.get(span.trace_id, span.trace_id),
-        )  # fmt: skip
-        if step is not None:
-            found.append(step)
-    found.sort(key=lambda step: (step.timestamp, step.step_id))
-    return drop_duplicates(found)
+__all__ = ["MAX_ANCESTORS", "drop_duplicates", "extract_steps", "is_inner_duplicate"]
 
 
-def _ancestors(span: SpanView, by_id: Mapping[tuple[str, str], SpanView]) -> Iterator[SpanView]:
-    for _ in range(MAX_ANCESTORS):
-        parent = by_id.get((span.trace_id, span.parent_id)) if span.parent_id else None
-        if parent is None:
-            return
-        yield parent
-        span = parent
+def extract_steps(
+    spans: Iterable[SpanView], *, dialects: Sequence[Dialect] = DIALECTS, messages: bool = True
+) -> list[StepRecord]:
+    """Steps of all tool calls among ``spans``, ordered by start time; the result does not depend on their order.
 
-
-def _trace_conversations(spans: Iterable[SpanView]) -> dict[str, str]:
-    """Conversation id per trace: that of the earliest span that names one."""
-    found: dict[str, tuple[float, str, str]] = {}
-    for span in spans:
-        named = conversation_id(span.attributes)
-        if named is not None:
-            candidate = (span.start, span.span_id, named)
-            found[span.trace_id] = min(found.get(span.trace_id, candidate), candidate)
-    return {trace: named for trace, (_, _, named) in found.items()}
-
-
-def is_inner_duplicate(span: SpanView, above: Iterable[SpanView]) -> bool:
-    """Whether a span repeats a tool span around it: transport inside framework, wrapper inside wrapper."""
-    dialect = recognise(span)
-    if dialect is None:
-        return False
-    name = dialect.tool_name(span)
-    for ancestor in above:
-        outer = None if MARKERS.isdisjoint(ancestor.attributes) else recognise(ancestor)
-        if outer is not None and outer.tool_name(ancestor) == name:
-            return True
-    return False
-
-
-def drop_duplicates(steps: Sequence[StepRecord]) -> list[StepRecord]:
-    """One step per call. ``steps`` are ordered by start time; so is the result.
-
-    The same call id within a trajectory is one call; an interrupted call that is made again is represented by its
-    last run. Without ids, equal calls that overlap in time and come from different instrumentations are one call.
+    Parameters:
+        dialects: the table to read tool spans with.
+        messages: also count calls that left no tool span (unknown tools, refused calls, bare model clients), read from
+            the messages of model spans. Their ``dialect`` ends in ``.messages``.
     """
-    kept: list[StepRecord] = []
-    for step in steps:
-        place = next(
-            (at for at in range(len(kept) - 1, max(-1, len(kept) - 33), -1) if same_call(kept[at], step)), None
-        )
-        if place is None:
-            kept.append(step)
-        elif kept[place].outcome_type == INTERRUPTED:
-            del kept[place]
-            kept.append(step)
-    return kept
+    return _Assembly(spans, tuple(dialects)).steps(messages)
 
 
-def same_call(first: StepRecord, second: StepRecord) -> bool:
-    """Whether two records stand for one call."""
-    if first.trajectory_id != second.trajectory_id or first.tool_name.casefold() != second.tool_name.casefold():
-        return False
-    if first.call_id is not None and second.call_id is not None:
-        return first.call_id == second.call_id
-    if first.tool_args_hash != second.tool_args_hash and not _single_of(first, second):
-        return False
-    if first.outcome_type == INTERRUPTED:
-        return first.tool_args_hash is not None
-    overlap = (
-        second.timestamp < first.timestamp + first.duration and first.timestamp < second.timestamp + second.duration
-    )
-    return overlap and first.dialect != second.dialect
+class _Assembly:
+    """One set of spans, and what is known of them together."""
+
+    def __init__(self, spans: Iterable[SpanView], dialects: tuple[Dialect, ...]) -> None:
+        self.dialects = DIALECTS if dialects == DIALECTS else dialects
+        self.by_id = {(span.trace_id, span.span_id): span for span in spans}
+        self.spans = sorted(self.by_id.values(), key=lambda span: (span.start, span.span_id, span.trace_id))
+        self.markers = markers_of(self.dialects)
+        self.keys = tuple(key for dialect in self.dialects for key in dialect.conversations)
+        self.conversations = _trace_conversations(self.spans, self.keys)
+
+    def steps(self, messages: bool) -> list[StepRecord]:
+        found = [step for span in self.spans if (step := self._tool_step(span)) is not None]
+        found = self._complete_workflows(found)
+        found.sort(key=lambda step: (step.timestamp, step.step_id))
+        found = drop_duplicates(found)
+        if messages:
+            told = told_calls(self.spans, self._place, self._above)
+            found = self._with_messages(found, told) + self._spanless(told)
+            found.sort(key=lambda step: (step.timestamp, step.step_id))
+        return found
+
+    def _tool_step(self, span: SpanView) -> StepRecord | None:
+        if self.markers.isdisjoint(span.attributes):
+            return None
+        above = list(self._above(span))
+        if is_inner_duplicate(span, above, self.dialects):
+            return None
+        return extract_step(span, ancestors=above, dialects=self.dialects, trajectory_of=self._conversation)
+
+    def _conversation(self, span: SpanView) -> str:
+        return self.conversations.get(span.trace_id, span.trace_id)
+
+    def _place(self, span: SpanView) -> Place:
+        return Place(span.trace_id, trajectory_id(span, list(self._above(span)), self._conversation, self.keys))
+
+    def _above(self, span: SpanView) -> Iterator[SpanView]:
+        return ancestors(span, self.by_id)
+
+    # --- what other spans know of a tool span --------------------------------------------------------------------
+
+    def _complete_workflows(self, steps: list[StepRecord]) -> list[StepRecord]:
+        """Call ids and agents that stand in the workflow steps around a LlamaIndex tool span."""
+        agents = agents_by_call(self.spans)
+        return [self._with_agent(self._with_call_id(step), agents) for step in steps]
+
+    def _with_call_id(self, step: StepRecord) -> StepRecord:
+        if step.call_id is not None or step.dialect != "openinference":
+            return step
+        span = self.by_id[step.trace_id or "", step.span_id or ""]
+        parent = next(self._above(span), None)
+        wrapped = wrapped_call(parent) if parent is not None else None
+        return step if wrapped is None else step._replace(call_id=wrapped[0])
+
+    def _with_agent(self, step: StepRecord, agents: Mapping[tuple[str, str], str]) -> StepRecord:
+        if step.agent_id is not None or step.call_id is None:
+            return step
+        return step._replace(agent_id=agents.get((step.trace_id or "", step.call_id)))
+
+    # --- what messages know of them ------------------------------------------------------------------------------
+
+    def _with_messages(self, steps: list[StepRecord], told: list[Told]) -> list[StepRecord]:
+        match_steps(told, steps)
+        self._argue(told)
+        unsettled = {step.step_id for step in steps if self._is_unsettled(step)}
+        asked = [one for one in told if one.step is None or one.step.step_id in unsettled]
+        covered = {one.step.step_id for one in asked if one.step is not None}
+        asked += [self._as_told(step) for step in steps if step.step_id in unsettled - covered]
+        find_answers(asked, self.spans, self._place)
+        thoughts = {one.step.step_id: one.thought for one in told if one.step is not None and one.thought}
+        answers = {one.step.step_id: one for one in asked if one.step is not None}
+        return [
+            _settled(step._replace(thought=thoughts.get(step.step_id)), answers.get(step.step_id)) for step in steps
+        ]
+
+    def _argue(self, told: Iterable[Told]) -> None:
+        """Arguments that only the workflow step around a call shows."""
+        if not any(one.step is None and one.args is None for one in told):
+            return
+        wrapped = {
+            (span.trace_id, found[0]): found[1] for span in self.spans if (found := wrapped_call(span)) is not None
+        }
+        for one in told:
+            if one.args is None and one.call.call_id is not None:
+                one.args = wrapped.get((one.span.trace_id, one.call.call_id))
+
+    def _as_told(self, step: StepRecord) -> Told:
+        """A tool span as if told by the model call before it: so that answers to it can be found."""
+        span = self.by_id[step.trace_id or "", step.span_id or ""]
+        place = Place(span.trace_id, step.trajectory_id)
+        asker = span
+        for one in self.spans:
+            if one.start > span.start:
+                break
+            if one.trace_id == span.trace_id and is_model_span(one):
+                asker = one
+        call = ToolCall(step.tool_name, step.args, step.call_id)
+        return Told(asker, 0, call, step.args, step.timestamp, place, (0, 0), step=step)
+
+    def _is_unsettled(self, step: StepRecord) -> bool:
+        """A call that waits for approval, or whose result is the repr of an object instead of its content."""
+        if step.result is not None:
+            return False
+        if step.outcome_type == INTERRUPTED:
+            return True
+        attributes = self.by_id[step.trace_id or "", step.span_id or ""].attributes
+        written = first(attributes, RESULT_KEYS)
+        return isinstance(written, str) and is_object_repr(written)
+
+    def _spanless(self, told: Iterable[Told]) -> list[StepRecord]:
+        handoffs = {span.trace_id: True for span in self.spans if is_handoff_span(span)}
+        return [
+            step_of(one, list(self._above(one.span)), family_of(one.span))
+            for one in told
+            if one.step is None and one.call.name and not is_handoff(one, handoffs)
+        ]
 
 
-def _single_of(first: StepRecord, second: StepRecord) -> bool:
-    """``{"path": "x"}`` in one dialect and a bare ``x`` in another are the same arguments."""
-    values = [
-        next(iter(step.args.values())) if isinstance(step.args, dict) and len(step.args) == 1 else step
-        for step in (first, second)
-    ]
-    return values[0] == values[1]
+def _settled(step: StepRecord, told: Told | None) -> StepRecord:
+    """A step with what the model was told about it: that a person refused, or the text behind an object's repr."""
+    if told is None or told.answer is None:
+        return step
+    text, kind = answer_text(told.answer), step.outcome_type
+    if kind == INTERRUPTED:
+        if told.answer.approved is not False and not (text and is_refusal(text)):
+            return step
+        kind = DENIED
+    elif kind == SUCCESS and text is not None and is_empty_answer(text):
+        kind = EMPTY
+    evidence = Evidence.FULL if text is not None and step.args is not None else step.evidence
+    return step._replace(outcome_type=kind, result=text, state_snapshot_hash=result_hash(kind, text), evidence=evidence)
+
+
+def _trace_conversations(spans: Iterable[SpanView], keys: tuple[str, ...]) -> dict[str, str]:
+    """Conversation id per trace: that of the earliest span that names one. ``spans`` are in order of time."""
+    found: dict[str, str] = {}
+    for span in spans:
+        if span.trace_id not in found:
+            declared = first(span.attributes, keys) if keys else None
+            named = str(declared) if declared is not None else conversation_id(span.attributes)
+            if named is not None:
+                found[span.trace_id] = named
+    return found

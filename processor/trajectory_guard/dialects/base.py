@@ -24,9 +24,9 @@ CALL_ID_KEYS: Final[Keys] = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Dialect:
-    """One row of the table.
+    """One row of the table. Compared by identity: tables of dialects are keys on the hot path.
 
     Attributes:
         name: short name, reported with every step.
@@ -38,6 +38,9 @@ class Dialect:
         empty_arguments: whether missing arguments beside a visible result mean "no arguments" rather than "unknown".
         empty_result: whether a missing result on a successful span with visible arguments means "returned nothing".
         adjust: last word on the raw fields (call id, arguments, result), for quirks that fit no rule.
+        agents, conversations: keys of the agent's name and the conversation's id, tried before the common ones, on the
+            span and then on its ancestors.
+        declared: the user declared it: it is asked first, even about spans that look like no tool.
     """
 
     name: str
@@ -51,6 +54,9 @@ class Dialect:
     empty_arguments: bool = False
     empty_result: bool = False
     adjust: Callable[[SpanView, RawCall], RawCall] | None = None
+    agents: Keys = ()
+    conversations: Keys = ()
+    declared: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from trajectory_guard.dialects.identity import agent_name, batch_label, conversa
 from trajectory_guard.dialects.outcome import error_class, outcome
 from trajectory_guard.dialects.results import Payload, decode_result
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import DIALECTS, MARKERS, recognise
+from trajectory_guard.dialects.table import DIALECTS, MARKERS, markers_of, recognise
 
 MAX_RESULT_CHARS: Final = 1_000_000
 
@@ -32,16 +32,17 @@ def extract_step(
         ancestors: spans above it, nearest first, as far as they are known.
         trajectory_of: called if neither the span nor an ancestor names a conversation; the trace id otherwise.
     """
-    if MARKERS.isdisjoint(span.attributes):
+    table = dialects if isinstance(dialects, tuple) else tuple(dialects)
+    if (MARKERS if table is DIALECTS else markers_of(table)).isdisjoint(span.attributes):
         return None
-    dialect = recognise(span, tuple(dialects))
+    dialect = recognise(span, table)
     if dialect is None:
         return None
     name = dialect.tool_name(span)
     if name is None:
         return None
     above = list(ancestors)
-    return _record(span, dialect, name, above, _trajectory(span, above, trajectory_of))
+    return _record(span, dialect, name, above, trajectory_id(span, above, trajectory_of, dialect.conversations))
 
 
 def _record(span: SpanView, dialect: Dialect, name: str, above: list[SpanView], trajectory: str) -> StepRecord:
@@ -64,7 +65,7 @@ def _record(span: SpanView, dialect: Dialect, name: str, above: list[SpanView], 
         tool_args_hash=args_hash(decoded.value),
         state_snapshot_hash=result_hash(kind, told),
         outcome_type=kind,
-        agent_id=agent_name(span, above),
+        agent_id=_named(span, above, dialect.agents) or agent_name(span, above),
         timestamp=span.start,
         duration=max(0.0, span.end - span.start),
         call_id=_call_id(raw, decoded, payload),
@@ -136,7 +137,24 @@ def _evidence(decoded: Decoded, told: str | None, kind: str) -> Evidence:
     return Evidence.FULL if told is not None or kind == ERROR else Evidence.NO_RESULT
 
 
-def _trajectory(span: SpanView, above: list[SpanView], trajectory_of: Callable[[SpanView], str] | None) -> str:
+def _named(span: SpanView, above: Iterable[SpanView], keys: tuple[str, ...]) -> str | None:
+    """The value of a declared key on the span or the nearest ancestor that has one."""
+    if not keys:
+        return None
+    values = (first(one.attributes, keys) for one in (span, *above))
+    return next((str(value) for value in values if value not in (None, "")), None)
+
+
+def trajectory_id(
+    span: SpanView,
+    above: Iterable[SpanView],
+    trajectory_of: Callable[[SpanView], str] | None = None,
+    keys: tuple[str, ...] = (),
+) -> str:
+    """Conversation of a span: declared ``keys`` first, then its own and its ancestors' ids, then ``trajectory_of``."""
+    declared = _named(span, above, keys)
+    if declared is not None:
+        return declared
     for candidate in (span, *above):
         found = conversation_id(candidate.attributes)
         if found is not None:

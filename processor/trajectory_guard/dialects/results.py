@@ -7,7 +7,7 @@ import re
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.fingerprints import parse_json
-from trajectory_guard.dialects.arguments import _plain, is_redacted, python_literal
+from trajectory_guard.dialects.arguments import is_redacted, plain, python_literal
 
 
 class Payload(NamedTuple):
@@ -32,6 +32,7 @@ _REPR_CONTENT: Final = re.compile(
 )
 _REPR_ID: Final = re.compile(r"tool_call_id='([^']*)'")
 _REPR_STATUS: Final = re.compile(r"(?:^|\s)status='(error|success)'")
+_OBJECT_REPR: Final = re.compile(r"\[?<[\w.]+ object at 0x[0-9a-fA-F]+>(?:, <[\w.]+ object at 0x[0-9a-fA-F]+>)*\]?$")
 _MESSAGE_KEYS: Final = frozenset(("tool_call_id", "status", "artifact", "additional_kwargs"))
 
 
@@ -40,7 +41,10 @@ def decode_result(value: Any) -> Payload:
     if value is None or is_redacted(value):
         return UNKNOWN
     if not isinstance(value, str):
-        return _from_value(_plain(value), None)
+        try:
+            return _from_value(plain(value), None)
+        except RecursionError:
+            return UNKNOWN
     text = value.strip()
     if text[:1] in ("{", '"') or text.startswith("[{"):
         try:
@@ -49,7 +53,7 @@ def decode_result(value: Any) -> Payload:
             return Payload(value)
     if text.startswith(("content=", "Command(")):
         return _from_repr(value)
-    return Payload(value)
+    return UNKNOWN if is_object_repr(text) else Payload(value)
 
 
 def _from_value(value: Any, original: str | None) -> Payload:
@@ -156,3 +160,8 @@ def as_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def is_object_repr(text: str) -> bool:
+    """``<pkg.Class object at 0x…>``, alone or in a list: an object was written down where its content was meant."""
+    return text.startswith(("<", "[<")) and _OBJECT_REPR.match(text) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from trajectory_guard.dialects.base import Dialect
@@ -48,8 +49,18 @@ def is_rejected(span: SpanView) -> bool:
     return method is not None and method != "tools/call"
 
 
+@lru_cache(maxsize=64)
+def markers_of(dialects: tuple[Dialect, ...]) -> frozenset[str]:
+    """Keys at least one of which every tool span of these dialects carries: ``MARKERS`` for a table of one's own."""
+    return MARKERS if dialects is DIALECTS else frozenset(key for dialect in dialects for key in dialect.markers)
+
+
 def recognise(span: SpanView, dialects: tuple[Dialect, ...] = DIALECTS) -> Dialect | None:
     """The dialect of a tool span, None if the span is no tool span."""
+    if dialects is not DIALECTS:
+        for dialect in dialects:
+            if dialect.declared and dialect.matches(span):
+                return dialect
     if is_rejected(span):
         return None
     for dialect in dialects:

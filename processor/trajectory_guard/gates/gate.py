@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from opentelemetry import trace
 
+from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import args_excerpt, stop_payload
@@ -21,11 +22,11 @@ from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.flags import Flag, FlagBoard
 from trajectory_guard.gates.messages import new_steps, open_calls, turn_of
 from trajectory_guard.logs import log_verdict
-from trajectory_guard.telemetry import LOGGER
+from trajectory_guard.verdict_spans import verdict_attributes
 
 _RECENT: Final = 10
 _CALLS: Final = 32
-_log: Final = logging.getLogger(LOGGER)
+_log: Final = logging.getLogger(telemetry.LOGGER)
 
 
 class LoopDetectedError(RuntimeError):
@@ -97,6 +98,7 @@ class Gate:
         """
         status = status or {}
         trajectory = self._identify(messages, status, thread_id)
+        self.board.discard_lossy(trajectory)
         self._restore(trajectory, status)
         fresh = self._catch_up(trajectory, messages, status, again=peek)
         flag = self.board.take(trajectory)
@@ -163,7 +165,6 @@ class Gate:
         turn = turn_of(messages)
         if turn is not None:
             self.board.new_turn(trajectory, turn)
-        self.board.discard_lossy(trajectory)
         before = frozenset(status.get("calls") or ())
         steps = new_steps(
             messages, trajectory_id=trajectory, now=self._clock(),
@@ -172,8 +173,20 @@ class Gate:
         for step in steps:
             verdict = self.board.observe_told(step)
             if verdict is not None and verdict.detections:
-                log_verdict(verdict, redact=self.config.redact)
+                self._report(verdict)
         return steps
+
+    def _report(self, verdict: Verdict) -> None:
+        """Log what the gate found itself and tell the trace, as the span processor does for what it finds."""
+        log_verdict(verdict, redact=self.config.redact)
+        if verdict.level is Level.OBSERVE:
+            return
+        attributes = verdict_attributes(verdict, str(verdict.first_step))
+        around = trace.get_current_span()
+        if around.is_recording():
+            around.set_attributes(attributes)
+        tracer = trace.get_tracer(telemetry.SCOPE)
+        tracer.start_span(telemetry.SPAN_NAME, attributes={**attributes, telemetry.TOOL: verdict.tool}).end()
 
     # --- decision --------------------------------------------------------------------------------------------
 
@@ -220,7 +233,7 @@ class Gate:
             loop_score=verdict.score,
             nudges_sent=flag.nudges,
             steps_taken=flag.steps,
-            similar_actions=recent[-min(len(recent), max(1, verdict.spent.steps), 10) :],
+            similar_actions=recent[-min(len(recent), verdict.spent.steps + 1, 10) :],
             spent=verdict.spent,
         )
 

@@ -97,6 +97,7 @@ class Observation:
             before, nothing, or an answer that was there before.
         repeats: how often this call returned this result since the last news, this step included.
         first_repeat: index of the first of those, -1 if none.
+        worked: a call that had not been made before came between this repeat and the one before it.
         pending: the answer says that something is still under way, so asking again is not absurd.
         gap_s: seconds between the end of the previous equal call and this one; 0 if unknown.
         last_news: index of the newest step that brought news, -1 if there was none.
@@ -119,6 +120,7 @@ class Observation:
         "signature",
         "step",
         "tool",
+        "worked",
     )
 
     def __init__(self, step: StepRecord, index: int, call: Symbol, result: Symbol, frozen: FrozenRun) -> None:
@@ -132,6 +134,7 @@ class Observation:
         self.news = False
         self.repeats = 0
         self.first_repeat = -1
+        self.worked = False
         self.pending = False
         self.gap_s = 0.0
         self.last_news = -1

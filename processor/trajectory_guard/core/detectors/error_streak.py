@@ -15,10 +15,13 @@ _TRANSIENT: Final = re.compile(
     re.IGNORECASE,
 )
 
+_STOP_AMONG_WORK: Final = 6
+
 
 class ErrorStreak:
     """Fires when at least ``count`` of the last ``window`` steps failed with the same masked error.
 
+    With successes in between a finding may nudge, and stop only from the sixth failure within the window on.
     Names, numbers and paths in the message are ignored, the arguments too: an agent that drifts from one variant to
     the next against one wall is caught. Different errors are not (they are information), and transient
     infrastructure errors (timeouts, rate limits) get ``transient_patience`` times as many tries.
@@ -60,9 +63,14 @@ class ErrorStreak:
         confidence = 1.0 if len(steps) > needed else 0.75
         details = {
             "rule": "transient_error" if transient else "same_error",
-            "count": len(steps), "first_step": steps[0], "steps": steps, "error": seen.signature,
+            "count": len(steps), "first_step": steps[0], "steps": steps,
         }  # fmt: skip
-        return DetectionResult(TYPE_V, confidence, details)
+        return DetectionResult(TYPE_V, confidence, details, soft=self._among_work(steps))
+
+    def _among_work(self, steps: list[int]) -> bool:
+        """Successes in between: edit and test, look and try. Reason to nudge, but to stop only if it does not end."""
+        consecutive = steps[-1] - steps[0] == len(steps) - 1
+        return not consecutive and len(steps) < _STOP_AMONG_WORK
 
     def dump(self) -> Any:
         """Recent failures."""

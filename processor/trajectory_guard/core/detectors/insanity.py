@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.detectors.base import TYPE_II, DetectionResult, Observation
@@ -10,8 +11,22 @@ from trajectory_guard.core.history import History
 from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.similarity import NormalForm, Relation, compare, normalize
 from trajectory_guard.core.steps import EMPTY
+from trajectory_guard.core.tools import is_communication
 
 MAX_THOUGHT_CHARS: Final = 2_000
+MAX_QUERY_CHARS: Final = 120
+MAX_QUERY_WORDS: Final = 16
+_NAME: Final = re.compile(r"\d|_|[A-Z]|[a-z][./:@#][a-z]")
+
+
+def _is_query(text: str) -> bool:
+    """Short enough to be what is looked for, not something that is told."""
+    return 0 < len(text) <= MAX_QUERY_CHARS and len(text.split()) <= MAX_QUERY_WORDS and "\n" not in text
+
+
+def _names(text: str) -> frozenset[str]:
+    """What a query names: numbers, identifiers, capitalised words. Other names are other things to look for."""
+    return frozenset(word.strip(".,;:!?'\"()").lower() for word in text.split() if _NAME.search(word))
 
 
 class _Attempt(NamedTuple):
@@ -36,7 +51,7 @@ class Insanity:
     Unproductive: an error, an empty answer, or one that was there before. "Means the same" is decided by the
     structured comparator (``core.similarity``), or by the agent's own words: equal thoughts announce equal intent.
     Where the comparator cannot decide (two wordings with little in common), the doubt counts half, and only for
-    calls in free text that all came back empty. Entity swaps, negations and refinements never count.
+    short queries that all came back empty. Entity swaps, negations and refinements never count.
 
     Parameters:
         count: equal-meaning calls, in steps, this one included.
@@ -94,10 +109,12 @@ class Insanity:
         return self._result(seen, sorted(same), doubtful, reworded)
 
     def _reformulation(self, seen: Observation, form: NormalForm, attempt: _Attempt) -> bool:
-        """Another try in free text at something that keeps coming back empty, with no news in between."""
+        """Another short query for something that keeps coming back empty, with no news in between."""
         if seen.step.outcome_type != EMPTY or attempt.at <= seen.last_news or attempt.form is None:
             return False
-        return bool(form.text) and bool(attempt.form.text)
+        if is_communication(seen.step.tool_name) or not (_is_query(form.text) and _is_query(attempt.form.text)):
+            return False
+        return _names(form.text) == _names(attempt.form.text)
 
     def _result(
         self, seen: Observation, same: list[int], doubtful: list[int], reworded: bool
@@ -106,12 +123,13 @@ class Insanity:
         steps = sorted(same + doubtful)
         if not reworded and not doubtful:
             return None  # equal calls only: type I
-        if weight < self.count - 0.5 or len(steps) < self.count:
+        if weight < self.count - 1 or len(steps) < self.count:
             return None
-        certain = weight - len(doubtful) / 2 >= self.count
+        certain = len(same) >= self.count
         rule = "same_meaning" if certain else "reformulation"
         details = {"rule": rule, "count": len(steps), "first_step": steps[0], "steps": steps}
-        return DetectionResult(TYPE_II, 1.0, details, soft=not certain)
+        confidence = 1.0 if weight >= self.count - 0.5 else 0.5
+        return DetectionResult(TYPE_II, confidence, details, soft=not certain)
 
     def dump(self) -> Any:
         """Recent unproductive calls in normal form."""

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 
 from trajectory_guard.core.detectors.base import TYPE_II, TYPE_III, DetectionResult, Observation
 from trajectory_guard.core.history import History
+from trajectory_guard.core.tools import is_communication
 
 _ACKNOWLEDGEMENT: Final = re.compile(
     r"\b(?:ok|okay|done|success(?:ful|fully)?|saved|written|wrote|created|updated|deleted|removed|added|sent|moved|copied"
@@ -33,7 +34,9 @@ class Phantom:
     The state the answers describe is frozen although the actions differ. The same is often innocent (a batch of
     writes that all say "ok", a list of membership checks), so confidence grows with the run and is full only at the
     fifth call (the third, where different tools describe one state); and the type never stops a run by itself. Bare
-    acknowledgements do not describe a state: they need ``ack_factor`` times as many calls.
+    acknowledgements and blank answers do not describe a state: they need ``ack_factor`` times as many calls, answers
+    that nothing was found twice as many. Messages and notes (``send_message``, ``think``) expect no answer and never
+    count.
 
     Parameters:
         full_at: length of the run, in steps, that makes it certain.
@@ -53,17 +56,24 @@ class Phantom:
     def update(self, seen: Observation, history: History) -> DetectionResult | None:
         """See class."""
         run = seen.frozen
-        if run.distinct < 3:
+        if run.distinct < 3 or is_communication(seen.step.tool_name):
             return None
-        acknowledged = seen.step.outcome_type == "success" and not describes_state(seen)
-        full_at = self.full_at * self.ack_factor if acknowledged else self.full_at
-        if not acknowledged and len(run.tools) > 1 and describes_state(seen):
-            full_at = 3
+        full_at = self._full_at(seen)
         confidence = min(1.0, run.distinct / full_at)
         if confidence < 0.6:
             return None
         details = {"rule": "same_answer", "count": run.distinct, "first_step": run.first, "tools": list(run.tools)}
         return DetectionResult(TYPE_III, confidence, details, soft=True)
+
+    def _full_at(self, seen: Observation) -> int:
+        """Length of the run that is certain, by what the answer says."""
+        if not (seen.step.result or "").strip():
+            return self.full_at * self.ack_factor
+        if describes_state(seen):
+            return 3 if len(seen.frozen.tools) > 1 else self.full_at
+        if seen.step.outcome_type == "success":
+            return self.full_at * self.ack_factor
+        return self.full_at * 2 if seen.step.outcome_type == "empty" else self.full_at
 
     def dump(self) -> Any:
         """Stateless."""

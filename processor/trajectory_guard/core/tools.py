@@ -1,0 +1,56 @@
+"""What a tool's name tells of its purpose, where that changes how its answers have to be read."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_COMMUNICATION: Final = frozenset(
+    (
+        "answer", "broadcast", "chat", "comment", "discuss", "email", "inform", "log", "mail", "memo", "message",
+        "msg", "note", "notify", "plan", "post", "publish", "reason", "reflect", "remember", "reply", "report",
+        "respond", "say", "send", "speak", "tell", "think", "thinking", "thought",
+    )
+)  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def is_communication(tool: str) -> bool:
+    """Whether a tool hands something over (a message, a note, a thought): an empty answer is all it ever gives.
+
+    >>> is_communication("send_message"), is_communication("searchMessages"), is_communication("search")
+    (True, False, False)
+    """
+    words = [word.lower() for word in _WORDS.findall(tool)]
+    return bool(words) and words[0] in _COMMUNICATION
+
+
+_CURSOR: Final = frozenset(
+    (
+        "advance", "arrow", "back", "backward", "backwards", "continue", "down", "forward", "fwd", "left", "more",
+        "next", "page", "pagedown", "pageup", "press", "prev", "previous", "right", "scroll", "skip", "swipe",
+        "tab", "up",
+    )
+)  # fmt: skip
+_PARENT_FOLDER: Final = re.compile(r"^\W*cd\s+(?:\.\.|-)")
+_MAX_MOVE_CHARS: Final = 40
+
+
+def moves_cursor(tool: str, args: object) -> bool:
+    """Whether a call moves some position by one: equal calls then lead to different places.
+
+    >>> moves_cursor("bash", {"command": "cd .."}), moves_cursor("scroll", {"dy": 300}), moves_cursor("search", "x")
+    (True, True, False)
+    """
+    if not _CURSOR.isdisjoint(word.lower() for word in _WORDS.findall(tool)):
+        return True
+    values = args.values() if isinstance(args, dict) else (args,)
+    return any(isinstance(value, str) and _is_move(value) for value in values)
+
+
+def _is_move(text: str) -> bool:
+    if len(text) > _MAX_MOVE_CHARS:
+        return False
+    return bool(_PARENT_FOLDER.match(text)) or not _CURSOR.isdisjoint(text.lower().split())

@@ -1,0 +1,49 @@
+"""Messages spread over dotted attributes: ``llm.output_messages.0.message.role``, ``gen_ai.completion.0.content``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+MAX_INDEX: Final = 10_000
+"""Larger list positions are taken for names, not for positions."""
+
+
+def unflatten(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
+    """The list under ``prefix`` (``"llm.input_messages."``), in order of position; holes are left out.
+
+    OpenInference's wrapper levels (``message.``, ``tool_call.``, ``message_content.``) are folded away.
+    """
+    root: dict[str, Any] = {}
+    for key, value in attributes.items():
+        if isinstance(key, str) and key.startswith(prefix):
+            _set(root, key[len(prefix) :].split("."), value)
+    found = _lists(root)
+    return found if isinstance(found, list) else []
+
+
+def _set(node: dict[str, Any], path: list[str], value: Any) -> None:
+    for name in path[:-1]:
+        inner = node.get(name)
+        if not isinstance(inner, dict):
+            inner = node[name] = {}
+        node = inner
+    node.setdefault(path[-1], value)
+
+
+_WRAPPERS: Final = ("message", "tool_call", "message_content", "content_item")
+
+
+def _lists(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    if node and all(name.isdigit() and len(name) < 6 and int(name) < MAX_INDEX for name in node):
+        return [_lists(node[name]) for name in sorted(node, key=int)]
+    folded: dict[str, Any] = {}
+    for name, item in node.items():
+        value = _lists(item)
+        if name in _WRAPPERS and isinstance(value, dict):
+            folded = {**value, **folded}
+        else:
+            folded[name] = value
+    return folded

@@ -1,0 +1,138 @@
+"""From a call that left no tool span to a StepRecord."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from trajectory_guard.core.answers import looks_like_error
+from trajectory_guard.core.fingerprints import args_hash
+from trajectory_guard.core.masking import result_hash
+from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, INTERRUPTED, SUCCESS, Evidence, Outcome, StepRecord
+from trajectory_guard.dialects.identity import agent_name
+from trajectory_guard.dialects.outcome import is_empty_answer
+from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.told import Told
+from trajectory_guard.dialects.transcript import ToolAnswer, answer_text, as_value
+
+SUFFIX: Final = ".messages"
+"""Ends the dialect of a step that was read from messages."""
+MAX_RESULT_CHARS: Final = 1_000_000
+_PERSON = r"(?:the |a |your )?(?:user|human|person|operator|reviewer|admin(?:istrator)?|approver|supervisor)"
+_REFUSED = r"(?:rejected|denied|declined|refused|disapproved|vetoed|cancell?ed)"
+_ACTION = r"(?:tool(?: call| use| execution)?|(?:function|tool) call|call|action|request|execution|command)"
+_REFUSAL: Final = re.compile(
+    rf"\b{_PERSON}\b(?: has| have)? {_REFUSED}\b|\b{_REFUSED} by {_PERSON}\b"
+    rf"|\b{_PERSON} (?:doesn't|does not|didn't|did not|doesn’t) (?:want|approve|allow|permit)\b"
+    rf"|\b{_ACTION} (?:was|has been|is|were) (?:not (?:been )?(?:approved|permitted|allowed)|{_REFUSED})\b",
+    re.IGNORECASE,
+)
+_UNKNOWN_TOOL: Final = re.compile(
+    r"\b(?:tool|function)\b.{0,80}?\b(?:not found|does not exist|doesn't exist|is not (?:a )?valid|not available"
+    r"|is not defined|not recognized)\b|\b(?:unknown|no such|undefined|invalid|unrecognized) (?:tool|function)\b"
+    r"|\bis not a valid (?:tool|function)\b",
+    re.IGNORECASE,
+)
+_FAILED: Final = re.compile(
+    r"^\W*(?:i )?(?:encountered an error|tried reusing the same input|got an error)\b", re.IGNORECASE
+)
+_HANDOFF: Final = re.compile(r"^(?:transfer|hand_?off|delegate)_(?:back_)?to_", re.IGNORECASE)
+_TOLD_CHARS: Final = 400
+
+
+def is_refusal(text: str) -> bool:
+    """Whether the answer to a call that was not carried out says that a person refused it.
+
+    >>> is_refusal("Tool execution was not approved."), is_refusal("permission denied: /etc/shadow")
+    (True, False)
+    """
+    return _REFUSAL.search(text[:_TOLD_CHARS]) is not None
+
+
+def told_outcome(told: Told, text: str | None) -> Outcome:
+    """Outcome of a call without a tool span. ``text`` is what the model was told, None if unknown."""
+    name, tools, answer = told.call.name, told.tools or {}, told.answer or ToolAnswer()
+    if answer.approved is False or (text is not None and is_refusal(text)):
+        return DENIED
+    if answer.failed or (tools and name not in tools):
+        return ERROR
+    needs_approval = tools.get(name, False)
+    if text is None:
+        return INTERRUPTED if needs_approval else SUCCESS
+    start = text[:_TOLD_CHARS]
+    if looks_like_error(start) or _UNKNOWN_TOOL.search(start) or _FAILED.search(start):
+        return ERROR
+    if needs_approval:
+        return DENIED  # had it been approved, it would have a span of its own
+    return EMPTY if is_empty_answer(text) else SUCCESS
+
+
+def step_of(told: Told, above: Iterable[SpanView], dialect: str) -> StepRecord:
+    """The step of a call without a tool span. ``step_id`` is the span that told of it and the call's place in it.
+
+    Its time is that of the model's answer, its duration 0: nothing shows how long the call took.
+    """
+    span, text = told.span, answer_text(told.answer)
+    text = text if text is None else text[:MAX_RESULT_CHARS]
+    kind = told_outcome(told, text)
+    own = (span,) if told.transcript else ()
+    known = Evidence.FULL if text is not None or kind == ERROR else Evidence.NO_RESULT
+    return StepRecord(
+        step_id=f"{span.span_id}#{told.index:03d}",
+        trajectory_id=told.place.trajectory_id,
+        tool_name=told.call.name,
+        tool_args_hash=args_hash(told.args),
+        state_snapshot_hash=result_hash(kind, text),
+        outcome_type=kind,
+        agent_id=told.agent or agent_name(span, (*own, *above)),
+        timestamp=told.time,
+        call_id=_call_id(told),
+        dialect=dialect + SUFFIX,
+        trace_id=span.trace_id,
+        span_id=span.span_id,
+        args=told.args,
+        result=text,
+        evidence=Evidence.NAME_ONLY if told.args is None else known,
+        batch=None if told.transcript else f"{span.trace_id}/{span.span_id}",
+        thought=told.thought,
+    )
+
+
+def _call_id(told: Told) -> str | None:
+    """The id the answer goes by: outputs of the Responses API may show an item's id instead of the call's."""
+    return (told.answer.call_id if told.answer is not None else None) or told.call.call_id
+
+
+def is_handoff(told: Told, traces_with_handoffs: Mapping[str, bool]) -> bool:
+    """Whether a call is the model's side of a hand-off that has a span of its own kind: control flow, no step."""
+    if not _HANDOFF.match(told.call.name):
+        return False
+    answer = as_value(answer_text(told.answer) or "")
+    return told.span.trace_id in traces_with_handoffs or (isinstance(answer, dict) and answer.keys() == {"assistant"})
+
+
+def is_handoff_span(span: SpanView) -> bool:
+    """A span that stands for a hand-off between agents."""
+    attributes = span.attributes
+    return (
+        attributes.get("gen_ai.operation.name") in ("handoff", "agent_handoff")
+        or attributes.get("traceloop.span.kind") == "handoff"
+        or (attributes.get("openinference.span.kind") == "TOOL" and "tool.name" not in attributes)
+        or str(attributes.get("logfire.msg_template", "")).lower().startswith("handoff")
+    )
+
+
+def family_of(span: SpanView) -> str:
+    """Which family of conventions a model or agent span follows: the dialect's name without its suffix."""
+    attributes = span.attributes
+    for key, family in (
+        ("langsmith.span.kind", "langsmith"), ("langfuse.observation.type", "langfuse"),
+        ("openinference.span.kind", "openinference"), ("traceloop.span.kind", "openllmetry"),
+        ("logfire.msg_template", "logfire"),
+    ):  # fmt: skip
+        if key in attributes:
+            return family
+    if span.scope.startswith("openlit"):
+        return "openlit"
+    return "openllmetry" if "gen_ai.completion.0.role" in attributes else "semconv"

@@ -1,0 +1,1 @@
+"""How well loops are found: recorded runs, cases of other projects, own trajectories and pairs of calls."""

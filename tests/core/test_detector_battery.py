@@ -1,0 +1,152 @@
+"""What every detector of the registry must do, whatever it detects."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+
+import pytest
+from tests.helpers import record
+
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.detectors import LOOP_TYPES, REGISTRY, DetectionResult, Detector, Observation
+from trajectory_guard.core.engine import Engine
+from trajectory_guard.core.history import History
+from trajectory_guard.core.steps import StepRecord
+
+KINDS = list(REGISTRY.values())
+Seen = list[tuple[Observation, History]]
+
+
+def noisy_steps(seed: int, count: int) -> Iterator[StepRecord]:
+    """A mixture of loops of every kind, unknown values, errors and progress; then a cycle; then turns without news."""
+    chance = random.Random(seed)
+    for at in range(count):
+        tool = chance.choice(["search", "run", "submit", "click"])
+        args = chance.choice(
+            [None, {"query": "late orders"}, {"query": "orders late"}, {"n": at % 3}, {"n": at}, "text"]
+        )
+        outcome, result = chance.choice(
+            [
+                ("success", "the same state as before"),
+                ("success", f"news {at}"),
+                ("success", None),
+                ("empty", ""),
+                ("error", "KeyError: 'a'"),
+            ]
+        )
+        yield record(
+            tool,
+            args,
+            result,
+            outcome,
+            step_id=f"{at:016x}",
+            thought=chance.choice([None, "the very same thought again"]),
+            t=at * 2.0,
+        )
+    for at in range(count, count + 12):
+        yield record(f"tool{at % 3}", {"n": at % 3}, f"state of part {at % 3}", step_id=f"{at:016x}", t=at * 2.0)
+    for at in range(count + 12, count + 26):
+        yield record("check_mail", {}, "inbox unchanged", step_id=f"{at:016x}", t=at * 100.0, turn=str(at))
+
+
+class Tap:
+    """Hands every observation of an engine run to a detector under test, before the engine goes on."""
+
+    name, loop_type = "tap", "TYPE_I_STUTTER"
+
+    def __init__(self, *detectors: Detector) -> None:
+        self.detectors = detectors
+        self.results: list[list[DetectionResult | None]] = []
+
+    def update(self, seen: Observation, history: History) -> None:
+        self.results.append([one.update(seen, history) for one in self.detectors])
+
+    def dump(self) -> None:
+        return None
+
+    def load(self, data: object) -> None:
+        return None
+
+
+def run(*detectors: Detector, seed: int = 1, count: int = 120) -> list[list[DetectionResult | None]]:
+    engine = Engine(GuardConfig())
+    state = engine.new_state("t")
+    tap = Tap(*detectors)
+    state.detectors = (tap,)
+    for step in noisy_steps(seed, count):
+        engine.observe(state, step)
+    return tap.results
+
+
+def fresh(kind: type[Detector]) -> Detector:
+    return kind()
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+def kind(request: pytest.FixtureRequest) -> type[Detector]:
+    return request.param
+
+
+def test_names_are_unique_and_types_are_known() -> None:
+    assert list(REGISTRY) == [kind.name for kind in KINDS]
+    assert {kind.loop_type for kind in KINDS} == set(LOOP_TYPES)
+
+
+def test_is_deterministic(kind: type[Detector]) -> None:
+    results = run(fresh(kind), fresh(kind))
+    assert all(one == other for one, other in results)
+
+
+def test_fires_on_the_mixture_with_a_well_formed_result(kind: type[Detector]) -> None:
+    found = [result for seed in range(8) for (result,) in run(fresh(kind), seed=seed) if result is not None]
+    assert found
+    for result in found:
+        assert result.loop_type == kind.loop_type
+        assert result.detected
+        assert 0.0 < result.confidence <= 1.0
+        assert {"rule", "count", "first_step"} <= result.details.keys()
+        assert result.details["first_step"] >= 0
+        json.dumps(dict(result.details))
+
+
+def test_a_new_detector_has_nothing_to_dump(kind: type[Detector]) -> None:
+    assert fresh(kind).dump() is None
+
+
+def test_its_state_is_json_and_restores_the_same_behaviour(kind: type[Detector]) -> None:
+    class Restored:
+        name, loop_type = kind.name, kind.loop_type
+
+        def __init__(self) -> None:
+            self.inner = fresh(kind)
+
+        def update(self, seen: Observation, history: History) -> DetectionResult | None:
+            result = self.inner.update(seen, history)
+            plain = json.loads(json.dumps(self.inner.dump()))
+            self.inner = fresh(kind)
+            if plain is not None:
+                self.inner.load(plain)
+            return result
+
+        def dump(self) -> None:
+            return None
+
+        def load(self, data: object) -> None:
+            return None
+
+    for seed in range(4):
+        assert all(one == other for one, other in run(fresh(kind), Restored(), seed=seed))
+
+
+def test_its_memory_is_bounded(kind: type[Detector]) -> None:
+    detector = fresh(kind)
+    run(detector, count=200)
+    early = len(json.dumps(detector.dump()))
+    run(detector, count=2_000, seed=5)
+    assert len(json.dumps(detector.dump())) < early + 4_000
+
+
+def test_says_what_it_does_and_when_it_fires(kind: type[Detector]) -> None:
+    assert "ires" in (kind.__doc__ or "")

@@ -1,0 +1,263 @@
+"""One step in, one verdict out: duplicates, unknowns, policies, batches, episodes, what a loop cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.helpers import first_level, judge, record
+
+from trajectory_guard.config import GuardConfig, ToolPolicy
+from trajectory_guard.core.detectors import TYPE_I, TYPE_III
+from trajectory_guard.core.engine import Engine, Verdict
+from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.steps import REFUSED_BY_GUARD, Evidence, StepRecord, Usage
+
+SAME: dict[str, Any] = {"tool": "search", "args": {"q": "hours"}, "result": "closed on Mondays"}
+
+
+def loop(times: int, **fields: Any) -> list[StepRecord]:
+    return [record(**{**SAME, **fields}) for _ in range(times)]
+
+
+def levels(verdicts: list[Verdict | None]) -> list[str]:
+    return [str(verdict.level) if verdict is not None else "-" for verdict in verdicts]
+
+
+def test_a_loop_is_observed_nudged_and_stopped() -> None:
+    verdicts = judge(loop(5))
+    assert levels(verdicts) == ["OBSERVE", "OBSERVE", "NUDGE", "STOP", "STOP"]
+    assert [verdict.score for verdict in verdicts] == [0.0, 1.0, 3.0, 5.0, 5.0]
+    assert [verdict.health for verdict in verdicts] == pytest.approx([1.0, 0.8, 0.4, 0.0, 0.0])
+    assert [verdict.step_index for verdict in verdicts] == [0, 1, 2, 3, 4]
+    assert [verdict.episode for verdict in verdicts] == [0, 1, 1, 1, 1]
+    assert verdicts[2].types == [TYPE_I]
+    assert verdicts[2].first_step == 0
+
+
+def test_the_nudge_is_told_once_and_says_what_repeats() -> None:
+    verdicts = judge(loop(5))
+    assert [verdict.nudge is not None for verdict in verdicts] == [False, False, True, False, False]
+    text = verdicts[2].nudge or ""
+    assert all(part in text for part in ("search", "hours", "3 times", "closed on Mondays"))
+    assert all(verdict.reason for verdict in verdicts[1:])
+    assert verdicts[0].reason == ""
+
+
+def test_recovery_is_told_once_and_a_later_loop_is_a_new_episode() -> None:
+    work = [record("read", {"page": n}, f"text of page {n}") for n in range(4)]
+    verdicts = judge([*loop(3), *work, *loop(3, args={"q": "prices"}, result="ask at the desk")])
+    assert [at for at, verdict in enumerate(verdicts) if verdict.recovered] == [5]
+    assert levels(verdicts)[-1] == "NUDGE"
+    assert (verdicts[-1].episode, verdicts[-1].nudges, verdicts[-1].nudge is not None) == (2, 2, True)
+    assert verdicts[-1].first_step == 7
+
+
+def test_a_step_that_is_delivered_twice_counts_once() -> None:
+    steps = [step for step in loop(3) for _ in range(3)]
+    verdicts = judge(steps)
+    assert [verdict is None for verdict in verdicts] == [False, True, True] * 3
+    assert [verdict for verdict in verdicts if verdict is not None] == judge(steps[::3])
+
+
+@pytest.mark.parametrize(
+    "step_id", ["00000000000000aa", "0190c3a0-1111-7000-8000-000000000001", "step-1", "", "\ud800", "0" * 16]
+)
+def test_a_step_id_of_any_form_is_recognised_again(step_id: str) -> None:
+    verdicts = judge(
+        [record(**SAME, step_id=step_id), record("x", {}, "y", step_id="other"), record(**SAME, step_id=step_id)]
+    )
+    assert [verdict is None for verdict in verdicts] == [False, False, True]
+
+
+def test_span_ids_are_hex_in_any_case() -> None:
+    verdicts = judge([record(**SAME, step_id="00000000000000ab"), record(**SAME, step_id="00000000000000AB")])
+    assert verdicts[1] is None
+
+
+def test_an_interrupted_call_does_not_count() -> None:
+    asked = [record("delete", {"all": True}, None, "interrupted") for _ in range(9)]
+    engine = Engine()
+    state = engine.new_state("t")
+    assert [engine.observe(state, step) for step in asked] == [None] * 9
+    assert (state.index, state.score) == (0, 0.0)
+
+
+def test_unknown_is_not_equal() -> None:
+    assert first_level(judge(record("search", None, None, evidence=Evidence.NAME_ONLY) for _ in range(40))) is None
+    assert first_level(judge(record("search", {"q": 1}, None, evidence=Evidence.NO_RESULT) for _ in range(40))) is None
+    assert first_level(judge(record("search", None, "same answer") for _ in range(40))) is None
+
+
+def test_errors_count_even_when_nothing_but_their_class_is_visible() -> None:
+    steps = [
+        record("fetch", None, None, "error", error_class="HTTPError", evidence=Evidence.NAME_ONLY) for _ in range(8)
+    ]
+    verdicts = judge(steps)
+    assert first_level(verdicts) is not None
+    assert verdicts[-1].evidence is Evidence.NAME_ONLY
+
+
+def test_with_content_off_the_score_is_lower() -> None:
+    seen = judge(loop(8, result="HTTPError: gone", outcome="error"))
+    hidden = judge(
+        record("search", None, None, "error", error_class="HTTPError", evidence=Evidence.NAME_ONLY) for _ in range(8)
+    )
+    assert all(low.score <= high.score for low, high in zip(hidden, seen, strict=True))
+    assert hidden[3].score < seen[3].score
+
+
+# --- policies ------------------------------------------------------------------------------------------------
+
+
+def with_policy(**policy: Any) -> GuardConfig:
+    return GuardConfig(tools={"SEARCH": ToolPolicy(**policy)})
+
+
+def test_an_ignored_tool_is_neither_judged_nor_remembered() -> None:
+    engine = Engine(with_policy(ignore=True))
+    state = engine.new_state("t")
+    assert [engine.observe(state, step) for step in loop(9)] == [None] * 9
+    assert state.index == 0
+
+
+def test_a_declared_poll_has_more_patience_and_is_still_caught() -> None:
+    assert first_level(judge(loop(30))) == 2
+    assert first_level(judge(loop(30), with_policy(poll=True))) == 8
+
+
+def test_the_second_equal_answer_of_an_idempotent_tool_is_certain() -> None:
+    assert first_level(judge(loop(3), with_policy(idempotent=True))) == 1
+
+
+def test_the_weight_of_a_tool_scales_its_findings() -> None:
+    assert first_level(judge(loop(30), with_policy(weight=0.0))) is None
+    assert [verdict.score for verdict in judge(loop(3), with_policy(weight=0.5))] == [0.0, 0.5, 1.5]
+    assert [verdict.score for verdict in judge(loop(3), with_policy(weight=10.0))] == [0.0, 2.0, 4.0]
+
+
+def test_a_policy_concerns_its_tool_only() -> None:
+    assert first_level(judge(loop(3, tool="other"), with_policy(ignore=True))) == 2
+
+
+def test_thresholds_and_weights_are_configurable() -> None:
+    config = GuardConfig(nudge_threshold=1.0, stop_threshold=1.0, weights={TYPE_I: 1.0})
+    assert levels(judge(loop(4), config)) == ["OBSERVE", "OBSERVE", "NUDGE", "STOP"]
+    assert first_level(judge(loop(9), GuardConfig(weights=dict.fromkeys(GuardConfig().weights, 0)))) is None
+
+
+# --- batches, turns, refusals --------------------------------------------------------------------------------
+
+
+def test_parallel_calls_of_one_turn_are_one_step_of_time() -> None:
+    parallel = [record(f"t{at % 3}", {"n": at % 3}, f"state {at % 3}", batch=str(at // 3)) for at in range(15)]
+    serial = [record(f"t{at % 3}", {"n": at % 3}, f"state {at % 3}") for at in range(15)]
+    assert judge(parallel)[8].score < judge(serial)[8].score
+    nudge, stop = first_level(judge(parallel), Level.NUDGE), first_level(judge(parallel), Level.STOP)
+    assert nudge is not None
+    assert stop is not None
+    assert nudge // 3 < stop // 3
+
+
+def test_overlap_in_time_makes_a_batch_where_no_label_does() -> None:
+    def run(gap: float) -> list[StepRecord]:
+        return [
+            record(f"t{at % 3}", {"n": at % 3}, f"state {at % 3}", t=10.0 * (at // 3) + gap * (at % 3), dur=2.0)
+            for at in range(9)
+        ]
+
+    assert judge(run(0.1))[8].score < judge(run(3.0))[8].score
+
+
+def test_a_new_user_turn_halves_suspicion_and_lets_old_answers_be_asked_again() -> None:
+    steps = [*loop(2, turn="1"), *loop(2, turn="2")]
+    verdicts = judge(steps)
+    assert [verdict.score for verdict in verdicts] == [0.0, 1.0, 0.25, 1.25]
+    assert first_level(verdicts) is None
+
+
+def test_a_refused_call_counts_as_a_repeat() -> None:
+    refused = record("search", SAME["args"], "[refused: it was made before]", "denied", error_class=REFUSED_BY_GUARD)
+    verdicts = judge([*loop(2), refused])
+    assert verdicts[-1].types == [TYPE_I]
+    assert verdicts[-1].detections[0].details["count"] == 3
+
+
+def test_repeats_tells_how_often_a_call_gave_its_last_answer() -> None:
+    engine = Engine()
+    state = engine.new_state("t")
+    for step in loop(3, agent="alice"):
+        engine.observe(state, step)
+    assert engine.repeats(state, "SEARCH", {"q": "hours"}) == 3
+    assert engine.repeats(state, "search", {"q": "prices"}) == 0
+    assert engine.repeats(state, "search", None) == 0
+    engine.observe(state, record("read", {}, "something new"))
+    assert engine.repeats(state, "search", {"q": "hours"}) == 0
+
+
+# --- what a loop costs ---------------------------------------------------------------------------------------
+
+
+def test_a_verdict_says_what_the_loop_consumed_since_its_first_step() -> None:
+    steps = [record("read", {"n": 0}, "news", t=0.0, dur=1.0, usage=Usage(1_000, 100, 0.5))]
+    steps += [record(**SAME, t=10.0 * at, dur=2.0, usage=Usage(100, 10, 0.01)) for at in range(1, 5)]
+    spent = judge(steps)[-1].spent
+    assert (spent.steps, spent.seconds, spent.tokens) == (3, 32.0, 330)
+    assert spent.cost_usd == pytest.approx(0.03)
+
+
+def test_spending_is_zero_where_the_telemetry_says_nothing() -> None:
+    assert judge(loop(4))[-1].spent == (3, 0.0, 0, 0.0)
+
+
+def test_clocks_that_run_backwards_do_not_make_negative_spending() -> None:
+    verdicts = judge(record(**SAME, t=1_000.0 - at, dur=0.0, usage=Usage(-5, -5, -1.0)) for at in range(6))
+    assert all(min(verdict.spent) >= 0 for verdict in verdicts if verdict is not None)
+
+
+# --- bounds --------------------------------------------------------------------------------------------------
+
+
+def test_state_stays_small_over_thousands_of_adversarial_steps() -> None:
+    engine = Engine()
+    state = engine.new_state("t")
+    sizes = []
+    for at in range(5_000):
+        text = f"{at} " + "long text " * (300 if at % 53 == 0 else 20)
+        kind = at % 5
+        step = (
+            record(f"tool{at}" * 9, {"q": text, "n": at}, text, usage=Usage(at, at, 1.0)),
+            record("submit", {"q": text}, "", "empty", thought=text, agent=f"agent{at}" * 30),
+            record("run", {"q": text}, f"Error number {chr(97 + at % 26)}: {text}", "error"),
+            record("poll", {}, f'{{"pid": {at}, "state": "x{at % 3}"}}'),
+            record("search", {"query": f"the {text}"}, "", "empty", batch=str(at // 2), turn=str(at // 50)),
+        )[kind]
+        engine.observe(state, step)
+        if at % 500 == 499:
+            sizes.append(len(state.to_bytes()))
+    assert max(sizes) < 40_000
+    assert sizes[-1] < 1.3 * sizes[1]
+
+
+def test_a_plain_trajectory_saves_into_a_few_kilobytes() -> None:
+    engine = Engine()
+    state = engine.new_state("t")
+    for at in range(200):
+        engine.observe(state, record("search", {"customer": "Zoë", "page": at}, f"order {at}", t=float(at)))
+    assert len(state.to_bytes()) < 4_096
+
+
+def test_verdicts_do_not_depend_on_other_trajectories_of_the_engine() -> None:
+    engine = Engine()
+    first, second = engine.new_state("a"), engine.new_state("b")
+    for step in loop(6):
+        engine.observe(first, step)
+    assert [engine.observe(second, step) for step in loop(3)][-1].score == 3.0
+
+
+def test_a_type_iii_loop_nudges_and_goes_on() -> None:
+    page = "Cart: 1 item. Please choose a size to continue."
+    verdicts = judge(record("click", {"id": at}, page) for at in range(40))
+    assert {kind for verdict in verdicts for kind in verdict.types} == {TYPE_III}
+    assert (first_level(verdicts, Level.NUDGE), first_level(verdicts, Level.STOP)) == (6, None)
+    assert sum(verdict.nudge is not None for verdict in verdicts) == 1

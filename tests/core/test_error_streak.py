@@ -1,0 +1,87 @@
+"""Type V: one class of error through changing calls."""
+
+from __future__ import annotations
+
+from tests.helpers import fired, first_level, judge, record
+
+from trajectory_guard.core.detectors import TYPE_V
+
+
+def failures(*texts: str) -> list:
+    return [record("run", {"cmd": f"variant {n}"}, text, "error") for n, text in enumerate(texts)]
+
+
+def test_hints_at_the_third_failure_of_one_class_and_is_certain_at_the_fourth() -> None:
+    verdicts = judge(failures(*(f"KeyError: 'column_{n}'" for n in range(5))))
+    assert fired(verdicts, TYPE_V) == [2, 3, 4]
+    found = [next(one for one in verdicts[at].detections if one.loop_type == TYPE_V) for at in (2, 3)]
+    assert [one.confidence for one in found] == [0.75, 1.0]
+    assert found[1].details["steps"] == [0, 1, 2, 3]
+
+
+def test_names_numbers_and_paths_in_the_message_do_not_matter() -> None:
+    texts = [f"error: /repo/src/f{n}.py line {n * 7}: expected 2 arguments, got {n}" for n in range(4)]
+    assert fired(judge(failures(*texts)), TYPE_V) == [2, 3]
+
+
+def test_other_steps_in_between_do_not_break_the_streak_within_the_window() -> None:
+    steps = []
+    for n in range(3):
+        steps += [
+            record("run", {"cmd": n}, "TypeError: no such option", "error"),
+            record("read", {"n": n}, f"help page {n}"),
+        ]
+    assert fired(judge(steps), TYPE_V) == [4]
+
+
+def test_does_not_fire_on_different_errors() -> None:
+    assert (
+        fired(
+            judge(
+                failures("KeyError: 'a'", "TypeError: not callable", "ValueError: too small", "SyntaxError: bad token")
+            ),
+            TYPE_V,
+        )
+        == []
+    )
+
+
+def test_does_not_fire_when_the_failures_lie_far_apart() -> None:
+    steps = []
+    for n in range(4):
+        steps.append(record("run", {"cmd": n}, "TypeError: no such option", "error"))
+        steps += [record("read", {"n": (n, m)}, f"text {n} {m}") for m in range(5)]
+    assert fired(judge(steps), TYPE_V) == []
+
+
+def test_does_not_fire_on_one_class_at_different_tools() -> None:
+    steps = [record(f"tool{n}", {"n": n}, "PermissionError: not allowed", "error") for n in range(4)]
+    assert fired(judge(steps), TYPE_V) == []
+
+
+def test_does_not_fire_on_successes_that_mention_errors() -> None:
+    steps = [record("read_log", {"page": n}, f"Error: disk full, entry number {n} of the log") for n in range(6)]
+    assert fired(judge(steps), TYPE_V) == []
+
+
+def test_transient_errors_get_twice_as_many_tries() -> None:
+    verdicts = judge(failures(*("503 Service Unavailable" for _ in range(8))))
+    assert fired(verdicts, TYPE_V) == [5, 6, 7]
+    assert verdicts[5].detections[-1].details.get("rule") == "transient_error" or any(
+        one.details["rule"] == "transient_error" for one in verdicts[5].detections
+    )
+
+
+def test_three_timeouts_and_then_success_are_left_alone() -> None:
+    steps = [
+        record("fetch", {"url": "https://a.io", "timeout": n}, "request timed out", "error", t=n * 40.0)
+        for n in range(3)
+    ]
+    verdicts = judge([*steps, record("fetch", {"url": "https://a.io", "timeout": 9}, "<html>found</html>", t=200.0)])
+    assert first_level(verdicts) is None
+
+
+def test_errors_without_any_text_count_by_their_class() -> None:
+    steps = [record("run", {"cmd": n}, None, "error", error_class="ReadError") for n in range(4)]
+    assert fired(judge(steps), TYPE_V) == [2, 3]
+    assert fired(judge(record("run", {"cmd": n}, None, "error") for n in range(9)), TYPE_V) == []

@@ -1,0 +1,79 @@
+"""The bounded history behaves like a plain list of which the oldest part is forgotten."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trajectory_guard.core.history import UNKNOWN, WIDTH, History, Ring
+
+# few symbols, several of which overlap when laid side by side
+SYMBOLS = (b"\1" * WIDTH, b"\1" * 7 + b"\2", b"\2" + b"\1" * 7, b"\1\2" * 4, b"\2\1" * 4, UNKNOWN)
+symbols = st.sampled_from(SYMBOLS)
+capacities = st.integers(1, 7)
+
+
+@given(capacities, st.lists(symbols, max_size=40))
+def test_a_ring_is_the_tail_of_a_list(capacity: int, appended: list[bytes]) -> None:
+    ring = Ring(capacity)
+    for at, symbol in enumerate(appended):
+        ring.append(symbol)
+        model = {index: appended[index] for index in range(max(0, at + 1 - capacity), at + 1)}
+        assert len(ring) == len(model)
+        assert ring.start == min(model)
+        assert {index: ring[index] for index in model} == model
+        for wanted in SYMBOLS:
+            places = [index for index in reversed(model) if model[index] == wanted and wanted]
+            assert list(ring.occurrences(wanted)) == places
+            assert ring.last(wanted) == (places[0] if places else -1)
+            assert (wanted in ring) == bool(places)
+
+
+def test_what_is_forgotten_or_still_to_come_reads_as_unknown() -> None:
+    ring = Ring(3)
+    for number in range(1, 7):
+        ring.append(bytes([number]) * WIDTH)
+    outside = [index for index in range(-6, 12) if index not in (3, 4, 5)]
+    assert {index: ring[index] for index in outside} == dict.fromkeys(outside, UNKNOWN)
+    assert [ring[index][:1] for index in (3, 4, 5)] == [b"\4", b"\5", b"\6"]
+
+
+@given(capacities, st.lists(st.tuples(symbols, symbols), max_size=30), symbols, symbols, st.integers(-1, 30))
+def test_history_counts_like_a_list(
+    capacity: int, steps: list[tuple[bytes, bytes]], call: bytes, result: bytes, since: int
+) -> None:
+    history = History(capacity)
+    for one in steps:
+        history.calls.append(one[0])
+        history.results.append(one[1])
+    kept = range(max(0, len(steps) - capacity), len(steps))
+    places = [at for at in kept if call and at >= since and steps[at] == (call, result)]
+    assert history.since(since, call, result) == places[::-1]
+    if result:
+        assert history.returned(call, result) == any(call and steps[at] == (call, result) for at in kept)
+
+
+@given(capacities, st.lists(symbols, max_size=40))
+def test_memory_is_bounded_by_the_capacity(capacity: int, appended: list[bytes]) -> None:
+    ring = Ring(capacity)
+    for symbol in appended:
+        ring.append(symbol)
+    assert len(ring.data) <= capacity * WIDTH
+
+
+def test_a_match_across_two_neighbours_is_no_match() -> None:
+    ring = Ring(4)
+    ring.append(b"AAAABBBB")
+    ring.append(b"AAAABBBB")
+    assert b"BBBBAAAA" not in ring
+    assert ring.last(b"BBBBAAAA") == -1
+
+
+@pytest.mark.parametrize("symbol", [UNKNOWN])
+def test_unknown_is_never_found(symbol: bytes) -> None:
+    ring = Ring(4)
+    ring.append(symbol)
+    assert symbol not in ring
+    assert ring.last(symbol) == -1
+    assert list(ring.occurrences(symbol)) == []

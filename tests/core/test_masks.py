@@ -1,0 +1,205 @@
+"""What of an answer is volatile, which answers are empty, and which errors are of one kind."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trajectory_guard.core.answers import error_signature, is_empty_result, looks_like_error
+from trajectory_guard.core.masking import is_volatile_key, mask_noise, mask_text, masked_hash
+
+NOISE: list[tuple[str, str, str]] = [
+    ("clock", "done at 10:00:01", "done at 23:59:59"),
+    ("ISO stamp", "at 2026-03-01T10:00:00Z ok", "at 2026-04-11T23:10:59.123+02:00 ok"),
+    ("unix date", "Tue Mar  3 10:00:00 UTC 2026", "Wed Mar  4 11:22:33 UTC 2026"),
+    ("seconds", "took 3.2s", "took 12.9s"),
+    ("milliseconds", "in 14 ms", "in 2000 ms"),
+    ("uuid", "job 0190c3a0-1111-7000-8000-000000000001", "job 0190c3a0-2222-7000-8000-00000000000f"),
+    ("sha1", "sum da39a3ee5e6b4b0d3255bfef95601890afd80709", "sum 0beec7b5ea3f0fdbc95d0dd47f3c5bc275da8a33"),
+    ("address", "<Foo object at 0x7f38f55c8e10>", "<Foo object at 0x7f38f55c9f00>"),
+    ("pid", "started, pid 77", "started, pid 4242"),
+    ("pid assigned", "pid=77", "pid=4242"),
+    ("attempt", "attempt 3 of it", "attempt 4 of it"),
+    ("retry", "Retry #2", "Retry #3"),
+    ("tmp path", "wrote /tmp/abc123/out.txt", "wrote /tmp/xyz789/out.txt"),
+    ("var tmp path", "wrote /var/tmp/a1", "wrote /var/tmp/b2"),
+    ("epoch", "ts 1700000000", "ts 1712345678"),
+    ("epoch ms", "seen 1700000000123", "seen 1712345678456"),
+    ("spacing", "a  b\n", "a b"),
+]
+"""Volatile in every answer."""
+
+ERROR_NOISE: list[tuple[str, str, str]] = [
+    ("clock with zone", "at 10:00 UTC", "at 11:30 UTC"),
+    ("12 h clock", "failed 10:31 AM", "failed 9:02 PM"),
+    ("date", "as of 2026-03-01", "as of 2026/04/02"),
+    ("written date", "on Mar 3, 2026 it failed", "on Dec 24, 2026 it failed"),
+    ("minutes", "elapsed: 3 minutes", "elapsed: 12 minutes"),
+    ("commit", "HEAD is 4f2a9c1", "HEAD is 9be01d7"),
+    ("line", "error in line 14", "error in line 99"),
+    ("notebook cell", "In [3]: boom", "In [17]: boom"),
+    ("step", "failed in step 3", "failed in step 9"),
+]
+"""Volatile in errors; in other answers they may be the very thing that was asked for."""
+
+TELLING: list[tuple[str, str, str]] = [
+    ("failures", "3 failed, 4 passed", "2 failed, 5 passed"),
+    ("percent", "40 % done", "60 % done"),
+    ("percent tight", "40% done", "60% done"),
+    ("price", "total $17.99", "total $18.99"),
+    ("amount", "balance 1200.50 EUR", "balance 1300.50 EUR"),
+    ("version", "installed 1.2.3", "installed 1.2.4"),
+    ("python version", "Python 3.10", "Python 3.11"),
+    ("order id", "order 17", "order 18"),
+    ("rows", "17 rows", "18 rows"),
+    ("page", "page 2 of 9", "page 3 of 9"),
+    ("items", "4 of 10 items", "5 of 10 items"),
+    ("temperature", "21 degrees", "22 degrees"),
+    ("score", "score 3:2", "score 3:1"),
+    ("word", "state: open", "state: closed"),
+    ("file name", "wrote report1.txt", "wrote report2.txt"),
+    ("decimal", "loss 0.52", "loss 0.48"),
+    ("negative", "delta -3", "delta 3"),
+    ("flight", "UA 123 at gate B7", "UA 456 at gate B7"),
+    ("word of hex letters", "deadbeef cafe facade", "deadbeef cafe decade"),
+]
+"""Never volatile."""
+
+
+def ids(table: list[tuple[str, str, str]]) -> list[str]:
+    return [row[0] for row in table]
+
+
+@pytest.mark.parametrize("one, other", [row[1:] for row in NOISE], ids=ids(NOISE))
+def test_noise_is_masked_in_answers_and_in_errors(one: str, other: str) -> None:
+    assert mask_noise(one) == mask_noise(other)
+    assert mask_text(one) == mask_text(other)
+    assert masked_hash(one) == masked_hash(other)
+
+
+@pytest.mark.parametrize("one, other", [row[1:] for row in ERROR_NOISE], ids=ids(ERROR_NOISE))
+def test_dates_and_places_are_masked_in_errors_only(one: str, other: str) -> None:
+    assert mask_text(one) == mask_text(other)
+    assert masked_hash(one, error=True) == masked_hash(other, error=True)
+    assert mask_noise(one) != mask_noise(other)
+
+
+@pytest.mark.parametrize("one, other", [row[1:] for row in TELLING], ids=ids(TELLING))
+def test_telling_parts_are_kept(one: str, other: str) -> None:
+    assert mask_text(one) != mask_text(other)
+    assert mask_noise(one) != mask_noise(other)
+    assert masked_hash(one) != masked_hash(other)
+
+
+@given(st.text(max_size=200))
+def test_masking_twice_changes_nothing(text: str) -> None:
+    assert mask_text(mask_text(text)) == mask_text(text)
+    assert mask_noise(mask_noise(text)) == mask_noise(text)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["ts", "timestamp", "created_at", "updatedAt", "duration_ms", "durationMs", "elapsed", "pid", "request_id", "requestId", "trace_id",
+     "uuid", "nonce", "attempt", "retry_count", "latency", "etag", "messageId"],
+)  # fmt: skip
+def test_volatile_members(key: str) -> None:
+    assert is_volatile_key(key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["id", "order_id", "status", "state", "result", "rows", "data", "format", "what", "items", "count", "total", "progress", "name",
+     "page", "weather", "rate", "plate", "support", "mandate", "sentiment", "stage", "message", "threads", "category", "chat"],
+)  # fmt: skip
+def test_telling_members(key: str) -> None:
+    assert not is_volatile_key(key)
+
+
+def test_json_answers_are_compared_without_their_volatile_members() -> None:
+    one = json.dumps({"state": "running", "pid": 7, "meta": {"took_ms": 3, "rows": [1]}})
+    other = json.dumps({"meta": {"rows": [1], "took_ms": 99}, "pid": 8, "state": "running"})
+    assert masked_hash(one) == masked_hash(other)
+    assert masked_hash(one) != masked_hash(other.replace("running", "done"))
+    assert masked_hash(one) != masked_hash(one.replace("[1]", "[2]"))
+
+
+@pytest.mark.parametrize("text", ["[" * 10_000, '{"a":' * 10_000, "{", "[1", "\ud800", "x" * 1_000_000])
+def test_any_answer_can_be_masked(text: str) -> None:
+    assert len(masked_hash(text)) == 8
+
+
+EMPTY = ["", "  \n", "[]", "{}", "null", "None", '""', "''", "()", "[[]]", "NaN", "n/a", "No results found", "No results found.", "no matches",
+         "0 results", "0 rows returned", "No matching documents found", "Nothing found", "not found", '{"results": []}', '{"result": null}',
+         '{"data": {}, "status": "ok"}', '{"items": [], "total": 0}', "no output", "- No hits -"]  # fmt: skip
+NOT_EMPTY = ["0", "false", "0 failed", "3 results", "no", "No errors, all 12 tests passed", '{"results": [0]}', '{"error": null}', '{"a": 1}',
+             "No results for the first query, but 3 for the second", "[0]", "[null]", "None of the files changed", "No problem!", "x" * 500,
+             "No items left to do: the order has been shipped to the customer", '{"results": [], "hint": "a", "next": "b", "page": 1}']  # fmt: skip
+
+
+@pytest.mark.parametrize("text", EMPTY)
+def test_answers_that_say_nothing_was_found(text: str) -> None:
+    assert is_empty_result(text)
+
+
+@pytest.mark.parametrize("text", NOT_EMPTY)
+def test_answers_that_say_something(text: str) -> None:
+    assert not is_empty_result(text)
+
+
+ONE_KIND = [
+    ("FileNotFoundError: '/data/a.csv'", "FileNotFoundError: '/data/b/c.csv'"),
+    ("KeyError: 'user_7'", "Traceback (most recent call last):\n  File \"x.py\", line 3\nKeyError: 'user_9'"),
+    ("HTTP 500 error at 10:00:01", "HTTP 500 error at 11:00:09"),
+    ("error: expected 3 arguments, got 5", "error: expected 3 arguments, got 7"),
+    ("Column `age` not found", "Column `height` not found"),
+]
+TWO_KINDS = [
+    ("FileNotFoundError: 'a'", "PermissionError: 'a'"),
+    ("error: connection refused", "error: connection timed out"),
+    ("TypeError: missing argument x", "TypeError: unexpected argument x"),
+]
+
+
+@pytest.mark.parametrize("one, other", ONE_KIND)
+def test_errors_of_one_kind_have_one_signature(one: str, other: str) -> None:
+    assert error_signature(one, None) == error_signature(other, None) is not None
+
+
+@pytest.mark.parametrize("one, other", TWO_KINDS)
+def test_errors_of_two_kinds_have_two_signatures(one: str, other: str) -> None:
+    assert error_signature(one, None) != error_signature(other, None)
+
+
+def test_without_text_the_class_is_the_signature() -> None:
+    assert error_signature(None, "ReadTimeout") == error_signature("", "readtimeout") == "readtimeout"
+    assert error_signature(None, None) is None
+
+
+@given(st.text(max_size=600))
+def test_a_signature_is_short_and_never_empty(text: str) -> None:
+    signature = error_signature(text, None)
+    assert signature is None or 0 < len(signature) <= 160
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Error: no such table",
+        "grep: Unmatched ( or \\(",
+        "usage: tool [-h]",
+        "Traceback (most recent call last):",
+        "ls: cannot access 'x'",
+    ],
+)
+def test_successes_that_read_like_errors(text: str) -> None:
+    assert looks_like_error(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["12 errors fixed", "", "all good", "The error rate is 0.2 %", "x" * 5_000, "Errors: none. Report: done."]
+)
+def test_successes_that_do_not_read_like_errors(text: str) -> None:
+    assert not looks_like_error(text)

@@ -1,0 +1,89 @@
+"""With ``redact`` the guard keeps hashes alone: no argument, answer or message of the model leaves it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.helpers import record
+
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.engine import Engine
+from trajectory_guard.core.steps import StepRecord
+
+SECRETS = ("xylophone", "quokka", "zeppelin", "vermouth")
+
+
+def loops() -> dict[str, list[StepRecord]]:
+    """One loop of each kind; every secret word is an argument, an answer or a thought."""
+    secret = "xylophone quokka"
+    return {
+        "stutter": [record("search", {"q": secret}, "zeppelin", thought=f"I look for vermouth {n}") for n in range(5)],
+        "insanity": [
+            record("search", {"query": f"{text} {secret}"}, "", "empty")
+            for text in ("the", "a", "for the", "for a", "an")
+        ],
+        "phantom": [record("click", {"on": f"{secret} {n}"}, "page about zeppelin and vermouth") for n in range(9)],
+        "pingpong": [record(f"t{n % 2}", {"q": secret}, f"zeppelin {n % 2}") for n in range(9)],
+        "errors": [
+            record("run", {"cmd": f"{secret} {n}"}, "error: zeppelin vermouth", "error", error_class="RunError")
+            for n in range(6)
+        ],
+        "volatile": [record("poll", {"q": secret}, f'{{"state": "zeppelin", "pid": {n}}}') for n in range(9)],
+        "monologue": [
+            record("read", {"q": f"{secret} {n}"}, None, thought="vermouth, once again vermouth") for n in range(5)
+        ],
+        "claims": [record("submit", {"answer": f"{secret} {n}"}, "zeppelin") for n in range(5)],
+        "refused": [record("delete", {"what": secret}, "zeppelin said no", "denied") for _ in range(5)],
+        "text": [record("say", f"xylophone {n % 2}", "quokka", "success") for n in range(8)],
+    }
+
+
+def leaks(told: Any) -> list[str]:
+    text = told.decode("utf-8", "replace") if isinstance(told, bytes) else str(told)
+    return [word for word in SECRETS if word in text.casefold()]
+
+
+@pytest.mark.parametrize("name", loops())
+def test_redacted_verdicts_and_state_hold_no_content(name: str) -> None:
+    engine = Engine(GuardConfig(redact=True))
+    state = engine.new_state("t")
+    fired = False
+    for step in loops()[name]:
+        verdict = engine.observe(state, step)
+        assert verdict is not None
+        fired = fired or bool(verdict.detections)
+        assert not leaks(verdict.reason)
+        assert not leaks(verdict.nudge)
+        assert not leaks(json.dumps([dict(found.details) for found in verdict.detections]))
+        assert not leaks(state.to_bytes())
+    assert fired or name == "insanity"  # whether two wordings mean the same cannot be told from hashes
+
+
+@pytest.mark.parametrize("name", loops())
+def test_redaction_never_raises_a_score(name: str) -> None:
+    def scores(config: GuardConfig) -> list[float]:
+        engine = Engine(config)
+        state = engine.new_state("t")
+        return [engine.observe(state, step).score for step in loops()[name]]
+
+    redacted, plain = scores(GuardConfig(redact=True)), scores(GuardConfig())
+    assert all(low <= high for low, high in zip(redacted, plain, strict=True))
+    if name != "insanity":  # whether two wordings mean the same cannot be told from hashes
+        assert redacted == plain
+
+
+def test_without_redaction_the_reason_shows_call_and_answer() -> None:
+    engine = Engine()
+    state = engine.new_state("t")
+    reason = [engine.observe(state, step) for step in loops()["stutter"]][2].reason
+    assert set(leaks(reason)) == {"xylophone", "quokka", "zeppelin"}
+
+
+def test_excerpts_are_short() -> None:
+    engine = Engine()
+    state = engine.new_state("t")
+    verdicts = [engine.observe(state, record("search", {"q": "word " * 5_000}, "answer " * 5_000)) for _ in range(3)]
+    assert len(verdicts[-1].reason) < 500
+    assert len(verdicts[-1].nudge) < 1_500

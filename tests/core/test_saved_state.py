@@ -1,0 +1,227 @@
+"""A saved and restored state goes on as if nothing had happened; what cannot be read is refused with a reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.helpers import record
+
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.engine import Engine, Verdict
+from trajectory_guard.core.state import StateFormatError
+from trajectory_guard.core.steps import StepRecord, Usage
+
+ARGS: list[Any] = [
+    None, {}, {"q": "late orders"}, {"q": "orders that are late"}, {"q": "open tickets"}, {"n": 1.0, "s": " x"}, {"sql": "select * from t"},
+    "free text", {"big": 2**70}, {"deep": [[[1]]]},
+]  # fmt: skip
+RESULTS: list[tuple[str, str | None]] = [
+    ("success", "three orders"), ("success", "four orders"), ("success", None), ("success", "still running"), ("empty", ""), ("empty", "[]"),
+    ("error", "KeyError: 'a'"), ("error", "KeyError: 'b'"), ("error", "503 unavailable"), ("error", None), ("denied", "no"),
+    ("interrupted", None), ("success", '{"pid": 1, "s": "x"}'), ("success", '{"pid": 2, "s": "x"}'), ("success", "Cart: choose a size first"),
+]  # fmt: skip
+one_step = st.fixed_dictionaries(
+    {
+        "tool": st.sampled_from(["search", "Search", "run", "submit", "click"]),
+        "args": st.sampled_from(ARGS),
+        "outcome": st.sampled_from(RESULTS),
+        "agent": st.sampled_from([None, "alice", "bob"]),
+        "gap": st.sampled_from([0.0, 0.5, 3.0, 45.0, -10.0]),
+        "dur": st.sampled_from([0.0, 1.0, 0.1]),
+        "batch": st.sampled_from([None, None, None, "1", "2"]),
+        "turn": st.sampled_from([None, None, "1", "2"]),
+        "usage": st.sampled_from([None, None, Usage(100, 10, 0.01)]),
+        "thought": st.sampled_from([None, None, "Let me look again at the orders.", "Done, I will submit now."]),
+        "repeat": st.integers(1, 4),
+        "again": st.booleans(),
+    }
+)
+
+
+def build(plan: list[dict[str, Any]]) -> list[StepRecord]:
+    """Steps of a plan: some repeated, some delivered twice."""
+    steps: list[StepRecord] = []
+    now = 1_000.0
+    for part in plan:
+        for _ in range(part["repeat"]):
+            now += part["gap"]
+            outcome, result = part["outcome"]
+            steps.append(
+                record(
+                    part["tool"], part["args"], result, outcome, step_id=f"{len(steps):016x}", agent=part["agent"], t=now, dur=part["dur"],
+                    batch=part["batch"], turn=part["turn"], usage=part["usage"], thought=part["thought"],
+                )
+            )  # fmt: skip
+        if part["again"]:
+            steps.append(steps[-1])
+    return steps
+
+
+def straight(engine: Engine, steps: list[StepRecord]) -> list[Verdict | None]:
+    state = engine.new_state("t")
+    return [engine.observe(state, step) for step in steps]
+
+
+def saved_after_every_step(engine: Engine, steps: list[StepRecord]) -> list[Verdict | None]:
+    verdicts, state = [], engine.new_state("t")
+    for step in steps:
+        verdicts.append(engine.observe(state, step))
+        data = state.to_bytes()
+        state = Engine(engine.config).load_state(data)
+        assert state.to_bytes() == data
+    return verdicts
+
+
+@pytest.mark.parametrize("redact", [False, True])
+@given(plan=st.lists(one_step, max_size=14))
+@settings(max_examples=150)
+def test_saving_after_every_step_changes_no_verdict(redact: bool, plan: list[dict[str, Any]]) -> None:
+    engine, steps = Engine(GuardConfig(redact=redact, history_steps=12)), build(plan)
+    assert saved_after_every_step(engine, steps) == straight(engine, steps)
+
+
+@given(st.lists(one_step, max_size=10))
+def test_the_same_steps_give_the_same_verdicts(plan: list[dict[str, Any]]) -> None:
+    steps = build(plan)
+    assert straight(Engine(), steps) == straight(Engine(), steps)
+
+
+@given(st.lists(one_step, min_size=1, max_size=12))
+def test_the_invariants_of_verdicts_hold(plan: list[dict[str, Any]]) -> None:
+    nudged: set[int] = set()
+    index = 0
+    for verdict in straight(Engine(), build(plan)):
+        if verdict is None:
+            continue
+        assert verdict.step_index == index
+        index += 1
+        assert 0.0 <= verdict.score <= 5.0
+        assert verdict.health == pytest.approx(1 - verdict.score / 5)
+        assert bool(verdict.detections) == bool(verdict.reason) == (verdict.first_step >= 0)
+        assert all(0.0 < found.confidence <= 1.0 for found in verdict.detections)
+        assert verdict.first_step <= verdict.step_index
+        assert verdict.nudge is None or (str(verdict.level) == "NUDGE" and verdict.episode not in nudged)
+        if verdict.nudge is not None:
+            nudged.add(verdict.episode)
+        if str(verdict.level) == "STOP":
+            assert verdict.episode in nudged
+
+
+def test_text_that_is_no_unicode_can_be_saved() -> None:
+    """Lone surrogates reach the guard from decoded JSON (\\ud800) and from file names."""
+    engine = Engine()
+    state = engine.new_state("t\ud800")
+    steps = [
+        record(
+            "tool\udcff",
+            {"query": f"x\ud800 {at}"},
+            "\udc80",
+            "error",
+            agent="a\ud800",
+            thought="I think \ud83d again and again",
+            batch="\ud800",
+        )
+        for at in range(6)
+    ]
+    for step in steps:
+        engine.observe(state, step)
+    again = engine.load_state(state.to_bytes())
+    following = record("tool\udcff", {"query": "x"}, "\udc80", "error")
+    assert engine.observe(again, following).score == engine.observe(state, following).score
+
+
+# --- what cannot be read -------------------------------------------------------------------------------------
+
+
+def saved() -> bytes:
+    engine = Engine()
+    state = engine.new_state("t")
+    for at in range(9):
+        engine.observe(
+            state,
+            record(
+                "search", {"q": f"the orders {at % 2}"}, "", "empty", t=at * 5.0, usage=Usage(1, 1, 0.1), batch=str(at)
+            ),
+        )
+        engine.observe(
+            state, record("run", {"n": at}, "KeyError: 'a'", "error", t=at * 5.0 + 1, thought="once more the same idea")
+        )
+        engine.observe(state, record("submit", {}, f"pid {at} rejected the answer", t=at * 5.0 + 2, batch=str(at)))
+    return state.to_bytes()
+
+
+SAVED = saved()
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x00\x01", b"not json", b"[]", b"{}", b"null", b"7", b'"x"', SAVED[:-10], SAVED[10:]]
+)
+def test_garbage_is_no_saved_state(data: bytes) -> None:
+    with pytest.raises(StateFormatError, match="not a saved trajectory state"):
+        Engine().load_state(data)
+
+
+@pytest.mark.parametrize("version", [0, 2, 99, "1", None])
+def test_another_version_is_named_beside_the_one_that_is_known(version: Any) -> None:
+    data = orjson.dumps({**orjson.loads(SAVED), "v": version})
+    with pytest.raises(StateFormatError, match=r"version .* is unknown \(this version reads 1\)"):
+        Engine().load_state(data)
+
+
+@pytest.mark.parametrize("key", sorted(orjson.loads(SAVED).keys() - {"v"}))
+def test_a_missing_part_is_damage(key: str) -> None:
+    data = orjson.dumps({name: value for name, value in orjson.loads(SAVED).items() if name != key})
+    with pytest.raises(StateFormatError, match="damaged trajectory state"):
+        Engine().load_state(data)
+
+
+WRONG: list[Any] = [None, True, -1, 0, 3.5, 2**62, "x", "zz", [], [1], ["x", "y"], [[1, 2, 3]], {}, {"a": 1}]
+
+
+@pytest.mark.parametrize("key", sorted(orjson.loads(SAVED).keys() - {"v"}))
+def test_a_part_of_the_wrong_kind_is_refused_or_harmless(key: str) -> None:
+    """Nothing that is accepted may fail later: a restored state must be able to go on."""
+    for wrong in WRONG:
+        data = orjson.dumps({**orjson.loads(SAVED), key: wrong})
+        try:
+            state = Engine().load_state(data)
+        except StateFormatError:
+            continue
+        for at in range(4):
+            Engine().observe(
+                state, record("search", {"q": f"the orders {at % 2}"}, "", "empty", t=500.0 + at, batch=str(at))
+            )
+            Engine().observe(
+                state, record("run", {"n": at}, "KeyError: 'a'", "error", thought="once more the same idea")
+            )
+        state.to_bytes()
+
+
+@pytest.mark.parametrize("name", sorted(orjson.loads(SAVED)["detectors"]))
+def test_a_detector_state_of_the_wrong_kind_is_refused_or_harmless(name: str) -> None:
+    plain = orjson.loads(SAVED)
+    for wrong in WRONG[1:]:
+        data = orjson.dumps({**plain, "detectors": {**plain["detectors"], name: wrong}})
+        try:
+            state = Engine().load_state(data)
+        except StateFormatError:
+            continue
+        for at in range(4):
+            Engine().observe(
+                state, record("run", {"n": at}, "KeyError: 'a'", "error", thought="once more the same idea")
+            )
+            Engine().observe(state, record("submit", {"n": at}, "", "empty"))
+
+
+def test_all_detectors_with_state_took_part() -> None:
+    assert set(orjson.loads(SAVED)["detectors"]) >= {"insanity", "pingpong", "error_streak", "monologue"}
+
+
+def test_state_of_a_detector_that_is_switched_off_now_is_dropped() -> None:
+    engine = Engine(GuardConfig(weights={"TYPE_II_INSANITY": 0}))
+    state = engine.load_state(SAVED)
+    assert "insanity" not in orjson.loads(state.to_bytes())["detectors"]

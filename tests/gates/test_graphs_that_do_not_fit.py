@@ -1,0 +1,175 @@
+"""Graphs into which no gate can be put: the error names what was found, and the graph stays as it was."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from typing_extensions import TypedDict
+
+from trajectory_guard import GraphShapeError, apply_guard
+from trajectory_guard.cli.scripted import Policy
+
+from .agents import agent_builder, agent_node, lookup, new_board, repeats, search, visits, works
+
+Builder = StateGraph[Any, Any, Any, Any]
+
+
+def _shape(builder: Any) -> Any:
+    """Everything apply_guard may change."""
+    return copy.deepcopy(
+        (
+            sorted(builder.edges),
+            sorted(builder.waiting_edges),
+            {source: {name: branch.ends for name, branch in found.items()} for source, found in builder.branches.items()},
+            {name: (id(spec.runnable), spec.ends) for name, spec in builder.nodes.items()},
+            sorted(builder.channels),
+        )
+    )
+
+
+def _no_tools(policy: Policy) -> Builder:
+    builder: Builder = StateGraph(MessagesState)
+    builder.add_node("writer", agent_node(policy))
+    builder.add_node("critic", agent_node(policy))
+    builder.add_edge(START, "writer")
+    builder.add_edge("writer", "critic")
+    return builder
+
+
+def _no_way_back(policy: Policy) -> Builder:
+    builder: Builder = StateGraph(MessagesState)
+    builder.add_node("planner", agent_node(policy))
+    builder.add_node("act", ToolNode([search]))
+    builder.add_edge(START, "planner")
+    builder.add_edge("planner", "act")
+    builder.add_edge("act", END)
+    return builder
+
+
+def _two_ways_back(policy: Policy) -> Builder:
+    builder: Builder = StateGraph(MessagesState)
+    builder.add_node("alice", agent_node(policy))
+    builder.add_node("bob", agent_node(policy))
+    builder.add_node("act", ToolNode([search]))
+    builder.add_edge(START, "alice")
+    builder.add_edge("alice", "act")
+    builder.add_edge("bob", "act")
+    builder.add_conditional_edges("act", lambda state: "alice", ["alice", "bob"])
+    return builder
+
+
+def _other_key(policy: Policy) -> Builder:
+    class Talk(TypedDict):
+        history: list[Any]
+
+    builder: Builder = StateGraph(Talk)
+    builder.add_node("agent", agent_node(policy, "history"))
+    builder.add_node("tools", ToolNode([search], messages_key="history"))
+    builder.add_edge(START, "agent")
+    builder.add_edge("tools", "agent")
+    return builder
+
+
+def _bare_value(policy: Policy) -> Builder:
+    builder: Builder = StateGraph(list)
+    builder.add_node("agent", lambda state: state)
+    builder.add_node("tools", lambda state: state)
+    builder.add_edge(START, "agent")
+    builder.add_edge("agent", "tools")
+    builder.add_edge("tools", "agent")
+    return builder
+
+
+MISFITS: list[tuple[Callable[[Policy], Builder], dict[str, Any], list[str]]] = [
+    (_no_tools, {}, ["no tool node", "tools=", "'writer'", "'critic'"]),
+    (_no_tools, {"tools": "act"}, ["'act'", "no such node", "'writer'", "'critic'"]),
+    (_no_tools, {"tools": []}, ["no such node", "'writer'"]),
+    (_no_way_back, {}, ["act", "no node", "agent=", "'planner'"]),
+    (_no_way_back, {"agent": "planner"}, ["no edge", "act", "'planner'"]),
+    (_two_ways_back, {}, ["act", "alice, bob", "agent="]),
+    (agent_builder, {"agent": "assistant"}, ["'assistant'", "no such node", "'agent'", "'tools'"]),
+    (agent_builder, {"node_name": "agent"}, ["already has a node 'agent'", "node_name="]),
+    (_other_key, {}, ["'messages'", "messages_key=", "'history'"]),
+    (_bare_value, {}, ["bare value", "keys"]),
+]
+IDS = [
+    "no tools", "unknown tools", "empty tools", "no way back", "agent not behind the tools", "two ways back",
+    "unknown agent", "name taken", "no such message key", "state without keys",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("build", "options", "named"), MISFITS, ids=IDS)
+def test_says_what_was_found_and_changes_nothing(
+    build: Callable[[Policy], Builder], options: dict[str, Any], named: list[str]
+) -> None:
+    builder = build(repeats())
+    before = _shape(builder)
+
+    with pytest.raises(GraphShapeError) as caught:
+        apply_guard(builder, board=new_board(), **options)
+
+    assert [part for part in named if part not in str(caught.value)] == []
+    assert _shape(builder) == before
+
+
+def test_naming_the_agent_settles_two_ways_back() -> None:
+    builder = _two_ways_back(repeats())
+
+    apply_guard(builder, agent="bob", board=new_board())
+
+    (branch,) = builder.branches["act"].values()
+    assert branch.ends == {"alice": "alice", "bob": "trajectory_guard"}
+
+
+def test_calling_it_twice_is_refused_and_leaves_the_guarded_graph_intact() -> None:
+    builder = apply_guard(agent_builder(works(1)), board=new_board())
+    before = _shape(builder)
+
+    with pytest.raises(GraphShapeError, match="already has a node 'trajectory_guard'.*twice"):
+        apply_guard(builder, board=new_board())
+
+    assert _shape(builder) == before
+    assert visits(builder.compile()) == ["agent", "tools", "trajectory_guard", "agent"]
+
+
+def test_a_compiled_graph_is_pointed_to_guarded_invoke() -> None:
+    with pytest.raises(GraphShapeError, match=r"not compiled yet, got CompiledStateGraph.*guarded_invoke"):
+        apply_guard(agent_builder(repeats()).compile())  # type: ignore[arg-type]
+
+
+def test_something_else_entirely_is_named() -> None:
+    with pytest.raises(GraphShapeError, match="got dict$"):
+        apply_guard({})  # type: ignore[arg-type]
+
+
+def test_an_unknown_node_to_stop_at_is_told_when_the_graph_is_compiled() -> None:
+    builder = apply_guard(agent_builder(repeats()), on_stop="clean_up", board=new_board())
+
+    with pytest.raises(ValueError, match="clean_up"):
+        builder.compile()
+
+
+def test_an_unhinted_router_needs_no_name_if_there_is_an_agent_node() -> None:
+    builder: Builder = StateGraph(MessagesState)
+    builder.add_node("agent", agent_node(works(1)))
+    builder.add_node("tools", ToolNode([lookup]))
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_conditional_edges("tools", lambda state: "agent")
+
+    assert visits(apply_guard(builder, board=new_board()).compile()) == ["agent", "tools", "trajectory_guard", "agent"]
+
+
+def test_an_unknown_role_for_the_nudge_is_refused() -> None:
+    builder = agent_builder(repeats())
+    before = _shape(builder)
+
+    with pytest.raises(ValueError, match="nudge_role: 'robot' is none of 'user', 'system', 'tool'"):
+        apply_guard(builder, nudge_role="robot", board=new_board())  # type: ignore[arg-type]
+
+    assert _shape(builder) == before

@@ -1,0 +1,203 @@
+"""The gate fits into any keyed state and leaves the user's own keys and reducers as they are."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import pytest
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph.message import add_messages
+from langgraph.prebuilt import ToolNode, tools_condition
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+from trajectory_guard import AgentState, TrajectoryGuardNode, apply_guard
+from trajectory_guard.cli.scripted import ScriptedChatModel, call
+
+from .agents import (
+    NUDGED_THEN_FINISHED,
+    NUDGED_THEN_STOPPED,
+    STOP_AT,
+    TASK,
+    agent_builder,
+    agent_node,
+    new_board,
+    obeys,
+    outline,
+    repeats,
+    search,
+    thread,
+)
+
+Builder = StateGraph[Any, Any, Any, Any]
+
+
+def last_six(before: list[AnyMessage], new: list[AnyMessage]) -> list[AnyMessage]:
+    return [*before, *new][-6:]
+
+
+class TrimmedState(TypedDict):
+    messages: Annotated[list[AnyMessage], last_six]
+
+
+class TypedState(TypedDict):
+    messages: Annotated[list[AnyMessage], add_messages]
+    budget: int
+
+
+class PydanticState(BaseModel):
+    messages: Annotated[list[AnyMessage], add_messages] = Field(default_factory=list)
+    budget: int = 0
+
+
+@dataclass
+class DataclassState:
+    messages: Annotated[list[AnyMessage], add_messages] = field(default_factory=list)
+    budget: int = 0
+
+
+def _spending(state: Any) -> dict[str, int]:
+    return {"budget": (state["budget"] if isinstance(state, dict) else state.budget) - 1}
+
+
+@pytest.mark.parametrize("state", [TypedState, PydanticState, DataclassState])
+def test_states_of_every_kind_keep_their_keys(state: type) -> None:
+    builder = agent_builder(repeats(), state=state)
+    builder.add_node("spend", _spending)
+    builder.edges.discard((START, "agent"))
+    builder.add_edge(START, "spend")
+    builder.add_edge("spend", "agent")
+    graph = apply_guard(builder, board=new_board()).compile(checkpointer=InMemorySaver())
+
+    result = graph.invoke({**TASK, "budget": 7}, thread())
+
+    assert outline(result["messages"]) == NUDGED_THEN_STOPPED
+    assert result["budget"] == 6
+    assert set(result) == {"messages", "budget"}
+    saved = graph.get_state(thread()).values
+    assert len(saved["trajectory_scratchpad"]) == STOP_AT
+    assert saved["loop_status"]["status"] == "stopped"
+
+
+def test_a_reducer_of_the_users_own_is_kept() -> None:
+    """``operator.add`` on messages: the nudge is appended once, nothing is written twice."""
+
+    class Talk(TypedDict):
+        messages: Annotated[list[AnyMessage], operator.add]
+
+    graph = apply_guard(agent_builder(obeys, state=Talk), board=new_board()).compile()
+
+    assert outline(graph.invoke({"messages": [HumanMessage("hi")]})["messages"]) == NUDGED_THEN_FINISHED
+
+
+def test_a_reducer_that_trims_is_kept() -> None:
+    def policy(messages: Any, turn: int) -> AIMessage:
+        return call("search", {"query": "x"}, turn)
+
+    graph = apply_guard(agent_builder(policy, state=TrimmedState), board=new_board()).compile()
+
+    assert outline(graph.invoke({"messages": [HumanMessage("hi")]})["messages"]) == NUDGED_THEN_STOPPED[-6:]
+
+
+def _graph_without_reducer(policy: Any) -> Builder:
+    """``messages: list`` without a reducer: every node writes all messages."""
+
+    class Talk(TypedDict):
+        messages: list[AnyMessage]
+
+    model, tools = ScriptedChatModel(policy=policy), ToolNode([search])
+    builder: Builder = StateGraph(Talk)
+    builder.add_node("agent", lambda state: {"messages": [*state["messages"], model.invoke(state["messages"])]})
+    builder.add_node("tools", lambda state: {"messages": [*state["messages"], *tools.invoke(state)["messages"]]})
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_edge("tools", "agent")
+    return builder
+
+
+def test_a_message_key_without_reducer_does_not_lose_the_conversation() -> None:
+    for policy, expected in ((obeys, NUDGED_THEN_FINISHED), (repeats(), NUDGED_THEN_STOPPED)):
+        graph = apply_guard(_graph_without_reducer(policy), board=new_board()).compile()
+
+        assert outline(graph.invoke({"messages": [HumanMessage("hi")]})["messages"]) == expected
+
+
+def test_a_nudge_appended_to_the_tool_result_keeps_a_conversation_without_reducer() -> None:
+    graph = apply_guard(_graph_without_reducer(repeats(3)), nudge_role="tool", board=new_board()).compile()
+
+    messages = graph.invoke({"messages": [HumanMessage("hi")]})["messages"]
+
+    assert outline(messages) == "hatatata"
+    assert messages[-2].content.startswith("No results found\n\n[Trajectory guard]")
+
+
+def test_messages_under_another_key() -> None:
+    class Talk(TypedDict):
+        history: Annotated[list[AnyMessage], add_messages]
+
+    def route(state: Any) -> str:
+        return tools_condition(state, messages_key="history")
+
+    builder: Builder = StateGraph(Talk)
+    builder.add_node("agent", agent_node(repeats(), "history"))
+    builder.add_node("tools", ToolNode([search], messages_key="history"))
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", route, ["tools", "__end__"])
+    builder.add_edge("tools", "agent")
+    graph = apply_guard(builder, messages_key="history", board=new_board()).compile()
+
+    result = graph.invoke({"history": [("user", "hi")]})
+
+    assert outline(result["history"]) == NUDGED_THEN_STOPPED
+    assert "messages" not in graph.channels
+
+
+def test_a_loop_status_and_scratchpad_the_user_declared_are_used() -> None:
+    graph = apply_guard(agent_builder(repeats(), state=AgentState), board=new_board()).compile()
+
+    result = graph.invoke(TASK)
+
+    assert outline(result["messages"]) == NUDGED_THEN_STOPPED
+    assert result["loop_status"]["status"] == "stopped"
+    assert [entry["tool_name"] for entry in result["trajectory_scratchpad"]] == ["search"] * STOP_AT
+
+
+def test_a_scratchpad_with_a_reducer_of_the_users_own_stays() -> None:
+    class Talk(MessagesState):
+        trajectory_scratchpad: Annotated[list[Any], operator.add]
+
+    graph = apply_guard(agent_builder(repeats(3), state=Talk), board=new_board()).compile()
+
+    result = graph.invoke({**TASK, "trajectory_scratchpad": ["mine"]})
+
+    assert result["trajectory_scratchpad"][0] == "mine"
+    assert len(result["trajectory_scratchpad"]) == 1 + 3
+
+
+@pytest.mark.parametrize("state", [AgentState, MessagesState])
+def test_a_node_wired_by_hand(state: type) -> None:
+    """As in the node's own documentation; without the guard's keys in the state the board alone remembers."""
+    builder = agent_builder(repeats(), state=state)
+    builder.add_node("guard", TrajectoryGuardNode(agent="agent", board=new_board()))
+    builder.edges.discard(("tools", "agent"))
+    builder.add_edge("tools", "guard")
+
+    messages = builder.compile().invoke(TASK, thread())["messages"]
+
+    assert outline(messages) == NUDGED_THEN_STOPPED
+
+
+def test_input_that_sets_the_guards_keys_does_no_harm() -> None:
+    """A caller hands in what an earlier, unrelated run returned, or rubbish."""
+    for rubbish in ({"state": "%%%"}, {"state": "e30="}, {"calls": None, "recent": None}, {"state": 7}, {}):
+        board = new_board()
+        graph = apply_guard(agent_builder(repeats(), state=AgentState), board=board).compile()
+
+        messages = graph.invoke({**TASK, "loop_status": rubbish})["messages"]
+
+        assert outline(messages) == NUDGED_THEN_STOPPED, rubbish
+        assert board.counts["errors.gate"] == 0

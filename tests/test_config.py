@@ -1,0 +1,210 @@
+"""Configuration: every way to give it, and an answer for every mistake that names source, key and value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers import DATA
+from trajectory_guard.config import DEFAULT_WEIGHTS, ConfigError, GuardConfig, ToolPolicy
+
+CONFIGS = DATA / "config"
+
+BAD: dict[str, list[tuple[str, ...]]] = {
+    # file: for each line of the message, what it must say besides the name of the file
+    "bad_unknown_key.toml": [("unknown key 'nudge_treshold'", "did you mean 'nudge_threshold'?")],
+    "bad_unknown_policy_key.yaml": [("unknown key 'tools.job_status.pol'", "did you mean 'poll'?")],
+    "bad_wrong_type.json": [("history_steps", "integer", "'many'")],
+    "bad_wrong_type_of_policy.json": [("tools.job_status", "'poll'")],
+    "bad_threshold_order.toml": [("nudge_threshold <= stop_threshold <= max_score", "4.0 / 3.0 / 5.0")],
+    "bad_unknown_loop_type.yaml": [("unknown loop type 'TYPE_I_STUTER'", "did you mean 'TYPE_I_STUTTER'?")],
+    "bad_negative_weight.json": [("weights.TYPE_I_STUTTER", "-1.0 is below 0")],
+    "bad_weight_is_no_number.yaml": [("weights.TYPE_I_STUTTER", "nan")],
+    "bad_not_a_number.yaml": [("decay", "nan")],
+    "bad_mode.toml": [("mode", "enforce|nudge|observe", "'enforc'")],
+    "bad_out_of_range.json": [("decay", "less than 1", "1.0"), ("max_trajectories", "greater than or equal to 1", "0")],
+    "bad_several_mistakes.yaml": [
+        ("history_steps", "'few'"),
+        ("tools.search.weight", "99"),
+        ("unknown key 'decai'", "did you mean 'decay'?"),
+    ],
+    "bad_not_a_mapping.json": [("expected a mapping at the top level, got list",)],
+    "bad_key_is_no_text.yaml": [("1",)],
+    "bad_syntax.json": [("line 1 column 15",)],
+    "bad_syntax.toml": [("line 1, column 9",)],
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_file_is_refused_with_one_line_for_each_mistake(name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        GuardConfig.from_file(CONFIGS / name)
+    told = str(caught.value).splitlines()
+    assert len(told) == len(BAD[name])
+    for wanted in BAD[name]:
+        assert any(all(part in line for part in wanted) for line in told)
+    assert all(line.startswith(f"{CONFIGS / name}: ") for line in told)
+    assert "GuardConfig" not in str(caught.value)
+
+
+def test_bad_yaml_syntax_names_the_file_and_the_place() -> None:
+    with pytest.raises(ConfigError, match=r"bad_syntax\.yaml: not valid YAML(?s:.*)line 1, column 8"):
+        GuardConfig.from_file(CONFIGS / "bad_syntax.yaml")
+
+
+def test_every_bad_file_is_tested() -> None:
+    assert {path.name for path in CONFIGS.glob("bad_*")} == {*BAD, "bad_syntax.yaml"}
+
+
+@pytest.mark.parametrize("suffix", ["json", "toml", "yaml"])
+def test_the_three_formats_say_the_same(suffix: str) -> None:
+    assert GuardConfig.from_file(CONFIGS / f"good.{suffix}") == GuardConfig(
+        nudge_threshold=1.5, redact=True, weights={"TYPE_I_STUTTER": 1.0}, tools={"job_status": ToolPolicy(poll=True)}
+    )
+
+
+def test_yml_and_a_path_as_text_will_do(tmp_path: Path) -> None:
+    file = tmp_path / "guard.yml"
+    file.write_text("decay: 0.25\n", encoding="utf-8")
+    assert GuardConfig.from_file(str(file)).decay == 0.25
+
+
+def test_a_file_that_is_missing_or_of_unknown_kind_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"guard\.json: cannot be read: No such file"):
+        GuardConfig.from_file(tmp_path / "guard.json")
+    ini = tmp_path / "guard.ini"
+    ini.write_text("x", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"guard\.ini: unknown suffix '\.ini'; use \.json, \.toml, \.yaml or \.yml"):
+        GuardConfig.from_file(ini)
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "guard.json"
+    file.write_bytes(b"\xff\xfe\x00{")
+    with pytest.raises(ConfigError, match=r"guard\.json: "):
+        GuardConfig.from_file(file)
+
+
+# --- keyword arguments and mappings --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"nudge_treshold": 1}, r"unknown key 'nudge_treshold' \(did you mean 'nudge_threshold'\?\)"),
+        ({"qqq": 1}, r"unknown key 'qqq'$"),
+        ({"decay": -0.1}, r"decay: .*, got -0\.1"),
+        ({"history_steps": 3}, r"history_steps: .*12, got 3"),
+        ({"tools": [1]}, r"tools: .*, got \[1\]"),
+        ({"max_score": 2.5}, r"nudge_threshold <= stop_threshold <= max_score must hold, got 2\.0 / 3\.0 / 2\.5"),
+    ],
+)
+def test_keyword_arguments_are_checked(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        GuardConfig(**values)
+
+
+def test_all_mistakes_are_listed_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        GuardConfig(decay=7, mode="x", tols={}, idle_ttl_s=0)
+    told = str(caught.value).splitlines()
+    assert len(told) == 4
+    assert all(any(key in line for line in told) for key in ("decay", "mode", "'tols'", "idle_ttl_s"))
+
+
+def test_a_mapping_is_named_by_its_source_on_every_line() -> None:
+    with pytest.raises(ConfigError) as caught:
+        GuardConfig.from_mapping({"decay": 7, "mode": "x"}, source="helm values")
+    assert [line.startswith("helm values: ") for line in str(caught.value).splitlines()] == [True, True]
+
+
+def test_a_long_value_is_not_repeated_at_length() -> None:
+    with pytest.raises(ConfigError) as caught:
+        GuardConfig(mode="x" * 10_000)
+    assert len(str(caught.value)) < 600
+
+
+def test_a_config_error_is_a_value_error() -> None:
+    assert issubclass(ConfigError, ValueError)
+
+
+# --- environment ---------------------------------------------------------------------------------------------
+
+
+def test_every_key_can_come_from_the_environment() -> None:
+    environ = {
+        "TRAJECTORY_GUARD_DECAY": "0.25",
+        "TRAJECTORY_GUARD_MODE": "observe",
+        "TRAJECTORY_GUARD_REDACT": "yes",
+        "TRAJECTORY_GUARD_TOOLS": '{"Job_Status": {"poll": true}}',
+        "TRAJECTORY_GUARD_WEIGHTS": '{"TYPE_I_STUTTER": 1}',
+        "OTHER": "x",
+    }
+    assert GuardConfig.from_env(environ) == GuardConfig(
+        decay=0.25,
+        mode="observe",
+        redact=True,
+        tools={"job_status": ToolPolicy(poll=True)},
+        weights={"TYPE_I_STUTTER": 1},
+    )
+
+
+@pytest.mark.parametrize(
+    "text, wanted",
+    [("true", True), ("1", True), ("on", True), ("TRUE", True), ("off", False), ("0", False), ("no", False)],
+)
+def test_switches_are_read_in_the_usual_spellings(text: str, wanted: bool) -> None:
+    assert GuardConfig.from_env({"TRAJECTORY_GUARD_REDACT": text}).redact is wanted
+
+
+def test_single_variables_override_the_file() -> None:
+    environ = {"TRAJECTORY_GUARD_CONFIG": str(CONFIGS / "good.toml"), "TRAJECTORY_GUARD_NUDGE_THRESHOLD": "2.5"}
+    config = GuardConfig.from_env(environ)
+    assert (config.nudge_threshold, config.redact, config.policy("JOB_STATUS")) == (2.5, True, ToolPolicy(poll=True))
+
+
+def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAJECTORY_GUARD_HISTORY_STEPS", "20")
+    assert GuardConfig.from_env().history_steps == 20
+
+
+def test_a_bad_variable_is_refused_with_source_key_and_value() -> None:
+    with pytest.raises(ConfigError, match=r"(?i)environment.*decay.*'a lot'"):
+        GuardConfig.from_env({"TRAJECTORY_GUARD_DECAY": "a lot"})
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    assert GuardConfig.from_env({}) == GuardConfig()
+
+
+# --- values --------------------------------------------------------------------------------------------------
+
+
+def test_weights_left_out_keep_their_default() -> None:
+    assert dict(GuardConfig(weights={"TYPE_I_STUTTER": 0}).weights) == {**DEFAULT_WEIGHTS, "TYPE_I_STUTTER": 0}
+
+
+def test_tools_are_found_whatever_their_case() -> None:
+    config = GuardConfig(tools={"Job_Status": {"poll": True}})
+    assert config.policy("JOB_STATUS") == ToolPolicy(poll=True)
+    assert config.policy("other") is None
+
+
+def test_a_configuration_cannot_be_changed() -> None:
+    config = GuardConfig()
+    with pytest.raises(ValueError, match="frozen"):
+        config.decay = 0.1  # type: ignore[misc]
+
+
+def test_defaults_are_those_of_the_design() -> None:
+    config = GuardConfig()
+    assert (config.nudge_threshold, config.stop_threshold, config.max_score, config.decay) == (2.0, 3.0, 5.0, 0.5)
+
+
+def test_every_key_is_explained_in_the_source() -> None:
+    source = (Path(DATA).parent.parent / "processor" / "trajectory_guard" / "config.py").read_text(encoding="utf-8")
+    for name in (*GuardConfig.model_fields, *ToolPolicy.model_fields):
+        after = source.split(f"    {name}: ", 1)[1].split("\n", 2)
+        assert after[1].strip().startswith('"""'), name

@@ -1,0 +1,597 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fake_model import blind, first_word, knowing
+from trajectory_guard import embedding, model_files
+from trajectory_guard.calibration_store import (
+    StoreError,
+    bundled_pairs,
+    default_store,
+    load_calibration,
+    save_calibration,
+)
+from trajectory_guard.core.similarity.calibration import Calibration, calibrate, fingerprint
+from trajectory_guard.embedding import BackgroundSettler, ModelSettings, Prepared, find_calibration, prepare
+from trajectory_guard.model_files import ModelError, load_embed, read_model_directory
+
+PATIENCE_S = 10.0
+KNOWING = knowing(bundled_pairs())
+GOOD = calibrate(KNOWING, bundled_pairs())
+
+
+@pytest.fixture(autouse=True)
+def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("MODEL_PATH", "MODEL_DOWNLOAD", "CALIBRATION"):
+        monkeypatch.delenv(f"TRAJECTORY_GUARD_{name}", raising=False)
+    monkeypatch.setattr(embedding, "_self_calibrated", {})
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[..., BackgroundSettler]]:
+    made: list[BackgroundSettler] = []
+
+    def make(load: Callable[[], Prepared], **settings: Any) -> BackgroundSettler:
+        settler = BackgroundSettler(ModelSettings(**settings), load=load)
+        made.append(settler)
+        return settler
+
+    yield make
+    for settler in made:
+        settler.close()
+
+
+def good(embed: Any = first_word) -> Callable[[], Prepared]:
+    return lambda: Prepared(embed, replace(GOOD, tau=0.8))
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    end = time.monotonic() + PATIENCE_S
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.002)
+    return condition()
+
+
+# --- settling in the background ------------------------------------------------------------------------------
+
+
+def test_the_first_answer_is_unknown_and_the_next_is_there(started: Any) -> None:
+    settler = started(good())
+    assert settler.state == "new"
+    settler.start()
+    settler.start()
+    assert until(lambda: settler.state == "ready")
+    assert settler.settle("refund a flight", "refund flights") is None
+    assert settler.wait(PATIENCE_S)
+    assert settler.settle("refund a flight", "refund flights") is True
+    assert settler.settle("refund flights", "refund a flight") is True
+    assert settler.settle("refund a flight", "weather at sea") is None
+    assert settler.wait(PATIENCE_S)
+    assert settler.settle("refund a flight", "weather at sea") is False
+    assert settler.counts == {"settle.unknown": 2, "settle.same": 2, "settle.different": 1}
+
+
+def test_settling_starts_the_model_by_itself_and_does_not_wait_for_it(started: Any) -> None:
+    gate = threading.Event()
+    settler = started(lambda: gate.wait(PATIENCE_S) and good()())
+    before = time.perf_counter()
+    assert settler.settle("one a", "one b") is None
+    assert settler.wait(PATIENCE_S) is False
+    assert time.perf_counter() - before < 1.0
+    assert settler.state == "loading"
+    gate.set()
+    assert until(lambda: settler.settle("one a", "one b") is True)
+
+
+def test_waiting_ends_at_the_deadline(started: Any) -> None:
+    gate = threading.Event()
+
+    def slow(text: str) -> list[float]:
+        gate.wait(PATIENCE_S)
+        return first_word(text)
+
+    settler = started(good(slow))
+    settler.start()
+    assert until(lambda: settler.state == "ready")
+    assert settler.wait(0.0)
+    settler.settle("one a", "one b")
+    before = time.perf_counter()
+    assert settler.wait(0.03) is False
+    assert 0.02 < time.perf_counter() - before < 1.0
+    gate.set()
+    assert settler.wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize(("a", "b"), [("", "x"), ("x", "x"), ("x", "x\ny")])
+def test_nothing_to_compare_is_not_queued(a: str, b: str, started: Any) -> None:
+    settler = started(good())
+    assert settler.settle(a, b) is None
+    assert settler.state == "new"
+
+
+def test_the_queue_drops_the_oldest_and_counts(started: Any) -> None:
+    gate = threading.Event()
+    settler = started(lambda: gate.wait(PATIENCE_S) and good()(), queue_texts=4)
+    for at in range(5):
+        settler.settle(f"left{at} a", f"right{at} b")
+    settler.settle("left4 a", "right4 b")
+    assert settler.counts["settle.dropped"] == 6
+    gate.set()
+    assert until(lambda: settler.state == "ready")
+    assert settler.wait(PATIENCE_S)
+    assert settler.settle("left3 a", "right3 b") is False
+    assert settler.settle("left0 a", "right0 b") is None
+
+
+def test_vectors_are_bounded(started: Any) -> None:
+    settler = started(good(), cache_vectors=4)
+    settler.start()
+    assert until(lambda: settler.state == "ready")
+    for at in range(10):
+        settler.settle(f"left{at} a", f"right{at} b")
+        assert settler.wait(PATIENCE_S)
+    assert len(settler._cache) == 4
+    assert settler.settle("left9 a", "right9 b") is False
+
+
+def test_a_missing_model_is_logged_and_counted_once(started: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def load() -> Prepared:
+        raise ModelError("dir: tokenizer.json is missing")
+
+    settler = started(load, path="dir")
+    with caplog.at_level(logging.INFO, logger="trajectory_guard"):
+        for _ in range(20):
+            assert settler.settle("one a", "one b") is None
+            until(lambda: settler.state == "off")
+    assert settler.state == "off"
+    assert settler.wait(PATIENCE_S)
+    assert settler.counts["errors.model"] == 1
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "tokenizer.json is missing" in caplog.text
+
+
+def test_a_model_nobody_asked_for_is_missed_quietly(caplog: pytest.LogCaptureFixture, started: Any) -> None:
+    def load() -> Prepared:
+        raise ModelError("not cached")
+
+    with caplog.at_level(logging.INFO, logger="trajectory_guard"):
+        settler = started(load)
+        settler.start()
+        assert until(lambda: settler.state == "off")
+        assert until(lambda: bool(caplog.records))
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), ImportError("libfoo.so"), RuntimeError("odd"), ValueError()])
+def test_any_failure_to_load_is_contained(error: Exception, started: Any) -> None:
+    def load() -> Prepared:
+        raise error
+
+    settler = started(load)
+    settler.start()
+    assert until(lambda: settler.state == "off")
+    assert settler.settle("one a", "one b") is None
+
+
+def test_a_text_that_cannot_be_embedded_costs_only_itself(started: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def moody(text: str) -> list[float]:
+        if "bad" in text:
+            raise RuntimeError("no")
+        return first_word(text)
+
+    settler = started(good(moody))
+    settler.settle("bad one", "other bad")
+    settler.settle("good a", "good b")
+    assert until(lambda: settler.settle("good a", "good b") is True)
+    assert settler.settle("bad one", "other bad") is None
+    assert settler.counts["errors.embedding"] == 2
+    assert caplog.text.count("could not be embedded") == 1
+
+
+def test_a_model_that_only_fails_is_switched_off(started: Any) -> None:
+    def broken(text: str) -> list[float]:
+        raise RuntimeError("no")
+
+    settler = started(good(broken))
+    for at in range(5):
+        settler.settle(f"{at} a", f"{at} b")
+    assert until(lambda: settler.state == "off")
+    assert settler.counts["errors.embedding"] == 5
+    assert settler.counts["errors.model"] == 1
+
+
+def test_closing_ends_the_thread(started: Any) -> None:
+    settler = started(good())
+    settler.start()
+    assert until(lambda: settler.state == "ready")
+    thread = settler._thread
+    settler.close()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    assert settler.settle("one a", "one b") is None
+    assert settler.wait(PATIENCE_S)
+
+
+def test_closed_while_loading_it_stays_closed(started: Any) -> None:
+    gate = threading.Event()
+    settler = started(lambda: gate.wait(PATIENCE_S) and good()())
+    settler.start()
+    settler.close()
+    gate.set()
+    settler._thread.join(PATIENCE_S)
+    assert settler.state == "off"
+
+
+def test_counts_can_be_shared() -> None:
+    counts = Counter[str]()
+    settler = BackgroundSettler(ModelSettings(), load=good(), counts=counts)
+    settler.settle("one a", "one b")
+    settler.close()
+    assert counts["settle.unknown"] == 1
+
+
+def test_many_threads_ask_at_once(started: Any) -> None:
+    settler = started(good())
+    wrong: list[Any] = []
+
+    def ask(seed: int) -> None:
+        for at in range(200):
+            one, other = (seed + at) % 7, (seed * at) % 7
+            answer = settler.settle(f"t{one} a", f"t{other} b")
+            if answer not in (None, one == other):
+                wrong.append((one, other, answer))
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert until(lambda: settler.settle("t1 a", "t1 b") is True)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+def test_a_forked_child_starts_its_own_thread() -> None:
+    script = """
+        import os, sys, time, warnings
+        warnings.simplefilter("ignore")
+        from tests.test_embedding import good, until
+        from trajectory_guard.embedding import BackgroundSettler, ModelSettings
+        settler = BackgroundSettler(ModelSettings(), load=good())
+        settler.settle("one a", "one b")
+        assert until(lambda: settler.settle("one a", "one b") is True)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if settler.state == "new" and until(lambda: settler.settle("one a", "one b") is True) else 7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert settler.settle("one a", "one b") is True
+    """
+    root = Path(__file__).parent.parent
+    paths = os.pathsep.join([str(root), str(Path(embedding.__file__).parent.parent)])
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], cwd=root, env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+
+
+# --- settings ------------------------------------------------------------------------------------------------
+
+
+def test_settings_from_the_environment() -> None:
+    found = ModelSettings.from_env({
+        "TRAJECTORY_GUARD_MODEL_PATH": "m", "TRAJECTORY_GUARD_MODEL_DOWNLOAD": "True",
+        "TRAJECTORY_GUARD_CALIBRATION": "c.json",
+    })  # fmt: skip
+    assert found == ModelSettings(path="m", download=True, calibration="c.json")
+    assert found.asked
+    assert found.store == Path("c.json")
+
+
+@pytest.mark.parametrize("text", ["", "false", "0", "off", "nonsense"])
+def test_nothing_is_downloaded_unless_clearly_asked(text: str) -> None:
+    found = ModelSettings.from_env({"TRAJECTORY_GUARD_MODEL_DOWNLOAD": text})
+    assert found == ModelSettings()
+    assert not found.asked
+
+
+@pytest.mark.parametrize("name", ["cache_vectors", "queue_texts"])
+def test_limits_hold_at_least_a_pair(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}: 1 is below 2"):
+        ModelSettings(**{name: 1})
+
+
+# --- calibration ---------------------------------------------------------------------------------------------
+
+
+def test_without_a_stored_calibration_the_bundled_pairs_serve_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = find_calibration(KNOWING, fingerprint(KNOWING), ModelSettings())
+    assert found == GOOD
+    monkeypatch.setattr(embedding, "calibrate", None)
+    assert find_calibration(KNOWING, fingerprint(KNOWING), ModelSettings()) is found
+    assert not default_store().exists()
+
+
+def test_a_named_store_keeps_the_calibration_it_lacked(tmp_path: Path) -> None:
+    settings = ModelSettings(calibration=str(tmp_path / "deep" / "c.json"))
+    found = find_calibration(KNOWING, GOOD.fingerprint, settings)
+    assert load_calibration(settings.store, GOOD.fingerprint) == found
+
+
+def own(tau: float) -> Calibration:
+    return replace(GOOD, tau=tau, own=5, pairs="other")
+
+
+def test_a_stored_threshold_is_used() -> None:
+    save_calibration(default_store(), own(0.66))
+    assert find_calibration(KNOWING, GOOD.fingerprint, ModelSettings()).tau == 0.66
+
+
+def test_a_stored_threshold_of_another_model_is_refused() -> None:
+    save_calibration(default_store(), replace(own(0.66), fingerprint="0" * 16))
+    assert find_calibration(KNOWING, GOOD.fingerprint, ModelSettings()) == GOOD
+
+
+def test_a_stored_threshold_from_other_bundled_pairs_is_refused() -> None:
+    save_calibration(default_store(), replace(GOOD, tau=0.66, pairs="older"))
+    assert find_calibration(KNOWING, GOOD.fingerprint, ModelSettings()) == GOOD
+
+
+def test_a_broken_store_is_logged_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    default_store().parent.mkdir(parents=True)
+    default_store().write_text("{")
+    assert find_calibration(KNOWING, GOOD.fingerprint, ModelSettings()) == GOOD
+    assert "not a calibration file" in caplog.text
+
+
+def test_a_store_that_cannot_be_written_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    settings = ModelSettings(calibration=str(tmp_path / "file" / "c.json"))
+    assert find_calibration(KNOWING, GOOD.fingerprint, settings) == GOOD
+    assert "calibration not kept" in caplog.text
+
+
+def test_a_model_not_worth_using_is_not_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedding, "load_embed", lambda path, download: blind)
+    with pytest.raises(ModelError, match=r"the model is not used: .*AUC"):
+        prepare(ModelSettings())
+
+
+def test_preparing_gives_model_and_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedding, "load_embed", lambda path, download: KNOWING)
+    assert prepare(ModelSettings()) == Prepared(KNOWING, GOOD)
+
+
+# --- store ---------------------------------------------------------------------------------------------------
+
+
+def test_the_store_keeps_a_calibration_for_each_model(tmp_path: Path) -> None:
+    store = tmp_path / "c.json"
+    other = replace(GOOD, fingerprint="f" * 16, tau=0.5)
+    save_calibration(store, GOOD)
+    save_calibration(store, other)
+    save_calibration(store, replace(GOOD, tau=0.6))
+    assert load_calibration(store, GOOD.fingerprint) == replace(GOOD, tau=0.6)
+    assert load_calibration(store, other.fingerprint) == other
+    assert load_calibration(store, "unknown") is None
+    assert [entry.name for entry in tmp_path.iterdir()] == ["c.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "not a calibration file"),
+        ("[1]", "not a calibration file of version 1"),
+        ('{"version": 2, "calibrations": {}}', "of version 1"),
+        ('{"version": 1, "calibrations": {"f": {"tau": 3}}}', "calibrations.f: fingerprint: expected str"),
+        (json.dumps({"version": 1, "calibrations": {"f": GOOD.to_plain()}}), "is of another model"),
+    ],
+)
+def test_a_bad_store_is_named(text: str, message: str, tmp_path: Path) -> None:
+    store = tmp_path / "c.json"
+    store.write_text(text)
+    with pytest.raises(StoreError, match=message) as caught:
+        load_calibration(store, "f")
+    assert str(store) in str(caught.value)
+
+
+def test_a_foreign_file_is_not_overwritten(tmp_path: Path) -> None:
+    store = tmp_path / "c.json"
+    store.write_text('{"mine": 1}')
+    with pytest.raises(StoreError, match="not a calibration file"):
+        save_calibration(store, GOOD)
+    assert store.read_text() == '{"mine": 1}'
+
+
+def test_the_default_store_follows_the_platform(tmp_path: Path) -> None:
+    place = Path("trajectory_guard") / "calibration.json"
+    base = str(tmp_path)
+    assert default_store({"TRAJECTORY_GUARD_CALIBRATION": "x/c.json"}) == Path("x/c.json")
+    assert default_store({"XDG_CONFIG_HOME": base}, "linux") == tmp_path / place
+    assert default_store({"XDG_CONFIG_HOME": "relative"}, "linux") == Path.home() / ".config" / place
+    assert default_store({}, "darwin") == Path.home() / ".config" / place
+    assert default_store({"APPDATA": base, "XDG_CONFIG_HOME": "/x"}, "win32") == tmp_path / place
+
+
+# --- model directories ---------------------------------------------------------------------------------------
+
+
+def model_directory(folder: Path, *names: str, config: dict[str, Any] | None = None) -> str:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{}")
+    if config is not None:
+        (folder / "config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+
+
+@pytest.mark.parametrize(
+    ("names", "config", "expected"),
+    [
+        (["model.onnx", "model_int8.onnx"], {"hidden_size": 256}, ("model.onnx", 256, "mean")),
+        (["model_int8.onnx"], None, ("model_int8.onnx", 384, "mean")),
+        (["model_optimized.onnx"], {"hidden_size": 384}, ("model_optimized.onnx", 384, "cls")),
+        (["model.onnx"], {"_name_or_path": "BAAI/bge-base-en", "hidden_size": 768}, ("model.onnx", 768, "cls")),
+        (["onnx/model.onnx"], {"dim": 512}, ("onnx/model.onnx", 512, "mean")),
+        (["model_optimized.onnx"], {"_name_or_path": "all-MiniLM-L6"}, ("model_optimized.onnx", 384, "mean")),
+    ],
+)
+def test_a_model_directory_is_understood(
+    names: list[str], config: dict[str, Any] | None, expected: tuple[str, int, str], tmp_path: Path
+) -> None:
+    assert read_model_directory(model_directory(tmp_path, *TOKENIZER, *names, config=config)) == expected
+
+
+@pytest.mark.parametrize(
+    ("declared", "pooling"), [({"pooling_mode_cls_token": True}, "cls"), ({"pooling_mode_mean_tokens": True}, "mean")]
+)
+def test_declared_pooling_wins(declared: dict[str, Any], pooling: str, tmp_path: Path) -> None:
+    path = model_directory(tmp_path, *TOKENIZER, "model_optimized.onnx", "1_Pooling/config.json")
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(declared))
+    assert read_model_directory(path).pooling == pooling
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ([], "model file missing: none of model.onnx, model_optimized.onnx, model_int8.onnx"),
+        (["model.onnx"], "tokenizer.json is missing"),
+        (["model.onnx", "tokenizer.json"], "tokenizer_config.json is missing"),
+    ],
+)
+def test_a_missing_file_is_named(names: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=message):
+        read_model_directory(model_directory(tmp_path, *names))
+
+
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="nowhere: no such directory"):
+        load_embed(str(tmp_path / "nowhere"))
+
+
+def test_a_broken_configuration_is_named(tmp_path: Path) -> None:
+    path = model_directory(tmp_path, *TOKENIZER, "model.onnx")
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ModelError, match=r"config.json: cannot be read"):
+        read_model_directory(path)
+
+
+def test_missing_fastembed_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_files, "find_spec", lambda name: None)
+    with pytest.raises(ModelError, match=r"pip install 'trajectory-guard\[semantic\]'"):
+        load_embed(model_directory(tmp_path, *TOKENIZER, "model.onnx"))
+
+
+def test_without_a_cached_model_fastembed_is_not_even_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTEMBED_CACHE_PATH", str(tmp_path / "none"))
+    monkeypatch.setattr(model_files, "find_spec", lambda name: object())
+    monkeypatch.setattr(model_files, "import_module", lambda name: pytest.fail(f"imported {name}"))
+    with pytest.raises(ModelError, match=r"not cached in .*none and downloading was not asked for"):
+        load_embed(None)
+
+
+class FakeFastembed:
+    """As much of fastembed as is used; refuses a second model of one name, as the original does."""
+
+    def __init__(self) -> None:
+        self.models: list[dict[str, Any]] = []
+        self.built: list[tuple[str, dict[str, Any]]] = []
+        self.TextEmbedding = self
+        self.PoolingType = type("PoolingType", (), {"CLS": "cls", "MEAN": "mean"})
+        self.ModelSource = dict
+
+    def list_supported_models(self) -> list[dict[str, Any]]:
+        return self.models
+
+    def add_custom_model(self, model: str, **options: Any) -> None:
+        assert all(known["model"] != model for known in self.models)
+        self.models.append({"model": model, **options})
+
+    def __call__(self, name: str, **options: Any) -> FakeFastembed:
+        self.built.append((name, options))
+        return self
+
+    def embed(self, texts: list[str]) -> Iterator[list[float]]:
+        return iter([first_word(text) for text in texts])
+
+
+@pytest.fixture
+def fastembed(monkeypatch: pytest.MonkeyPatch) -> FakeFastembed:
+    fake = FakeFastembed()
+    monkeypatch.setattr(model_files, "find_spec", lambda name: object())
+    monkeypatch.setattr(model_files, "import_module", lambda name: fake)
+    return fake
+
+
+def test_a_directory_is_registered_once_and_loaded_locally(fastembed: FakeFastembed, tmp_path: Path) -> None:
+    path = model_directory(tmp_path, *TOKENIZER, "model_int8.onnx", config={"hidden_size": 128})
+    for _ in range(2):
+        assert load_embed(path)("hello") == first_word("hello")
+    assert [(model["dim"], model["pooling"], model["model_file"]) for model in fastembed.models] == [
+        (128, "mean", "model_int8.onnx")
+    ]
+    assert [options for _, options in fastembed.built] == [{"specific_model_path": path, "threads": 1}] * 2
+
+
+@pytest.mark.parametrize("download", [False, True])
+def test_the_default_model_uses_the_network_only_if_asked(
+    download: bool, fastembed: FakeFastembed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models--Qdrant--bge-small-en-v1.5-onnx-Q").mkdir()
+    monkeypatch.setenv("FASTEMBED_CACHE_PATH", str(tmp_path))
+    load_embed(None, download=download)
+    assert fastembed.built == [("BAAI/bge-small-en-v1.5", {"threads": 1, "local_files_only": not download})]
+
+
+def test_a_model_without_usable_vectors_is_refused(
+    fastembed: FakeFastembed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fastembed, "embed", lambda texts: iter([[0.0, 0.0]]))
+    path = model_directory(tmp_path, *TOKENIZER, "model.onnx")
+    with pytest.raises(ModelError, match="does not load: not a usable embedding"):
+        load_embed(path)
+
+
+# --- a real model, where one is at hand ----------------------------------------------------------------------
+
+REAL_MODEL = os.environ.get("TRAJECTORY_GUARD_TEST_MODEL", "")
+
+if REAL_MODEL:
+
+    def test_a_real_model_settles_without_network(monkeypatch: pytest.MonkeyPatch, started: Any) -> None:
+        def refuse(*args: Any) -> None:
+            raise AssertionError("network used")
+
+        monkeypatch.setattr(socket.socket, "connect", refuse)
+        settings = ModelSettings(path=REAL_MODEL)
+        first, second = prepare(settings), prepare(settings)
+        assert first.calibration == second.calibration
+        assert first.calibration.ok
+        settler = started(lambda: first)
+        pairs = {
+            ("connection is lost every few minutes", "it loses connection every couple of minutes"): True,
+            ("history of the Bosch company", "number of Bosch employees worldwide"): False,
+        }
+        for (a, b), expected in pairs.items():
+            settler.settle(a, b)
+            assert until(lambda a=a, b=b: settler.settle(a, b) is not None)
+            assert settler.settle(a, b) is expected

@@ -1,0 +1,160 @@
+"""What ``import trajectory_guard`` offers, and what it says when an extra is missing."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import trajectory_guard
+from tests.helpers import PACKAGE
+
+PUBLIC = [name for name in trajectory_guard.__all__ if not name.startswith("__")]
+NEEDS_LANGGRAPH = [
+    "AgentState", "GraphShapeError", "TrajectoryGuardMiddleware", "TrajectoryGuardNode", "apply_guard", "guard_compiled",
+    "guarded_ainvoke", "guarded_astream", "guarded_invoke", "guarded_stream",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_can_be_imported(name: str) -> None:
+    assert getattr(trajectory_guard, name) is not None
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if name.isidentifier() and not name.isupper()])
+def test_every_public_name_is_explained(name: str) -> None:
+    value: Any = getattr(trajectory_guard, name)
+    text = inspect.getdoc(value) or ""
+    inherited = inspect.getdoc(value.__mro__[1]) if inspect.isclass(value) else None
+    assert len(text) > 20
+    assert text != inherited
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if inspect.isclass(getattr(trajectory_guard, name, None))])
+def test_every_public_method_is_explained(name: str) -> None:
+    value = getattr(trajectory_guard, name)
+    missing = [
+        attribute
+        for attribute, member in vars(value).items()
+        if not attribute.startswith("_")
+        and (inspect.isfunction(member) or isinstance(member, (classmethod, staticmethod, property)))
+        and not inspect.getdoc(getattr(value, attribute))
+    ]
+    assert missing == []
+
+
+def test_nothing_is_public_that_is_not_listed() -> None:
+    code = "import trajectory_guard as t, types; print([n for n, v in vars(t).items() if n[0] != '_' and n not in t.__all__ and not isinstance(v, types.ModuleType)])"
+    printed = run_python(code).strip()
+    assert set(eval(printed)) <= {"annotations", "import_module", "TYPE_CHECKING", "Any", "Final"}
+
+
+def test_the_list_is_sorted_and_without_doubles() -> None:
+    assert len(set(trajectory_guard.__all__)) == len(trajectory_guard.__all__)
+    assert sorted(
+        trajectory_guard.__all__, key=lambda name: (not name.isupper(), name[0].islower(), name)
+    ) == trajectory_guard.__all__ or sorted(trajectory_guard.__all__) == sorted(set(trajectory_guard.__all__))
+
+
+def test_star_import_gives_exactly_the_public_names() -> None:
+    namespace: dict[str, Any] = {}
+    exec("from trajectory_guard import *", namespace)
+    assert set(namespace) - {"__builtins__"} == set(trajectory_guard.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'aply_guard'"):
+        _ = trajectory_guard.aply_guard  # type: ignore[attr-defined]
+
+
+def test_the_version_is_a_version() -> None:
+    assert trajectory_guard.__version__.count(".") == 2
+
+
+def test_the_package_is_typed() -> None:
+    assert (PACKAGE / "py.typed").exists()
+
+
+def run_python(code: str) -> str:
+    environ = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+BLOCK = """
+import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Block())
+"""
+
+
+def test_without_langgraph_each_gate_names_the_extra_to_install() -> None:
+    code = (
+        BLOCK.format(blocked=["langgraph", "langchain", "langchain_core"])
+        + f"""
+import trajectory_guard
+for name in {NEEDS_LANGGRAPH!r}:
+    try:
+        getattr(trajectory_guard, name)
+    except ImportError as error:
+        print(name, "|", error)
+    else:
+        print(name, "| imported")
+"""
+    )
+    told = dict(line.split(" | ", 1) for line in run_python(code).splitlines())
+    assert set(told) == set(NEEDS_LANGGRAPH)
+    wrong = {
+        name: text
+        for name, text in told.items()
+        if "pip install" not in text or "trajectory-guard[langgraph]" not in text
+    }
+    assert wrong == {}
+
+
+def test_without_any_extra_the_processor_works() -> None:
+    code = (
+        BLOCK.format(
+            blocked=["langgraph", "langchain", "langchain_core", "langfuse", "rich", "yaml", "genai_prices", "numpy"]
+        )
+        + """
+from opentelemetry.sdk.trace import TracerProvider
+from trajectory_guard import Level, instrument
+provider = TracerProvider()
+processor = instrument(provider)
+for n in range(3):
+    with provider.get_tracer("app").start_as_current_span("execute_tool x", attributes={
+        "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.arguments": "{}",
+        "gen_ai.tool.call.result": "the same answer", "gen_ai.conversation.id": "c"}):
+        pass
+assert processor.board.read("c").level is Level.NUDGE
+print("nudged")
+"""
+    )
+    assert run_python(code).strip() == "nudged"
+
+
+def test_without_pyyaml_a_yaml_file_names_what_to_install(tmp_path: Any) -> None:
+    file = tmp_path / "guard.yaml"
+    file.write_text("decay: 0.5", encoding="utf-8")
+    code = (
+        BLOCK.format(blocked=["yaml"])
+        + f"""
+from trajectory_guard import ConfigError, GuardConfig
+try:
+    GuardConfig.from_file({str(file)!r})
+except ConfigError as error:
+    print(error)
+"""
+    )
+    assert "pip install pyyaml" in run_python(code)

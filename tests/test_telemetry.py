@@ -1,0 +1,281 @@
+"""Names, units and values of everything the guard tells: attributes, metrics, logs, and the table that documents them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from tests.helpers import PACKAGE, TESTS, record
+from trajectory_guard import telemetry
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.steps import StepRecord, Usage
+from trajectory_guard.flags import FlagBoard
+from trajectory_guard.logs import log_recovery, log_verdict
+from trajectory_guard.metrics import register
+
+CONTRACT = {
+    "trajectory_guard.loop.detected": "bool",
+    "trajectory_guard.loop.type": "string[]",
+    "trajectory_guard.loop.score": "double",
+    "trajectory_guard.loop.first_step": "string",
+    "trajectory_guard.intervention": "string",
+    "trajectory_guard.health": "double",
+    "trajectory_guard.episode": "int",
+    "trajectory_guard.step.index": "int",
+    "trajectory_guard.trajectory.id": "string",
+    "trajectory_guard.evidence": "string",
+}
+MEASURED = (
+    "steps",
+    "detections",
+    "interventions",
+    "episodes",
+    "recoveries",
+    "active",
+    "evictions",
+    "errors",
+    "loop.steps",
+    "loop.tokens",
+    "loop.cost",
+)
+
+
+def test_attributes_are_those_of_the_contract() -> None:
+    declared = {attribute.key: attribute.type for attribute in telemetry.ATTRIBUTES}
+    assert CONTRACT.items() <= declared.items()
+    assert set(declared) - set(CONTRACT) <= {"trajectory_guard.reason"}
+
+
+def test_metrics_of_the_contract_are_declared() -> None:
+    names = [metric.name for metric in telemetry.METRICS]
+    assert all(any(name.endswith(wanted) for name in names) for wanted in MEASURED)
+    assert any(metric.instrument == "histogram" and metric.unit == "s" for metric in telemetry.METRICS)
+
+
+def test_names_are_unique_and_well_formed() -> None:
+    names = [attribute.key for attribute in telemetry.ATTRIBUTES] + [metric.name for metric in telemetry.METRICS]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"trajectory_guard(\.[a-z_]+)+", name) for name in names)
+
+
+@pytest.mark.parametrize("metric", telemetry.METRICS, ids=lambda metric: metric.name)
+def test_every_metric_has_unit_meaning_and_kind(metric: telemetry.Metric) -> None:
+    assert metric.instrument in ("counter", "gauge", "histogram", "up-down-counter")
+    assert metric.unit == "s" or re.fullmatch(r"\{[A-Za-z]+\}", metric.unit)
+    assert len(metric.meaning) > 10
+
+
+def test_every_name_used_in_the_code_is_declared() -> None:
+    known = {value for name, value in vars(telemetry).items() if name.isupper() and isinstance(value, str)}
+    known |= {metric.name for metric in telemetry.METRICS}
+    for path in PACKAGE.rglob("*.py"):
+        if path.name != "telemetry.py" and "cli" not in path.parts:
+            used = set(
+                re.findall(
+                    r'"(trajectory_guard\.(?:loop|step|trajectory|health|episode|evidence|intervention)[a-z_.]*)"',
+                    path.read_text(encoding="utf-8"),
+                )
+            )
+            assert used <= known, path.name
+
+
+# --- metrics -------------------------------------------------------------------------------------------------
+
+
+class Measured:
+    """A board whose counters are read through a real metric reader."""
+
+    def __init__(self, **config: Any) -> None:
+        self.reader = InMemoryMetricReader()
+        self.board = FlagBoard(GuardConfig(**config))
+        self.latency = register(MeterProvider([self.reader]).get_meter(telemetry.SCOPE), self.board)
+
+    def metrics(self) -> dict[str, Any]:
+        data = self.reader.get_metrics_data()
+        groups = data.resource_metrics if data is not None else []
+        return {metric.name: metric for group in groups for scope in group.scope_metrics for metric in scope.metrics}
+
+    def value(self, metric: telemetry.Metric, **attributes: str) -> float:
+        found = self.metrics().get(metric.name)
+        points = found.data.data_points if found is not None else []
+        return sum(point.value for point in points if dict(point.attributes) == attributes)
+
+
+def loop(times: int, trajectory: str = "t", **fields: Any) -> Iterator[StepRecord]:
+    for at in range(times):
+        usage = Usage(100, 10, 0.01)
+        yield record(
+            "search", {"q": 1}, "the same answer", trajectory=trajectory, t=at * 2.0, dur=1.0, usage=usage, **fields
+        )
+
+
+def test_a_loop_and_its_recovery_are_counted() -> None:
+    measured = Measured()
+    for step in loop(4):
+        measured.board.observe(step)
+    for at in range(5):
+        measured.board.observe(record("read", {"page": at}, f"page {at}", t=100.0 + at))
+    assert measured.value(telemetry.STEPS) == 9
+    assert measured.value(telemetry.DETECTIONS, **{telemetry.LOOP_TYPE: "TYPE_I_STUTTER"}) == 3
+    assert measured.value(telemetry.INTERVENTIONS, **{telemetry.INTERVENTION: "NUDGE"}) == 1
+    assert measured.value(telemetry.INTERVENTIONS, **{telemetry.INTERVENTION: "STOP"}) == 1
+    assert measured.value(telemetry.EPISODES, **{telemetry.LOOP_TYPE: "TYPE_I_STUTTER"}) == 1
+    assert measured.value(telemetry.RECOVERIES) == 1
+    assert measured.value(telemetry.ACTIVE) == 1
+    assert measured.value(telemetry.LOOP_STEPS) == 3
+    assert measured.value(telemetry.LOOP_TOKENS) == 330
+    assert measured.value(telemetry.LOOP_COST) == pytest.approx(0.03)
+
+
+def test_every_instrument_carries_its_declared_unit_and_meaning() -> None:
+    measured = Measured(max_trajectories=1)
+    for name in ("a", "b"):
+        for step in loop(3, name):
+            measured.board.observe(step)
+    measured.latency.record(0.001)
+    measured.board.counts["errors.on_end"] += 1
+    measured.board.counts["expired_age"] += 1
+    found = measured.metrics()
+    assert set(found) == {metric.name for metric in telemetry.METRICS}
+    for metric in telemetry.METRICS:
+        assert (found[metric.name].unit, found[metric.name].description) == (metric.unit, metric.meaning)
+        for point in found[metric.name].data.data_points:
+            assert set(point.attributes) == set(metric.attributes)
+
+
+def test_counters_are_monotonic() -> None:
+    measured = Measured()
+    for step in loop(3):
+        measured.board.observe(step)
+    found = measured.metrics()
+    for metric in telemetry.METRICS:
+        if metric.instrument == "counter" and metric.name in found:
+            assert found[metric.name].data.is_monotonic
+
+
+def test_duplicates_and_evictions_are_counted() -> None:
+    measured = Measured(max_trajectories=2)
+    step = record("search", {"q": 1}, "x", trajectory="a", call_id="c1")
+    measured.board.observe(step)
+    measured.board.observe(step._replace(step_id="00000000000000ff"))
+    for name in "bcd":
+        measured.board.observe(record("search", {"q": 1}, "x", trajectory=name))
+    assert measured.value(telemetry.DUPLICATES) == 1
+    assert measured.value(telemetry.EVICTIONS, reason="full") == 2
+    assert measured.value(telemetry.ACTIVE) == 2
+
+
+def test_idle_trajectories_are_forgotten_and_counted() -> None:
+    now = [0.0]
+    board = FlagBoard(GuardConfig(idle_ttl_s=60.0), clock=lambda: now[0])
+    board.observe(record(trajectory="old", result="x", args={}))
+    now[0] = 100.0
+    board.observe(record(trajectory="new", result="x", args={}))
+    assert len(board) == 1
+    assert board.counts["evicted_idle"] == 1
+
+
+def test_each_intervention_is_counted_by_its_level() -> None:
+    measured = Measured()
+    for step in loop(6):
+        measured.board.observe(step)
+    assert measured.value(telemetry.INTERVENTIONS, **{telemetry.INTERVENTION: "NUDGE"}) == 1
+    assert measured.value(telemetry.INTERVENTIONS, **{telemetry.INTERVENTION: "STOP"}) >= 1
+
+
+# --- logs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Iterator[list[dict[str, Any]]]:
+    """Log lines of a loop and its recovery, decoded."""
+    board = FlagBoard()
+    entries: list[dict[str, Any]] = []
+    steps = [*loop(4), *(record("read", {"page": at}, f"page {at}") for at in range(4))]
+    with caplog.at_level(logging.DEBUG, logger=telemetry.LOGGER):
+        for step in steps:
+            verdict = board.observe(step)
+            assert verdict is not None
+            if verdict.recovered:
+                log_recovery(verdict)
+            elif verdict.detections:
+                log_verdict(verdict)
+    entries += [json.loads(one.getMessage()) | {"levelname": one.levelname} for one in caplog.records]
+    yield entries
+
+
+def test_logs_are_one_json_object_a_line(told: list[dict[str, Any]]) -> None:
+    assert [entry["event_type"] for entry in told] == [
+        "TRAJECTORY_OBSERVE",
+        "TRAJECTORY_NUDGE",
+        "TRAJECTORY_STOP",
+        "TRAJECTORY_RECOVERY",
+    ]
+    assert [entry["levelname"] for entry in told] == ["DEBUG", "WARNING", "ERROR", "INFO"]
+
+
+def test_a_log_entry_says_what_happened(told: list[dict[str, Any]]) -> None:
+    entry = told[1]
+    assert entry.keys() >= {
+        "timestamp", "service", "event_type", "intervention", "thread_id", "step_id", "step_index", "tool", "episode", "evidence", "reason", "metrics",
+    }  # fmt: skip
+    assert (entry["service"], entry["thread_id"], entry["step_index"], entry["tool"]) == (
+        "TrajectoryGuard",
+        "t",
+        2,
+        "search",
+    )
+    assert entry["metrics"]["loop_score"] == 3.0
+    assert entry["metrics"]["health"] == 0.4
+    assert entry["metrics"]["detections"] == [{"type": "TYPE_I_STUTTER", "detected": True, "confidence": 1.0}]
+    assert "search" in entry["reason"]
+
+
+def test_a_redacted_log_entry_gives_no_reason(caplog: pytest.LogCaptureFixture) -> None:
+    board = FlagBoard()
+    verdict = [board.observe(step) for step in loop(3)][-1]
+    assert verdict is not None
+    with caplog.at_level(logging.WARNING, logger=telemetry.LOGGER):
+        log_verdict(verdict, redact=True)
+    assert "the same answer" not in caplog.text
+    assert json.loads(caplog.records[0].getMessage())["intervention"] == "NUDGE"
+
+
+def test_nothing_is_logged_below_the_level(caplog: pytest.LogCaptureFixture) -> None:
+    board = FlagBoard()
+    verdict = [board.observe(step) for step in loop(2)][-1]
+    assert verdict is not None
+    with caplog.at_level(logging.INFO, logger=telemetry.LOGGER):
+        log_verdict(verdict)
+    assert caplog.records == []
+
+
+# --- documentation -------------------------------------------------------------------------------------------
+
+
+def documented() -> dict[str, str]:
+    """Rows of the README's tables that begin with a name of ours, by that name."""
+    text = (TESTS.parent / "processor" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(trajectory_guard\.[a-z_.]+)` \|(.*)\|\s*$", text, re.MULTILINE)
+    assert len(rows) == len(dict(rows))
+    return dict(rows)
+
+
+def test_the_readme_lists_exactly_what_is_declared() -> None:
+    declared = {attribute.key for attribute in telemetry.ATTRIBUTES} | {metric.name for metric in telemetry.METRICS}
+    assert set(documented()) == declared
+
+
+def test_the_readme_gives_every_unit_and_type() -> None:
+    rows = documented()
+    wrong = [one.key for one in telemetry.ATTRIBUTES if one.type not in rows[one.key]] + [
+        one.name for one in telemetry.METRICS if one.unit not in rows[one.name]
+    ]
+    assert wrong == []
