@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import trajectory_guard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.fingerprints import args_hash
@@ -21,7 +22,7 @@ from trajectory_guard.otlp import spans_from_json
 
 TESTS = Path(__file__).parent
 DATA = TESTS / "data"
-PACKAGE = TESTS.parent / "processor" / "trajectory_guard"
+PACKAGE = Path(trajectory_guard.__file__).parent
 
 _numbers = itertools.count()
 
@@ -96,9 +97,9 @@ def fired(verdicts: Sequence[Verdict | None], loop_type: str) -> list[int]:
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
     """Objects of a JSON-lines file, gzip-compressed or not."""
-    opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
-    with opened as file:
-        yield from (json.loads(line) for line in file if line.strip())
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+    yield from (json.loads(line) for line in text.split("\n") if line.strip())
 
 
 def capture_names() -> list[str]:

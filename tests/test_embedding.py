@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
@@ -20,7 +19,6 @@ import pytest
 from tests.fake_model import blind, first_word, knowing
 from trajectory_guard import embedding, model_files
 from trajectory_guard.calibration_store import (
-    StoreError,
     bundled_pairs,
     default_store,
     load_calibration,
@@ -28,7 +26,7 @@ from trajectory_guard.calibration_store import (
 )
 from trajectory_guard.core.similarity.calibration import Calibration, calibrate, fingerprint
 from trajectory_guard.embedding import BackgroundSettler, ModelSettings, Prepared, find_calibration, prepare
-from trajectory_guard.model_files import ModelError, load_embed, read_model_directory
+from trajectory_guard.model_files import ModelError
 
 PATIENCE_S = 10.0
 KNOWING = knowing(bundled_pairs())
@@ -291,6 +289,18 @@ def test_a_forked_child_starts_its_own_thread() -> None:
     assert run.returncode == 0, run.stderr
 
 
+def test_a_fork_waits_for_an_import_and_the_child_is_free_to_import() -> None:
+    model_files._before_fork()
+    lock = model_files._importing
+    assert lock.locked()
+    model_files._after_fork_in_child()
+    assert not model_files._importing.locked()
+    lock.release()
+    model_files._before_fork()
+    model_files._after_fork_in_parent()
+    assert not model_files._importing.locked()
+
+
 # --- settings ------------------------------------------------------------------------------------------------
 
 
@@ -376,199 +386,6 @@ def test_a_model_not_worth_using_is_not_prepared(monkeypatch: pytest.MonkeyPatch
 def test_preparing_gives_model_and_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedding, "load_embed", lambda path, download: KNOWING)
     assert prepare(ModelSettings()) == Prepared(KNOWING, GOOD)
-
-
-# --- store ---------------------------------------------------------------------------------------------------
-
-
-def test_the_store_keeps_a_calibration_for_each_model(tmp_path: Path) -> None:
-    store = tmp_path / "c.json"
-    other = replace(GOOD, fingerprint="f" * 16, tau=0.5)
-    save_calibration(store, GOOD)
-    save_calibration(store, other)
-    save_calibration(store, replace(GOOD, tau=0.6))
-    assert load_calibration(store, GOOD.fingerprint) == replace(GOOD, tau=0.6)
-    assert load_calibration(store, other.fingerprint) == other
-    assert load_calibration(store, "unknown") is None
-    assert [entry.name for entry in tmp_path.iterdir()] == ["c.json"]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "not a calibration file"),
-        ("[1]", "not a calibration file of version 1"),
-        ('{"version": 2, "calibrations": {}}', "of version 1"),
-        ('{"version": 1, "calibrations": {"f": {"tau": 3}}}', "calibrations.f: fingerprint: expected str"),
-        (json.dumps({"version": 1, "calibrations": {"f": GOOD.to_plain()}}), "is of another model"),
-    ],
-)
-def test_a_bad_store_is_named(text: str, message: str, tmp_path: Path) -> None:
-    store = tmp_path / "c.json"
-    store.write_text(text)
-    with pytest.raises(StoreError, match=message) as caught:
-        load_calibration(store, "f")
-    assert str(store) in str(caught.value)
-
-
-def test_a_foreign_file_is_not_overwritten(tmp_path: Path) -> None:
-    store = tmp_path / "c.json"
-    store.write_text('{"mine": 1}')
-    with pytest.raises(StoreError, match="not a calibration file"):
-        save_calibration(store, GOOD)
-    assert store.read_text() == '{"mine": 1}'
-
-
-def test_the_default_store_follows_the_platform(tmp_path: Path) -> None:
-    place = Path("trajectory_guard") / "calibration.json"
-    base = str(tmp_path)
-    assert default_store({"TRAJECTORY_GUARD_CALIBRATION": "x/c.json"}) == Path("x/c.json")
-    assert default_store({"XDG_CONFIG_HOME": base}, "linux") == tmp_path / place
-    assert default_store({"XDG_CONFIG_HOME": "relative"}, "linux") == Path.home() / ".config" / place
-    assert default_store({}, "darwin") == Path.home() / ".config" / place
-    assert default_store({"APPDATA": base, "XDG_CONFIG_HOME": "/x"}, "win32") == tmp_path / place
-
-
-# --- model directories ---------------------------------------------------------------------------------------
-
-
-def model_directory(folder: Path, *names: str, config: dict[str, Any] | None = None) -> str:
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("{}")
-    if config is not None:
-        (folder / "config.json").write_text(json.dumps(config))
-    return str(folder)
-
-
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
-
-
-@pytest.mark.parametrize(
-    ("names", "config", "expected"),
-    [
-        (["model.onnx", "model_int8.onnx"], {"hidden_size": 256}, ("model.onnx", 256, "mean")),
-        (["model_int8.onnx"], None, ("model_int8.onnx", 384, "mean")),
-        (["model_optimized.onnx"], {"hidden_size": 384}, ("model_optimized.onnx", 384, "cls")),
-        (["model.onnx"], {"_name_or_path": "BAAI/bge-base-en", "hidden_size": 768}, ("model.onnx", 768, "cls")),
-        (["onnx/model.onnx"], {"dim": 512}, ("onnx/model.onnx", 512, "mean")),
-        (["model_optimized.onnx"], {"_name_or_path": "all-MiniLM-L6"}, ("model_optimized.onnx", 384, "mean")),
-    ],
-)
-def test_a_model_directory_is_understood(
-    names: list[str], config: dict[str, Any] | None, expected: tuple[str, int, str], tmp_path: Path
-) -> None:
-    assert read_model_directory(model_directory(tmp_path, *TOKENIZER, *names, config=config)) == expected
-
-
-@pytest.mark.parametrize(
-    ("declared", "pooling"), [({"pooling_mode_cls_token": True}, "cls"), ({"pooling_mode_mean_tokens": True}, "mean")]
-)
-def test_declared_pooling_wins(declared: dict[str, Any], pooling: str, tmp_path: Path) -> None:
-    path = model_directory(tmp_path, *TOKENIZER, "model_optimized.onnx", "1_Pooling/config.json")
-    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(declared))
-    assert read_model_directory(path).pooling == pooling
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        ([], "model file missing: none of model.onnx, model_optimized.onnx, model_int8.onnx"),
-        (["model.onnx"], "tokenizer.json is missing"),
-        (["model.onnx", "tokenizer.json"], "tokenizer_config.json is missing"),
-    ],
-)
-def test_a_missing_file_is_named(names: list[str], message: str, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=message):
-        read_model_directory(model_directory(tmp_path, *names))
-
-
-def test_a_missing_directory_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="nowhere: no such directory"):
-        load_embed(str(tmp_path / "nowhere"))
-
-
-def test_a_broken_configuration_is_named(tmp_path: Path) -> None:
-    path = model_directory(tmp_path, *TOKENIZER, "model.onnx")
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ModelError, match=r"config.json: cannot be read"):
-        read_model_directory(path)
-
-
-def test_missing_fastembed_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_files, "find_spec", lambda name: None)
-    with pytest.raises(ModelError, match=r"pip install 'trajectory-guard\[semantic\]'"):
-        load_embed(model_directory(tmp_path, *TOKENIZER, "model.onnx"))
-
-
-def test_without_a_cached_model_fastembed_is_not_even_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FASTEMBED_CACHE_PATH", str(tmp_path / "none"))
-    monkeypatch.setattr(model_files, "find_spec", lambda name: object())
-    monkeypatch.setattr(model_files, "import_module", lambda name: pytest.fail(f"imported {name}"))
-    with pytest.raises(ModelError, match=r"not cached in .*none and downloading was not asked for"):
-        load_embed(None)
-
-
-class FakeFastembed:
-    """As much of fastembed as is used; refuses a second model of one name, as the original does."""
-
-    def __init__(self) -> None:
-        self.models: list[dict[str, Any]] = []
-        self.built: list[tuple[str, dict[str, Any]]] = []
-        self.TextEmbedding = self
-        self.PoolingType = type("PoolingType", (), {"CLS": "cls", "MEAN": "mean"})
-        self.ModelSource = dict
-
-    def list_supported_models(self) -> list[dict[str, Any]]:
-        return self.models
-
-    def add_custom_model(self, model: str, **options: Any) -> None:
-        assert all(known["model"] != model for known in self.models)
-        self.models.append({"model": model, **options})
-
-    def __call__(self, name: str, **options: Any) -> FakeFastembed:
-        self.built.append((name, options))
-        return self
-
-    def embed(self, texts: list[str]) -> Iterator[list[float]]:
-        return iter([first_word(text) for text in texts])
-
-
-@pytest.fixture
-def fastembed(monkeypatch: pytest.MonkeyPatch) -> FakeFastembed:
-    fake = FakeFastembed()
-    monkeypatch.setattr(model_files, "find_spec", lambda name: object())
-    monkeypatch.setattr(model_files, "import_module", lambda name: fake)
-    return fake
-
-
-def test_a_directory_is_registered_once_and_loaded_locally(fastembed: FakeFastembed, tmp_path: Path) -> None:
-    path = model_directory(tmp_path, *TOKENIZER, "model_int8.onnx", config={"hidden_size": 128})
-    for _ in range(2):
-        assert load_embed(path)("hello") == first_word("hello")
-    assert [(model["dim"], model["pooling"], model["model_file"]) for model in fastembed.models] == [
-        (128, "mean", "model_int8.onnx")
-    ]
-    assert [options for _, options in fastembed.built] == [{"specific_model_path": path, "threads": 1}] * 2
-
-
-@pytest.mark.parametrize("download", [False, True])
-def test_the_default_model_uses_the_network_only_if_asked(
-    download: bool, fastembed: FakeFastembed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "models--Qdrant--bge-small-en-v1.5-onnx-Q").mkdir()
-    monkeypatch.setenv("FASTEMBED_CACHE_PATH", str(tmp_path))
-    load_embed(None, download=download)
-    assert fastembed.built == [("BAAI/bge-small-en-v1.5", {"threads": 1, "local_files_only": not download})]
-
-
-def test_a_model_without_usable_vectors_is_refused(
-    fastembed: FakeFastembed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fastembed, "embed", lambda texts: iter([[0.0, 0.0]]))
-    path = model_directory(tmp_path, *TOKENIZER, "model.onnx")
-    with pytest.raises(ModelError, match="does not load: not a usable embedding"):
-        load_embed(path)
 
 
 # --- a real model, where one is at hand ----------------------------------------------------------------------

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -659,7 +659,7 @@ def test_the_provider_can_flush_and_shut_down() -> None:
 
 
 @pytest.fixture
-def guarded() -> Iterator[Callable[[TracerProvider], None]]:
+def guarded() -> Callable[[TracerProvider], Any]:
     """Makes three equal calls on a provider, in a conversation of its own, and returns the flag raised."""
 
     def run(provider: TracerProvider) -> Any:
@@ -670,7 +670,7 @@ def guarded() -> Iterator[Callable[[TracerProvider], None]]:
                 pass
         return trajectory_guard.shared_board().read(name)
 
-    yield run
+    return run
 
 
 def test_instrument_twice_attaches_one_processor(guarded: Any) -> None:

@@ -182,6 +182,30 @@ def test_idle_trajectories_are_forgotten_and_counted() -> None:
     assert board.counts["evicted_idle"] == 1
 
 
+def test_steps_that_are_judged_again_because_their_conversation_was_named_late_count_once() -> None:
+    board = FlagBoard()
+    for trace in ("trace-1", "trace-2"):
+        for step in loop(3, trace):
+            board.observe(step)
+        board.join(trace, "conversation")
+    assert board.read("conversation").steps == 6
+    assert board.counts["steps"] == 6
+    assert len(board) == 1
+
+
+def test_steps_that_are_judged_again_on_top_of_saved_state_count_once() -> None:
+    before, after = FlagBoard(), FlagBoard()
+    for step in loop(2):
+        before.observe(step)
+    data = before.save("t")
+    assert data is not None
+    for step in loop(1):
+        after.observe(step)
+    assert after.adopt("t", data)
+    assert after.read("t").steps == 3
+    assert after.counts["steps"] == 1
+
+
 def test_each_intervention_is_counted_by_its_level() -> None:
     measured = Measured()
     for step in loop(6):
@@ -194,7 +218,7 @@ def test_each_intervention_is_counted_by_its_level() -> None:
 
 
 @pytest.fixture
-def told(caplog: pytest.LogCaptureFixture) -> Iterator[list[dict[str, Any]]]:
+def told(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     """Log lines of a loop and its recovery, decoded."""
     board = FlagBoard()
     entries: list[dict[str, Any]] = []
@@ -208,7 +232,7 @@ def told(caplog: pytest.LogCaptureFixture) -> Iterator[list[dict[str, Any]]]:
             elif verdict.detections:
                 log_verdict(verdict)
     entries += [json.loads(one.getMessage()) | {"levelname": one.levelname} for one in caplog.records]
-    yield entries
+    return entries
 
 
 def test_logs_are_one_json_object_a_line(told: list[dict[str, Any]]) -> None:

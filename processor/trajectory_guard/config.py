@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from trajectory_guard.core.detectors.base import LOOP_TYPES, TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI
 
 DEFAULT_WEIGHTS: Final[Mapping[str, float]] = {
-    TYPE_I: 2.0, TYPE_II: 1.5, TYPE_III: 0.5, TYPE_IV: 1.5, TYPE_V: 1.0, TYPE_VI: 2.0,
+    TYPE_I: 2.0, TYPE_II: 1.5, TYPE_III: 0.5, TYPE_IV: 1.5, TYPE_V: 1.25, TYPE_VI: 2.0,
 }  # fmt: skip
 ENV_PREFIX: Final = "TRAJECTORY_GUARD_"
 

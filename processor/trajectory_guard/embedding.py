@@ -36,7 +36,6 @@ GATE_WAIT_S: Final = 0.025
 MAX_QUEUE: Final = 256
 """Texts waiting for a vector; the oldest are dropped beyond."""
 _MAX_FAILURES: Final = 5
-_FORK_WAIT_S: Final = 2.0
 _NEW, _LOADING, _READY, _OFF = "new", "loading", "ready", "off"
 _log: Final = logging.getLogger(LOGGER)
 
@@ -93,8 +92,6 @@ class Prepared(NamedTuple):
 
 
 _self_calibrated: Final[dict[str, Calibration]] = {}
-_loading = threading.Lock()
-"""Held while a model is imported and built, so that a fork does not catch a module half imported."""
 
 
 def prepare(settings: ModelSettings) -> Prepared:
@@ -103,8 +100,7 @@ def prepare(settings: ModelSettings) -> Prepared:
     Raises:
         ModelError: there is no model, it cannot be loaded, or calibration says that it is not worth using.
     """
-    with _loading:
-        embed = load_embed(settings.path, download=settings.download)
+    embed = load_embed(settings.path, download=settings.download)
     found = find_calibration(embed, fingerprint(embed), settings)
     if not found.ok:
         raise ModelError(f"{settings.path or 'the model'} is not used: {found.reason}")
@@ -311,25 +307,12 @@ class BackgroundSettler:
 # --- fork ----------------------------------------------------------------------------------------------------
 
 _settlers: Final[WeakSet[BackgroundSettler]] = WeakSet()
-_held: Final[list[bool]] = []
-
-
-def _before_fork() -> None:
-    _held.append(_loading.acquire(timeout=_FORK_WAIT_S))
-
-
-def _after_fork_in_parent() -> None:
-    if _held and _held.pop():
-        _loading.release()
 
 
 def _after_fork_in_child() -> None:
-    global _loading
-    _held.clear()
-    _loading = threading.Lock()
     for settler in list(_settlers):
         settler._reset(_OFF if settler.state == _OFF else _NEW)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+    os.register_at_fork(after_in_child=_after_fork_in_child)

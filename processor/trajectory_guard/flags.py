@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.calls import CallRecord, call_key, consume, light, same_call
+from trajectory_guard.core.calls import CallRecord, call_key, consume, light, reported
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.history import Ring
 from trajectory_guard.core.interventions import Spent
@@ -22,7 +22,7 @@ _CALL_IDS: Final = 32
 _RECENT_STEPS: Final = 16
 _MAX_TOOLS: Final = 64
 _FIND_AMONG: Final = 64
-_MAX_REPLAY: Final = 64
+_MAX_REPLAY: Final = 16
 _RANK: Final = {Level.OBSERVE: 0, Level.NUDGE: 1, Level.STOP: 2}
 
 
@@ -150,7 +150,7 @@ class FlagBoard:
         """Whether a second instrumentation, or a resumed run, reports a call already judged."""
         seen = CallRecord.of(step)
         key = call_key(step.call_id) if step.call_id is not None else b""
-        known = key in entry.calls or any(same_call(other, seen) for other in entry.recent)
+        known = key in entry.calls or reported(entry.recent, seen)
         if step.outcome_type == INTERRUPTED or known:
             return known and step.outcome_type != INTERRUPTED
         if key:
@@ -322,6 +322,9 @@ class FlagBoard:
         Raises:
             StateFormatError: the bytes cannot be read; nothing changes.
         """
+        known = self._entries.get(trajectory_id)
+        if known is not None and known.replay is None:
+            return False  # adopted before, or beyond what can be judged again: the bytes need not be read
         saved = self.engine.load_state(data)
         entry = self._entry(trajectory_id)
         with entry.lock:

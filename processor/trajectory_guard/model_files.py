@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import threading
+from contextlib import nullcontext
 from hashlib import blake2b
 from importlib import import_module
 from importlib.util import find_spec
@@ -101,8 +103,11 @@ def load_embed(path: str | None, *, download: bool = False) -> Embed:
     if found is None and not download and not _is_cached():
         raise ModelError(f"{DEFAULT_MODEL} is not cached in {_cache()} and downloading was not asked for")
     try:
-        model = _default(download) if found is None else _local(str(Path(str(path)).expanduser()), found)
-        unit(_embed(model, "a first text"))
+        with _importing:
+            import_module("fastembed")
+        with nullcontext() if download and found is None else _importing:
+            model = _default(download) if found is None else _local(str(Path(str(path)).expanduser()), found)
+            unit(_embed(model, "a first text"))
     except Exception as error:
         raise ModelError(f"{path or DEFAULT_MODEL}: does not load: {error}") from error
     return lambda text: _embed(model, text)
@@ -145,3 +150,31 @@ def _is_cached() -> bool:
         return any(wanted in entry.name.lower() for entry in _cache().iterdir())
     except OSError:
         return False
+
+
+# --- fork ----------------------------------------------------------------------------------------------------
+# A child forked while a thread imports would keep half-imported modules for good, numpy among them, and could hurt
+# the application. So a fork waits for the import; a download does not hold it up.
+
+_FORK_WAIT_S: Final = 30.0
+_importing = threading.Lock()
+_held: Final[list[bool]] = []
+
+
+def _before_fork() -> None:
+    _held.append(_importing.acquire(timeout=_FORK_WAIT_S))
+
+
+def _after_fork_in_parent() -> None:
+    if _held and _held.pop():
+        _importing.release()
+
+
+def _after_fork_in_child() -> None:
+    global _importing
+    _held.clear()
+    _importing = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -6,9 +6,9 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from opentelemetry import context as otel_context
 from opentelemetry import metrics as otel_metrics
@@ -25,7 +25,7 @@ from trajectory_guard.dialects.assemble import MAX_ANCESTORS, is_inner_duplicate
 from trajectory_guard.dialects.extract import extract_step, model_usage
 from trajectory_guard.dialects.identity import CONVERSATION_KEYS, all_conversation_ids, conversation_id
 from trajectory_guard.dialects.span import SpanEvent, SpanView
-from trajectory_guard.dialects.table import MARKERS, recognise
+from trajectory_guard.dialects.table import MARKERS, is_rejected, recognise
 from trajectory_guard.flags import FlagBoard
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.metrics import register
@@ -70,6 +70,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._spans = VerdictSpans(tracer_provider)
         self._lock = threading.Lock()
         self._open: dict[int, Span] = {}  # span id -> live span, oldest first, for identity
+        self._max_open = self.config.max_open_spans
         self._started = 0
         self._conversations: OrderedDict[int, str] = OrderedDict()  # trace id -> conversation id
         self._usage: OrderedDict[int, Usage] = OrderedDict()  # trace id -> model usage since the last tool call
@@ -87,7 +88,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         try:
             self._open[span.context.span_id] = span
             self._started += 1
-            if len(self._open) > self.config.max_open_spans or not self._started % _EXPIRY_CHECK:
+            if len(self._open) > self._max_open or not self._started % _EXPIRY_CHECK:
                 self._expire_open()
         except Exception as error:
             self._contain("on_start", error)
@@ -101,9 +102,9 @@ class TrajectoryGuardProcessor(SpanProcessor):
             if context is None:
                 return
             self._open.pop(context.span_id, None)
-            attributes = span.attributes
-            if attributes and not _INTERESTING.isdisjoint(attributes):
-                self._end_interesting(span, context)
+            attributes = plain_attributes(span)
+            if not _INTERESTING.isdisjoint(attributes):
+                self._end_interesting(span, context, attributes)
         except Exception as error:
             self._contain("on_end", error)
 
@@ -118,13 +119,10 @@ class TrajectoryGuardProcessor(SpanProcessor):
 
     # --- steps -----------------------------------------------------------------------------------------------
 
-    def _end_interesting(self, span: ReadableSpan, context: trace.SpanContext) -> None:
+    def _end_interesting(self, span: ReadableSpan, context: trace.SpanContext, attributes: Mapping[str, Any]) -> None:
         started = time.perf_counter()
-        view = view_of(span)
-        above = list(self._ancestors(span))
-        step = None
-        if not MARKERS.isdisjoint(view.attributes) and not is_inner_duplicate(view, above):
-            step = extract_step(view, ancestors=above, trajectory_of=self._conversation_of)
+        view = view_of(span, attributes)
+        step = None if MARKERS.isdisjoint(attributes) else self._step(span, view)
         if step is None:
             self._learn(view, context)
             return
@@ -136,6 +134,14 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._latency.record(time.perf_counter() - started)
         if verdict.detections or verdict.recovered:
             self._report(verdict, span)
+
+    def _step(self, span: ReadableSpan, view: SpanView) -> StepRecord | None:
+        if is_rejected(view):
+            return None
+        above = list(self._ancestors(span))
+        if above and is_inner_duplicate(view, above):
+            return None
+        return extract_step(view, ancestors=above, trajectory_of=self._conversation_of)
 
     def _judge(self, step: StepRecord, view: SpanView, context: trace.SpanContext) -> Verdict | None:
         if step.trajectory_id != view.trace_id:
@@ -163,7 +169,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             live = self._open.get(parent.span_id) if parent is not None else None
             if live is None:
                 return
-            yield view_of(live)
+            yield view_of(live, plain_attributes(live))
             parent = live.parent
 
     def _conversation_of(self, span: SpanView) -> str:
@@ -204,7 +210,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             return  # another thread started or ended a span just now: the next check will do
         excess = len(self._open) - self.config.max_open_spans
         for place, (span_id, span) in enumerate(oldest):
-            too_old = (span.start_time or 0) < limit_ns and recognise(view_of(span)) is not None
+            too_old = (span.start_time or 0) < limit_ns and recognise(view_of(span, plain_attributes(span))) is not None
             if (too_old or place < excess) and self._open.pop(span_id, None) is not None:
                 self.board.counts["expired_age" if too_old else "expired_full"] += 1
 
@@ -217,13 +223,22 @@ class TrajectoryGuardProcessor(SpanProcessor):
             _log.exception("trajectory_guard: error in %s, contained (logged once)", where)
 
 
-def view_of(span: ReadableSpan) -> SpanView:
-    """A ``SpanView`` of a live or finished SDK span."""
+def plain_attributes(span: ReadableSpan) -> Mapping[str, Any]:
+    """A span's attributes as a plain dict: in the SDK's own mapping every look-up is Python code, ten times as slow."""
+    attributes = span.attributes
+    if not attributes:
+        return {}
+    copy = getattr(attributes, "copy", None)
+    return copy() if copy is not None else dict(attributes)
+
+
+def view_of(span: ReadableSpan, attributes: Mapping[str, Any]) -> SpanView:
+    """A ``SpanView`` of a live or finished SDK span with these attributes."""
     context, parent, scope = span.context, span.parent, span.instrumentation_scope
     events = span.events
     return SpanView(
         name=span.name,
-        attributes=span.attributes or {},
+        attributes=attributes,
         trace_id=f"{context.trace_id:032x}" if context is not None else "",
         span_id=f"{context.span_id:016x}" if context is not None else "",
         parent_id=f"{parent.span_id:016x}" if parent is not None else None,

@@ -28,7 +28,7 @@ class Effort(NamedTuple):
 
 
 FULL = Effort(rounds=120, trajectories=500)
-QUICK = Effort(rounds=15, trajectories=25)
+QUICK = Effort(rounds=10, trajectories=10)
 
 
 class Probe(NamedTuple):

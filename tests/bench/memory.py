@@ -39,9 +39,7 @@ def rows(effort: Effort) -> Iterator[Row]:
         _entries(many // 5, _steps(YOUNG_STEPS, _distinct)),
         "bytes",
     )
-    yield Row(
-        f"entry on the board, worst case, {YOUNG_STEPS} steps", _entries(few, worst), "bytes"
-    )
+    yield Row(f"entry on the board, worst case, {YOUNG_STEPS} steps", _entries(few, worst), "bytes")
 
 
 def _steps(length: int, step_at: Callable[[int, int], StepRecord]) -> Steps:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,9 @@ def step(tool: str, args: Any, result: str | None, **more: Any) -> dict[str, Any
 def stuck(repeats: int = 6, *, before: int = 10, **more: Any) -> list[dict[str, Any]]:
     """A run that works for a while and then repeats one call."""
     work = [step("edit", {"line": i}, f"changed line {i}", t=2.0 * i, dur=1.0, **more) for i in range(before)]
-    same = [step("read", {"path": "a"}, "no such file", t=2.0 * (before + i), dur=1.0, **more) for i in range(repeats)]
+    same = [
+        step("read", {"path": "a"}, "one and the same", t=2.0 * (before + i), dur=1.0, **more) for i in range(repeats)
+    ]
     return work + same
 
 
@@ -77,7 +80,11 @@ def judged(tmp_path: Path, steps: list[dict[str, Any]], config: GuardConfig | No
 
 class Node:
     def __init__(self, tag: str, attributes: dict[str, str]) -> None:
-        self.tag, self.attributes, self.children, self.texts = tag, attributes, list[Node](), list[str]()
+        self.tag, self.attributes, self.parts = tag, attributes, list[Node | str]()
+
+    @property
+    def children(self) -> list[Node]:
+        return [part for part in self.parts if isinstance(part, Node)]
 
     def all(self, *tags: str) -> Iterator[Node]:
         for child in self.children:
@@ -87,7 +94,7 @@ class Node:
 
     @property
     def text(self) -> str:
-        return " ".join("".join([*self.texts, *(f" {child.text}" for child in self.children)]).split())
+        return " ".join(" ".join(part if isinstance(part, str) else part.text for part in self.parts).split())
 
 
 class Tree(HTMLParser):
@@ -104,7 +111,7 @@ class Tree(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert len(dict(attrs)) == len(attrs)
         node = Node(tag, {name: value or "" for name, value in attrs})
-        self._open[-1].children.append(node)
+        self._open[-1].parts.append(node)
         if tag not in VOID:
             self._open.append(node)
 
@@ -117,7 +124,7 @@ class Tree(HTMLParser):
         assert self._open.pop().tag == tag
 
     def handle_data(self, data: str) -> None:
-        self._open[-1].texts.append(data)
+        self._open[-1].parts.append(data)
 
 
 def section_texts(page: str) -> list[str]:
@@ -130,7 +137,7 @@ def section_texts(page: str) -> list[str]:
 def test_the_verdict_is_one_sentence_with_steps_counted_from_one(tmp_path: Path) -> None:
     (text,) = section_texts(page_of(tmp_path, {"run": stuck()}))
     assert "The agent was stuck from step 11 to step 16 of 16: a nudge was due at step" in text
-    assert 'read({"path": "a"}) was called 6 times since step 11 and returned "no such file" each time.' in text
+    assert 'read({"path": "a"}) was called 6 times since step 11 and returned "one and the same" each time.' in text
     assert "[Trajectory guard] You seem to be stuck." in text
     assert "Evidence full – arguments and results were visible" in text
 
@@ -138,6 +145,13 @@ def test_the_verdict_is_one_sentence_with_steps_counted_from_one(tmp_path: Path)
 def test_spent_inside_the_loop(tmp_path: Path) -> None:
     (text,) = section_texts(page_of(tmp_path, {"run": stuck(tokens=1000, cost=0.01)}))
     assert "Spent 6 steps, 11.0 s, 5,000 tokens, $0.0500" in text  # the tokens that led to the first call do not count
+
+
+def test_a_suspicion_is_not_counted_as_a_loop(tmp_path: Path) -> None:
+    (text,) = section_texts(page_of(tmp_path, {"run": stuck(2)}))
+    assert "No intervention was due: 1 finding" in text
+    assert "Suspected loop 1: steps 11 to 12" in text
+    assert "Steps in loops" not in text
 
 
 def test_what_the_telemetry_does_not_say_is_unknown(tmp_path: Path) -> None:
@@ -164,6 +178,13 @@ def test_limit_lists_the_others_without_a_link(tmp_path: Path) -> None:
     page = page_of(tmp_path, {"a": fine(), "b": stuck(), "c": fine()}, "--limit", "1")
     assert len(section_texts(page)) == 1
     assert "The 1 worst are shown in full" in page
+
+
+def test_a_long_overview_is_folded(tmp_path: Path) -> None:
+    root = Tree(page_of(tmp_path, {f"run {i}": fine(1) for i in range(40)}, "--limit", "2")).root
+    tables = [node for node in root.all("table") if node.attributes["class"] == "overview"]
+    assert [len(list(table.all("td"))) // 7 for table in tables] == [30, 10]
+    assert [fold.children[0].text for fold in root.all("details")] == ["10 more trajectories"]
 
 
 def test_trajectory_chooses(tmp_path: Path) -> None:
@@ -205,7 +226,7 @@ def test_overlapping_episodes_are_one_loop(tmp_path: Path) -> None:
     steps = [one for i in range(8) for one in (*[step("edit", {"n": (i, k)}, f"{i} {k}") for k in range(9)], done)]
     loops = find_loops(judged(tmp_path, steps), GuardConfig())
     spans = [(loop.first, loop.last) for loop in loops]
-    assert all(later[0] > earlier[1] for earlier, later in zip(spans, spans[1:], strict=False))
+    assert all(later[0] > earlier[1] for earlier, later in pairwise(spans))
 
 
 # --- how it is built -----------------------------------------------------------------------------------------
@@ -220,7 +241,7 @@ def test_structure(tmp_path: Path) -> None:
     assert any(meta.get("name") == "viewport" and "width=device-width" in meta["content"] for meta in metas)
     levels = [int(node.tag[1]) for node in root.all("h1", "h2", "h3", "h4", "h5", "h6")]
     assert levels.count(1) == 1
-    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert all(after <= before + 1 for before, after in pairwise(levels))
     assert all("scope" in node.attributes for node in root.all("th"))
     assert "prefers-color-scheme: dark" in page
     assert not list(root.all("script", "link", "iframe", "object", "form", "base"))
@@ -398,7 +419,7 @@ _PROBE = """<body><iframe id="f" srcdoc="{page}" style="width:390px;height:800px
 f.onload = () => {{ const page = f.contentDocument, root = page.documentElement;
   for (const one of page.querySelectorAll('details')) one.open = true;
   document.title = JSON.stringify({{inner: f.contentWindow.innerWidth, scroll: root.scrollWidth,
-    narrow: getComputedStyle(page.querySelector('.narrow')).display, alerts: window.alerts || 0}}) }}
+    narrow: getComputedStyle(page.querySelector('.narrow')).display}}) }}
 </script>"""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from langchain_core.messages import ToolMessage
@@ -11,7 +11,6 @@ from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, RetryPolicy, Send
-from typing_extensions import Annotated
 
 from trajectory_guard import apply_guard
 from trajectory_guard.cli.scripted import Policy
@@ -143,7 +142,8 @@ def _command_of_a_sub_graph(policy: Policy) -> Builder:
     node = ToolNode([search])
     inner: Builder = StateGraph(MessagesState)
     inner.add_node(
-        "run", lambda state: Command(graph=Command.PARENT, goto="agent", update={"messages": node.invoke(state)["messages"]})
+        "run",
+        lambda state: Command(graph=Command.PARENT, goto="agent", update={"messages": node.invoke(state)["messages"]}),
     )
     inner.add_edge(START, "run")
     builder = _agent_with(policy)

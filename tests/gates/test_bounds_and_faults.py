@@ -138,7 +138,9 @@ def test_an_engine_that_raises_does_not_break_the_run(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    "saved", ["no base64!", "bm8ganNvbg==", "eyJ2Ijo5OX0=", "eyJ2IjoxfQ=="], ids=["text", "no json", "version", "damaged"]
+    "saved",
+    ["no base64!", "bm8ganNvbg==", "eyJ2Ijo5OX0=", "eyJ2IjoxfQ=="],
+    ids=["text", "no json", "version", "damaged"],
 )
 def test_saved_state_that_cannot_be_read_is_ignored_and_counted(saved: str) -> None:
     board = new_board()

@@ -150,7 +150,11 @@ def test_options_of_invoke_pass_through() -> None:
     with pytest.raises(GraphRecursionError):
         guarded_invoke(graph, TASK, {"recursion_limit": 4}, board=new_board())
     paused = guarded_invoke(
-        _state_graph(repeats(TIMES), checkpointer=InMemorySaver()), TASK, thread(), interrupt_before=["tools"], board=new_board()
+        _state_graph(repeats(TIMES), checkpointer=InMemorySaver()),
+        TASK,
+        thread(),
+        interrupt_before=["tools"],
+        board=new_board(),
     )
 
     assert {mode for mode, _ in updates} == {"updates", "values"}
@@ -159,9 +163,11 @@ def test_options_of_invoke_pass_through() -> None:
 
 def test_what_the_graph_was_compiled_with_stays() -> None:
     store = InMemoryStore()
-    graph = agent_builder(repeats(TIMES)).compile(
-        checkpointer=InMemorySaver(), store=store, interrupt_before=["tools"], name="helper"
-    ).with_config(tags=["mine"], recursion_limit=50)
+    graph = (
+        agent_builder(repeats(TIMES))
+        .compile(checkpointer=InMemorySaver(), store=store, interrupt_before=["tools"], name="helper")
+        .with_config(tags=["mine"], recursion_limit=50)
+    )
 
     guarded = guard_compiled(graph, board=new_board())
 
@@ -171,14 +177,17 @@ def test_what_the_graph_was_compiled_with_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "expected"), [("observe", UNGUARDED), ("nudge", "hatatatN" + "at" * 5 + "a"), ("enforce", NUDGED_THEN_STOPPED)]
+    ("mode", "expected"),
+    [("observe", UNGUARDED), ("nudge", "hatatatN" + "at" * 5 + "a"), ("enforce", NUDGED_THEN_STOPPED)],
 )
 def test_modes(mode: str, expected: str) -> None:
     graph = _state_graph(repeats(TIMES))
 
     assert outline(guarded_invoke(graph, TASK, mode=mode, board=new_board())["messages"]) == expected
     strict = GuardConfig(mode="enforce")
-    assert outline(guarded_invoke(graph, TASK, mode=mode, guard_config=strict, board=new_board())["messages"]) == expected
+    assert (
+        outline(guarded_invoke(graph, TASK, mode=mode, guard_config=strict, board=new_board())["messages"]) == expected
+    )
 
 
 async def test_an_unknown_mode_is_refused_and_the_known_ones_are_named() -> None:
@@ -211,7 +220,7 @@ def test_a_graph_that_does_not_fit_is_refused() -> None:
     builder.add_node("only", lambda state: None)
     builder.add_edge(START, "only")
 
-    with pytest.raises(GraphShapeError, match="no tool node found.*'only'"):
+    with pytest.raises(GraphShapeError, match=r"no tool node found.*'only'"):
         guarded_invoke(builder.compile(), TASK)
     with pytest.raises(GraphShapeError, match="expected a compiled LangGraph graph, got StateGraph"):
         guarded_invoke(builder, TASK)  # type: ignore[arg-type]

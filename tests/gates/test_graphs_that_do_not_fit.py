@@ -25,7 +25,10 @@ def _shape(builder: Any) -> Any:
         (
             sorted(builder.edges),
             sorted(builder.waiting_edges),
-            {source: {name: branch.ends for name, branch in found.items()} for source, found in builder.branches.items()},
+            {
+                source: {name: branch.ends for name, branch in found.items()}
+                for source, found in builder.branches.items()
+            },
             {name: (id(spec.runnable), spec.ends) for name, spec in builder.nodes.items()},
             sorted(builder.channels),
         )
@@ -130,7 +133,7 @@ def test_calling_it_twice_is_refused_and_leaves_the_guarded_graph_intact() -> No
     builder = apply_guard(agent_builder(works(1)), board=new_board())
     before = _shape(builder)
 
-    with pytest.raises(GraphShapeError, match="already has a node 'trajectory_guard'.*twice"):
+    with pytest.raises(GraphShapeError, match=r"already has a node 'trajectory_guard'.*twice"):
         apply_guard(builder, board=new_board())
 
     assert _shape(builder) == before
@@ -143,7 +146,7 @@ def test_a_compiled_graph_is_pointed_to_guarded_invoke() -> None:
 
 
 def test_something_else_entirely_is_named() -> None:
-    with pytest.raises(GraphShapeError, match="got dict$"):
+    with pytest.raises(GraphShapeError, match=r"got dict$"):
         apply_guard({})  # type: ignore[arg-type]
 
 

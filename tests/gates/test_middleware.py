@@ -52,7 +52,9 @@ def run(request: pytest.FixtureRequest) -> Run:
     return invoke
 
 
-def _agent(policy: Policy, *, tools: Any = (search, lookup, both), saver: Any = None, board: Any = None, **options: Any) -> Any:
+def _agent(
+    policy: Policy, *, tools: Any = (search, lookup, both), saver: Any = None, board: Any = None, **options: Any
+) -> Any:
     middleware = TrajectoryGuardMiddleware(board=new_board() if board is None else board, **options)
     return create_agent(ScriptedChatModel(policy=policy), list(tools), middleware=[middleware], checkpointer=saver)
 
@@ -128,7 +130,9 @@ def test_other_middleware_still_runs() -> None:
             seen.append("after")
 
     agent = create_agent(
-        ScriptedChatModel(policy=repeats()), [search], middleware=[Noting(), TrajectoryGuardMiddleware(board=new_board())]
+        ScriptedChatModel(policy=repeats()),
+        [search],
+        middleware=[Noting(), TrajectoryGuardMiddleware(board=new_board())],
     )
 
     assert outline(agent.invoke(TASK)["messages"]) == NUDGED_THEN_STOPPED

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -138,11 +139,13 @@ def test_anthropic(run: list[BaseMessage], model: str) -> None:
     sent = _anthropic(run, model)
 
     assert "[Trajectory guard]" in str(sent)
-    assert all(one["role"] != other["role"] for one, other in zip(sent, sent[1:], strict=False))
-    for before, message in zip(sent, sent[1:], strict=False):
+    assert all(one["role"] != other["role"] for one, other in pairwise(sent))
+    for before, message in pairwise(sent):
         blocks = [block["type"] for block in message["content"]] if isinstance(message["content"], list) else ["text"]
         wanted = (
-            sum(block["type"] == "tool_use" for block in before["content"]) if isinstance(before["content"], list) else 0
+            sum(block["type"] == "tool_use" for block in before["content"])
+            if isinstance(before["content"], list)
+            else 0
         )
         assert blocks[:wanted] == ["tool_result"] * wanted
         assert "tool_result" not in blocks[wanted:]
@@ -153,7 +156,11 @@ def test_google(run: list[BaseMessage]) -> None:
     request = _google(run)
     sent = request["contents"]
 
-    said = [place for place, turn in enumerate(sent) if any("[Trajectory guard]" in (part.text or "") for part in turn.parts)]
+    said = [
+        place
+        for place, turn in enumerate(sent)
+        if any("[Trajectory guard]" in (part.text or "") for part in turn.parts)
+    ]
     assert len(said) == len(nudges(run))
     for place in said:
         assert sent[place].role == "user"
@@ -195,7 +202,12 @@ def test_the_closing_message_and_a_next_turn_are_accepted_everywhere(system: boo
 
 
 def test_the_guards_mark_reaches_no_provider(run: list[BaseMessage]) -> None:
-    bodies = [_chat(run), _responses(run), _anthropic(run), [turn.model_dump(mode="json") for turn in _google(run)["contents"]]]
+    bodies = [
+        _chat(run),
+        _responses(run),
+        _anthropic(run),
+        [turn.model_dump(mode="json") for turn in _google(run)["contents"]],
+    ]
 
     assert "intervention" not in str(bodies)
 

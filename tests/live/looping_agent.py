@@ -1,7 +1,8 @@
 """A program of its own: one looping agent under real instrumentation, run three ways; prints what happened as JSON.
 
-Usage: looping_agent.py NAME[,NAME] with NAME one of openllmetry, openinference, genai, langfuse, openlit, none.
-Content capture is switched by each instrumentation's own environment variables.
+Usage: looping_agent.py NAME[,NAME] with NAME one of openllmetry, openinference, genai, langfuse, openlit; or
+looping_agent.py auto, under ``opentelemetry-instrument``, for the same agent without a gate and without any set-up.
+With ONE_JOB set all runs happen inside one span of the application. Content capture is switched by each instrumentation's own environment variables.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage
@@ -25,7 +27,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from trajectory_guard import apply_guard, instrument
+from trajectory_guard import apply_guard, instrument, shared_board
 from trajectory_guard.cli.scripted import ScriptedChatModel
 from trajectory_guard.gates.messages import is_guard_message
 
@@ -114,32 +116,45 @@ def run_all(callbacks: list[Any]) -> dict[str, str]:
     return {how: outline(result["messages"]) for how, result in results.items()}
 
 
+def run_unguarded() -> dict[str, str]:
+    config: Any = {"configurable": {"thread_id": "one"}, "recursion_limit": 60}
+    return {"invoke": outline(build().compile().invoke({"messages": [("user", "hi")]}, config)["messages"])}
+
+
 def main(names: list[str]) -> dict[str, Any]:
-    memory, provider = InMemorySpanExporter(), TracerProvider()
-    guard = instrument(provider)
+    memory = InMemorySpanExporter()
+    automatic = names == ["auto"]
+    provider: Any = trace.get_tracer_provider() if automatic else TracerProvider()
+    if not automatic:
+        instrument(provider)
     provider.add_span_processor(SimpleSpanProcessor(memory))
-    trace.set_tracer_provider(provider)
-    callbacks = [callback for name in names for callback in switch_on(name, provider)]
-    runs = run_all(callbacks)
-    spans = memory.get_finished_spans()
-    tool_spans = sum("search" in span.name and not span.name.startswith("trajectory_guard") for span in spans)
-    keys = ("trajectory_guard.trajectory.id", "trajectory_guard.intervention", "trajectory_guard.evidence")
+    if automatic:
+        runs = run_unguarded()
+    else:
+        trace.set_tracer_provider(provider)
+        callbacks = [callback for name in names for callback in switch_on(name, provider)]
+        job = provider.get_tracer("app").start_as_current_span("job") if os.environ.get("ONE_JOB") else nullcontext()
+        with job:
+            runs = run_all(callbacks)
+    return {"runs": runs, **told_by(memory.get_finished_spans())}
+
+
+def told_by(spans: Sequence[Any]) -> dict[str, Any]:
+    keys = ("trajectory_guard.trajectory.id", "trajectory_guard.intervention", "trajectory_guard.loop.detected")
+    tools = [span for span in spans if "search" in span.name and not span.name.startswith("trajectory_guard")]
     return {
-        "runs": runs,
         "interventions": [
-            [str((span.attributes or {})[key]) for key in keys]
+            [str(span.attributes[key]) for key in keys]
             for span in spans
             if span.name == "trajectory_guard.intervention"
         ],
-        "tool_spans": tool_spans,
-        "content": any("return policy" in str(dict(span.attributes or {})) for span in spans if "search" in span.name),
-        "counts": dict(guard.board.counts),
-        "trajectories": len(guard.board),
+        "tool_spans": len(tools),
+        "content": any("return policy" in str(dict(span.attributes)) for span in tools),
+        "counts": dict(shared_board().counts),
     }
 
 
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
-    told = main([name for name in sys.argv[1].split(",") if name != "none"])
-    print("\n" + json.dumps(told), flush=True)
+    print("\n" + json.dumps(main(sys.argv[1].split(","))), flush=True)
     os._exit(0)  # exporters without a collector would wait at exit

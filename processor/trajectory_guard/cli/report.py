@@ -23,6 +23,7 @@ DEFAULT_LIMIT: Final = 20
 _EXTRA: Final = "pip install 'trajectory-guard[report]'"
 _MAX_KNOWN_IDS: Final = 10_000
 _MAX_NAMED: Final = 3
+_MAX_COMPLAINTS: Final = 20
 
 
 class ReportError(Exception):
@@ -68,9 +69,11 @@ def run_report(options: argparse.Namespace) -> int:
 
 
 def _complain(messages: Iterable[str]) -> None:
-    for message in messages:
-        for line in message.splitlines():
-            print(f"trajectory-guard report: {visible(line)}", file=sys.stderr)
+    lines = list(dict.fromkeys(line for message in messages for line in message.splitlines()))
+    for line in lines[:_MAX_COMPLAINTS]:
+        print(f"trajectory-guard report: {visible(line)}", file=sys.stderr)
+    if len(lines) > _MAX_COMPLAINTS:
+        print(f"trajectory-guard report: and {len(lines) - _MAX_COMPLAINTS:,} more", file=sys.stderr)
 
 
 def _report(options: argparse.Namespace, sink: Sink) -> list[Summary]:
@@ -85,7 +88,7 @@ def _report(options: argparse.Namespace, sink: Sink) -> list[Summary]:
         sources=["standard input" if path == "-" else Path(path).name for path in options.files],
         summaries=summaries,
         sections=[build_section(outcome, config) for outcome in worst],
-        problems=[str(error) for error in sink.errors],
+        problems=list(dict.fromkeys(map(str, sink.errors))),
         left_out=len(summaries) - len(worst),
     )
     _write(options.output, page.render(content, config))

@@ -227,7 +227,7 @@ def _draw_loops(lanes: Axes, score: Axes, section: Section, width: int) -> None:
         lanes.axvspan(start, end, ymax=1 - y / lanes.get_ylim()[0], **_SHADE)
         score.axvspan(start, end, **_SHADE)
         lanes.plot((start, start, end, end), (y + 7, y, y, y + 7), color=_INKS["loop"], linewidth=2.4, zorder=4)
-        label = f"loop {loop.number}"
+        label = loop.name
         half = len(label) * 3.4 / per_step
         centre = min(max((start + end) / 2, left + half), right - half)
         if centre - half > free:

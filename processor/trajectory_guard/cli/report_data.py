@@ -43,7 +43,7 @@ class Row(NamedTuple):
     score: float | None
     level: Level | None
     types: list[str]
-    loops: list[int]
+    loops: list[str]
 
 
 class Segment(NamedTuple):
@@ -74,6 +74,7 @@ class Summary(NamedTuple):
     first_nudge: int | None
     first_stop: int | None
     loops: int
+    suspected: int
     spent: Spent
 
     @property
@@ -114,9 +115,11 @@ def summarize(outcome: Outcome) -> Summary:
 def _summary(outcome: Outcome, loops: Sequence[Loop]) -> Summary:
     nudge, stop = outcome.first_nudge, outcome.first_stop
     level = Level.STOP if stop is not None else Level.NUDGE if nudge is not None else Level.OBSERVE if loops else None
+    certain = [loop for loop in loops if loop.certain]
     return Summary(
-        outcome.id, len(outcome.steps), outcome.max_score, level, outcome.types, nudge, stop, len(loops), _total(loops)
-    )
+        outcome.id, len(outcome.steps), outcome.max_score, level, outcome.types, nudge, stop,
+        len(certain), len(loops) - len(certain), _total(certain),
+    )  # fmt: skip
 
 
 def build_section(outcome: Outcome, config: GuardConfig) -> Section:
@@ -179,12 +182,13 @@ def _caption(outcome: Outcome, loops: Sequence[Loop], window: range) -> str:
         return ""
     shown = [outcome.steps[position] for position in window]
     lanes = count(len({step.agent_id for step in shown}), "agent")
-    text = f"Steps {window.start + 1:,} to {window.stop:,}, a lane per agent ({lanes}) and a row per tool"
+    which = f"Steps {window.start + 1:,} to {window.stop:,}" if len(window) > 1 else f"Step {window.stop:,}"
+    text = f"{which}, a lane per agent ({lanes}) and a row per tool"
     text += f" ({count(len({step.tool_name for step in shown}), 'tool')}), with the loop score below. "
     for loop in loops[:_MAX_CAPTIONED]:
         due = [f"nudge due at step {loop.nudges[0][0] + 1}" if loop.nudges else ""]
         due += [f"stop due at step {loop.stops[0] + 1}" if loop.stops else ""]
-        text += f"Loop {loop.number}: steps {loop.first + 1} to {loop.last + 1}, "
+        text += f"{loop.name.capitalize()}: steps {loop.first + 1} to {loop.last + 1}, "
         text += ", ".join([f"score up to {loop.lead.score:.2f}", *filter(None, due)]) + ". "
     if len(loops) > _MAX_CAPTIONED:
         text += f"{count(len(loops) - _MAX_CAPTIONED, 'more loop')}. "
@@ -202,6 +206,8 @@ def _facts(outcome: Outcome, summary: Summary) -> list[tuple[str, str]]:
         facts += [("Began", began)] if began else []
         facts.append(("Took", duration(elapsed(steps))))
     facts.append(("Highest score", f"{summary.max_score:.2f}"))
+    if summary.suspected:
+        facts.append(("Suspected loops", str(summary.suspected)))
     if summary.loops:
         facts += [
             ("Loops", str(summary.loops)),
@@ -236,7 +242,7 @@ def _row(
         score=verdict.score if verdict is not None else None,
         level=verdict.level if verdict is not None and verdict.detections else None,
         types=verdict.types if verdict is not None else [],
-        loops=[loop.number for loop in loops if loop.first <= position <= loop.last],
+        loops=[loop.name for loop in loops if loop.first <= position <= loop.last],
     )
 
 

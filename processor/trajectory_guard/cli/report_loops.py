@@ -55,6 +55,16 @@ class Loop(NamedTuple):
         return max((found.level for found in self.findings), key=lambda level: RANK[level])
 
     @property
+    def certain(self) -> bool:
+        """Whether it came to a nudge or a stop; below that it is a suspicion."""
+        return self.level != Level.OBSERVE
+
+    @property
+    def name(self) -> str:
+        """What it is called in charts and tables; a suspicion has a question mark."""
+        return f"loop {self.number}{'' if self.certain else '?'}"
+
+    @property
     def badness(self) -> tuple[int, float, int]:
         """Sorts loops: the worst is the greatest."""
         return RANK[self.level], self.lead.score, -self.number

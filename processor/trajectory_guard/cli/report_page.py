@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -19,6 +20,7 @@ from trajectory_guard.core.scoring import Level
 
 MAX_OVERVIEW: Final = 1000
 """Lines of the overview table."""
+_MIN_UNFOLDED: Final = 30
 MEANING: Final = {
     TYPE_I: "stutter: the same call again",
     TYPE_II: "insanity: the same request in other words",
@@ -61,6 +63,7 @@ def render(page: Page, config: GuardConfig) -> str:
     charted = [_charted(section, f"t{number}", config) for number, section in enumerate(page.sections, 1)]
     text = _environment().get_template("report.html.j2").render(
         page=page, charted=charted, config=config, version=__version__, overview=page.summaries[:MAX_OVERVIEW],
+        unfolded=max(_MIN_UNFOLDED, len(charted)),
         totals=_totals(page.summaries), meaning=MEANING, evidence=EVIDENCE, outcomes=OUTCOMES, levels=LEVELS,
     )  # fmt: skip
     return text.lstrip()
@@ -83,6 +86,7 @@ def _totals(summaries: Sequence[Summary]) -> dict[str, int]:
     }
 
 
+@cache
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("trajectory_guard", "cli/templates"), autoescape=True, undefined=StrictUndefined,

@@ -54,11 +54,13 @@ def duration(seconds: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Time since the start: seconds, from 100 s on as hours, minutes and seconds.
+    """Time since the start: from 100 s on as hours, minutes and seconds.
 
-    >>> clock(12.34), clock(125), clock(7325)
-    ('+12.3 s', '+2:05', '+2:02:05')
+    >>> clock(0.0042), clock(12.34), clock(125), clock(7325)
+    ('+4 ms', '+12.3 s', '+2:05', '+2:02:05')
     """
+    if seconds < 1:
+        return f"+{seconds * 1000:.0f} ms"
     if seconds < 100:
         return f"+{seconds:.1f} s"
     minutes, rest = divmod(int(seconds), 60)

@@ -8,7 +8,9 @@ from typing import Final, NamedTuple
 
 from trajectory_guard.core.steps import INTERRUPTED, Outcome, StepRecord
 
-_KEPT_RESULT_CHARS: Final = 4_096
+_KEPT_RESULT_CHARS: Final = 1_024
+_KEPT_SINGLE_CHARS: Final = 512
+_KEPT_ARGS_CHARS: Final = 2_048
 
 
 class CallRecord(NamedTuple):
@@ -28,6 +30,8 @@ class CallRecord(NamedTuple):
         """The record of a step. ``single`` is the value of its only argument, if that is text."""
         args = step.args
         single = next(iter(args.values())) if isinstance(args, dict) and len(args) == 1 else None
+        if isinstance(single, str) and len(single) > _KEPT_SINGLE_CHARS:
+            single = None
         return cls(
             step.tool_name.casefold(),
             step.tool_args_hash,
@@ -63,6 +67,20 @@ def same_call(first: CallRecord, second: CallRecord) -> bool:
     return overlap and first.dialect != second.dialect
 
 
+def reported(recent: deque[CallRecord], seen: CallRecord) -> bool:
+    """Whether ``same_call`` holds for any record of ``recent``. Runs on every step: the usual cases come first."""
+    tool, call_id = seen.tool, seen.call_id
+    for other in recent:
+        if other.tool != tool:
+            continue
+        if call_id is not None and other.call_id is not None:
+            if other.call_id == call_id:
+                return True
+        elif same_call(other, seen):
+            return True
+    return False
+
+
 def consume(recent: deque[CallRecord], told: CallRecord) -> bool:
     """Whether a record without a call id stands for the call a gate tells of; each answers for one call."""
     for place, seen in enumerate(recent):
@@ -79,8 +97,17 @@ def _same_arguments(first: CallRecord, second: CallRecord) -> bool:
     return first.single is not None and first.single == second.single
 
 
+def _ends(text: str) -> str:
+    """Both ends of a long text: an error says what it is in its last line."""
+    half = _KEPT_RESULT_CHARS // 2
+    return text if len(text) <= _KEPT_RESULT_CHARS else f"{text[:half]}\n{text[-half:]}"
+
+
 def light(step: StepRecord) -> StepRecord:
-    """A record cheap enough to keep for a replay."""
-    if step.result is None or len(step.result) <= _KEPT_RESULT_CHARS:
-        return step
-    return step._replace(result=step.result[:_KEPT_RESULT_CHARS])
+    """A record cheap enough to keep for a replay: hashes in full, texts cut, long arguments left out."""
+    result, thought, args = step.result, step.thought, step.args
+    return step._replace(
+        result=_ends(result) if result is not None else None,
+        thought=thought[:_KEPT_RESULT_CHARS] if thought is not None else None,
+        args=args if args is None or len(str(args)) <= _KEPT_ARGS_CHARS else {},
+    )

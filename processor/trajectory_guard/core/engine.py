@@ -26,6 +26,7 @@ from trajectory_guard.core.masking import masked_hash
 from trajectory_guard.core.scoring import Level, Scorer
 from trajectory_guard.core.state import BATCH_MASK, MAX_LEARNED_CALLS, TrajectoryState
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, INTERRUPTED, REFUSED_BY_GUARD, Evidence, StepRecord
+from trajectory_guard.core.tools import is_waiting
 from trajectory_guard.core.volatile import Lesson, learn
 
 _PENDING: Final = re.compile(
@@ -175,7 +176,8 @@ class Engine:
             state.last_fresh = state.index if seen.call else state.last_fresh
         if seen.signature is None and not seen.news and step.result and looks_like_error(step.result):
             seen.signature = error_signature(step.result, None)
-        state.frozen.update(seen.index, seen.call, seen.result, seen.tool)
+        if state.frozen.update(seen) and not seen.moved:
+            seen.news = False
         return seen
 
     def _joins_batch(self, state: TrajectoryState, step: StepRecord) -> bool:
@@ -187,7 +189,7 @@ class Engine:
         """A person spoke: suspicion halves and old answers may be asked for again."""
         if state.turn is not None:
             state.episode.score *= self.config.decay
-            state.last_news = state.index
+            state.forget_repeats()
         state.turn = step.turn
 
     def _is_new(self, state: TrajectoryState, seen: Observation) -> bool:
@@ -205,16 +207,19 @@ class Engine:
             return
         if history.results[previous] != seen.result and not history.returned(seen.call, seen.result):
             seen.result = self._settle_volatile(state, seen, previous)
-            seen.news = history.results[previous] != seen.result
+            seen.news = seen.moved = history.results[previous] != seen.result
         if seen.news:
             return  # an answer this call gave before, though not the last time, is back and forth and no news
-        before = history.since(max(0, state.last_news), seen.call, seen.result)
+        own_news = state.news_of(step.agent_id)
+        before = history.since(max(0, own_news), seen.call, seen.result)
+        seen.others_progress = state.last_news > max(own_news, previous)
         seen.first_repeat = before[-1] if before else seen.index
         current = state.episode.batch + (not seen.same_batch)  # copies within one model turn count once
         seen.repeats = len({state.batch_of(at) for at in before} | {current & BATCH_MASK})
         seen.worked = state.last_fresh > previous
         seen.gap_s = self._idle_gap(state, step, previous)
-        seen.pending = (policy is not None and policy.poll) or _is_pending(step.result)
+        declared = policy is not None and policy.poll
+        seen.pending = declared or _is_pending(step.result) or is_waiting(step.tool_name, step.args)
         if policy is not None and policy.idempotent and seen.repeats == 2:
             seen.repeats = 3
 
@@ -260,7 +265,7 @@ class Engine:
 
     def _remember(self, state: TrajectoryState, step: StepRecord, seen: Observation) -> None:
         if seen.news:
-            state.last_news = state.index
+            state.note_news(step.agent_id)
         state.history.calls.append(seen.call)
         state.history.results.append(seen.result)
         if step.agent_id and step.agent_id not in state.agents:

@@ -115,7 +115,8 @@ def _kind(match: re.Match[str]) -> str:
 _VOLATILE_KEY: Final = re.compile(
     r"""^(?:.*[_-])?(?:ts|timestamp|clock|now|duration|elapsed|took|latency|uptime|runtime|ms|millis|pid|tid|uuid|guid
     |nonce|etag|seq|sequence|attempt|attempts|retry|retries|retry_count|request|requestid|trace|traceid|span|spanid
-    |session|sessionid|correlation|messageid|rss|ttl|random|time|age)$
+    |session|sessionid|correlation|messageid|rss|ttl|random|time|age|idle)
+    (?:_(?:s|secs?|seconds?|ms|millis|us|ns|mins?|minutes?|h|hours?))?$
     |^.*(?:_at|_ts|_ms|_time|timestamp|_id_trace|durationms|elapsedms|request_?id|trace_?id|span_?id|session_?id
     |message_?id|correlation_?id|_pid)$""",
     re.VERBOSE | re.IGNORECASE,

@@ -15,6 +15,7 @@ from trajectory_guard.core.scoring import Episode
 
 FORMAT_VERSION: Final = 1
 MAX_LEARNED_CALLS: Final = 4
+MAX_AGENTS: Final = 8
 BATCH_MASK: Final = 0xFFFF
 
 
@@ -29,7 +30,7 @@ class TrajectoryState:
         trajectory_id: as in the records.
         index: steps taken so far.
         turn: label of the current user turn, None if unknown.
-        agents: names of the agents that acted last (up to eight).
+        agents: names of the agents that acted last (up to eight); agent_news: when each brought news last.
         last_news: index of the newest step that brought something new, -1 before the first.
         history: calls and results of the last steps.
         last_fresh: index of the newest call that had not been made before.
@@ -44,6 +45,7 @@ class TrajectoryState:
     """
 
     __slots__ = (
+        "agent_news",
         "agents",
         "batch_end",
         "batch_label",
@@ -72,6 +74,7 @@ class TrajectoryState:
         self.index = 0
         self.turn: str | None = None
         self.agents: tuple[str, ...] = ()
+        self.agent_news: dict[str, int] = {}
         self.last_news = -1
         self.last_fresh = -1
         self.history = History(capacity)
@@ -95,6 +98,26 @@ class TrajectoryState:
         """Current loop score in [0, max_score]."""
         return self.episode.score
 
+    def news_of(self, agent: str | None) -> int:
+        """Index of the newest step at which this agent brought news; of any agent's where agents are unknown."""
+        if agent is None or not self.agent_news.keys() - {agent}:
+            return self.last_news
+        return self.agent_news.get(agent, -1)
+
+    def note_news(self, agent: str | None) -> None:
+        """The current step brought news."""
+        self.last_news = self.index
+        if agent is not None:
+            self.agent_news.pop(agent, None)
+            self.agent_news[agent] = self.index
+            if len(self.agent_news) > MAX_AGENTS:
+                del self.agent_news[next(iter(self.agent_news))]
+
+    def forget_repeats(self) -> None:
+        """Start counting repeats anew, keeping the memory of what was called."""
+        self.last_news = self.index
+        self.agent_news = dict.fromkeys(self.agent_news, self.index)
+
     def start_of(self, index: int) -> float | None:
         """Start time in seconds of a remembered step, None if it is forgotten."""
         offset = index - self.history.calls.start
@@ -113,9 +136,9 @@ class TrajectoryState:
         return self.tokens[offset], self.costs[offset]
 
     def absolve(self) -> None:
-        """End the episode and start counting anew, keeping the memory of what was called."""
+        """End the episode and start counting anew."""
         self.episode.absolve()
-        self.last_news = self.index
+        self.forget_repeats()
 
     def to_bytes(self) -> bytes:
         """Versioned byte form, UTF-8 JSON; ``from_bytes`` restores a state that behaves identically."""
@@ -124,7 +147,7 @@ class TrajectoryState:
             "id": self.trajectory_id,
             "n": self.index,
             "turn": self.turn,
-            "agents": list(self.agents),
+            "agents": [list(self.agents), list(self.agent_news.items())],
             "news": [self.last_news, self.last_fresh],
             "cap": self.step_ids.size // WIDTH,
             "start": self.history.calls.start,
@@ -168,7 +191,8 @@ class TrajectoryState:
         state = cls(plain["id"], plain["cap"], detectors)
         state.index, state.turn = plain["n"], plain["turn"]
         state.last_news, state.last_fresh = plain["news"]
-        state.agents = tuple(plain["agents"])
+        agents, agent_news = plain["agents"]
+        state.agents, state.agent_news = tuple(agents), dict(agent_news)
         for name in ("calls", "results"):
             setattr(state.history, name, Ring(plain["cap"], bytes.fromhex(plain[name]), plain["start"]))
         state.starts, state.batches = array("d", plain["starts"]), array("H", plain["batches"])

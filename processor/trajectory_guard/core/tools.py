@@ -27,6 +27,23 @@ def is_communication(tool: str) -> bool:
     return bool(words) and words[0] in _COMMUNICATION
 
 
+_WAITING: Final = frozenset(("delay", "pause", "sleep", "wait"))
+
+
+def is_waiting(tool: str, args: object) -> bool:
+    """Whether a call does nothing but let time pass.
+
+    >>> is_waiting("wait_for", {"seconds": 5}), is_waiting("bash", {"command": "sleep 30"}), is_waiting("bash", "ls")
+    (True, True, False)
+    """
+    if not _WAITING.isdisjoint(word.lower() for word in _WORDS.findall(tool)[:1]):
+        return True
+    values = args.values() if isinstance(args, dict) else (args,)
+    return any(
+        isinstance(value, str) and value.lstrip()[:6].lower().startswith(("sleep ", "wait ")) for value in values
+    )
+
+
 _CURSOR: Final = frozenset(
     (
         "advance", "arrow", "back", "backward", "backwards", "continue", "down", "forward", "fwd", "left", "more",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import parse_json
@@ -189,8 +190,14 @@ def _json_object(value: Any) -> Mapping[str, Any]:
         return value
     if not isinstance(value, str) or not value.startswith("{"):
         return {}
+    return _parsed(value)
+
+
+@lru_cache(maxsize=4)
+def _parsed(text: str) -> Mapping[str, Any]:
+    """One span asks for one text up to four times; the mapping is shared and must not be changed."""
     try:
-        decoded = parse_json(value)
+        decoded = parse_json(text)
     except (ValueError, RecursionError):
         return {}
     return decoded if isinstance(decoded, dict) else {}

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Protocol
 
+from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.history import History, Symbol
+from trajectory_guard.core.masking import masked_hash
 from trajectory_guard.core.steps import StepRecord
 
 TYPE_I: Final = "TYPE_I_STUTTER"
@@ -15,6 +17,8 @@ TYPE_III: Final = "TYPE_III_PHANTOM"
 TYPE_IV: Final = "TYPE_IV_PINGPONG"
 TYPE_V: Final = "TYPE_V_ERROR_STREAK"
 TYPE_VI: Final = "TYPE_VI_MONOLOGUE"
+_SHAPE_STEP_CHARS: Final = 16
+_SHAPE_HEAD_CHARS: Final = 24
 LOOP_TYPES: Final = (TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI)
 
 
@@ -39,16 +43,18 @@ class DetectionResult:
 
 
 class FrozenRun:
-    """The current run of steps that all came back with one and the same answer.
+    """The current run of steps that all came back with one and the same answer, volatile parts aside.
 
     Attributes:
         result: symbol of that answer, hex; empty if the last answer is unknown.
         first: index of the first step of the run.
-        calls: distinct calls of the run (the newest eight); ``distinct`` counts them all.
-        tools: their tools, case-folded (the newest four).
+        distinct: how many different calls the run holds.
+        calls: those calls (the newest eight); tools: their tools, case-folded (the newest four).
+        shape: hash of length and first characters of the last answer: only answers of one shape are worth masking.
+        masked: masked form of the last answer, hex; empty if it was not worth working out.
     """
 
-    __slots__ = ("calls", "distinct", "first", "result", "tools")
+    __slots__ = ("calls", "distinct", "first", "masked", "result", "shape", "tools")
 
     def __init__(self) -> None:
         self.result = ""
@@ -56,21 +62,36 @@ class FrozenRun:
         self.distinct = 0
         self.calls: list[str] = []
         self.tools: list[str] = []
+        self.shape = ""
+        self.masked = ""
 
-    def update(self, index: int, call: Symbol, result: Symbol, tool: str) -> None:
-        """Take in a step; an unknown call or answer ends the run."""
-        if not result or not call:
-            self.result, self.distinct, self.calls, self.tools = "", 0, [], []
-            return
-        answer = result.hex()
-        if answer != self.result:
-            self.result, self.first, self.distinct, self.calls, self.tools = answer, index, 0, [], []
-        name = call.hex()
+    def update(self, seen: Observation) -> bool:
+        """Take in a step; an unknown call or answer ends the run. True if only volatile parts of the answer are new."""
+        if not seen.result or not seen.call:
+            self.result = self.shape = self.masked = ""
+            self.distinct, self.calls, self.tools = 0, [], []
+            return False
+        answer = seen.result.hex()
+        same_but_noise = answer != self.result and self._same_but_noise(seen.step.result or "")
+        if answer != self.result and not same_but_noise:
+            self.result, self.first, self.distinct, self.calls, self.tools = answer, seen.index, 0, [], []
+        name = seen.call.hex()
         if name not in self.calls:
             self.distinct += 1
             self.calls = [*self.calls[-7:], name]
-        if tool not in self.tools:
-            self.tools = [*self.tools[-3:], tool]
+        if seen.tool not in self.tools:
+            self.tools = [*self.tools[-3:], seen.tool]
+        return same_but_noise
+
+    def _same_but_noise(self, text: str) -> bool:
+        """Compares masked forms, from the second answer of one shape on: masking every answer would cost too much."""
+        head = text[:_SHAPE_HEAD_CHARS]
+        shape = digest64(text_bytes(f"{len(text) // _SHAPE_STEP_CHARS}:{head}")).hex() if len(text) > len(head) else ""
+        if not shape or shape != self.shape:
+            self.shape, self.masked = shape, ""
+            return False
+        before, self.masked = self.masked, masked_hash(text).hex()
+        return before == self.masked
 
     def to_plain(self) -> list[Any]:
         """All fields in slot order, JSON-able."""
@@ -97,7 +118,9 @@ class Observation:
             before, nothing, or an answer that was there before.
         repeats: how often this call returned this result since the last news, this step included.
         first_repeat: index of the first of those, -1 if none.
+        moved: the call was made before, and this time another answer came back.
         worked: a call that had not been made before came between this repeat and the one before it.
+        others_progress: other agents brought news since this call was made last.
         pending: the answer says that something is still under way, so asking again is not absurd.
         gap_s: seconds between the end of the previous equal call and this one; 0 if unknown.
         last_news: index of the newest step that brought news, -1 if there was none.
@@ -112,7 +135,9 @@ class Observation:
         "gap_s",
         "index",
         "last_news",
+        "moved",
         "news",
+        "others_progress",
         "pending",
         "repeats",
         "result",
@@ -134,7 +159,9 @@ class Observation:
         self.news = False
         self.repeats = 0
         self.first_repeat = -1
+        self.moved = False
         self.worked = False
+        self.others_progress = False
         self.pending = False
         self.gap_s = 0.0
         self.last_news = -1

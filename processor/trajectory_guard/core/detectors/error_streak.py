@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.detectors.base import TYPE_V, DetectionResult, Observation
 from trajectory_guard.core.fingerprints import digest64, text_bytes
@@ -15,67 +15,114 @@ _TRANSIENT: Final = re.compile(
     re.IGNORECASE,
 )
 
-_STOP_AMONG_WORK: Final = 6
+SAME_ERROR: Final = "same_error"
+TRANSIENT_ERROR: Final = "transient_error"
+NAMED_ERROR: Final = "named_error"
+_STOP_FROM: Final = 6
+_MIN_NAME_CHARS: Final = 3
+_MAX_NAME_CHARS: Final = 80
+
+
+_END_CHARS: Final = 2_048
+
+
+def _ends(text: str) -> str:
+    """Both ends of a long text: searching a megabyte takes a tenth of a second."""
+    return text if len(text) <= 2 * _END_CHARS else f"{text[:_END_CHARS]}\n{text[-_END_CHARS:]}"
 
 
 class ErrorStreak:
     """Fires when at least ``count`` of the last ``window`` steps failed with the same masked error.
 
-    With successes in between a finding may nudge, and stop only from the sixth failure within the window on.
     Names, numbers and paths in the message are ignored, the arguments too: an agent that drifts from one variant to
-    the next against one wall is caught. Different errors are not (they are information), and transient
-    infrastructure errors (timeouts, rate limits) get ``transient_patience`` times as many tries.
+    the next against one wall is caught. Different errors are not: they are information. More tries are allowed where
+    failing is normal: transient infrastructure errors (timeouts, rate limits), and errors that name what was asked for
+    ("order 17 not found") while every call asks for something else, as in a list of look-ups; a success of the same
+    tool that brings news ends both. A finding may stop only from the sixth failure on, and such a list never.
 
     Parameters:
         count: failures of one class, in steps, at which the streak is a hint; it is certain one failure later.
         window: steps looked back.
-        transient_patience: factor on ``count`` for transient errors.
+        patience: factor on ``count`` where failing is normal.
 
     Reference: masked error class, 3 of 10, had no false alarm on 4,172 recorded steps (``docs/detection.md``).
     """
 
     name: ClassVar[str] = "error_streak"
     loop_type: ClassVar[str] = TYPE_V
-    __slots__ = ("count", "recent", "transient_patience", "window")
+    __slots__ = ("count", "patience", "recent", "window")
 
-    def __init__(self, count: int = 3, window: int = 10, transient_patience: int = 2) -> None:
+    def __init__(self, count: int = 3, window: int = 10, patience: int = 2) -> None:
         self.count = count
         self.window = window
-        self.transient_patience = transient_patience
-        self.recent: list[list[Any]] = []  # [index, digest of the error class] of recent failures, newest last
+        self.patience = patience
+        self.recent: list[_Failure] = []
 
     def update(self, seen: Observation, history: History) -> DetectionResult | None:
         """See class."""
         if seen.signature is None:
+            if seen.news and self.recent:
+                self._forgive(seen)
             return None
-        key = digest64(text_bytes(f"{seen.tool}\0{seen.signature}")).hex()
+        if seen.moved:  # the same command fails otherwise than before, as tests do that are being mended
+            self.recent = [one for one in self.recent if one.tool != _tool_key(seen)]
+            return None
         oldest = seen.index - self.window
-        self.recent = [entry for entry in self.recent if entry[0] > oldest]
-        self.recent.append([seen.index, key])
-        steps = [index for index, other in self.recent if other == key]
-        return self._judge(seen, steps)
+        failure = self._failure(seen)
+        self.recent = [one for one in self.recent if one.at > oldest]
+        self.recent.append(failure)
+        return self._judge(failure, [one for one in self.recent if one.key == failure.key])
 
-    def _judge(self, seen: Observation, steps: list[int]) -> DetectionResult | None:
-        transient = _TRANSIENT.search(seen.step.result or "") is not None
-        needed = self.count * self.transient_patience if transient else self.count
-        if len(steps) < needed:
+    def _forgive(self, seen: Observation) -> None:
+        tool = _tool_key(seen)
+        self.recent = [one for one in self.recent if one.tool != tool or one.kind == SAME_ERROR]
+
+    def _failure(self, seen: Observation) -> _Failure:
+        text = _ends(seen.step.result or "")
+        kind = (
+            TRANSIENT_ERROR if _TRANSIENT.search(text) else NAMED_ERROR if _names_argument(seen, text) else SAME_ERROR
+        )
+        key = digest64(text_bytes(f"{seen.tool}\0{seen.signature}")).hex()
+        return _Failure(seen.index, key, kind, _tool_key(seen), seen.call.hex())
+
+    def _judge(self, failure: _Failure, streak: list[_Failure]) -> DetectionResult | None:
+        listed = failure.kind == NAMED_ERROR and len({one.call for one in streak}) == len(streak)
+        normal = listed or failure.kind == TRANSIENT_ERROR
+        needed = self.count * self.patience if normal else self.count
+        if len(streak) < needed:
             return None
+        steps = [one.at for one in streak]
+        rule = TRANSIENT_ERROR if failure.kind == TRANSIENT_ERROR else SAME_ERROR
+        details = {"rule": rule, "count": len(steps), "first_step": steps[0], "steps": steps}
         confidence = 1.0 if len(steps) > needed else 0.75
-        details = {
-            "rule": "transient_error" if transient else "same_error",
-            "count": len(steps), "first_step": steps[0], "steps": steps,
-        }  # fmt: skip
-        return DetectionResult(TYPE_V, confidence, details, soft=self._among_work(steps))
-
-    def _among_work(self, steps: list[int]) -> bool:
-        """Successes in between: edit and test, look and try. Reason to nudge, but to stop only if it does not end."""
-        consecutive = steps[-1] - steps[0] == len(steps) - 1
-        return not consecutive and len(steps) < _STOP_AMONG_WORK
+        return DetectionResult(TYPE_V, confidence, details, soft=listed or len(steps) < _STOP_FROM)
 
     def dump(self) -> Any:
         """Recent failures."""
-        return self.recent or None
+        return [list(one) for one in self.recent] or None
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        self.recent = [list(entry) for entry in data]
+        self.recent = [_Failure(*one) for one in data]
+
+
+class _Failure(NamedTuple):
+    """A failed step: its index, digest of its error class, kind, and digests of tool and call."""
+
+    at: int
+    key: str
+    kind: str
+    tool: str
+    call: str
+
+
+def _tool_key(seen: Observation) -> str:
+    return digest64(text_bytes(seen.tool)).hex()
+
+
+def _names_argument(seen: Observation, text: str) -> bool:
+    """Whether an error message quotes what was asked for."""
+    args = seen.step.args
+    values = args.values() if isinstance(args, dict) else (args,)
+    wanted = (str(value) for value in values if isinstance(value, (str, int)) and not isinstance(value, bool))
+    return any(_MIN_NAME_CHARS <= len(value) <= _MAX_NAME_CHARS and value in text for value in wanted)

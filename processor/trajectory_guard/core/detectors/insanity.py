@@ -75,7 +75,7 @@ class Insanity:
         """See class."""
         if seen.news or not seen.call or not seen.result:
             return None
-        form = normalize(seen.tool, seen.step.args)
+        form = self._form(seen)
         thought = self._thought(seen)
         oldest = seen.index - self.window
         self.recent = [attempt for attempt in self.recent if attempt.at > oldest]
@@ -83,6 +83,12 @@ class Insanity:
         kept = None if self.redact else form
         self.recent.append(_Attempt(seen.index, seen.call.hex(), self._outcome(seen), thought, form.digest.hex(), kept))
         return result
+
+    def _form(self, seen: Observation) -> NormalForm:
+        """Normal form of the call; an equal call has an equal one, and working it out costs more than the rest."""
+        call = seen.call.hex()
+        known = next((attempt.form for attempt in self.recent if attempt.call == call), None)
+        return known if known is not None else normalize(seen.tool, seen.step.args)
 
     def _thought(self, seen: Observation) -> str:
         text = (seen.step.thought or "")[:MAX_THOUGHT_CHARS]

@@ -21,19 +21,22 @@ class PingPong:
 
     Parameters:
         laps: complete laps that make the cycle certain.
+        patience: factor on ``laps`` while an answer in the lap says "still running": look and wait is a cycle, too.
 
     Reference: suffix cycles in the call sequence; lap counts compared in ``docs/detection.md``.
     """
 
     name: ClassVar[str] = "pingpong"
     loop_type: ClassVar[str] = TYPE_IV
-    __slots__ = ("closed", "current", "laps", "matched", "tools")
+    __slots__ = ("closed", "current", "laps", "matched", "patience", "tools", "waited")
 
-    def __init__(self, laps: int = 3) -> None:
+    def __init__(self, laps: int = 3, patience: int = 3) -> None:
         self.laps = laps
+        self.patience = patience
         self.closed: list[int] = []  # symbols of the last MAX_PERIOD batches, newest last
         self.tools: list[str] = []  # tool names of the last MAX_PERIOD steps
         self.current = 0  # symbol of the batch still open; -1 if part of it is unknown
+        self.waited = -1  # index of the newest step whose answer said that something is still under way
         self.matched: list[int] = []  # by period - 1: how many batches in a row equalled the one a period ago
 
     def update(self, seen: Observation, history: History) -> DetectionResult | None:
@@ -45,6 +48,8 @@ class PingPong:
             if self.current:
                 self._close()
             self.current = symbol or -1
+        if seen.pending:
+            self.waited = seen.index
         self.tools.append(seen.step.tool_name)
         if len(self.tools) > MAX_PERIOD:
             del self.tools[0]
@@ -80,18 +85,23 @@ class PingPong:
                     return self._cycle(seen, period, run)
         return None
 
-    def _cycle(self, seen: Observation, period: int, run: int) -> DetectionResult:
+    def _cycle(self, seen: Observation, period: int, run: int) -> DetectionResult | None:
         laps = 1 + run / period
+        waiting = self.waited > seen.index - period
+        needed = self.laps * self.patience if waiting else self.laps
+        if laps < needed - 1 + 1 / period:
+            return None
         details = {
             "rule": "cycle", "count": int(laps), "period": period,
             "first_step": max(0, seen.index - run - period + 1), "tools": self.tools[-period:],
         }  # fmt: skip
-        return DetectionResult(TYPE_IV, 1.0 if laps >= self.laps else 0.5, details)
+        return DetectionResult(TYPE_IV, 1.0 if laps >= needed else 0.5, details)
 
     def dump(self) -> Any:
         """Cycle symbols and run lengths."""
-        return [self.closed, self.current, self.matched, self.tools] if self.current else None
+        return [self.closed, self.current, self.matched, self.tools, self.waited] if self.current else None
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        self.closed, self.current, self.matched, self.tools = list(data[0]), data[1], list(data[2]), list(data[3])
+        closed, self.current, matched, tools, self.waited = data
+        self.closed, self.matched, self.tools = list(closed), list(matched), list(tools)

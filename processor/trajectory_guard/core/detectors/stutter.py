@@ -26,7 +26,8 @@ class Stutter:
     and stutter only at the fifth equal answer, and no reason to stop before the eighth.
     A pace slower than ``slow_gap_s`` between calls that succeed, or an answer that says "still running", is waiting and
     not stutter until it has happened ``patience`` times as often; likewise a move of some cursor ("next", ``cd ..``)
-    that answers nothing.
+    that answers nothing, or while other agents bring news. Asked at a sixth of that pace
+    and still running: ``patience`` squared.
 
     Parameters:
         slow_gap_s: seconds of idle time between equal calls from which on they count as deliberate polling.
@@ -49,8 +50,11 @@ class Stutter:
         if seen.repeats < 2:
             return None
         slow = seen.gap_s >= self.slow_gap_s and seen.step.outcome_type != ERROR
-        waiting = seen.pending or slow or (_is_blank(seen) and moves_cursor(seen.step.tool_name, seen.step.args))
-        needed = 3 * self.patience if waiting else _AFTER_WORK if seen.worked else 3
+        moving = _is_blank(seen) and moves_cursor(seen.step.tool_name, seen.step.args)
+        waiting = seen.pending or slow or moving or seen.others_progress
+        paced = seen.gap_s >= self.slow_gap_s / 6
+        patience = self.patience * self.patience if seen.pending and paced else self.patience
+        needed = 3 * patience if waiting else _AFTER_WORK if seen.worked else 3
         confidence = 1.0 if seen.repeats >= needed else 0.5 if seen.repeats >= needed - 1 else 0.0
         if confidence == 0.0:
             return None

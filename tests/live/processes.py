@@ -1,0 +1,49 @@
+"""Starts the programs of these tests, two at a time, and keeps what each one told."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import trajectory_guard
+
+PROGRAM = Path(__file__).with_name("looping_agent.py")
+IMPORTS = str(Path(trajectory_guard.__file__).parents[1])
+QUIET = {
+    "OTEL_TRACES_EXPORTER": "none",
+    "OTEL_METRICS_EXPORTER": "none",
+    "OTEL_LOGS_EXPORTER": "none",
+    "TRACELOOP_TELEMETRY": "false",
+}
+_OURS = (
+    "TRAJECTORY_GUARD_",
+    "OTEL_",
+    "TRACELOOP_",
+    "OPENINFERENCE_",
+    "LANGFUSE_",
+    "OPENLIT_",
+    "LANGSMITH_",
+    "LANGCHAIN_",
+)
+
+
+def run_agent(
+    instrumentation: str, extra: Mapping[str, str], *, imports: tuple[str, ...] = (), launcher: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """What ``looping_agent.py`` printed, in an environment of which nothing but ``extra`` is about telemetry."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+    done = subprocess.run(
+        [*launcher, sys.executable, str(PROGRAM), instrumentation],
+        env={**inherited, **QUIET, **extra, "PYTHONPATH": os.pathsep.join((*imports, IMPORTS))},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4_000:]
+    return json.loads(done.stdout.splitlines()[-1])

@@ -1,0 +1,58 @@
+"""``opentelemetry-instrument``: the guard loads through its entry point, and the application needs no line of code."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .processes import run_agent
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+pytestmark = pytest.mark.live
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+GROUP = "opentelemetry_post_instrument"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The package's metadata as an installer would write it: found whether or not the package is installed here."""
+    project = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]
+    folder = tmp_path_factory.mktemp("site")
+    metadata = folder / "trajectory_guard-0.1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 0.1.0\n")
+    entries = "\n".join(f"{name} = {target}" for name, target in project["entry-points"][GROUP].items())
+    (metadata / "entry_points.txt").write_text(f"[{GROUP}]\n{entries}\n")
+    return str(folder)
+
+
+def _run(installed: str, **extra: str) -> dict[str, Any]:
+    launcher = Path(sys.executable).with_name("opentelemetry-instrument")
+    extra = {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "openai,httpx,requests,urllib,urllib3,anthropic", **extra}
+    return run_agent("auto", extra, imports=(installed,), launcher=(str(launcher),))
+
+
+def test_the_guard_is_loaded_with_no_code_at_all(installed: str) -> None:
+    told = _run(installed)
+
+    assert told["runs"] == {"invoke": "h" + "at" * 8 + "a"}
+    assert told["tool_spans"] >= 8
+    assert told["interventions"][:2] == [["one", "NUDGE", "True"], ["one", "STOP", "True"]]
+    assert [level for _, level, _ in told["interventions"]].count("NUDGE") == 1
+    assert told["counts"]["steps"] == 8
+
+
+def test_the_guard_can_be_left_out(installed: str) -> None:
+    told = _run(installed, TRAJECTORY_GUARD_DISABLED="true")
+
+    assert told["tool_spans"] >= 8
+    assert told["interventions"] == []
+    assert told["counts"] == {}
