@@ -301,32 +301,6 @@ def test_a_fork_waits_for_an_import_and_the_child_is_free_to_import() -> None:
     assert not model_files._importing.locked()
 
 
-# --- settings ------------------------------------------------------------------------------------------------
-
-
-def test_settings_from_the_environment() -> None:
-    found = ModelSettings.from_env({
-        "TRAJECTORY_GUARD_MODEL_PATH": "m", "TRAJECTORY_GUARD_MODEL_DOWNLOAD": "True",
-        "TRAJECTORY_GUARD_CALIBRATION": "c.json",
-    })  # fmt: skip
-    assert found == ModelSettings(path="m", download=True, calibration="c.json")
-    assert found.asked
-    assert found.store == Path("c.json")
-
-
-@pytest.mark.parametrize("text", ["", "false", "0", "off", "nonsense"])
-def test_nothing_is_downloaded_unless_clearly_asked(text: str) -> None:
-    found = ModelSettings.from_env({"TRAJECTORY_GUARD_MODEL_DOWNLOAD": text})
-    assert found == ModelSettings()
-    assert not found.asked
-
-
-@pytest.mark.parametrize("name", ["cache_vectors", "queue_texts"])
-def test_limits_hold_at_least_a_pair(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name}: 1 is below 2"):
-        ModelSettings(**{name: 1})
-
-
 # --- calibration ---------------------------------------------------------------------------------------------
 
 

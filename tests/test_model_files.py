@@ -9,6 +9,7 @@ import pytest
 
 from tests.fake_model import first_word
 from trajectory_guard import model_files
+from trajectory_guard.embedding import ModelSettings
 from trajectory_guard.model_files import ModelError, load_embed, read_model_directory
 
 
@@ -149,3 +150,29 @@ def test_a_model_without_usable_vectors_is_refused(
     path = model_directory(tmp_path, *TOKENIZER, "model.onnx")
     with pytest.raises(ModelError, match="does not load: not a usable embedding"):
         load_embed(path)
+
+
+# --- settings ------------------------------------------------------------------------------------------------
+
+
+def test_settings_from_the_environment() -> None:
+    found = ModelSettings.from_env({
+        "TRAJECTORY_GUARD_MODEL_PATH": "m", "TRAJECTORY_GUARD_MODEL_DOWNLOAD": "True",
+        "TRAJECTORY_GUARD_CALIBRATION": "c.json",
+    })  # fmt: skip
+    assert found == ModelSettings(path="m", download=True, calibration="c.json")
+    assert found.asked
+    assert found.store == Path("c.json")
+
+
+@pytest.mark.parametrize("text", ["", "false", "0", "off", "nonsense"])
+def test_nothing_is_downloaded_unless_clearly_asked(text: str) -> None:
+    found = ModelSettings.from_env({"TRAJECTORY_GUARD_MODEL_DOWNLOAD": text})
+    assert found == ModelSettings()
+    assert not found.asked
+
+
+@pytest.mark.parametrize("name", ["cache_vectors", "queue_texts"])
+def test_limits_hold_at_least_a_pair(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}: 1 is below 2"):
+        ModelSettings(**{name: 1})

@@ -25,7 +25,7 @@ class ConfigError(ValueError):
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
 
 class ToolPolicy(_Model):
@@ -68,6 +68,14 @@ class GuardConfig(_Model):
     """Policies by tool name, compared case-folded."""
     mode: str = Field(default="enforce", pattern="^(enforce|nudge|observe)$")
     """What gates may do: ``enforce`` nudges and stops, ``nudge`` never stops, ``observe`` only records."""
+    model_path: str | None = None
+    """Directory with a sentence model (ONNX) for calls the comparator is unsure of; needs the extra ``semantic``."""
+    model_download: bool = False
+    """Whether fastembed may fetch its default model; without it nothing is ever downloaded."""
+    calibration: str | None = None
+    """File with calibrated thresholds, as written by ``trajectory-guard calibrate``."""
+    dialects: tuple[Mapping[str, Any], ...] = ()
+    """Further span dialects, by attribute names; see ``dialects.custom_dialect``."""
     redact: bool = False
     """Keep hashes only: no excerpt of arguments or results in messages, logs or state."""
     max_trajectories: int = Field(default=10_000, ge=1)

@@ -7,7 +7,7 @@ import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.calls import CallRecord, call_key, consume, light, reported
@@ -17,6 +17,9 @@ from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.scoring import Level
 from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, Evidence, StepRecord
+
+if TYPE_CHECKING:
+    from trajectory_guard.embedding import BackgroundSettler
 
 _CALL_IDS: Final = 32
 _RECENT_STEPS: Final = 16
@@ -68,13 +71,21 @@ class FlagBoard:
 
     Parameters:
         config: thresholds and limits.
+        settler: decides on texts the comparator is unsure of, in the background; none by default.
         clock: monotonic seconds; for tests.
     """
 
-    def __init__(self, config: GuardConfig | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        config: GuardConfig | None = None,
+        *,
+        settler: BackgroundSettler | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.config = config or GuardConfig()
-        self.engine = Engine(self.config)
-        self.counts: Counter[str] = Counter()
+        self.settler = settler
+        self.engine = Engine(self.config, settle=settler.settle if settler is not None else None)
+        self.counts: Counter[str] = Counter() if settler is None else settler.counts
         self.loop_cost_usd = 0.0
         self._clock = clock
         self._lock = threading.Lock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import threading
 import time
@@ -264,10 +265,23 @@ def shared_board(config: GuardConfig | None = None) -> FlagBoard:
     """The board that processor and gates of this process share. ``config`` matters to the first caller only."""
     with _shared_lock:
         if "board" not in _shared:
-            _shared["board"] = FlagBoard(config or GuardConfig.from_env())
+            _shared["board"] = _new_board(config or GuardConfig.from_env())
         elif config is not None and config != _shared["board"].config:
             _log.warning("trajectory_guard: already configured; the later configuration is ignored")
         return _shared["board"]
+
+
+def _new_board(config: GuardConfig) -> FlagBoard:
+    """A board, with a model behind it where one is asked for or installed. The model loads on a thread of its own."""
+    asked = config.model_path is not None or config.model_download
+    if not asked and importlib.util.find_spec("fastembed") is None:
+        return FlagBoard(config)
+    from trajectory_guard.embedding import BackgroundSettler, ModelSettings
+
+    settings = ModelSettings(path=config.model_path, download=config.model_download, calibration=config.calibration)
+    settler = BackgroundSettler(settings)
+    settler.start()
+    return FlagBoard(config, settler=settler)
 
 
 def instrument(

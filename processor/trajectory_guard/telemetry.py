@@ -96,7 +96,11 @@ LOOP_COST: Final = Metric(
     "trajectory_guard.loop.cost", "counter", "{USD}", "money spent inside loops, where prices are known"
 )
 
+SETTLED: Final = Metric(
+    "trajectory_guard.settled", "counter", "{pair}", "pairs of texts a model was asked about, by answer", ("answer",)
+)
+
 METRICS: Final = (
     STEPS, DETECTIONS, INTERVENTIONS, EPISODES, RECOVERIES, ACTIVE, EVICTIONS, ERRORS, DUPLICATES, EXPIRED, LATENCY,
-    LOOP_STEPS, LOOP_TOKENS, LOOP_COST,
+    LOOP_STEPS, LOOP_TOKENS, LOOP_COST, SETTLED,
 )  # fmt: skip

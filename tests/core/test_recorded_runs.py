@@ -17,7 +17,6 @@ HEALTHY = [name for name, run in RUNS.items() if run["label"]["loop"] is False]
 LOOPS = [name for name, run in RUNS.items() if run["label"]["loop"] is True]
 
 NOT_CAUGHT = {
-    "intercode/ic_sql_multiturn_chat-bison-001_10_turns/557",
     "intercode/ic_sql_multiturn_gpt-3.5_10_turns_handicap/938",
     "iso/sglang/trae/gpt-5/2025-11-14_21-05-32/sglang_012_27168308",
     "iso/sglang/trae/gpt-5/2025-11-16_09-27-51/sglang_076_f06e90c2",

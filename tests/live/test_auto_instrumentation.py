@@ -18,6 +18,11 @@ else:
 pytestmark = pytest.mark.live
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+CONTENT = {
+    "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
+    "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "span_only",
+}
+"""All LangChain instrumentations that are installed load at once; this lets each of them show content."""
 GROUP = "opentelemetry_post_instrument"
 
 
@@ -36,18 +41,27 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def _run(installed: str, **extra: str) -> dict[str, Any]:
     launcher = Path(sys.executable).with_name("opentelemetry-instrument")
-    extra = {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "openai,httpx,requests,urllib,urllib3,anthropic", **extra}
     return run_agent("auto", extra, imports=(installed,), launcher=(str(launcher),))
 
 
 def test_the_guard_is_loaded_with_no_code_at_all(installed: str) -> None:
-    told = _run(installed)
+    told = _run(installed, **CONTENT)
 
     assert told["runs"] == {"invoke": "h" + "at" * 8 + "a"}
     assert told["tool_spans"] >= 8
     assert told["interventions"][:2] == [["one", "NUDGE", "True"], ["one", "STOP", "True"]]
     assert [level for _, level, _ in told["interventions"]].count("NUDGE") == 1
     assert told["counts"]["steps"] == 8
+
+
+# Found: of two records of a call the one that ends first is judged, even if it hides what the other one shows. As
+# the official instrumentation captures no content by default, no loop is seen beside it unless a gate reads messages.
+def test_a_record_without_content_does_not_hide_the_one_with_content(installed: str) -> None:
+    told = _run(installed)
+
+    assert told["content"]
+    assert told["counts"]["steps"] == 8
+    assert told["interventions"][:2] == [["one", "NUDGE", "True"], ["one", "STOP", "True"]]
 
 
 def test_the_guard_can_be_left_out(installed: str) -> None:

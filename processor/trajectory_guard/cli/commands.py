@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-from collections.abc import Mapping
+import io
+import sqlite3
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trajectory_guard.cli.inputs import InputError, Sink, read
-from trajectory_guard.cli.replay import Outcome, replay
-from trajectory_guard.config import ConfigError, GuardConfig
+from trajectory_guard.cli.config_compare import Change, CompareReport
+from trajectory_guard.cli.inputs import Limits, Sink
+from trajectory_guard.cli.output import complain, print_json
+from trajectory_guard.cli.progress import progress_bar
+from trajectory_guard.cli.replay import Outcome, read_all, replay, replay_with, unique_trajectories
+from trajectory_guard.cli.settings import load_config
+from trajectory_guard.cli.sink import MIB
+from trajectory_guard.cli.spool import Spool
+from trajectory_guard.cli.streams import Source
+from trajectory_guard.cli.summary import make_report
+from trajectory_guard.config import ConfigError
+from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.similarity import Comparison, Relation, compare, normalize
 from trajectory_guard.core.steps import StepRecord
-from trajectory_guard.dialects.assemble import extract_steps
-from trajectory_guard.dialects.span import SpanView
 
 FINE, LOOP_FOUND, BAD_INPUT = 0, 1, 2
 
@@ -24,45 +31,95 @@ FINE, LOOP_FOUND, BAD_INPUT = 0, 1, 2
 def add_commands(commands: Any) -> None:
     """Register the subcommands."""
     extract = commands.add_parser("extract", help="tool calls found in recorded telemetry, one a line")
-    extract.add_argument("files", nargs="+", metavar="FILE", help="OTLP JSON or protobuf, plain or gzip; - is stdin")
+    _add_inputs(extract)
     extract.add_argument("--json", action="store_true", help="JSON lines (the default; kept for scripts)")
     extract.set_defaults(run=run_extract)
-
-    replayed = commands.add_parser("replay", help="what the guard would have done on recorded runs")
-    replayed.add_argument("files", nargs="+", metavar="FILE", help="OTLP, or step lines; - is stdin")
-    replayed.add_argument("--json", action="store_true", help="one JSON line per trajectory")
-    replayed.add_argument("--config", metavar="FILE", help="configuration to judge with (.json, .toml, .yaml)")
-    replayed.add_argument("--fail-on", choices=("nudge", "stop"), help="exit 1 if any trajectory reaches this level")
-    replayed.set_defaults(run=run_replay)
-
+    _add_replay(commands)
     compared = commands.add_parser("compare", help="do two calls mean the same? one pair a line")
     compared.add_argument("file", metavar="FILE", help="JSON lines with tool, a_args, b_args, a_out, b_out; - is stdin")
     compared.add_argument("--json", action="store_true", help="JSON lines (the default; kept for scripts)")
     compared.set_defaults(run=run_compare)
 
 
+def _add_replay(commands: Any) -> None:
+    parser = commands.add_parser("replay", help="what the guard would have done on recorded runs")
+    _add_inputs(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON line per trajectory")
+    configs = parser.add_mutually_exclusive_group()
+    configs.add_argument("--config", metavar="FILE", help="configuration to judge with (.json, .toml, .yaml)")
+    configs.add_argument(
+        "--compare", nargs=2, metavar=("A", "B"),
+        help="show whose verdicts change from one configuration to the other; each is a file or the word default",
+    )  # fmt: skip
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
+        help="a value on top of --config (with --compare: of B), such as nudge_threshold=1.5 or tools.NAME.poll=true; "
+        "may be given several times",
+    )  # fmt: skip
+    parser.add_argument(
+        "--fail-on", choices=("nudge", "stop"),
+        help="exit 1 if any trajectory reaches this level (with --compare: under B)",
+    )  # fmt: skip
+    parser.set_defaults(run=run_replay)
+
+
+def _add_inputs(parser: Any) -> None:
+    limits = Limits()
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="OTLP JSON or protobuf, or step lines; plain, gzip or zstd; - is stdin"
+    )
+    parser.add_argument(
+        "--max-document-mb", type=_mebibytes, default=limits.document_bytes, metavar="N",
+        help=f"largest single JSON value or message to read whole, MiB (default {limits.document_bytes // MIB})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-trace-mb", type=_mebibytes, default=limits.trace_bytes, metavar="N",
+        help=f"leave out traces with more span data than this, MiB (default {limits.trace_bytes // MIB})",
+    )  # fmt: skip
+
+
+def _mebibytes(text: str) -> int:
+    number = float(text)
+    if not 0 < number <= 1 << 20:
+        raise ValueError
+    return max(1, int(number * MIB))
+
+
+def _limits(options: argparse.Namespace) -> Limits:
+    return Limits(options.max_document_mb, options.max_trace_mb)
+
+
 def _finish(sink: Sink, status: int) -> int:
-    for error in sink.errors:
-        print(f"trajectory-guard: {error}", file=sys.stderr)
+    for message in sink.messages():
+        complain(message)
     return BAD_INPUT if sink.errors else status
+
+
+def _no_room(error: sqlite3.Error, sink: Sink) -> int:
+    sink.fail("temporary storage", f"{error}; SQLITE_TMPDIR names a directory with more room")
+    return _finish(sink, BAD_INPUT)
 
 
 # --- extract -------------------------------------------------------------------------------------------------
 
 
 def run_extract(options: argparse.Namespace) -> int:
-    """Print the tool calls of all files."""
-    sink, spans = Sink(), list[SpanView]()
-    for path in options.files:
-        for item in read(path, sink):
-            if isinstance(item, SpanView):
-                spans.append(item)
-            else:
-                for step in item.steps:
-                    print(json.dumps(call_line(step), ensure_ascii=False))
-    for step in extract_steps(spans):
-        print(json.dumps(call_line(step), ensure_ascii=False))
+    """Print the tool calls of all files: those of step lines as they are read, then those of spans by start time."""
+    sink, limits = Sink(), _limits(options)
+    try:
+        with progress_bar(sink), Spool(limits) as spool:
+            for recorded in unique_trajectories(read_all(options.files, sink, spool, limits), sink):
+                _print_calls(recorded.steps)
+            spool.collect(sink)
+            _print_calls(spool.steps())
+    except sqlite3.Error as error:
+        return _no_room(error, sink)
     return _finish(sink, FINE)
+
+
+def _print_calls(steps: Iterable[StepRecord]) -> None:
+    for step in steps:
+        print_json(call_line(step))
 
 
 def call_line(step: StepRecord) -> dict[str, Any]:
@@ -89,37 +146,49 @@ def call_line(step: StepRecord) -> dict[str, Any]:
 
 def run_replay(options: argparse.Namespace) -> int:
     """Judge recorded trajectories."""
+    sink = Sink()
     try:
-        config = GuardConfig.from_file(options.config) if options.config else GuardConfig()
+        with progress_bar(sink):
+            found = _replay_compared(options, sink) if options.compare else _replay(options, sink)
     except ConfigError as error:
-        print(f"trajectory-guard: {error}", file=sys.stderr)
+        for line in str(error).splitlines():
+            complain(line)
         return BAD_INPUT
-    sink, found, rows = Sink(), False, list[Outcome]()
-    for outcome in replay(options.files, config, sink):
-        reached = outcome.first_stop if options.fail_on == "stop" else outcome.first_nudge
-        found = found or (options.fail_on is not None and reached is not None)
-        if options.json:
-            print(json.dumps(outcome.to_json(), ensure_ascii=False))
-        else:
-            rows.append(outcome)
-    if not options.json:
-        _table(rows)
+    except sqlite3.Error as error:
+        return _no_room(error, sink)
     return _finish(sink, LOOP_FOUND if found else FINE)
 
 
-def _table(rows: list[Outcome]) -> None:
-    for outcome in rows:
-        if outcome.first_nudge is None:
-            continue
-        verdict = outcome.verdicts[outcome.first_nudge]
-        stop = f", stop at step {outcome.first_stop + 1}" if outcome.first_stop is not None else ""
-        print(f"{outcome.id}: would have nudged at step {outcome.first_nudge + 1} of {len(outcome.steps)}{stop}")
-        if verdict is not None:
-            print(f"    {verdict.reason}")
-    nudged = sum(row.first_nudge is not None for row in rows)
-    stopped = sum(row.first_stop is not None for row in rows)
-    steps = sum(len(row.steps) for row in rows)
-    print(f"{len(rows)} trajectories, {steps} steps: {nudged} would have been nudged, {stopped} stopped.")
+def _replay(options: argparse.Namespace, sink: Sink) -> bool:
+    """Print what would have happened; whether a trajectory reached the level of ``--fail-on``."""
+    config, found = load_config(options.config, options.overrides), False
+    report = None if options.json else make_report()
+    for outcome in replay(options.files, config, sink, _limits(options)):
+        found = found or _reaches(outcome, options.fail_on)
+        if report is None:
+            print_json(outcome.to_json())
+        else:
+            report.add(outcome)
+    if report is not None:
+        report.finish()
+    return found
+
+
+def _replay_compared(options: argparse.Namespace, sink: Sink) -> bool:
+    names = (options.compare[0], " ".join((options.compare[1], *options.overrides)))
+    engines = [Engine(load_config(options.compare[0])), Engine(load_config(options.compare[1], options.overrides))]
+    report, found = CompareReport(names, as_json=options.json), False
+    for a, b in replay_with(engines, options.files, sink, _limits(options)):
+        found = found or _reaches(b, options.fail_on)
+        report.add(Change(a, b))
+    report.finish()
+    return found
+
+
+def _reaches(outcome: Outcome, level: str | None) -> bool:
+    if level is None:
+        return False
+    return (outcome.first_stop if level == "stop" else outcome.first_nudge) is not None
 
 
 # --- compare -------------------------------------------------------------------------------------------------
@@ -127,37 +196,39 @@ def _table(rows: list[Outcome]) -> None:
 
 def run_compare(options: argparse.Namespace) -> int:
     """Say for each pair of calls whether they mean the same."""
-    sink, name = Sink(), options.file
+    sink, name = Sink(), "<stdin>" if options.file == "-" else options.file
     try:
-        stream = sys.stdin if name == "-" else open(name, encoding="utf-8")  # noqa: SIM115
-    except OSError as error:
-        sink.fail(name, f"cannot be read: {error.strerror}")
-        return _finish(sink, FINE)
-    with stream:
-        for number, line in enumerate(stream, 1):
-            if line.strip():
-                _compare_line(line, name, number, sink)
+        with Source(options.file, sink.progress) as source:
+            for number, line in enumerate(io.BufferedReader(source), 1):
+                if line.strip(b"\xef\xbb\xbf \t\r\n"):
+                    _compare_line(line, name, number, sink)
+            if source.failure is not None:
+                sink.fail(name, f"cannot be read to its end: {source.failure}")
+    except BrokenPipeError:
+        raise
+    except (OSError, ValueError) as error:
+        sink.fail(name, f"cannot be read: {getattr(error, 'strerror', None) or error}")
     return _finish(sink, FINE)
 
 
-def _compare_line(line: str, name: str, number: int, sink: Sink) -> None:
+def _compare_line(line: bytes, name: str, number: int, sink: Sink) -> None:
     try:
-        pair = parse_json(line)
+        pair = parse_json(line.decode("utf-8-sig"))
         if (
             not isinstance(pair, Mapping)
             or not isinstance(pair.get("tool"), str)
             or not {"a_args", "b_args"} <= pair.keys()
         ):
             raise ValueError("expected an object with 'tool', 'a_args' and 'b_args'")
-    except ValueError as error:
-        sink.errors.append(InputError(name, str(error), number))
+    except (ValueError, RecursionError) as error:
+        sink.fail(name, str(error), number)
         return
     found = compare_pair(pair)
-    print(json.dumps({**pair, "relation": str(found.relation), "reason": found.reason}, ensure_ascii=False))
+    print_json({**pair, "relation": str(found.relation), "reason": found.reason})
 
 
 def compare_pair(pair: Mapping[str, Any]) -> Comparison:
-    """Relation of two calls of one tool: different if their answers differ (volatile parts aside), else by arguments."""
+    """Relation of two calls of a tool: different if their answers differ (volatile parts aside), else by arguments."""
     outs = [pair.get("a_out"), pair.get("b_out")]
     if all(isinstance(out, str) for out in outs) and mask_text(str(outs[0])) != mask_text(str(outs[1])):
         return Comparison(Relation.DIFFERENT, "the answers differ: something new came back")

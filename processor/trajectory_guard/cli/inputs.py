@@ -1,207 +1,132 @@
-"""Reading recorded telemetry: OTLP as JSON or protobuf, and step lines; plain or gzip-compressed; told by content."""
+"""Reading recorded telemetry: OTLP as JSON or protobuf, and step lines; plain or compressed; told by content."""
 
 from __future__ import annotations
 
-import gzip
 import io
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, cast
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
-from trajectory_guard.core.answers import is_empty_result
-from trajectory_guard.core.fingerprints import args_hash, parse_json
-from trajectory_guard.core.masking import result_hash
-from trajectory_guard.core.steps import EMPTY, ERROR, OUTCOMES, SUCCESS, Evidence, StepRecord, Usage
-from trajectory_guard.dialects.results import as_text
+from trajectory_guard.cli.json_files import Value, decode_json, read_json
+from trajectory_guard.cli.protobuf_files import framing, read_protobuf
+from trajectory_guard.cli.sink import InputError, Limits, Recorded, Sink
+from trajectory_guard.cli.step_lines import recorded
+from trajectory_guard.cli.streams import BUFFER_BYTES, Source, is_binary, is_utf16, starts_json
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.otlp import spans_from_json
 
-MAX_LINE_BYTES: Final = 256 * 1024 * 1024
-_GZIP: Final = b"\x1f\x8b"
+__all__ = ["InputError", "Limits", "Recorded", "Sink", "read"]
+
+_OTHER_SIGNALS: Final = {"resourceLogs": "logs", "resourceMetrics": "metrics", "resourceProfiles": "profiles"}
+_WRONG: Final = (ValueError, TypeError, AttributeError, KeyError, RecursionError, OverflowError)
 
 
-class InputError(ValueError):
-    """Input that cannot be read: names the file, the line where there is one, and the reason."""
-
-    def __init__(self, source: str, reason: str, line: int | None = None) -> None:
-        where = source if line is None else f"{source}:{line}"
-        super().__init__(f"{where}: {reason}")
-
-
-class Recorded(NamedTuple):
-    """One recorded trajectory: its id and its steps in input order."""
-
-    id: str
-    steps: list[StepRecord]
-
-
-@dataclass
-class Sink:
-    """Where a reader reports what it could not read; reading goes on."""
-
-    errors: list[InputError] = field(default_factory=list)
-    progress: Callable[[int], None] = lambda count: None
-
-    def fail(self, source: str, reason: str, line: int | None = None) -> None:
-        """Record one error."""
-        self.errors.append(InputError(source, reason, line))
-
-
-def read(path: str, sink: Sink) -> Iterator[SpanView | Recorded]:
+def read(path: str, sink: Sink, limits: Limits | None = None) -> Iterator[SpanView | Recorded]:
     """Everything in one file (``-`` is standard input), in order; problems go to ``sink``."""
     name = "<stdin>" if path == "-" else path
+    limits = limits or Limits()
     try:
-        with _open(path) as stream:
-            yield from _read_stream(stream, name, sink)
-    except (OSError, EOFError, gzip.BadGzipFile) as error:
+        with Source(path, sink.progress) as source:
+            yield from _read_source(source, name, sink, limits)
+            if source.failure is not None:
+                sink.fail(name, f"cannot be read to its end: {source.failure}")
+    except (OSError, ValueError) as error:
+        if isinstance(error, BrokenPipeError):
+            raise
         sink.fail(name, f"cannot be read: {getattr(error, 'strerror', None) or error}")
 
 
-def _open(path: str) -> IO[bytes]:
-    stream: Any = sys.stdin.buffer if path == "-" else Path(path).open("rb")  # noqa: SIM115  closed by read()
-    if stream.peek(2)[:2] == _GZIP:
-        return cast("IO[bytes]", io.BufferedReader(cast("Any", gzip.GzipFile(fileobj=stream))))
-    return cast("IO[bytes]", stream)
-
-
-def _read_stream(stream: IO[bytes], name: str, sink: Sink) -> Iterator[SpanView | Recorded]:
-    head = stream.peek(64)[:64] if isinstance(stream, io.BufferedReader) else b""
-    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+def _read_source(source: Source, name: str, sink: Sink, limits: Limits) -> Iterator[SpanView | Recorded]:
+    head = source.head()
+    stream = io.BufferedReader(source, BUFFER_BYTES)
+    binary = is_binary(head)
+    framed = framing(head) if binary else None
     if not head:
-        sink.fail(name, "is empty")
-    elif text[:1] in (b"{", b"["):
-        yield from _read_json(stream, name, sink)
-    elif head[:1] == b"\n":
-        yield from _read_protobuf(stream.read(), name, sink)
-    else:
+        if source.failure is None:
+            sink.fail(name, "is empty")
+    elif is_utf16(head):
+        sink.fail(name, "is UTF-16 text; convert it to UTF-8", 1)
+    elif framed is not None:
+        for message in read_protobuf(stream, framed, name, sink, limits):
+            values = decode_json(message, name, sink) if isinstance(message, bytes) else [Value(message, None)]
+            for value in values:
+                yield from _items(value, name, sink)
+    elif binary and not starts_json(head):
         sink.fail(name, "is neither JSON (OTLP or step lines) nor an OTLP protobuf message", 1)
+    else:
+        for value in read_json(stream, name, sink, limits):
+            yield from _items(value, name, sink)
 
 
-def _read_json(stream: IO[bytes], name: str, sink: Sink) -> Iterator[SpanView | Recorded]:
-    """JSON lines; or one JSON document over several lines, recognised by a first line that is not complete."""
-    for number, line in enumerate(stream, 1):
-        sink.progress(len(line))
-        if not line.strip():
-            continue
-        try:
-            value = parse_json(line.decode("utf-8-sig"))
-        except (ValueError, RecursionError) as error:
-            if number == 1:
-                yield from _read_document(line + stream.read(), name, sink, error)
-                return
-            sink.fail(name, f"not valid JSON: {error}", number)
-            continue
-        yield from _items(value, name, number, sink)
+# --- what a value holds --------------------------------------------------------------------------------------
 
 
-def _read_document(data: bytes, name: str, sink: Sink, first: Exception) -> Iterator[SpanView | Recorded]:
-    try:
-        value = parse_json(data.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        sink.fail(name, f"not valid JSON: {error or first}", 1)
-        yield from _read_rest(data, name, sink)
-        return
-    yield from _items(value, name, 1, sink)
-
-
-def _read_rest(data: bytes, name: str, sink: Sink) -> Iterator[SpanView | Recorded]:
-    """What can still be read of JSON lines whose first line is broken."""
-    for number, line in enumerate(data.splitlines()[1:], 2):
-        if line.lstrip()[:1] != b"{":
-            continue
-        try:
-            value = parse_json(line.decode("utf-8"))
-        except (ValueError, RecursionError):
-            return  # not JSON lines at all: the first error says it
-        yield from _items(value, name, number, sink)
-
-
-def _items(value: Any, name: str, line: int, sink: Sink) -> Iterator[SpanView | Recorded]:
-    values = value if isinstance(value, list) else [value]
-    for one in values:
+def _items(read_value: Value, name: str, sink: Sink) -> Iterator[SpanView | Recorded]:
+    value, line = read_value
+    for one in value if isinstance(value, list) else [value]:
         if not isinstance(one, Mapping):
             sink.fail(name, f"expected an object, got {type(one).__name__}", line)
         elif "steps" in one:
-            yield from _recorded(one, name, line, sink)
+            found = recorded(one, name, line, sink)
+            if found is not None:
+                yield found
         elif "resourceSpans" in one or "resource_spans" in one:
-            try:
-                yield from spans_from_json(one)
-            except (ValueError, TypeError, AttributeError) as error:
-                sink.fail(name, f"not a valid OTLP trace request: {error}", line)
+            yield from _spans(one, name, line, sink)
         else:
-            keys = ", ".join(list(map(str, one))[:5]) or "no keys"
-            sink.fail(name, f"neither 'resourceSpans' (OTLP) nor 'steps' (a trajectory); has {keys}", line)
+            sink.fail(name, _unknown(one), line)
 
 
-def _recorded(value: Mapping[str, Any], name: str, line: int, sink: Sink) -> Iterator[Recorded]:
-    identifier, steps = str(value.get("id", f"{name}:{line}")), value["steps"]
-    if not isinstance(steps, list):
-        sink.fail(name, f"'steps' must be a list, got {type(steps).__name__}", line)
-        return
-    found = []
-    for index, step in enumerate(steps):
-        if not isinstance(step, Mapping) or not isinstance(step.get("tool"), str):
-            sink.fail(name, f"steps[{index}]: 'tool' is missing or not text", line)
-            continue
-        try:
-            found.append(_step(step, identifier, index))
-        except (TypeError, ValueError) as error:
-            sink.fail(name, f"steps[{index}]: {error}", line)
-    yield Recorded(identifier, found)
+def _unknown(value: Mapping[str, Any]) -> str:
+    for key, signal in _OTHER_SIGNALS.items():
+        if key in value:
+            return f"holds OTLP {signal}; only traces ('resourceSpans') can be read"
+    keys = ", ".join(list(map(str, value))[:5]) or "no keys"
+    return f"neither 'resourceSpans' (OTLP) nor 'steps' (a trajectory); has {keys}"
 
 
-def _step(step: Mapping[str, Any], trajectory: str, index: int) -> StepRecord:
-    raw = step.get("result")
-    result = raw if raw is None or isinstance(raw, str) else as_text(raw)
-    args = step.get("args")
-    outcome = step.get("outcome") or (EMPTY if result is not None and is_empty_result(result) else SUCCESS)
-    if outcome not in OUTCOMES:
-        raise ValueError(f"outcome {outcome!r} is none of {', '.join(OUTCOMES)}")
-    known = (
-        Evidence.NAME_ONLY
-        if args is None
-        else Evidence.FULL
-        if result is not None or outcome == ERROR
-        else Evidence.NO_RESULT
-    )
-    return StepRecord(
-        step_id=str(step.get("step_id") or f"{trajectory}#{index}"),
-        trajectory_id=trajectory,
-        tool_name=step["tool"],
-        tool_args_hash=args_hash(args),
-        state_snapshot_hash=result_hash(outcome, result),
-        outcome_type=outcome,
-        agent_id=step.get("agent") or None,
-        timestamp=float(step.get("t") or 0.0),
-        duration=float(step.get("dur") or 0.0),
-        args=args,
-        result=result,
-        evidence=known,
-        usage=_usage(step),
-        batch=str(step["batch"]) if step.get("batch") is not None else None,
-        turn=str(step["turn"]) if step.get("turn") is not None else None,
-        thought=step.get("thought") or None,
-    )
-
-
-def _usage(step: Mapping[str, Any]) -> Usage | None:
-    tokens, cost = step.get("tokens"), step.get("cost")
-    return Usage(int(tokens or 0), 0, float(cost or 0.0)) if tokens or cost else None
-
-
-def _read_protobuf(data: bytes, name: str, sink: Sink) -> Iterator[SpanView]:
+def _spans(request: Mapping[str, Any], name: str, line: int | None, sink: Sink) -> list[SpanView]:
+    """Spans of a request. If one is broken, it is reported and the others are kept."""
     try:
-        from google.protobuf.json_format import MessageToDict
-        from google.protobuf.message import DecodeError
-        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-    except ImportError as error:
-        sink.fail(name, f"looks like protobuf; reading it needs {error.name}: pip install 'trajectory-guard[otlp]'")
-        return
-    request = ExportTraceServiceRequest()
+        spans = list(spans_from_json(request))
+    except _WRONG as error:
+        spans = []
+        singles = list(_single_requests(request))
+        if not singles:
+            sink.fail(name, f"not a valid OTLP trace request: {_reason(error)}", line)
+        for place, single in singles:
+            spans += _single_span(place, single, name, line, sink)
+    nameless = sum(not (span.trace_id and span.span_id) for span in spans)
+    if nameless:
+        sink.fail(name, f"not a valid OTLP trace request: {nameless} spans without 'traceId' or 'spanId'", line)
+        spans = [span for span in spans if span.trace_id and span.span_id]
+    return spans
+
+
+def _single_span(place: str, request: Mapping[str, Any], name: str, line: int | None, sink: Sink) -> list[SpanView]:
     try:
-        request.ParseFromString(data)
-        yield from spans_from_json(MessageToDict(request, use_integers_for_enums=True))
-    except (DecodeError, ValueError) as error:
-        sink.fail(name, f"not a valid OTLP protobuf message: {error}")
+        return list(spans_from_json(request))
+    except _WRONG as error:
+        sink.fail(name, f"not a valid OTLP trace request: {place}: {_reason(error)}", line)
+        return []
+
+
+def _single_requests(request: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A request for each span of a request with something wrong in it, and the place of the span."""
+    for i, group in _entries(request, "resourceSpans", "resource_spans"):
+        for j, scoped in _entries(group, "scopeSpans", "scope_spans", "instrumentationLibrarySpans"):
+            scope = scoped.get("scope") or scoped.get("instrumentationLibrary")
+            for k, span in _entries(scoped, "spans"):
+                single = {"resource": group.get("resource"), "scopeSpans": [{"scope": scope, "spans": [span]}]}
+                yield f"resourceSpans[{i}].scopeSpans[{j}].spans[{k}]", {"resourceSpans": [single]}
+
+
+def _entries(value: Mapping[str, Any], *keys: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    found = next((value[key] for key in keys if key in value), None)
+    for index, one in enumerate(found if isinstance(found, list) else []):
+        if isinstance(one, Mapping):
+            yield index, one
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ValueError):
+        return str(error)
+    return f"a value has the wrong type ({error})"

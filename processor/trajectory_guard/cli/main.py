@@ -8,6 +8,9 @@ from collections.abc import Sequence
 
 from trajectory_guard import __version__
 from trajectory_guard.cli.commands import add_commands
+from trajectory_guard.cli.output import abandon_stdout, be_tolerant
+
+INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -17,11 +20,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 2
+    be_tolerant()
     try:
-        return int(options.run(options))
+        status = int(options.run(options))
+        sys.stdout.flush()
     except BrokenPipeError:
-        sys.stderr.close()  # the reader went away, as in `... | head`
+        abandon_stdout()
         return 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:

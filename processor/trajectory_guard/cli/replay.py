@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from trajectory_guard.cli.inputs import Recorded, Sink, read
+from trajectory_guard.cli.inputs import Limits, Recorded, Sink, read
+from trajectory_guard.cli.spool import Spool
+from trajectory_guard.cli.streams import file_bytes
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.scoring import Level
 from trajectory_guard.core.steps import StepRecord
-from trajectory_guard.dialects.assemble import extract_steps
-from trajectory_guard.dialects.span import SpanView
 
 
 class Outcome(NamedTuple):
-    """One judged trajectory: id, its steps, and a verdict per step (None where a step did not count)."""
+    """One judged trajectory: id, its steps, a verdict per step (None where a step did not count), and its file."""
 
     id: str
     steps: list[StepRecord]
     verdicts: list[Verdict | None]
+    source: str = ""
 
     def first(self, *levels: Level) -> int | None:
         """Index of the first step with one of these levels."""
@@ -71,27 +72,75 @@ class Outcome(NamedTuple):
 def judge(recorded: Recorded, engine: Engine) -> Outcome:
     """Run the engine over one trajectory."""
     state = engine.new_state(recorded.id)
-    return Outcome(recorded.id, recorded.steps, [engine.observe(state, step) for step in recorded.steps])
+    verdicts = [engine.observe(state, step) for step in recorded.steps]
+    return Outcome(recorded.id, recorded.steps, verdicts, recorded.source)
 
 
-def trajectories(paths: Iterable[str], sink: Sink) -> Iterator[Recorded]:
-    """Trajectories of all files: step lines as they come, those of spans when all spans are read."""
-    spans: list[SpanView] = []
+def trajectories(paths: Iterable[str], sink: Sink, limits: Limits | None = None) -> Iterator[Recorded]:
+    """Trajectories of all files: step lines as they come, those of spans when all spans are read. Ids are unique."""
+    yield from unique_trajectories(_all_trajectories(paths, sink, limits), sink)
+
+
+def _all_trajectories(paths: Iterable[str], sink: Sink, limits: Limits | None) -> Iterator[Recorded]:
+    with Spool(limits) as spool:
+        yield from read_all(paths, sink, spool, limits)
+        spool.collect(sink)
+        sink.phase("judging", spool.count_trajectories())
+        for recorded in spool.trajectories():
+            sink.progress(1)
+            yield recorded
+
+
+def read_all(paths: Iterable[str], sink: Sink, spool: Spool, limits: Limits | None = None) -> Iterator[Recorded]:
+    """Read every file; spans go to ``spool``, trajectories of step lines are yielded."""
+    paths = list(paths)
+    sink.phase("reading", sum(map(file_bytes, paths)))
     for path in paths:
-        for item in read(path, sink):
+        for item in read(path, sink, limits):
             if isinstance(item, Recorded):
                 yield item
             else:
-                spans.append(item)
-    grouped: dict[str, list[StepRecord]] = {}
-    for step in extract_steps(spans):
-        grouped.setdefault(step.trajectory_id, []).append(step)
-    for identifier, steps in grouped.items():
-        yield Recorded(identifier, steps)
+                spool.add(item, path)
 
 
-def replay(paths: Iterable[str], config: GuardConfig, sink: Sink) -> Iterator[Outcome]:
+def replay(paths: Iterable[str], config: GuardConfig, sink: Sink, limits: Limits | None = None) -> Iterator[Outcome]:
     """Judge every trajectory in the files."""
-    engine = Engine(config)
-    for recorded in trajectories(paths, sink):
-        yield judge(recorded, engine)
+    for outcome in replay_with([Engine(config)], paths, sink, limits):
+        yield outcome[0]
+
+
+def replay_with(
+    engines: Sequence[Engine], paths: Iterable[str], sink: Sink, limits: Limits | None = None
+) -> Iterator[list[Outcome]]:
+    """Judge every trajectory with several engines: an outcome from each."""
+    for recorded in trajectories(paths, sink, limits):
+        outcomes = _outcomes(engines, recorded, sink)
+        if outcomes:
+            yield outcomes
+
+
+def _outcomes(engines: Sequence[Engine], recorded: Recorded, sink: Sink) -> list[Outcome]:
+    try:
+        return [judge(recorded, engine) for engine in engines]
+    except Exception as error:  # noqa: BLE001  one odd run must not cost the others
+        reason = f"trajectory {recorded.id!r} cannot be judged: {type(error).__name__}: {error}"
+        sink.fail(recorded.source, reason, recorded.line)
+        return []
+
+
+def unique_trajectories(found: Iterable[Recorded], sink: Sink) -> Iterator[Recorded]:
+    """Give a second trajectory of the same id another one: step lines are separate runs, whatever they are called."""
+    numbers: dict[int, int] = {}  # by hash of the id: ids can be long, and there can be millions
+    for recorded in found:
+        name, number = recorded.id, numbers.get(hash(recorded.id), 0)
+        while hash(name) in numbers:
+            number += 1
+            name = f"{recorded.id}#{number}"
+        numbers[hash(recorded.id)] = max(number, 1)
+        numbers.setdefault(hash(name), 1)
+        if name != recorded.id:
+            note = f"a trajectory with id {recorded.id!r} came before; this one is called {name!r}"
+            sink.note(recorded.source, note, recorded.line)
+            steps = [step._replace(trajectory_id=name) for step in recorded.steps]
+            recorded = recorded._replace(id=name, steps=steps)
+        yield recorded

@@ -24,6 +24,7 @@ from trajectory_guard.core.history import UNKNOWN, Symbol
 from trajectory_guard.core.interventions import Spent, nudge_text, reason_text
 from trajectory_guard.core.masking import masked_hash
 from trajectory_guard.core.scoring import Level, Scorer
+from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.state import BATCH_MASK, MAX_LEARNED_CALLS, TrajectoryState
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, INTERRUPTED, REFUSED_BY_GUARD, Evidence, StepRecord
 from trajectory_guard.core.tools import is_waiting
@@ -83,10 +84,15 @@ class Engine:
     """Judges steps. Holds configuration only: all memory is in the ``TrajectoryState`` it is handed.
 
     Not thread-safe per state: callers serialise the steps of one trajectory.
+
+    Parameters:
+        config: thresholds, weights, policies.
+        settle: says whether two texts mean the same where the comparator cannot; must not block.
     """
 
-    def __init__(self, config: GuardConfig | None = None) -> None:
+    def __init__(self, config: GuardConfig | None = None, *, settle: Settle | None = None) -> None:
         self.config = config or GuardConfig()
+        self._settle = settle
         self._scorer = Scorer(
             weights=self.config.weights, nudge_at=self.config.nudge_threshold, stop_at=self.config.stop_threshold,
             max_score=self.config.max_score, decay=self.config.decay,
@@ -113,7 +119,7 @@ class Engine:
             shared = kind()
             return lambda: shared
         if kind is Insanity:
-            return lambda: Insanity(redact=config.redact)
+            return lambda: Insanity(redact=config.redact, settle=self._settle)
         return kind
 
     def _detectors(self) -> tuple[Detector, ...]:
@@ -216,12 +222,22 @@ class Engine:
         seen.first_repeat = before[-1] if before else seen.index
         current = state.episode.batch + (not seen.same_batch)  # copies within one model turn count once
         seen.repeats = len({state.batch_of(at) for at in before} | {current & BATCH_MASK})
+        self._continue_chain(state, seen, own_news, current & BATCH_MASK)
         seen.worked = state.last_fresh > previous
         seen.gap_s = self._idle_gap(state, step, previous)
         declared = policy is not None and policy.poll
         seen.pending = declared or _is_pending(step.result) or is_waiting(step.tool_name, step.args)
         if policy is not None and policy.idempotent and seen.repeats == 2:
             seen.repeats = 3
+
+    def _continue_chain(self, state: TrajectoryState, seen: Observation, own_news: int, batch: int) -> None:
+        """Count a long stutter beyond the window of remembered steps."""
+        key = (seen.call + seen.result).hex()
+        known, count, first, last_batch = state.chain
+        if key == known and own_news <= first:
+            count += batch != last_batch
+            seen.repeats, seen.first_repeat = max(seen.repeats, count), min(seen.first_repeat, first)
+        state.chain = (key, seen.repeats, seen.first_repeat, batch)
 
     def _idle_gap(self, state: TrajectoryState, step: StepRecord, previous: int) -> float:
         """Seconds between the last equal call and this one; running time aside where nothing came in between."""

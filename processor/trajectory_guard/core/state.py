@@ -34,6 +34,7 @@ class TrajectoryState:
         last_news: index of the newest step that brought something new, -1 before the first.
         history: calls and results of the last steps.
         last_fresh: index of the newest call that had not been made before.
+        chain: call and answer repeated last, how often, since which step, and in which batch last.
         starts, batches, tokens, costs: start time (s), batch ordinal, cumulative tokens and cost (USD) of those steps.
         step_ids: ids of recent steps, to ignore what is delivered twice.
         batch_end: earliest end (s) among the calls of the current batch; a step that starts before it belongs to it.
@@ -50,6 +51,7 @@ class TrajectoryState:
         "batch_end",
         "batch_label",
         "batches",
+        "chain",
         "costs",
         "detectors",
         "episode",
@@ -77,6 +79,7 @@ class TrajectoryState:
         self.agent_news: dict[str, int] = {}
         self.last_news = -1
         self.last_fresh = -1
+        self.chain: tuple[str, int, int, int] = ("", 0, -1, -1)
         self.history = History(capacity)
         self.starts = array("d")
         self.batches = array("H")
@@ -155,6 +158,7 @@ class TrajectoryState:
             "results": self.history.results.data.hex(),
             "starts": list(self.starts),
             "batches": list(self.batches),
+            "chain": list(self.chain),
             "spent": [list(self.tokens), list(self.costs), self.total_tokens, self.total_cost],
             "ids": [self.step_ids.data.hex(), self.step_ids.start],
             "batch": [None if self.batch_end == float("-inf") else self.batch_end, self.batch_label, self.last_end],
@@ -196,6 +200,7 @@ class TrajectoryState:
         for name in ("calls", "results"):
             setattr(state.history, name, Ring(plain["cap"], bytes.fromhex(plain[name]), plain["start"]))
         state.starts, state.batches = array("d", plain["starts"]), array("H", plain["batches"])
+        state.chain = tuple(plain["chain"])
         tokens, costs, state.total_tokens, state.total_cost = plain["spent"]
         state.tokens, state.costs = array("Q", tokens), array("d", costs)
         state.step_ids = Ring(plain["cap"], bytes.fromhex(plain["ids"][0]), plain["ids"][1])

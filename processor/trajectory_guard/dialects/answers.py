@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from itertools import chain
+from hashlib import blake2b
 
-from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.dialects.arguments import decode_arguments
 from trajectory_guard.dialects.matching import same_arguments
 from trajectory_guard.dialects.messages import input_messages, is_model_span
@@ -26,7 +25,7 @@ def find_answers(told: Sequence[Told], spans: Sequence[SpanView], place_of: Call
         return
     listening = [span for span in spans if is_model_span(span) or "gen_ai.input.messages" in span.attributes]
     _within(told, listening, place_of)
-    _elsewhere([one for one in told if one.answer is None], listening, place_of)
+    _elsewhere(told, listening, place_of)
 
 
 def _within(told: Iterable[Told], spans: Iterable[SpanView], place_of: Callable[[SpanView], Place]) -> None:
@@ -100,43 +99,72 @@ def _by_position(told: Told, answers: Sequence[ToolAnswer]) -> ToolAnswer | None
 # --- in another trace ----------------------------------------------------------------------------------------
 
 
-def _elsewhere(told: Sequence[Told], spans: Iterable[SpanView], place_of: Callable[[SpanView], Place]) -> None:
-    """Bare clients write one trace per model call: the later transcript must show the very call, by id or history."""
+def _elsewhere(told: Iterable[Told], spans: Iterable[SpanView], place_of: Callable[[SpanView], Place]) -> None:
+    """Bare clients write one trace per model call: a later transcript must show the very call, by id or by history.
+
+    Not from one named conversation into another.
+    """
     waiting: dict[Hashable, list[Told]] = defaultdict(list)
     for one in told:
-        for key in chain(one.ids, [_key(one.call.name, one.args)]):
-            waiting[key].append(one)
-    left = len(told)
+        if one.answer is None:
+            for call_id in one.ids:
+                waiting[call_id].append(one)
+            waiting[_history(input_messages(one.span)), one.call.name].append(one)
     for span in spans:
-        if not left:
+        if not waiting:
             return
-        messages = input_messages(span)
-        for call, answer in _pairs(messages):
-            args = decode_arguments(call.arguments).value
-            found = [*waiting.get(call.call_id, ()), *waiting.get(call.item_id, ())]
-            for one in found + waiting.get(_key(call.name, args), []):
-                if one.answer is None and _is_the_call(one, call, args, answer, span, messages):
+        _elsewhere_in(span, _is_named(place_of(span)), waiting)
+
+
+def _is_named(place: Place) -> bool:
+    return place.trace_id != place.trajectory_id
+
+
+def _elsewhere_in(span: SpanView, named: bool, waiting: dict[Hashable, list[Told]]) -> None:
+    messages = input_messages(span)
+    before = _histories(messages)
+    for call, answer in _pairs(messages):
+        args = decode_arguments(call.arguments).value
+        for key in (call.call_id, call.item_id, (before.get(id(call)), call.name)):
+            for one in waiting.get(key, ()) if key is not None else ():
+                if (
+                    one.answer is None
+                    and span.start >= one.span.end
+                    and call.name == one.call.name
+                    and not (named and _is_named(one.place))
+                    and same_arguments(args, one.args)
+                ):
                     one.answer = _with_call(answer, call)
-                    left -= 1
+            if key in waiting and all(one.answer is not None for one in waiting[key]):
+                del waiting[key]
 
 
-def _key(name: str, args: object) -> tuple[str, str | None]:
-    return name, args_hash(args)
+def _history(messages: Iterable[Message]) -> str | None:
+    """A digest of what was said; None if nothing was."""
+    digest, said = blake2b(digest_size=16), False
+    for message in messages:
+        said = _feed(digest, message) or said
+    return digest.hexdigest() if said else None
 
 
-def _is_the_call(
-    told: Told, call: ToolCall, args: object, answer: ToolAnswer, span: SpanView, messages: Sequence[Message]
-) -> bool:
-    if span.start < told.span.end or call.name != told.call.name or not same_arguments(args, told.args):
+def _feed(digest: blake2b, message: Message) -> bool:
+    if not (message.text or message.calls):
         return False
-    return _same_id(told, call, answer) or _continues(input_messages(told.span), messages)
+    digest.update(repr((message.text, [call.name for call in message.calls])).encode("utf-8", "surrogatepass"))
+    return True
 
 
-def _continues(earlier: Sequence[Message], later: Sequence[Message]) -> bool:
-    """Whether a transcript begins with another one, word for word."""
-    if not earlier or len(later) <= len(earlier):
-        return False
-    return all(
-        (one.text, [call.name for call in one.calls]) == (other.text, [call.name for call in other.calls])
-        for one, other in zip(earlier, later, strict=False)
-    )
+def _histories(messages: Sequence[Message]) -> dict[int, str | None]:
+    """For each call of a transcript, the digest of what was said before its turn."""
+    digest, said = blake2b(digest_size=16), False
+    found: dict[int, str | None] = {}
+    turn: str | None = None
+    in_turn = False
+    for message in messages:
+        answers = message.role == "assistant" or bool(message.calls)
+        if answers and not in_turn:
+            turn = digest.hexdigest() if said else None
+        in_turn = answers
+        found.update({id(call): turn for call in message.calls})
+        said = _feed(digest, message) or said
+    return found

@@ -52,6 +52,7 @@ class _Assembly:
         self.spans = sorted(self.by_id.values(), key=lambda span: (span.start, span.span_id, span.trace_id))
         self.markers = markers_of(self.dialects)
         self.keys = tuple(key for dialect in self.dialects for key in dialect.conversations)
+        self.places: dict[tuple[str, str], Place] = {}
         self.conversations = _trace_conversations(self.spans, self.keys)
 
     def steps(self, messages: bool) -> list[StepRecord]:
@@ -77,7 +78,11 @@ class _Assembly:
         return self.conversations.get(span.trace_id, span.trace_id)
 
     def _place(self, span: SpanView) -> Place:
-        return Place(span.trace_id, trajectory_id(span, list(self._above(span)), self._conversation, self.keys))
+        key = (span.trace_id, span.span_id)
+        if key not in self.places:
+            named = trajectory_id(span, list(self._above(span)), self._conversation, self.keys)
+            self.places[key] = Place(span.trace_id, named)
+        return self.places[key]
 
     def _above(self, span: SpanView) -> Iterator[SpanView]:
         return ancestors(span, self.by_id)

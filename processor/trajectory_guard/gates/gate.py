@@ -26,6 +26,7 @@ from trajectory_guard.verdict_spans import verdict_attributes
 
 _RECENT: Final = 10
 _CALLS: Final = 32
+_SETTLE_WAIT_S: Final = 0.025
 _log: Final = logging.getLogger(telemetry.LOGGER)
 
 
@@ -101,6 +102,8 @@ class Gate:
         self.board.discard_lossy(trajectory)
         self._restore(trajectory, status)
         fresh = self._catch_up(trajectory, messages, status, again=peek)
+        if self.board.settler is not None:
+            self.board.settler.wait(_SETTLE_WAIT_S)
         flag = self.board.take(trajectory)
         decision = self._decision(trajectory, flag, messages, fresh, status)
         if peek and decision.level is Level.STOP and flag.verdict is not None:

@@ -10,6 +10,7 @@ from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.history import History
 from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.similarity import NormalForm, Relation, compare, normalize
+from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.steps import EMPTY
 from trajectory_guard.core.tools import is_communication
 
@@ -56,6 +57,7 @@ class Insanity:
     Parameters:
         count: equal-meaning calls, in steps, this one included.
         window: steps looked back.
+        settle: asked whether two texts the comparator is unsure of mean the same; True makes the call count in full.
         redact: keep digests instead of normal forms; calls then mean the same only if their normal forms are equal.
 
     Reference: original TrajectoryGuard plan (3 of the last 10); comparator measured in ``docs/detection.md``.
@@ -63,12 +65,13 @@ class Insanity:
 
     name: ClassVar[str] = "insanity"
     loop_type: ClassVar[str] = TYPE_II
-    __slots__ = ("count", "recent", "redact", "window")
+    __slots__ = ("count", "recent", "redact", "settle", "window")
 
-    def __init__(self, count: int = 3, window: int = 10, *, redact: bool = False) -> None:
+    def __init__(self, count: int = 3, window: int = 10, *, redact: bool = False, settle: Settle | None = None) -> None:
         self.count = count
         self.window = window
         self.redact = redact
+        self.settle = settle
         self.recent: list[_Attempt] = []
 
     def update(self, seen: Observation, history: History) -> DetectionResult | None:
@@ -98,21 +101,33 @@ class Insanity:
         return digest64(text_bytes(seen.signature)).hex() if seen.signature else seen.result.hex()
 
     def _judge(self, seen: Observation, form: NormalForm, thought: str) -> DetectionResult | None:
-        outcome, same, doubtful = self._outcome(seen), [seen.index], []
-        reworded = False
+        outcome, call = self._outcome(seen), seen.call.hex()
+        same, maybe, doubtful, reworded = [seen.index], [], [], False
         for attempt in self.recent:
             if attempt.outcome != outcome:
                 continue
-            if attempt.call == seen.call.hex():
+            if attempt.call == call:
                 same.append(attempt.at)
                 continue
             relation = attempt.relation_to(form)
             if relation is Relation.SAME or (thought and thought == attempt.thought):
                 same.append(attempt.at)
                 reworded = True
-            elif relation is Relation.MAYBE or self._reformulation(seen, form, attempt):
+            elif relation is Relation.MAYBE:
+                maybe.append(attempt)
+            elif self._reformulation(seen, form, attempt):
                 doubtful.append(attempt.at)
-        return self._result(seen, sorted(same), doubtful, reworded)
+        settled = self._settled(form, maybe) if len(same) < self.count <= len(same) + len(maybe) else []
+        same += settled
+        doubtful += [attempt.at for attempt in maybe if attempt.at not in settled]
+        return self._result(seen, sorted(same), doubtful, reworded or bool(settled))
+
+    def _settled(self, form: NormalForm, maybe: list[_Attempt]) -> list[int]:
+        """Which of the doubtful calls mean the same, by the model's word. All are asked, so that all get known."""
+        if self.settle is None:
+            return []
+        asked = [(one.at, self.settle(form.text, one.form.text)) for one in maybe if one.form is not None]
+        return [at for at, same in asked if same]
 
     def _reformulation(self, seen: Observation, form: NormalForm, attempt: _Attempt) -> bool:
         """Another short query for something that keeps coming back empty, with no news in between."""

@@ -24,7 +24,8 @@ class Monologue:
     """Fires when the model says the same thing for the ``count``-th time, or declares itself done ``count`` times.
 
     A claim to be done is a call of a tool whose name says so (finish, submit, final_answer, task_done and the like);
-    had it been accepted, the run would have ended. Repeated text counts only between steps that brought nothing new.
+    had it been accepted, the run would have ended. Repeated text counts only between steps that brought nothing new,
+    and not while something is still under way: who waits says the same.
     Claims that come back with different verdicts (a grader that answers) are attempts, not monologue, unless nothing
     but the claim's own text comes back.
 
@@ -67,7 +68,7 @@ class Monologue:
         key = digest64(text_bytes(mask_text(text[:2_000]).casefold())).hex()
         self.thoughts = [*self.thoughts[-(self.window - 1) :], [seen.index, key]]
         steps = [index for index, other in self.thoughts if other == key and index >= seen.last_news]
-        if len(steps) < self.count or seen.news:
+        if len(steps) < self.count or seen.news or seen.pending:
             return None
         details = {"rule": "same_message", "count": len(steps), "first_step": steps[0], "steps": steps}
         return DetectionResult(TYPE_VI, 0.5, details)

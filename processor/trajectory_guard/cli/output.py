@@ -1,0 +1,75 @@
+"""Writing to standard output: JSON lines that stay valid, and text that is safe in a terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from typing import Any
+
+
+def print_json(value: Any) -> None:
+    """One JSON line; characters the output cannot carry are escaped, NaN and infinities become null."""
+    sys.stdout.write(json_line(value, ascii_only=not _is_utf8(sys.stdout)) + "\n")
+
+
+def json_line(value: Any, *, ascii_only: bool = False) -> str:
+    """``value`` as one line of strict JSON."""
+    try:
+        line = json.dumps(value, ensure_ascii=ascii_only, allow_nan=False)
+    except ValueError:
+        line = json.dumps(_finite(value), ensure_ascii=ascii_only)
+    if not ascii_only and not _is_encodable(line):
+        return json_line(value, ascii_only=True)  # half of a surrogate pair, as JSON can carry it
+    return line
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_utf8(stream: Any) -> bool:
+    return (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
+
+
+def printable(text: str) -> str:
+    """``text`` without control characters: recorded tool output must not steer a terminal."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def complain(message: str) -> None:
+    """One line on standard error."""
+    text = f"trajectory-guard: {printable(message)}\n"
+    sys.stderr.write(
+        text.encode(sys.stderr.encoding or "utf-8", "backslashreplace").decode(sys.stderr.encoding or "utf-8")
+    )
+
+
+def be_tolerant() -> None:
+    """Escape what the encoding of standard output has no character for, instead of failing."""
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")
+
+
+def abandon_stdout() -> None:
+    """The reader went away, as in ``... | head``: nothing more can be written, and nobody is to hear of it."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError):
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115

@@ -1,0 +1,68 @@
+"""Configurations named on the command line: a file, ``default``, and single values on top."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from trajectory_guard.config import ConfigError, GuardConfig
+
+DEFAULT: Final = "default"
+_WORDS: Final = {"on": True, "yes": True, "off": False, "no": False, "True": True, "False": False}
+
+
+def load_config(name: str | None, overrides: Iterable[str] = ()) -> GuardConfig:
+    """The configuration in a file (``default`` or None: the built-in one) with ``key=value`` overrides.
+
+    Keys of nested values are dotted: ``weights.TYPE_I_STUTTER=1``, ``tools.<tool>.poll=true``. Values are JSON or plain
+    text.
+
+    Raises:
+        ConfigError: the file or an override cannot be used.
+    """
+    config = GuardConfig() if name in (None, DEFAULT) else _plain(lambda: GuardConfig.from_file(str(name)))
+    items = list(overrides)
+    if not items:
+        return config
+    values = config.model_dump(exclude_unset=True)
+    for item in items:
+        _override(values, item)
+    return _plain(lambda: GuardConfig.from_mapping(values, source="--set"))
+
+
+def _plain(load: Callable[[], GuardConfig]) -> GuardConfig:
+    """Errors name where the value stands, not the class that refused it too."""
+    try:
+        return load()
+    except ConfigError as error:
+        raise ConfigError(str(error).replace(": GuardConfig: ", ": ")) from None
+
+
+def _override(values: dict[str, Any], item: str) -> None:
+    key, equals, text = item.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set {item}: expected KEY=VALUE")
+    *parents, last = _path(key.strip())
+    place = values
+    for name in parents:
+        inner = place.get(name)
+        place[name] = dict(inner) if isinstance(inner, dict) else {}
+        place = place[name]
+    place[last] = _value(text.strip())
+
+
+def _path(key: str) -> list[str]:
+    """Parts of a dotted key; the name of a tool may have dots itself and is compared case-folded."""
+    first, dot, rest = key.partition(".")
+    if first == "tools" and dot:
+        tool, _, field = rest.rpartition(".")
+        return [first, *([tool.casefold()] if tool else []), field]
+    return [first, rest] if dot else [first]
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return _WORDS.get(text, text)

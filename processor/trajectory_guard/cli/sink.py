@@ -1,0 +1,93 @@
+"""What the readers of recorded telemetry share: records, limits, and the sink for what could not be read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from trajectory_guard.core.steps import StepRecord
+
+MIB: Final = 1024 * 1024
+MAX_ERRORS_PER_SOURCE: Final = 100
+"""Problems of one file that are named; further ones are counted."""
+
+
+class InputError(ValueError):
+    """Input that cannot be read: names the file, the line where there is one, and the reason."""
+
+    def __init__(self, source: str, reason: str, line: int | None = None) -> None:
+        where = source if line is None else f"{source}:{line}"
+        super().__init__(f"{where}: {reason}")
+
+
+class Recorded(NamedTuple):
+    """One recorded trajectory: its id, its steps in input order, and the file (and line) it comes from."""
+
+    id: str
+    steps: list[StepRecord]
+    source: str = ""
+    line: int | None = None
+
+
+class Limits(NamedTuple):
+    """How much is held in memory at once.
+
+    Fields:
+        document_bytes: a single JSON value or protobuf message up to this size is read whole.
+        trace_bytes: spans of one trace or conversation, in stored form; their objects take about four times as much.
+        cache_bytes: spans held in memory before the temporary database goes to disk.
+        whole_bytes: spans, in stored form, up to which all are looked at together.
+    """
+
+    document_bytes: int = 256 * MIB
+    trace_bytes: int = 256 * MIB
+    cache_bytes: int = 64 * MIB
+    whole_bytes: int = 32 * MIB
+
+
+def _nothing(*_: object) -> None:
+    return None
+
+
+@dataclass
+class Sink:
+    """Where a reader reports what it could not read; reading goes on.
+
+    Attributes:
+        errors: at most ``MAX_ERRORS_PER_SOURCE`` per file; ``dropped`` counts the rest.
+        notes: what a user should know though it is no error.
+        progress: called with the bytes (or items) dealt with since the last call.
+        phase: called with a name and the number of bytes (or items) ahead, 0 if unknown, as each phase of work begins.
+    """
+
+    errors: list[InputError] = field(default_factory=list)
+    progress: Callable[[int], None] = _nothing
+    phase: Callable[[str, int], None] = _nothing
+    notes: list[str] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+    _counts: Counter[str] = field(default_factory=Counter)
+
+    def fail(self, source: str, reason: str, line: int | None = None) -> None:
+        """Record one error."""
+        self._counts[source] += 1
+        if self._counts[source] <= MAX_ERRORS_PER_SOURCE:
+            self.errors.append(InputError(source, reason, line))
+        else:
+            self.dropped[source] += 1
+
+    def note(self, source: str, text: str, line: int | None = None) -> None:
+        """Record something that is worth knowing and no error."""
+        self._counts[f"note {source}"] += 1
+        if self._counts[f"note {source}"] <= MAX_ERRORS_PER_SOURCE:
+            self.notes.append(str(InputError(source, text, line)))
+
+    def failures(self, source: str) -> int:
+        """Errors of a file so far."""
+        return self._counts[source]
+
+    def messages(self) -> list[str]:
+        """Everything to tell the user, a line each."""
+        more = [f"{source}: {count} more problems like these" for source, count in self.dropped.items()]
+        return [*self.notes, *map(str, self.errors), *more]

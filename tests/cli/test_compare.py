@@ -1,0 +1,52 @@
+"""``compare``: pairs of calls, one a line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+from tests.cli.helpers_cli import Command, write
+from tests.helpers import DATA, lines
+
+
+def pair(**fields: object) -> str:
+    return json.dumps({"tool": "search", "a_args": {"q": 1}, "b_args": {"q": 1}, **fields})
+
+
+def test_every_line_comes_back_with_a_relation(command: Command) -> None:
+    path = DATA / "similar_calls.jsonl"
+    ran = command("compare", path, "--json")
+    assert ran.status == 0
+    given = list(lines(path))
+    assert len(ran.lines) == len(given)
+    for before, after in zip(given, ran.lines, strict=True):
+        assert {key: after[key] for key in before} == before
+        assert after["relation"] in ("same", "different", "maybe")
+        assert after["reason"]
+
+
+def test_other_answers_make_a_difference(tmp_path: Path, command: Command) -> None:
+    content = "\n".join([pair(), pair(a_out="one", b_out="two"), pair(a_out="one", b_out="one")])
+    assert [one["relation"] for one in command("compare", write(tmp_path / "p", content)).lines] == [
+        "same",
+        "different",
+        "same",
+    ]
+
+
+def test_bad_lines_are_named_and_the_others_judged(tmp_path: Path, command: Command) -> None:
+    content = "\ufeff" + pair() + "\r\n\n{oops\n" + '{"tool": "x"}\n[1]\n' + pair()
+    path = write(tmp_path / "pairs.jsonl", gzip.compress(content.encode() + b"\n\xff\xfe{}"))
+    ran = command("compare", path)
+    assert ran.status == 2
+    assert len(ran.lines) == 2
+    where = [line.removeprefix(f"trajectory-guard: {path}:").split(":")[0] for line in ran.err.splitlines()]
+    assert where == ["3", "4", "5", "7"]
+    assert "expected an object with 'tool', 'a_args' and 'b_args'" in ran.err
+
+
+def test_files_that_cannot_be_read(tmp_path: Path, command: Command) -> None:
+    for path, reason in ((tmp_path, "Is a directory"), (tmp_path / "missing", "No such file or directory")):
+        ran = command("compare", path)
+        assert (ran.status, ran.err) == (2, f"trajectory-guard: {path}: cannot be read: {reason}\n")

@@ -1,0 +1,144 @@
+"""The command as a process: pipes, signals, encodings, progress, and what a base install can do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.helpers_cli import Command, run_line, write
+from tests.helpers import PACKAGE
+
+from trajectory_guard import __version__
+from trajectory_guard.cli import main as entry
+from trajectory_guard.cli import progress
+from trajectory_guard.cli.sink import Sink
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+
+
+def process(*arguments: object, code: str = "", **environment: str) -> subprocess.CompletedProcess[bytes]:
+    start = f"import sys; sys.argv[0] = 'trajectory-guard'; {code}\nfrom trajectory_guard.cli.main import main; sys.exit(main())"
+    command = [sys.executable, "-c", start, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, env={**ENVIRONMENT, **environment}, timeout=60, check=False)
+
+
+def test_version_and_help(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        command("--version")
+    assert stopped.value.code == 0
+    assert __version__ in capsys.readouterr().out
+    ran = command()
+    assert ran.status == 2
+    assert "replay" in ran.out
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "much", "nan"])
+def test_limits_are_checked(command: Command, value: str) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        command("replay", "x", f"--max-trace-mb={value}")
+    assert stopped.value.code == 2
+
+
+def test_a_reader_that_goes_away_is_no_news(tmp_path: Path) -> None:
+    path = write(tmp_path / "runs.jsonl", "\n".join(run_line(f"r{at}", repeats=20) for at in range(3000)))
+    code = "from trajectory_guard.cli.main import main; import sys; sys.exit(main())"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "replay", str(path), "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT,
+    ) as running:  # fmt: skip
+        assert running.stdout is not None
+        assert running.stderr is not None
+        json.loads(running.stdout.readline())
+        running.stdout.close()
+        assert running.stderr.read() == b""
+        assert running.wait(30) == 0
+
+
+def test_an_interrupt_is_no_traceback(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from trajectory_guard.cli import commands
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "replay", interrupted)
+    ran = command("replay", write(tmp_path / "runs.jsonl", run_line()))
+    assert (ran.status, ran.err) == (entry.INTERRUPTED, "")
+
+
+def test_output_that_knows_ascii_only(tmp_path: Path) -> None:
+    path = write(tmp_path / "runs.jsonl", run_line("zoë-\u2603", repeats=6))
+    as_json = process("replay", path, "--json", PYTHONIOENCODING="ascii")
+    assert json.loads(as_json.stdout)["id"] == "zoë-\u2603"
+    for_people = process("replay", path, PYTHONIOENCODING="ascii")
+    assert (for_people.returncode, for_people.stderr) == (0, b"")
+    assert b"zo\\xeb-\\u2603: 6 steps" in for_people.stdout
+
+
+def test_a_base_install_reads_json(tmp_path: Path) -> None:
+    path = write(tmp_path / "runs.jsonl", run_line())
+    names = "'rich', 'ijson', 'google.protobuf', 'opentelemetry.proto', 'zstandard'"
+    code = f"""
+sys.modules.update(dict.fromkeys(({names})))
+from trajectory_guard.cli.main import main
+assert main(["extract", {str(path)!r}]) == 0
+assert main(["replay", {str(path)!r}]) == 0
+"""
+    ran = process("replay", path, "--json", code=code)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    first, *_, last = ran.stdout.splitlines()
+    assert json.loads(first)["tool_name"] == "search"
+    assert json.loads(last)["steps"] == 6
+    assert b"1 trajectories, 6 steps: 1 would have been nudged, 1 stopped." in ran.stdout
+
+
+# --- progress ------------------------------------------------------------------------------------------------
+
+
+class Bar:
+    """Records what a rich progress bar is told."""
+
+    def __init__(self) -> None:
+        self.tasks: list[tuple[str, int | None]] = []
+        self.done = 0.0
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def add_task(self, name: str, total: int | None) -> int:
+        self.tasks.append((name, total))
+        return len(self.tasks)
+
+    def remove_task(self, task: int) -> None: ...
+
+    def advance(self, task: int, count: float) -> None:
+        self.done += count
+
+
+@pytest.mark.parametrize(
+    ("terminal", "size", "shown"), [(True, 1 << 30, True), (True, 10, False), (False, 1 << 30, False)]
+)
+def test_progress_is_for_people_with_long_input(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, size: int, shown: bool
+) -> None:
+    bar, sink = Bar(), Sink()
+    monkeypatch.setattr(progress, "_bar", lambda: bar)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    with progress.progress_bar(sink):
+        sink.phase("reading", size)
+        for _ in range(1000):
+            sink.progress(size // 1000)
+        sink.phase("judging", 5)
+        sink.progress(5)
+    assert [name for name, _ in bar.tasks] == (["reading", "judging"] if shown else [])
+    assert bar.done > 0.9 * size if shown else bar.done == 0
+
+
+def test_the_bar_of_rich_is_on_standard_error() -> None:
+    pytest.importorskip("rich")
+    assert progress._bar().console.stderr
