@@ -142,6 +142,7 @@ def test_every_instrument_carries_its_declared_unit_and_meaning() -> None:
     measured.latency.record(0.001)
     measured.board.counts["errors.on_end"] += 1
     measured.board.counts["expired_age"] += 1
+    measured.board.counts["settle.same"] += 1
     found = measured.metrics()
     assert set(found) == {metric.name for metric in telemetry.METRICS}
     for metric in telemetry.METRICS:
@@ -201,7 +202,7 @@ def test_steps_that_are_judged_again_on_top_of_saved_state_count_once() -> None:
     assert data is not None
     for step in loop(1):
         after.observe(step)
-    assert after.adopt("t", data)
+    assert after.adopt("t", data, 2)
     assert after.read("t").steps == 3
     assert after.counts["steps"] == 1
 

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ DEFAULT_WEIGHTS: Final[Mapping[str, float]] = {
     TYPE_I: 2.0, TYPE_II: 1.5, TYPE_III: 0.5, TYPE_IV: 1.5, TYPE_V: 1.25, TYPE_VI: 2.0,
 }  # fmt: skip
 ENV_PREFIX: Final = "TRAJECTORY_GUARD_"
+_SOURCE: Final[ContextVar[str]] = ContextVar("source", default="GuardConfig")
 
 
 class ConfigError(ValueError):
@@ -103,9 +105,9 @@ class GuardConfig(_Model):
         unknown = [name for name in self.weights if name not in LOOP_TYPES]
         if unknown:
             raise ValueError(f"weights: unknown loop type {unknown[0]!r}{_nearest(unknown[0], LOOP_TYPES)}")
-        negative = [name for name, weight in self.weights.items() if weight < 0]
+        negative = [name for name, weight in self.weights.items() if not weight >= 0]  # NaN is not either
         if negative:
-            raise ValueError(f"weights.{negative[0]}: {self.weights[negative[0]]} is below 0")
+            raise ValueError(f"weights.{negative[0]}: {self.weights[negative[0]]} is below 0 or no number")
         if not self.nudge_threshold <= self.stop_threshold <= self.max_score:
             raise ValueError(
                 "thresholds: nudge_threshold <= stop_threshold <= max_score must hold, got "
@@ -114,18 +116,20 @@ class GuardConfig(_Model):
         return self
 
     def __init__(self, **values: Any) -> None:
+        source = _SOURCE.get()
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ConfigError("\n".join(_messages(error, "GuardConfig", type(self)))) from None
+            raise ConfigError("\n".join(_messages(error, source, type(self)))) from None
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], *, source: str = "configuration") -> GuardConfig:
         """Build from decoded JSON, TOML or YAML; ``source`` names it in errors."""
+        token = _SOURCE.set(source)
         try:
-            return cls.model_validate(dict(values))
-        except ValidationError as error:
-            raise ConfigError("\n".join(_messages(error, source, cls))) from None
+            return cls(**{str(key): value for key, value in values.items()})
+        finally:
+            _SOURCE.reset(token)
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> GuardConfig:

@@ -25,6 +25,7 @@ _CALL_IDS: Final = 32
 _RECENT_STEPS: Final = 16
 _MAX_TOOLS: Final = 64
 _FIND_AMONG: Final = 64
+_AMBIGUOUS: Final = ""
 _MAX_REPLAY: Final = 16
 _RANK: Final = {Level.OBSERVE: 0, Level.NUDGE: 1, Level.STOP: 2}
 
@@ -47,22 +48,26 @@ class Flag(NamedTuple):
 
 class _Entry:
     __slots__ = (
-        "calls", "last", "last_used", "lock", "lossy", "pending", "recent", "replay", "state", "told", "told_tools",
-        "trajectory_id",
+        "calls", "last", "last_used", "lock", "lossy", "nudge", "pending", "recent", "replay", "saved_index", "state",
+        "told", "told_ids", "told_tools", "trajectory_id", "turn",
     )  # fmt: skip
 
     def __init__(self, state: TrajectoryState) -> None:
         self.trajectory_id = state.trajectory_id
         self.state = state
         self.lock = threading.Lock()
-        self.pending: Verdict | None = None
+        self.pending: Verdict | None = None  # the strongest verdict since the flag was taken last
+        self.nudge: Verdict | None = None  # the nudge due since then
         self.last: Verdict | None = None
         self.calls = Ring(_CALL_IDS)
         self.recent: deque[CallRecord] = deque(maxlen=_RECENT_STEPS)
         self.replay: list[StepRecord] | None = []  # steps since creation; None once saved state was adopted or grew old
         self.lossy = True  # no step so far was fully visible
-        self.told = Ring(_CALL_IDS)  # calls a gate has read from the graph's messages
+        self.told = Ring(_CALL_IDS)  # steps a gate has read from the graph's messages
+        self.told_ids = Ring(_CALL_IDS)  # and their tool call ids, which some models use anew in every turn
         self.told_tools: set[str] = set()
+        self.turn: str | None = None  # label of the user turn, as a gate sees it
+        self.saved_index = 0  # steps covered by the state saved last
         self.last_used = 0.0
 
 
@@ -114,19 +119,22 @@ class FlagBoard:
         entry = self._entry(step.trajectory_id)
         key = call_key(step.call_id or step.step_id)
         with entry.lock:
-            entry.told.append(key)
+            entry.told.append(call_key(step.step_id))
+            entry.told_ids.append(key)
             if len(entry.told_tools) < _MAX_TOOLS:
                 entry.told_tools.add(step.tool_name.casefold())
-            if key in entry.calls or consume(entry.recent, CallRecord.of(step)):
+            if entry.calls.forget(key) or consume(entry.recent, CallRecord.of(step)):
                 return None
-            entry.calls.append(key)
             return self._judge(entry, step)
 
-    def _judge(self, entry: _Entry, step: StepRecord) -> Verdict | None:
+    def _judge(self, entry: _Entry, step: StepRecord, *, again: bool = False) -> Verdict | None:
+        """``again``: the step was judged and counted before, on top of less history."""
+        if step.turn is None and entry.turn is not None:
+            step = step._replace(turn=entry.turn)
         verdict = self.engine.observe(entry.state, step)
         if verdict is None:
             return None
-        self.counts["steps"] += 1
+        self.counts["steps"] += not again
         entry.lossy = entry.lossy and step.evidence is not Evidence.FULL
         if entry.replay is not None:
             entry.replay.append(light(step))
@@ -137,6 +145,8 @@ class FlagBoard:
         if verdict.detections:
             self._count(entry, verdict)
             entry.last = verdict
+            if verdict.nudge is not None:
+                entry.nudge = verdict
             if entry.pending is None or _RANK[verdict.level] >= _RANK[entry.pending.level]:
                 entry.pending = verdict
         return verdict
@@ -161,7 +171,7 @@ class FlagBoard:
         """Whether a second instrumentation, or a resumed run, reports a call already judged."""
         seen = CallRecord.of(step)
         key = call_key(step.call_id) if step.call_id is not None else b""
-        known = key in entry.calls or reported(entry.recent, seen)
+        known = key in entry.told_ids or reported(entry.recent, seen)
         if step.outcome_type == INTERRUPTED or known:
             return known and step.outcome_type != INTERRUPTED
         if key:
@@ -170,23 +180,34 @@ class FlagBoard:
         return False
 
     def link(self, trajectory_id: str, aliases: Iterable[str]) -> None:
-        """Let gates find a trajectory under other names it goes by (thread id, session id, trace id)."""
+        """Let gates find a trajectory under other names it goes by (thread id, session id, trace id).
+
+        A name that turns out to stand for several trajectories, as a trace around several runs does, stands for none.
+        """
         with self._lock:
             for alias in aliases:
-                if alias != trajectory_id and self._aliases.get(alias) != trajectory_id:
-                    self._aliases[alias] = trajectory_id
-                    if len(self._aliases) > self.config.max_trajectories:
-                        self._aliases.popitem(last=False)
+                known = self._aliases.get(alias)
+                if alias == trajectory_id or known == trajectory_id:
+                    continue
+                self._aliases[alias] = trajectory_id if known is None else _AMBIGUOUS
+                if len(self._aliases) > self.config.max_trajectories:
+                    self._aliases.popitem(last=False)
+
+    def is_taken(self, trace_id: str) -> bool:
+        """Whether a trace id stands for a named trajectory, for several, or for a run that a gate already follows."""
+        entry = self._entries.get(trace_id)
+        return trace_id in self._aliases or (entry is not None and len(entry.told) > 0)
 
     def new_turn(self, trajectory_id: str, turn: str) -> None:
         """Tell that a person spoke: suspicion halves."""
         entry = self._find(trajectory_id)
         if entry is not None:
             with entry.lock:
-                if entry.state.turn is not None and entry.state.turn != turn:
+                if entry.turn is not None and entry.turn != turn:
                     entry.state.episode.score *= self.config.decay
-                    entry.pending = None
-                entry.state.turn = turn
+                    entry.state.forget_repeats()
+                    entry.pending = entry.nudge = None
+                entry.turn = entry.state.turn = turn
 
     def absolve(self, trajectory_id: str) -> None:
         """A person said that all is well: the episode ends, the score is 0, suspicion has to build up anew."""
@@ -194,7 +215,7 @@ class FlagBoard:
         if entry is None:
             return
         with entry.lock:
-            entry.pending = None
+            entry.pending = entry.nudge = None
             entry.state.absolve()
 
     def join(self, trace_id: str, trajectory_id: str) -> None:
@@ -223,7 +244,7 @@ class FlagBoard:
     def _absorb(self, target: _Entry, part: _Entry) -> None:
         for step in part.replay or ():
             if not self._is_repeat_record(target, step):
-                self._judge(target, step._replace(trajectory_id=target.trajectory_id))
+                self._judge(target, step._replace(trajectory_id=target.trajectory_id), again=True)
 
     def discard_lossy(self, trajectory_id: str) -> bool:
         """Forget a trajectory whose steps so far hid arguments or results, so that the messages can retell it."""
@@ -240,21 +261,21 @@ class FlagBoard:
         """The first of ``names`` under which a trajectory is known, as its trajectory id."""
         for name in names:
             if name:
-                known = self._aliases.get(name, name)
+                known = self.resolve_alias(name)
                 if known in self._entries:
                     return known
         return None
 
     def resolve_alias(self, name: str) -> str:
         """The trajectory a trace or session was linked to, else the name itself."""
-        return self._aliases.get(name, name)
+        return self._aliases.get(name, name) or name
 
     def read(self, trajectory_id: str) -> Flag:
         """The flag, left as it is."""
         return self._flag(trajectory_id, take=False)
 
     def take(self, trajectory_id: str) -> Flag:
-        """The flag; a gate that takes it is the one that acts on it."""
+        """The flag, taken down: who takes it acts on it. A nudge that nobody has given yet comes before a stop."""
         return self._flag(trajectory_id, take=True)
 
     def _flag(self, trajectory_id: str, *, take: bool) -> Flag:
@@ -264,7 +285,8 @@ class FlagBoard:
         with entry.lock:
             verdict = entry.pending
             if take:
-                entry.pending = None
+                verdict = entry.nudge or entry.pending
+                entry.pending = entry.nudge = None
             level = verdict.level if verdict is not None else Level.OBSERVE
             state = entry.state
             return Flag(level, verdict, state.score, state.episode.nudges, state.index)
@@ -295,17 +317,17 @@ class FlagBoard:
         with entry.lock:
             return self.engine.repeats(entry.state, tool, args)
 
-    def told_call(self, trajectory_id: str, call_id: str) -> bool:
-        """Whether a gate has told of this call already."""
+    def told_call(self, trajectory_id: str, step_id: str) -> bool:
+        """Whether a gate has told of this step already."""
         entry = self._find(trajectory_id)
-        return entry is not None and call_key(call_id) in entry.told
+        return entry is not None and call_key(step_id) in entry.told
 
     def find_call(self, call_id: str) -> str | None:
         """Among the trajectories used last, the one in which spans told of a call and no gate has yet."""
         key = call_key(call_id)
         with self._lock:
             newest = list(islice(reversed(self._entries.values()), _FIND_AMONG))
-        return next((entry.trajectory_id for entry in newest if key in entry.calls and key not in entry.told), None)
+        return next((entry.trajectory_id for entry in newest if key in entry.calls), None)
 
     def put_back(self, trajectory_id: str, verdict: Verdict) -> None:
         """Return a taken flag that could not be acted on yet."""
@@ -314,6 +336,7 @@ class FlagBoard:
             with entry.lock:
                 if entry.pending is None:
                     entry.pending = verdict
+                    entry.nudge = verdict if verdict.nudge is not None else None
 
     # --- saving ----------------------------------------------------------------------------------------------
 
@@ -323,35 +346,40 @@ class FlagBoard:
         if entry is None:
             return None
         with entry.lock:
+            entry.replay, entry.saved_index = [], entry.state.index
             return entry.state.to_bytes()
 
-    def adopt(self, trajectory_id: str, data: bytes) -> bool:
-        """Continue from saved state if it knows more than this process does.
+    def adopt(self, trajectory_id: str, data: bytes, steps: int) -> bool:
+        """Continue from saved state if another process has taken the trajectory further than this one knows.
 
-        Steps judged here before the saved state arrived are judged again on top of it.
+        Steps judged here since this process last saved are judged again on top of it.
+
+        Parameters:
+            data: saved state in its byte form.
+            steps: steps that it covers; only if they are more than this process saved last are the bytes read.
 
         Raises:
             StateFormatError: the bytes cannot be read; nothing changes.
         """
-        known = self._entries.get(trajectory_id)
-        if known is not None and known.replay is None:
-            return False  # adopted before, or beyond what can be judged again: the bytes need not be read
-        saved = self.engine.load_state(data)
         entry = self._entry(trajectory_id)
+        if steps <= entry.saved_index:
+            return False
+        saved = self.engine.load_state(data)
         with entry.lock:
-            replay, entry.replay = entry.replay, None
-            if replay is None or saved.index < entry.state.index - len(replay):
-                return False
-            entry.state, entry.pending = saved, None
+            if entry.replay is None:
+                return False  # more was judged here in between than can be judged again
+            replay, entry.replay = entry.replay, []
+            entry.state, entry.saved_index = saved, saved.index
+            entry.pending = entry.nudge = None
             for step in replay:
-                self._judge(entry, step)
+                self._judge(entry, step, again=True)
             self.counts["adopted"] += 1
             return True
 
     # --- entries ---------------------------------------------------------------------------------------------
 
     def _find(self, trajectory_id: str) -> _Entry | None:
-        return self._entries.get(self._aliases.get(trajectory_id, trajectory_id))
+        return self._entries.get(self.resolve_alias(trajectory_id))
 
     def _entry(self, trajectory_id: str) -> _Entry:
         now = self._clock()

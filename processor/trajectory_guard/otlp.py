@@ -9,6 +9,7 @@ from typing import Any, Final
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 
 _KINDS: Final = ("internal", "internal", "server", "client", "producer", "consumer")
+_HEX_DIGITS: Final = frozenset("0123456789abcdefABCDEF")
 _STATUS: Final = {0: "unset", 1: "ok", 2: "error"}
 _STATUS_NAMES: Final = {"STATUS_CODE_UNSET": 0, "STATUS_CODE_OK": 1, "STATUS_CODE_ERROR": 2}
 _KIND_NAMES: Final = {f"SPAN_KIND_{name.upper()}": number for number, name in enumerate(_KINDS) if number}
@@ -24,6 +25,8 @@ def spans_from_json(request: Mapping[str, Any]) -> Iterator[SpanView]:
     if not isinstance(groups, list):
         raise ValueError("not an OTLP trace request: no 'resourceSpans' list")
     for group in groups:
+        if not isinstance(group, Mapping):
+            raise ValueError(f"not an OTLP trace request: 'resourceSpans' holds a {type(group).__name__}")
         resource = _attributes((group.get("resource") or {}).get("attributes"))
         for scoped in _get(group, "scopeSpans", "scope_spans", "instrumentationLibrarySpans") or []:
             scope = scoped.get("scope") or scoped.get("instrumentationLibrary") or {}
@@ -43,8 +46,8 @@ def _span(span: Mapping[str, Any], scope: str, version: str | None, resource: Ma
     return SpanView(
         name=str(span.get("name", "")),
         attributes=_attributes(span.get("attributes")),
-        trace_id=hex_id(_get(span, "traceId", "trace_id"), 32),
-        span_id=hex_id(_get(span, "spanId", "span_id"), 16),
+        trace_id=_required_id(span, "traceId", "trace_id", 32),
+        span_id=_required_id(span, "spanId", "span_id", 16),
         parent_id=hex_id(_get(span, "parentSpanId", "parent_span_id") or "", 16) or None,
         kind=_KINDS[_enum(span.get("kind", 0), _KIND_NAMES) % len(_KINDS)],
         status=_STATUS.get(_enum(status.get("code", 0), _STATUS_NAMES), "unset"),
@@ -61,10 +64,17 @@ def _span(span: Mapping[str, Any], scope: str, version: str | None, resource: Ma
     )
 
 
+def _required_id(span: Mapping[str, Any], camel: str, snake: str, length: int) -> str:
+    found = hex_id(_get(span, camel, snake), length)
+    if not found:
+        raise ValueError(f"span {str(span.get('name', ''))[:40]!r} has no {camel}")
+    return found
+
+
 def hex_id(value: Any, length: int) -> str:
     """A trace or span id as lower-case hex; accepts hex and (as protobuf's own JSON writes it) base64."""
     text = str(value or "")
-    if len(text) == length or not text:
+    if not text or (len(text) == length and _HEX_DIGITS.issuperset(text)):
         return text.lower()
     try:
         decoded = base64.b64decode(text, validate=True).hex()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import queue
 import threading
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 _MILLION: Final = 1_000_000
@@ -41,11 +42,32 @@ def look_up(model: str) -> UnitPrice:
     return UnitPrice(float(inputs.total_price) / _MILLION, float(outputs.total_price) / _MILLION)
 
 
+def is_installed(module: str) -> bool:
+    """Whether a module can be found, without importing it."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ImportError:
+        return False
+
+
+@lru_cache(maxsize=_MAX_MODELS)
+def _looked_up(model: str) -> UnitPrice:
+    try:
+        return look_up(model)
+    except ImportError:
+        return FREE
+
+
+def price(model: str, input_tokens: int, output_tokens: int) -> float:
+    """USD for a model call, 0 if the model or ``genai_prices`` is unknown. Blocks; for commands, not for spans."""
+    return _looked_up(model).cost(input_tokens, output_tokens)
+
+
 class PriceTable:
     """Unit prices by model name, filled in the background."""
 
     def __init__(self) -> None:
-        self.available = importlib.util.find_spec("genai_prices") is not None
+        self.available = is_installed("genai_prices")
         self._known: dict[str, UnitPrice] = {}
         self._wanted: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._lock = threading.Lock()

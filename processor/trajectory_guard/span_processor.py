@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import threading
 import time
@@ -23,20 +22,27 @@ from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.scoring import Level
 from trajectory_guard.core.steps import StepRecord, Usage
 from trajectory_guard.dialects.assemble import MAX_ANCESTORS, is_inner_duplicate
-from trajectory_guard.dialects.extract import extract_step, model_usage
+from trajectory_guard.dialects.extract import extract_step, model_name, model_usage
 from trajectory_guard.dialects.identity import CONVERSATION_KEYS, all_conversation_ids, conversation_id
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.dialects.table import MARKERS, is_rejected, recognise
 from trajectory_guard.flags import FlagBoard
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.metrics import register
+from trajectory_guard.prices import PriceTable, is_installed
 from trajectory_guard.verdict_spans import VerdictSpans
 
 _log: Final = logging.getLogger(telemetry.LOGGER)
 _KINDS: Final = ("internal", "server", "client", "producer", "consumer")
 _STATUS: Final = {StatusCode.UNSET: "unset", StatusCode.OK: "ok", StatusCode.ERROR: "error"}
 _USAGE_MARKERS: Final = frozenset(
-    ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens", "llm.token_count.prompt", "llm.token_count.completion")
+    (
+        "langfuse.observation.usage_details",
+        "gen_ai.usage.input_tokens",
+        "gen_ai.usage.output_tokens",
+        "llm.token_count.prompt",
+        "llm.token_count.completion",
+    )
 )
 _INTERESTING: Final = MARKERS | _USAGE_MARKERS | CONVERSATION_KEYS
 _LATENCY_SAMPLE: Final = 16
@@ -74,7 +80,9 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._max_open = self.config.max_open_spans
         self._started = 0
         self._conversations: OrderedDict[int, str] = OrderedDict()  # trace id -> conversation id
-        self._usage: OrderedDict[int, Usage] = OrderedDict()  # trace id -> model usage since the last tool call
+        # trace id -> instrumentation scope -> model usage since the last tool call
+        self._usage: OrderedDict[int, dict[str, Usage]] = OrderedDict()
+        self._prices = PriceTable()
         self._reported: set[str] = set()
         self._judged = 0
         provider = meter_provider or otel_metrics.get_meter_provider()
@@ -148,8 +156,10 @@ class TrajectoryGuardProcessor(SpanProcessor):
         if step.trajectory_id != view.trace_id:
             self._remember_conversation(context.trace_id, step.trajectory_id)
             self.board.link(step.trajectory_id, (view.trace_id, *all_conversation_ids(view.attributes)))
-        usage = self._usage.pop(context.trace_id, None)
-        return self.board.observe(step if usage is None else step._replace(usage=usage))
+        by_scope = self._usage.pop(context.trace_id, None)
+        if by_scope:  # two instrumentations tell of every model call twice: the one that knows most is believed
+            step = step._replace(usage=max(by_scope.values(), key=lambda usage: usage.tokens))
+        return self.board.observe(step)
 
     def _report(self, verdict: Verdict, span: ReadableSpan) -> None:
         if verdict.recovered:
@@ -157,7 +167,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         if not verdict.detections:
             return
         log_verdict(verdict, redact=self.config.redact)
-        if verdict.level is not Level.OBSERVE:
+        if verdict.nudge is not None or verdict.level is Level.STOP:
             first = self.board.step_id(verdict.trajectory_id, verdict.first_step) or str(verdict.first_step)
             live = self._open.get(span.parent.span_id) if span.parent is not None else None
             self._spans.emit(verdict, first_step=first, tool_span=span, live_parent=live)
@@ -180,16 +190,24 @@ class TrajectoryGuardProcessor(SpanProcessor):
     def _learn(self, view: SpanView, context: trace.SpanContext) -> None:
         usage = model_usage(view)
         if usage is not None:
-            before = self._usage.get(context.trace_id, Usage())
-            self._bounded(self._usage, context.trace_id, before.plus(usage))
+            by_scope = dict(self._usage.get(context.trace_id, {}))
+            usage = self._priced(usage, model_name(view)).plus(by_scope.get(view.scope, Usage()))
+            self._bounded(self._usage, context.trace_id, {**by_scope, view.scope: usage})
         if context.trace_id not in self._conversations:
             named = conversation_id(view.attributes)
             if named is not None:
                 self._remember_conversation(context.trace_id, named)
+                self.board.join(view.trace_id, named)
+
+    def _priced(self, usage: Usage, model: str | None) -> Usage:
+        if usage.cost_usd or model is None or not self._prices.available:
+            return usage
+        return usage._replace(cost_usd=self._prices.get(model).cost(usage.input_tokens, usage.output_tokens))
 
     def _remember_conversation(self, trace_id: int, named: str) -> None:
-        if self._conversations.get(trace_id) != named:
-            self._bounded(self._conversations, trace_id, named)
+        known = self._conversations.get(trace_id)
+        if known != named:  # a trace around several conversations names none
+            self._bounded(self._conversations, trace_id, named if known is None else "")
 
     def _bounded(self, table: OrderedDict, key: int, value: object) -> None:  # type: ignore[type-arg]
         with self._lock:
@@ -257,6 +275,7 @@ def view_of(span: ReadableSpan, attributes: Mapping[str, Any]) -> SpanView:
 # --- one line ------------------------------------------------------------------------------------------------
 
 _shared_lock: Final = threading.Lock()
+_instrument_lock: Final = threading.RLock()
 _shared: dict[str, FlagBoard] = {}
 _instrumented: dict[int, tuple[trace.TracerProvider, TrajectoryGuardProcessor]] = {}
 
@@ -274,7 +293,7 @@ def shared_board(config: GuardConfig | None = None) -> FlagBoard:
 def _new_board(config: GuardConfig) -> FlagBoard:
     """A board, with a model behind it where one is asked for or installed. The model loads on a thread of its own."""
     asked = config.model_path is not None or config.model_download
-    if not asked and importlib.util.find_spec("fastembed") is None:
+    if not asked and not is_installed("fastembed"):
         return FlagBoard(config)
     from trajectory_guard.embedding import BackgroundSettler, ModelSettings
 
@@ -305,14 +324,13 @@ def instrument(
         raise TypeError(
             f"tracer_provider: {type(provider).__name__} has no add_span_processor; pass an SDK TracerProvider"
         )
-    with _shared_lock:
+    with _instrument_lock:
         known = _instrumented.get(id(provider))
-    if known is not None:
-        known[1].enabled = True
-        return known[1]
-    processor = TrajectoryGuardProcessor(config, tracer_provider=provider)
-    provider.add_span_processor(processor)
-    with _shared_lock:
+        if known is not None:
+            known[1].enabled = True
+            return known[1]
+        processor = TrajectoryGuardProcessor(config, tracer_provider=provider)
+        provider.add_span_processor(processor)
         _instrumented[id(provider)] = (provider, processor)  # the provider is kept so that its id stays its own
     return processor
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from trajectory_guard.core.fingerprints import args_hash, result_hash
+from trajectory_guard.core.fingerprints import args_hash
+from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.steps import ERROR, SUCCESS, StepRecord
 
 ARGS_BYTES = 200
@@ -164,8 +165,8 @@ def step(index: int, *, number: int, outcome: str = SUCCESS, result: str | None 
 
 
 def healthy(index: int) -> StepRecord:
-    """A new call with a new answer."""
-    return step(index, number=index)
+    """A new call with a new answer. Its number is never round where ``index`` is: most answers begin like the last."""
+    return step(index, number=index + 1_055)
 
 
 def repeated(index: int) -> StepRecord:

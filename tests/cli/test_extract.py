@@ -37,7 +37,7 @@ def collected(spans: Iterable[SpanView], limits: Limits = TIGHT, sink: Sink | No
         return steps
 
 
-def small_synthetic(path: Path, count: int = 4000) -> list[SpanView]:
+def small_synthetic(path: Path, count: int = 2400) -> list[SpanView]:
     synthetic_spans(count, path)
     return [one for one in read(str(path), Sink()) if isinstance(one, SpanView)]
 
@@ -62,7 +62,7 @@ def test_groups_in_any_order_of_spans(name: str, dice: random.Random) -> None:
 def test_many_interleaved_trajectories(tmp_path: Path) -> None:
     spans = small_synthetic(tmp_path / "spans.jsonl")
     expected = extract_steps(spans)
-    assert len(expected) == 400
+    assert len(expected) == 240
     assert {one.dialect for one in expected} == {"semconv", "openinference", "langfuse", "openllmetry"}
     random.Random(7).shuffle(spans)
     assert collected(spans) == expected

@@ -124,7 +124,7 @@ def test_one_broken_span_does_not_cost_its_request(tmp_path: Path) -> None:
     assert len(problems) == 3
     assert "FILE:1: not a valid OTLP trace request: resourceSpans[0].scopeSpans[0].spans[1]: not an id" in problems[0]
     assert "spans[2]: a value has the wrong type" in problems[1]
-    assert "1 spans without 'traceId' or 'spanId'" in problems[2]
+    assert "spans[3]: span 'execute_tool search' has no spanId" in problems[2]
 
 
 @pytest.mark.parametrize(

@@ -71,11 +71,12 @@ def test_an_interrupt_is_no_traceback(command: Command, monkeypatch: pytest.Monk
 
 def test_output_that_knows_ascii_only(tmp_path: Path) -> None:
     path = write(tmp_path / "runs.jsonl", run_line("zoë-\u2603", repeats=6))
-    as_json = process("replay", path, "--json", PYTHONIOENCODING="ascii")
-    assert json.loads(as_json.stdout)["id"] == "zoë-\u2603"
-    for_people = process("replay", path, PYTHONIOENCODING="ascii")
-    assert (for_people.returncode, for_people.stderr) == (0, b"")
-    assert b"zo\\xeb-\\u2603: 6 steps" in for_people.stdout
+    code = f"from trajectory_guard.cli.main import main; assert main(['replay', {str(path)!r}, '--json']) == 0"
+    ran = process("replay", path, code=code, PYTHONIOENCODING="ascii")
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    as_json, for_people, *_ = ran.stdout.splitlines()
+    assert json.loads(as_json)["id"] == "zoë-\u2603"
+    assert for_people.startswith(b"zo\\xeb-\\u2603: 6 steps")
 
 
 def test_a_base_install_reads_json(tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ def test_progress_is_for_people_with_long_input(
     bar, sink = Bar(), Sink()
     monkeypatch.setattr(progress, "_bar", lambda: bar)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
-    with progress.progress_bar(sink):
+    with progress.progress_bar(sink, prints=False):
         sink.phase("reading", size)
         for _ in range(1000):
             sink.progress(size // 1000)
@@ -137,6 +138,16 @@ def test_progress_is_for_people_with_long_input(
         sink.progress(5)
     assert [name for name, _ in bar.tasks] == (["reading", "judging"] if shown else [])
     assert bar.done > 0.9 * size if shown else bar.done == 0
+
+
+def test_no_bar_in_the_way_of_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    bar, sink = Bar(), Sink()
+    monkeypatch.setattr(progress, "_bar", lambda: bar)
+    for stream in (sys.stderr, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+    with progress.progress_bar(sink, prints=True):
+        sink.phase("reading", 1 << 30)
+    assert bar.tasks == []
 
 
 def test_the_bar_of_rich_is_on_standard_error() -> None:

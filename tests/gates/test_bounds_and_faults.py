@@ -77,7 +77,7 @@ def test_the_scratchpad_keeps_the_newest_steps() -> None:
 
     state = graph.get_state(thread()).values
     called = [message.tool_call_id for message in state["messages"] if message.type == "tool"]
-    assert [entry["step_id"] for entry in state["trajectory_scratchpad"]] == called[-MAX_SCRATCHPAD:]
+    assert [entry["call_id"] for entry in state["trajectory_scratchpad"]] == called[-MAX_SCRATCHPAD:]
 
 
 def test_long_arguments_are_clipped_in_what_the_guard_writes() -> None:

@@ -15,7 +15,8 @@ from langgraph.prebuilt import ToolNode
 
 from trajectory_guard import GuardConfig, LoopDetectedError, StepRecord, ToolPolicy, TrajectoryGuardNode, apply_guard
 from trajectory_guard.cli.demo_agents import AGENTS, build_graph
-from trajectory_guard.core.fingerprints import args_hash, result_hash
+from trajectory_guard.core.fingerprints import args_hash
+from trajectory_guard.core.masking import result_hash
 
 from .agents import (
     NUDGED_THEN_FINISHED,

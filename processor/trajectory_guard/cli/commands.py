@@ -17,12 +17,13 @@ from trajectory_guard.cli.settings import load_config
 from trajectory_guard.cli.sink import MIB
 from trajectory_guard.cli.spool import Spool
 from trajectory_guard.cli.streams import Source
-from trajectory_guard.cli.summary import make_report
+from trajectory_guard.cli.summary import RichReport, make_report
 from trajectory_guard.config import ConfigError
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.fingerprints import parse_json
-from trajectory_guard.core.masking import mask_text
+from trajectory_guard.core.masking import mask_noise
 from trajectory_guard.core.similarity import Comparison, Relation, compare, normalize
+from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.steps import StepRecord
 
 FINE, LOOP_FOUND, BAD_INPUT = 0, 1, 2
@@ -38,6 +39,7 @@ def add_commands(commands: Any) -> None:
     compared = commands.add_parser("compare", help="do two calls mean the same? one pair a line")
     compared.add_argument("file", metavar="FILE", help="JSON lines with tool, a_args, b_args, a_out, b_out; - is stdin")
     compared.add_argument("--json", action="store_true", help="JSON lines (the default; kept for scripts)")
+    compared.add_argument("--model", metavar="DIR", help="sentence model that settles what the comparator is unsure of")
     compared.set_defaults(run=run_compare)
 
 
@@ -107,7 +109,7 @@ def run_extract(options: argparse.Namespace) -> int:
     """Print the tool calls of all files: those of step lines as they are read, then those of spans by start time."""
     sink, limits = Sink(), _limits(options)
     try:
-        with progress_bar(sink), Spool(limits) as spool:
+        with progress_bar(sink, prints=True), Spool(limits) as spool:
             for recorded in unique_trajectories(read_all(options.files, sink, spool, limits), sink):
                 _print_calls(recorded.steps)
             spool.collect(sink)
@@ -148,8 +150,7 @@ def run_replay(options: argparse.Namespace) -> int:
     """Judge recorded trajectories."""
     sink = Sink()
     try:
-        with progress_bar(sink):
-            found = _replay_compared(options, sink) if options.compare else _replay(options, sink)
+        found = _replay_compared(options, sink) if options.compare else _replay(options, sink)
     except ConfigError as error:
         for line in str(error).splitlines():
             complain(line)
@@ -163,12 +164,13 @@ def _replay(options: argparse.Namespace, sink: Sink) -> bool:
     """Print what would have happened; whether a trajectory reached the level of ``--fail-on``."""
     config, found = load_config(options.config, options.overrides), False
     report = None if options.json else make_report()
-    for outcome in replay(options.files, config, sink, _limits(options)):
-        found = found or _reaches(outcome, options.fail_on)
-        if report is None:
-            print_json(outcome.to_json())
-        else:
-            report.add(outcome)
+    with progress_bar(sink, prints=not isinstance(report, RichReport)):
+        for outcome in replay(options.files, config, sink, _limits(options)):
+            found = found or _reaches(outcome, options.fail_on)
+            if report is None:
+                print_json(outcome.to_json())
+            else:
+                report.add(outcome)
     if report is not None:
         report.finish()
     return found
@@ -178,9 +180,10 @@ def _replay_compared(options: argparse.Namespace, sink: Sink) -> bool:
     names = (options.compare[0], " ".join((options.compare[1], *options.overrides)))
     engines = [Engine(load_config(options.compare[0])), Engine(load_config(options.compare[1], options.overrides))]
     report, found = CompareReport(names, as_json=options.json), False
-    for a, b in replay_with(engines, options.files, sink, _limits(options)):
-        found = found or _reaches(b, options.fail_on)
-        report.add(Change(a, b))
+    with progress_bar(sink, prints=True):
+        for a, b in replay_with(engines, options.files, sink, _limits(options)):
+            found = found or _reaches(b, options.fail_on)
+            report.add(Change(a, b))
     report.finish()
     return found
 
@@ -198,10 +201,15 @@ def run_compare(options: argparse.Namespace) -> int:
     """Say for each pair of calls whether they mean the same."""
     sink, name = Sink(), "<stdin>" if options.file == "-" else options.file
     try:
+        settle = _settle(options.model)
+    except ValueError as error:  # ModelError among them
+        complain(str(error))
+        return BAD_INPUT
+    try:
         with Source(options.file, sink.progress) as source:
             for number, line in enumerate(io.BufferedReader(source), 1):
                 if line.strip(b"\xef\xbb\xbf \t\r\n"):
-                    _compare_line(line, name, number, sink)
+                    _compare_line(line, name, number, sink, settle)
             if source.failure is not None:
                 sink.fail(name, f"cannot be read to its end: {source.failure}")
     except BrokenPipeError:
@@ -211,7 +219,15 @@ def run_compare(options: argparse.Namespace) -> int:
     return _finish(sink, FINE)
 
 
-def _compare_line(line: bytes, name: str, number: int, sink: Sink) -> None:
+def _settle(model: str | None) -> Settle | None:
+    if model is None:
+        return None
+    from trajectory_guard.cli.calibrate import settle_pairs  # imports numpy and the model's runtime
+
+    return settle_pairs(model).settle
+
+
+def _compare_line(line: bytes, name: str, number: int, sink: Sink, settle: Settle | None) -> None:
     try:
         pair = parse_json(line.decode("utf-8-sig"))
         if (
@@ -223,14 +239,21 @@ def _compare_line(line: bytes, name: str, number: int, sink: Sink) -> None:
     except (ValueError, RecursionError) as error:
         sink.fail(name, str(error), number)
         return
-    found = compare_pair(pair)
+    found = compare_pair(pair, settle)
     print_json({**pair, "relation": str(found.relation), "reason": found.reason})
 
 
-def compare_pair(pair: Mapping[str, Any]) -> Comparison:
-    """Relation of two calls of a tool: different if their answers differ (volatile parts aside), else by arguments."""
+def compare_pair(pair: Mapping[str, Any], settle: Settle | None = None) -> Comparison:
+    """Relation of two calls of a tool: different if their answers differ (volatile parts aside), else by arguments.
+
+    ``settle`` decides where the comparator cannot, towards "same" only.
+    """
     outs = [pair.get("a_out"), pair.get("b_out")]
-    if all(isinstance(out, str) for out in outs) and mask_text(str(outs[0])) != mask_text(str(outs[1])):
+    if all(isinstance(out, str) for out in outs) and mask_noise(str(outs[0])) != mask_noise(str(outs[1])):
         return Comparison(Relation.DIFFERENT, "the answers differ: something new came back")
     tool = str(pair["tool"])
-    return compare(normalize(tool, pair["a_args"]), normalize(tool, pair["b_args"]))
+    first, second = normalize(tool, pair["a_args"]), normalize(tool, pair["b_args"])
+    found = compare(first, second)
+    if settle is not None and found.relation is Relation.MAYBE and settle(first.text, second.text):
+        return Comparison(Relation.SAME, "the same in other words, by the model")
+    return found

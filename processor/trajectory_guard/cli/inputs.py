@@ -94,10 +94,6 @@ def _spans(request: Mapping[str, Any], name: str, line: int | None, sink: Sink) 
             sink.fail(name, f"not a valid OTLP trace request: {_reason(error)}", line)
         for place, single in singles:
             spans += _single_span(place, single, name, line, sink)
-    nameless = sum(not (span.trace_id and span.span_id) for span in spans)
-    if nameless:
-        sink.fail(name, f"not a valid OTLP trace request: {nameless} spans without 'traceId' or 'spanId'", line)
-        spans = [span for span in spans if span.trace_id and span.span_id]
     return spans
 
 

@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import IO, Any, Final, NamedTuple
 
-from trajectory_guard.cli.json_stream import load_ijson, read_in_pieces
+import orjson
+
+from trajectory_guard.cli.json_stream import BOM, load_ijson, read_in_pieces
 from trajectory_guard.cli.sink import MIB, Limits, Sink
 from trajectory_guard.cli.streams import MissingLibraryError
 from trajectory_guard.core.fingerprints import parse_json
@@ -16,6 +18,7 @@ STREAM_BYTES: Final = 32 * MIB
 """Values larger than this are read in pieces if ``ijson`` is installed."""
 _TOKEN: Final = re.compile(r'"(?:resourceSpans|resource_spans|scopeSpans|scope_spans|spans|steps)"\s*:\s*\[|'
                            r'"(?:[^"\\]|\\.)*"|[\[\]{}"]', re.DOTALL)  # fmt: skip
+_OTLP: Final = frozenset(("resourceSpans", "resource_spans"))
 _CLOSING: Final = {"{": "}", "[": "]"}
 
 
@@ -62,6 +65,13 @@ def decode_json(data: bytes, name: str, sink: Sink, line: int | None = None) -> 
 
 
 def _decode(data: bytes) -> Any:
+    """A JSON value. OTLP writes big integers as text, so only other values need the slower, exact decoder."""
+    try:
+        value = orjson.loads(data.removeprefix(BOM))
+    except ValueError:
+        value = None
+    if isinstance(value, dict) and not _OTLP.isdisjoint(value):
+        return value
     return parse_json(data.decode("utf-8-sig"))
 
 

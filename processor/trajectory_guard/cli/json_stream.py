@@ -10,7 +10,7 @@ from trajectory_guard.cli.sink import Sink
 from trajectory_guard.cli.streams import MissingLibraryError
 
 SPANS_PER_PIECE: Final = 512
-_BOM: Final = b"\xef\xbb\xbf"
+BOM: Final = b"\xef\xbb\xbf"
 _GROUPS: Final = ("resourceSpans", "resource_spans")
 _SCOPED: Final = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans")
 _SCOPE: Final = ("scope", "instrumentationLibrary")
@@ -34,7 +34,7 @@ class _Chained:
     """``begun``, then the rest of a stream."""
 
     def __init__(self, begun: bytes, stream: IO[bytes]) -> None:
-        self._begun, self._stream = begun.removeprefix(_BOM), stream
+        self._begun, self._stream = begun.removeprefix(BOM), stream
 
     def read(self, size: int = -1) -> bytes:
         if not self._begun:

@@ -7,8 +7,11 @@ import sys
 from collections.abc import Sequence
 
 from trajectory_guard import __version__
+from trajectory_guard.cli.calibrate import add_calibrate
 from trajectory_guard.cli.commands import add_commands
+from trajectory_guard.cli.doctor import add_doctor
 from trajectory_guard.cli.output import abandon_stdout, be_tolerant
+from trajectory_guard.cli.report import add_report
 
 INTERRUPTED = 130
 
@@ -41,7 +44,8 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="four scripted agents under real instrumentation, offline")
     demo.add_argument("--svg", metavar="FILE", help="draw the run of the first agent into a file")
     demo.set_defaults(run=_demo)
-    add_commands(commands)
+    for add in (add_commands, add_report, add_doctor, add_calibrate):
+        add(commands)
     return parser
 
 

@@ -14,9 +14,14 @@ _UPDATE_STEPS: Final = 200
 
 
 @contextmanager
-def progress_bar(sink: Sink) -> Iterator[None]:
-    """Show what ``sink`` reports while the body runs; nothing on a pipe, on short input or without ``rich``."""
-    bar = _bar() if sys.stderr.isatty() else None
+def progress_bar(sink: Sink, *, prints: bool) -> Iterator[None]:
+    """Show what ``sink`` reports while the body runs; nothing on a pipe, on short input or without ``rich``.
+
+    Parameters:
+        prints: the body writes to standard output meanwhile; if that is a terminal, a bar would be in its way.
+    """
+    in_the_way = prints and sys.stdout.isatty()
+    bar = _bar() if sys.stderr.isatty() and not in_the_way else None
     if bar is None:
         yield
         return

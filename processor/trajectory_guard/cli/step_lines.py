@@ -60,13 +60,19 @@ def _step(step: Any, trajectory: str, index: int) -> StepRecord:
         evidence=_evidence(args, result, outcome),
         usage=_usage(step),
         batch=_label(step, "batch"),
-        turn=_label(step, "turn"),
+        turn=_turn(step),
         thought=_text(step.get("thought")) or None,
     )
 
 
 def _text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else as_text(value)
+
+
+def _turn(step: Mapping[str, Any]) -> str | None:
+    """Label of the user turn; a new run starts a new turn, too."""
+    run, turn = _label(step, "run"), _label(step, "turn")
+    return turn if run is None else f"{run}/{turn or ''}"
 
 
 def _label(step: Mapping[str, Any], key: str) -> str | None:

@@ -24,6 +24,7 @@ class CallRecord(NamedTuple):
     dialect: str | None
     call_id: str | None
     outcome: Outcome
+    trace_id: str | None
 
     @classmethod
     def of(cls, step: StepRecord) -> CallRecord:
@@ -41,6 +42,7 @@ class CallRecord(NamedTuple):
             step.dialect,
             step.call_id,
             step.outcome_type,
+            step.trace_id,
         )
 
 
@@ -52,33 +54,55 @@ def call_key(call_id: str) -> bytes:
 def same_call(first: CallRecord, second: CallRecord) -> bool:
     """Whether two records of one trajectory stand for one call.
 
-    Equal call ids say so. Where one lacks the id: equal arguments that overlap in time and come from different
-    instrumentations, or a call that was interrupted and is made again.
+    Equal call ids at the same time say so, or with equal arguments in a later trace, as when a run is resumed. Ids
+    alone do not: some models number their calls anew in every turn.
+    Where one lacks the id: equal arguments that overlap in time and come from different instrumentations. And a call
+    that was interrupted and is made again is one call.
     """
     if first.tool != second.tool:
         return False
     if first.call_id is not None and second.call_id is not None:
-        return first.call_id == second.call_id
+        if first.call_id != second.call_id:
+            return False
+        return first.outcome == INTERRUPTED or _overlap(first, second) or _resumed(first, second)
     if not _same_arguments(first, second):
         return False
     if first.outcome == INTERRUPTED:
         return first.args_hash is not None
-    overlap = second.start < first.end and first.start < second.end
-    return overlap and first.dialect != second.dialect
+    return first.dialect != second.dialect and _overlap(first, second)
 
 
 def reported(recent: deque[CallRecord], seen: CallRecord) -> bool:
-    """Whether ``same_call`` holds for any record of ``recent``. Runs on every step: the usual cases come first."""
+    """Whether any record of ``recent`` stands for the same call and showed as much of it.
+
+    Runs on every step: the usual cases come first.
+    """
     tool, call_id = seen.tool, seen.call_id
     for other in recent:
         if other.tool != tool:
             continue
         if call_id is not None and other.call_id is not None:
-            if other.call_id == call_id:
+            if other.call_id == call_id and same_call(other, seen) and not is_fuller(seen, other):
                 return True
         elif same_call(other, seen):
             return True
     return False
+
+
+def is_fuller(second: CallRecord, first: CallRecord) -> bool:
+    """Whether the second record shows arguments that the first one hid."""
+    return first.args_hash is None and second.args_hash is not None
+
+
+def _overlap(first: CallRecord, second: CallRecord) -> bool:
+    return second.start <= first.end and first.start <= second.end
+
+
+def _resumed(first: CallRecord, second: CallRecord) -> bool:
+    """A run that was interrupted goes on in a new trace, and makes calls again that it had made before."""
+    if first.trace_id is None or second.trace_id is None or first.trace_id == second.trace_id:
+        return False
+    return _same_arguments(first, second)
 
 
 def consume(recent: deque[CallRecord], told: CallRecord) -> bool:

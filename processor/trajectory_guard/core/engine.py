@@ -138,8 +138,12 @@ class Engine:
             or self._is_duplicate(state, step)
         ):
             return None
-        seen = self._read(state, step, policy)
-        found = self._detect(state, seen, policy)
+        try:
+            seen = self._read(state, step, policy)
+            found = self._detect(state, seen, policy)
+        except BaseException:
+            state.step_ids.forget_last()  # it did not become a step: ids and steps keep the same index
+            raise
         before = (state.episode.active, state.episode.nudges)
         level = self._scorer.apply(state.episode, found, same_batch=seen.same_batch)
         self._remember(state, step, seen)

@@ -66,7 +66,7 @@ def args_hash(args: Any) -> str | None:
         return None
     try:
         return sha256(canonical_bytes(args)).hexdigest()
-    except (ValueError, RecursionError):
+    except (ValueError, TypeError, RecursionError):
         return None
 
 
@@ -136,15 +136,3 @@ def text_bytes(text: str) -> bytes:
         half = MAX_TEXT_CHARS // 2
         text = f"{text[:half]}\0{len(text)}\0{text[-half:]}"
     return text.encode("utf-8", "surrogatepass")
-
-
-def __getattr__(name: str) -> Any:  # TEMPORARY: names that moved to masking and answers
-    import importlib
-
-    moved = {"mask_text": "masking", "mask_value": "masking", "masked_hash": "masking", "is_volatile_key": "masking"}
-    moved |= {"result_hash": "masking", "is_empty_result": "answers", "error_signature": "answers"}
-    for module in (moved[name],) if name in moved else ():
-        found = importlib.import_module(f"trajectory_guard.core.{module}")
-        if name in vars(found):
-            return getattr(found, name)
-    raise AttributeError(name)

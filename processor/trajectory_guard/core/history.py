@@ -48,6 +48,19 @@ class Ring:
             self.data = data[WIDTH:] + (symbol or _BLANK)
             self.start += 1
 
+    def forget(self, symbol: Symbol) -> bool:
+        """Blank the newest occurrence of ``symbol``; whether there was one."""
+        at = self.last(symbol)
+        if at < 0:
+            return False
+        offset = (at - self.start) * WIDTH
+        self.data = self.data[:offset] + _BLANK + self.data[offset + WIDTH :]
+        return True
+
+    def forget_last(self) -> None:
+        """Take the newest symbol back."""
+        self.data = self.data[:-WIDTH]
+
     def last(self, symbol: Symbol) -> int:
         """Index of the newest occurrence, -1 if there is none (or ``symbol`` is unknown)."""
         if not symbol or symbol not in self.data:

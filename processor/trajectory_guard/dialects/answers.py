@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
+from typing import Any, Final
 
 from trajectory_guard.dialects.arguments import decode_arguments
 from trajectory_guard.dialects.matching import same_arguments
-from trajectory_guard.dialects.messages import input_messages, is_model_span
+from trajectory_guard.dialects.messages import ids_told, input_items, input_messages, is_model_span
+from trajectory_guard.dialects.parts import read_messages
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.told import Place, Told
+from trajectory_guard.dialects.told import Place, Told, is_named
 from trajectory_guard.dialects.transcript import Message, ToolAnswer, ToolCall, linked, trailing_answers
 
 Pair = tuple[ToolCall, ToolAnswer]
+LAST_MESSAGES: Final = 40
+"""Messages read from the end of an input: an answer is told in the next model call, together with its turn."""
+_OPENING: Final = 2
+"""Messages by which a transcript is told apart from others before it is read whole."""
 
 
 def find_answers(told: Sequence[Told], spans: Sequence[SpanView], place_of: Callable[[SpanView], Place]) -> None:
@@ -39,7 +46,7 @@ def _within(told: Iterable[Told], spans: Iterable[SpanView], place_of: Callable[
         open_calls = {id(one): one for scope in scopes for one in waiting[scope] if one.answer is None}
         asking = [one for one in open_calls.values() if span.start >= one.span.end]
         if asking:
-            messages = input_messages(span)
+            messages = input_messages(span, LAST_MESSAGES)
             pairs = _pairs(messages)
             last = trailing_answers(messages) if is_model_span(span) else []
             for one in asking:
@@ -99,72 +106,85 @@ def _by_position(told: Told, answers: Sequence[ToolAnswer]) -> ToolAnswer | None
 # --- in another trace ----------------------------------------------------------------------------------------
 
 
-def _elsewhere(told: Iterable[Told], spans: Iterable[SpanView], place_of: Callable[[SpanView], Place]) -> None:
+def _elsewhere(told: Sequence[Told], spans: Sequence[SpanView], place_of: Callable[[SpanView], Place]) -> None:
     """Bare clients write one trace per model call: a later transcript must show the very call, by id or by history.
 
     Not from one named conversation into another.
     """
-    waiting: dict[Hashable, list[Told]] = defaultdict(list)
+    by_id: dict[str, list[Told]] = defaultdict(list)
     for one in told:
         if one.answer is None:
             for call_id in one.ids:
-                waiting[call_id].append(one)
-            waiting[_history(input_messages(one.span)), one.call.name].append(one)
-    for span in spans:
-        if not waiting:
-            return
-        _elsewhere_in(span, _is_named(place_of(span)), waiting)
+                by_id[call_id].append(one)
+    for span in spans if by_id else ():
+        _by_id_elsewhere(span, is_named(place_of(span)), by_id)
+    left = [one for one in told if one.answer is None and not is_named(one.place)]
+    if left:
+        _by_history_elsewhere(left, [span for span in spans if not is_named(place_of(span))])
 
 
-def _is_named(place: Place) -> bool:
-    return place.trace_id != place.trajectory_id
+def _by_id_elsewhere(span: SpanView, named: bool, waiting: dict[str, list[Told]]) -> None:
+    mentioned = ids_told(span)
+    if mentioned is not None and waiting.keys().isdisjoint(mentioned):
+        return
+    for call, answer in _pairs(input_messages(span, LAST_MESSAGES)):
+        for call_id in (call.call_id, call.item_id):
+            asking = waiting.get(call_id, []) if call_id is not None else []
+            for one in asking:
+                if not (named and is_named(one.place)) and _same_opening(one.span, span):
+                    _settle(one, call, answer, span)
+            if asking and all(one.answer is not None for one in asking):
+                del waiting[str(call_id)]
 
 
-def _elsewhere_in(span: SpanView, named: bool, waiting: dict[Hashable, list[Told]]) -> None:
-    messages = input_messages(span)
-    before = _histories(messages)
-    for call, answer in _pairs(messages):
-        args = decode_arguments(call.arguments).value
-        for key in (call.call_id, call.item_id, (before.get(id(call)), call.name)):
-            for one in waiting.get(key, ()) if key is not None else ():
-                if (
-                    one.answer is None
-                    and span.start >= one.span.end
-                    and call.name == one.call.name
-                    and not (named and _is_named(one.place))
-                    and same_arguments(args, one.args)
-                ):
-                    one.answer = _with_call(answer, call)
-            if key in waiting and all(one.answer is not None for one in waiting[key]):
-                del waiting[key]
+def _same_opening(earlier: SpanView, later: SpanView) -> bool:
+    """Whether two transcripts begin alike, as far as can be seen: ids such as ``call_1`` are used again and again."""
+    opening = input_items(earlier)[:_OPENING]
+    return not opening or _digests(opening) == _digests(input_items(later)[: len(opening)])
 
 
-def _history(messages: Iterable[Message]) -> str | None:
-    """A digest of what was said; None if nothing was."""
-    digest, said = blake2b(digest_size=16), False
-    for message in messages:
-        said = _feed(digest, message) or said
-    return digest.hexdigest() if said else None
+def _by_history_elsewhere(told: Iterable[Told], spans: Sequence[SpanView]) -> None:
+    """A transcript that begins with all a model was told when it asked, goes on with its calls and their answers."""
+    waiting: dict[bytes, list[Told]] = defaultdict(list)
+    starts: dict[bytes, float] = {}
+    for one in told:
+        digests = _digests(input_items(one.span))
+        if digests:
+            waiting[digests[-1]].append(one)
+            start = digests[:_OPENING][-1]
+            starts[start] = min(one.span.end, starts.get(start, one.span.end))
+    for span in spans if waiting else ():
+        items = input_items(span)
+        opening = _digests(items[:_OPENING])
+        if any(starts.get(start, float("inf")) <= span.start for start in opening):
+            _continue_history(span, items, waiting)
 
 
-def _feed(digest: blake2b, message: Message) -> bool:
-    if not (message.text or message.calls):
-        return False
-    digest.update(repr((message.text, [call.name for call in message.calls])).encode("utf-8", "surrogatepass"))
-    return True
+def _continue_history(span: SpanView, items: Sequence[Any], waiting: Mapping[bytes, Sequence[Told]]) -> None:
+    for length, digest in enumerate(_digests(items), 1):
+        asking = [one for one in waiting.get(digest, ()) if one.answer is None]
+        if asking and length < len(items):
+            pairs = _pairs(read_messages(items[length : length + LAST_MESSAGES]))[::-1]
+            for one in asking:
+                for call, answer in pairs:
+                    _settle(one, call, answer, span)
 
 
-def _histories(messages: Sequence[Message]) -> dict[int, str | None]:
-    """For each call of a transcript, the digest of what was said before its turn."""
-    digest, said = blake2b(digest_size=16), False
-    found: dict[int, str | None] = {}
-    turn: str | None = None
-    in_turn = False
-    for message in messages:
-        answers = message.role == "assistant" or bool(message.calls)
-        if answers and not in_turn:
-            turn = digest.hexdigest() if said else None
-        in_turn = answers
-        found.update({id(call): turn for call in message.calls})
-        said = _feed(digest, message) or said
+def _settle(told: Told, call: ToolCall, answer: ToolAnswer, span: SpanView) -> None:
+    if (
+        told.answer is None
+        and span.start >= told.span.end
+        and call.name == told.call.name
+        and same_arguments(decode_arguments(call.arguments).value, told.args)
+    ):
+        told.answer = _with_call(answer, call)
+
+
+def _digests(items: Iterable[Any]) -> list[bytes]:
+    """For each message, a digest of the transcript up to and including it."""
+    digest = blake2b(digest_size=16)
+    found = []
+    for item in items:
+        digest.update(json.dumps(item, default=repr, ensure_ascii=True).encode())
+        found.append(digest.digest())
     return found

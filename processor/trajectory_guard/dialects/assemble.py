@@ -22,6 +22,7 @@ from trajectory_guard.dialects.outcome import is_empty_answer
 from trajectory_guard.dialects.results import is_object_repr
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.spanless import family_of, is_handoff, is_handoff_span, is_refusal, step_of
+from trajectory_guard.dialects.spending import Price, with_usage
 from trajectory_guard.dialects.table import DIALECTS, markers_of
 from trajectory_guard.dialects.told import Place, Told, told_calls
 from trajectory_guard.dialects.transcript import ToolCall, answer_text
@@ -31,7 +32,11 @@ __all__ = ["MAX_ANCESTORS", "drop_duplicates", "extract_steps", "is_inner_duplic
 
 
 def extract_steps(
-    spans: Iterable[SpanView], *, dialects: Sequence[Dialect] = DIALECTS, messages: bool = True
+    spans: Iterable[SpanView],
+    *,
+    dialects: Sequence[Dialect] = DIALECTS,
+    messages: bool = True,
+    price: Price | None = None,
 ) -> list[StepRecord]:
     """Steps of all tool calls among ``spans``, ordered by start time; the result does not depend on their order.
 
@@ -39,8 +44,10 @@ def extract_steps(
         dialects: the table to read tool spans with.
         messages: also count calls that left no tool span (unknown tools, refused calls, bare model clients), read from
             the messages of model spans. Their ``dialect`` ends in ``.messages``.
+        price: puts a price on model calls whose span names none.
     """
-    return _Assembly(spans, tuple(dialects)).steps(messages)
+    assembly = _Assembly(spans, tuple(dialects))
+    return with_usage(assembly.steps(messages), assembly.spans, assembly.trajectory, price)
 
 
 class _Assembly:
@@ -83,6 +90,10 @@ class _Assembly:
             named = trajectory_id(span, list(self._above(span)), self._conversation, self.keys)
             self.places[key] = Place(span.trace_id, named)
         return self.places[key]
+
+    def trajectory(self, span: SpanView) -> str:
+        """Trajectory a span belongs to."""
+        return self._place(span).trajectory_id
 
     def _above(self, span: SpanView) -> Iterator[SpanView]:
         return ancestors(span, self.by_id)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from trajectory_guard.core.calls import CallRecord, is_fuller, same_call
 from trajectory_guard.core.steps import INTERRUPTED, StepRecord
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, MARKERS, markers_of, recognise
 
 MAX_ANCESTORS: Final = 64
+WINDOW_STEPS: Final = 32
 
 
 def ancestors(span: SpanView, by_id: Mapping[tuple[str, str], SpanView]) -> Iterator[SpanView]:
@@ -39,42 +42,21 @@ def is_inner_duplicate(span: SpanView, above: Iterable[SpanView], dialects: tupl
 def drop_duplicates(steps: Sequence[StepRecord]) -> list[StepRecord]:
     """One step per call. ``steps`` are ordered by start time; so is the result.
 
-    The same call id within a trajectory is one call; an interrupted call that is made again is represented by its
-    last run. Without ids, equal calls that overlap in time and come from different instrumentations are one call.
+    What counts as one call says ``core.calls.same_call``; an interrupted call that is made again is represented by its
+    last run. Each step is compared with the ``WINDOW_STEPS`` before it in its trajectory.
     """
-    kept: list[StepRecord] = []
+    kept: list[StepRecord | None] = []
+    windows: dict[str, deque[tuple[int, CallRecord]]] = {}
     for step in steps:
-        place = next(
-            (at for at in range(len(kept) - 1, max(-1, len(kept) - 33), -1) if same_call(kept[at], step)), None
-        )
-        if place is None:
-            kept.append(step)
-        elif kept[place].outcome_type == INTERRUPTED:
-            del kept[place]
-            kept.append(step)
-    return kept
-
-
-def same_call(first: StepRecord, second: StepRecord) -> bool:
-    """Whether two records stand for one call."""
-    if first.trajectory_id != second.trajectory_id or first.tool_name.casefold() != second.tool_name.casefold():
-        return False
-    if first.call_id is not None and second.call_id is not None:
-        return first.call_id == second.call_id
-    if first.tool_args_hash != second.tool_args_hash and not _single_of(first, second):
-        return False
-    if first.outcome_type == INTERRUPTED:
-        return first.tool_args_hash is not None
-    overlap = (
-        second.timestamp < first.timestamp + first.duration and first.timestamp < second.timestamp + second.duration
-    )
-    return overlap and first.dialect != second.dialect
-
-
-def _single_of(first: StepRecord, second: StepRecord) -> bool:
-    """``{"path": "x"}`` in one dialect and a bare ``x`` in another are the same arguments."""
-    values = [
-        next(iter(step.args.values())) if isinstance(step.args, dict) and len(step.args) == 1 else step
-        for step in (first, second)
-    ]
-    return values[0] == values[1]
+        record, window = CallRecord.of(step), windows.setdefault(step.trajectory_id, deque(maxlen=WINDOW_STEPS))
+        place = next((at for at, other in reversed(window) if same_call(other, record)), None)
+        before = kept[place] if place is not None else None
+        if place is not None and before is not None and before.outcome_type != INTERRUPTED:
+            if is_fuller(record, CallRecord.of(before)):
+                kept[place] = step
+            continue
+        if place is not None:
+            kept[place] = None
+        window.append((len(kept), record))
+        kept.append(step)
+    return [step for step in kept if step is not None]

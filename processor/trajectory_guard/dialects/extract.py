@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import args_hash
@@ -10,7 +10,7 @@ from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.steps import ERROR, Evidence, StepRecord, Usage
 from trajectory_guard.dialects.arguments import Decoded, decode_arguments
 from trajectory_guard.dialects.base import ARGUMENT_KEYS, CALL_ID_KEYS, RESULT_KEYS, Dialect, RawCall, first
-from trajectory_guard.dialects.identity import agent_name, batch_label, conversation_id
+from trajectory_guard.dialects.identity import agent_name, batch_label, conversation_id, json_object
 from trajectory_guard.dialects.outcome import error_class, outcome
 from trajectory_guard.dialects.results import Payload, decode_result
 from trajectory_guard.dialects.span import SpanView
@@ -165,6 +165,8 @@ def trajectory_id(
 def model_usage(span: SpanView) -> Usage | None:
     """Tokens and cost of a model call; None if the span is none (agent totals are not model calls)."""
     attributes = span.attributes
+    if attributes.get("langfuse.observation.type") == "generation":
+        return _langfuse_usage(attributes)
     operation = attributes.get("gen_ai.operation.name")
     if (
         operation in ("chat", "generate_content", "text_completion")
@@ -183,6 +185,20 @@ def model_usage(span: SpanView) -> Usage | None:
             _number(first(attributes, ("gen_ai.usage.cost", "llm.cost.total", "operation.cost"))),
         )
     return None
+
+
+def _langfuse_usage(attributes: Mapping[str, Any]) -> Usage | None:
+    tokens = json_object(attributes.get("langfuse.observation.usage_details"))
+    cost = json_object(attributes.get("langfuse.observation.cost_details"))
+    if not tokens:
+        return None
+    return Usage(_integer(tokens.get("input")), _integer(tokens.get("output")), _number(cost.get("total")))
+
+
+def model_name(span: SpanView) -> str | None:
+    """Name of the model that answered, None if the span does not say."""
+    name = first(span.attributes, ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name"))
+    return name if isinstance(name, str) else None
 
 
 def _integer(value: Any) -> int:

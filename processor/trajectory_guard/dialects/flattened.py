@@ -31,7 +31,7 @@ def _set(node: dict[str, Any], path: list[str], value: Any) -> None:
     node.setdefault(path[-1], value)
 
 
-_WRAPPERS: Final = ("message", "tool_call", "message_content", "content_item")
+_WRAPPERS: Final = ("message", "tool_call", "message_content", "tool")
 
 
 def _lists(node: Any) -> Any:

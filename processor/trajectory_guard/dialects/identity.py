@@ -50,7 +50,7 @@ def conversation_id(attributes: Mapping[str, Any]) -> str | None:
         value = attributes.get(key)
         if value is not None and value != "":
             return _unquote(value)
-    metadata = _json_object(attributes.get("metadata"))
+    metadata = json_object(attributes.get("metadata"))
     if metadata:
         for key in _METADATA_KEYS:
             if metadata.get(key):
@@ -64,7 +64,7 @@ def all_conversation_ids(attributes: Mapping[str, Any]) -> Iterator[str]:
         value = attributes.get(key)
         if value:
             yield _unquote(value)
-    metadata = _json_object(attributes.get("metadata"))
+    metadata = json_object(attributes.get("metadata"))
     for key in _METADATA_KEYS:
         if metadata.get(key):
             yield _unquote(metadata[key])
@@ -83,7 +83,7 @@ def batch_label(span: SpanView) -> str | None:
     step = next((attributes[key] for key in _STEP_KEYS if key in attributes), None)
     namespace = next((attributes[key] for key in _CHECKPOINT_KEYS if key in attributes), "")
     if step is None and "metadata" in attributes:
-        metadata = _json_object(attributes["metadata"])
+        metadata = json_object(attributes["metadata"])
         step, namespace = metadata.get("langgraph_step"), metadata.get("langgraph_checkpoint_ns", "")
     if step is None:
         return None
@@ -99,7 +99,7 @@ def agent_name(span: SpanView, ancestors: Iterable[SpanView]) -> str | None:
     for key in _AGENT_KEYS:
         if attributes.get(key):
             return _unquote(attributes[key])
-    metadata = _json_object(attributes.get("metadata"))
+    metadata = json_object(attributes.get("metadata"))
     if metadata.get("lc_agent_name"):
         return str(metadata["lc_agent_name"])
     return (
@@ -123,7 +123,7 @@ def _from_wrapped_metadata(attributes: Mapping[str, Any]) -> str | None:
     text = attributes.get("traceloop.entity.input")
     if not isinstance(text, str) or not text.startswith('{"input_str"'):
         return None
-    metadata = _json_object(text).get("metadata")
+    metadata = json_object(text).get("metadata")
     if not isinstance(metadata, dict):
         return None
     name = metadata.get("lc_agent_name")
@@ -156,7 +156,7 @@ def _agent_span_name(span: SpanView) -> str | None:
         name = attributes.get("name") or attributes.get("agent_name")
     elif "gen_ai.agent.name" in attributes and attributes.get("gen_ai.operation.name") is None:
         name = attributes.get("gen_ai.agent.name")
-    return str(name) if name and name not in _NOT_AN_AGENT else None
+    return name if isinstance(name, str) and name not in _NOT_AN_AGENT else None
 
 
 def _is_graph(span: SpanView) -> bool:
@@ -185,7 +185,8 @@ def _unquote(value: Any) -> str:
     return text
 
 
-def _json_object(value: Any) -> Mapping[str, Any]:
+def json_object(value: Any) -> Mapping[str, Any]:
+    """An attribute that holds a JSON object as text, decoded; empty if it does not."""
     if isinstance(value, Mapping):
         return value
     if not isinstance(value, str) or not value.startswith("{"):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.arguments import SINGLE
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.told import Place, Told, meets
+from trajectory_guard.dialects.told import Place, Told, is_named, meets
 
 _MAX_SCAN: Final = 64
 """Calls of one name compared argument by argument before giving up."""
@@ -19,15 +19,17 @@ _MAX_SCAN: Final = 64
 def match_steps(told: Sequence[Told], steps: Iterable[StepRecord]) -> None:
     """Give every told call the tool span that stands for it: by call id, by arguments, else by its place in time."""
     index = _Steps(steps)
-    for one in told:
-        one.step = index.by_id(one)
-    for one in told:
-        if one.step is None and one.call.name:
-            one.step = index.take(one, None)
     ends = _next_model_start(told)
-    for one in told:
-        if one.step is None and one.call.name:
-            one.step = index.take(one, ends.get(id(one)))
+    ways: tuple[Callable[[Told], StepRecord | None], ...] = (
+        index.by_id,
+        lambda one: index.take(one, None),
+        index.by_id_elsewhere,
+        lambda one: index.take(one, ends.get(id(one))),
+    )
+    for find in ways:
+        for one in told:
+            if one.step is None:
+                one.step = find(one)
 
 
 def _next_model_start(told: Sequence[Told]) -> dict[int, float]:
@@ -57,22 +59,35 @@ class _Steps:
                 self._ids[step.call_id].append(step)
 
     def by_id(self, told: Told) -> StepRecord | None:
-        """The step with the call's id: in the same trace or trajectory, or anywhere later if it is the same call."""
+        """The first step with the call's id in the same trace or trajectory; all of these are used up."""
         found = None
         for call_id in told.ids:
             for step in self._ids.get(call_id, ()):
-                if not _stands_for(step, told):
-                    continue
-                self._used.add(step.step_id)
-                found = found or step
+                if _same_name(step, told) and meets(_place(step), told.place):
+                    self._used.add(step.step_id)
+                    found = found or step
         return found
+
+    def by_id_elsewhere(self, told: Told) -> StepRecord | None:
+        """A later, unused step with the call's id and arguments in another trace: a call that waited for approval."""
+        for call_id in told.ids:
+            for step in self._ids.get(call_id, ())[:_MAX_SCAN]:
+                named = is_named(_place(step)) and is_named(told.place)
+                if step.step_id in self._used or named or step.timestamp < told.time or not _same_name(step, told):
+                    continue
+                if same_arguments(step.args, told.args):
+                    self._used.add(step.step_id)
+                    return step
+        return None
 
     def take(self, told: Told, before: float | None) -> StepRecord | None:
         """The first unused step of that name after the model call began: with fitting arguments, or any one ``before``
         the next model call."""
         scanned = 0
+        if not told.call.name:
+            return None
         for step in self._names.get(told.call.name.casefold(), ()):
-            if step.step_id in self._used or not meets(Place(step.trace_id or "", step.trajectory_id), told.place):
+            if step.step_id in self._used or not meets(_place(step), told.place):
                 continue
             if step.timestamp < told.span.start or (step.timestamp > told.span.end and told.transcript):
                 continue
@@ -86,11 +101,12 @@ class _Steps:
         return None
 
 
-def _stands_for(step: StepRecord, told: Told) -> bool:
-    same_name = not told.call.name or step.tool_name.casefold() == told.call.name.casefold()
-    if meets(Place(step.trace_id or "", step.trajectory_id), told.place):
-        return same_name
-    return same_name and step.timestamp >= told.time and same_arguments(step.args, told.args)
+def _same_name(step: StepRecord, told: Told) -> bool:
+    return not told.call.name or step.tool_name.casefold() == told.call.name.casefold()
+
+
+def _place(step: StepRecord) -> Place:
+    return Place(step.trace_id or "", step.trajectory_id)
 
 
 def same_arguments(one: Any, other: Any) -> bool:

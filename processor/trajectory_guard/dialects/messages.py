@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.dialects.flattened import unflatten
-from trajectory_guard.dialects.parts import read_messages
+from trajectory_guard.dialects.parts import message_items, read_messages
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.transcript import Message
 
@@ -52,7 +53,7 @@ def is_model_span(span: SpanView) -> bool:
     attributes = span.attributes
     if attributes.get("logfire.span_type") == "pending_span":
         return False
-    operation = attributes.get("gen_ai.operation.name")
+    operation = str(attributes.get("gen_ai.operation.name") or "")
     kind = attributes.get("openinference.span.kind")
     if operation in _MODEL_OPERATIONS or kind == "LLM" or attributes.get("langfuse.observation.type") == "generation":
         return True
@@ -75,9 +76,18 @@ def output_messages(span: SpanView) -> list[Message]:
     return messages[echoed[-1] + 1 :] if echoed else messages
 
 
-def input_messages(span: SpanView) -> list[Message]:
-    """What the model was told in this span, oldest first; empty if the span does not tell."""
-    return _best(_sources(span, _INPUTS, _INPUT_EVENTS))
+def input_messages(span: SpanView, last: int | None = None) -> list[Message]:
+    """What the model was told in this span, oldest first, or only the ``last`` messages; empty if it does not tell."""
+    return _best(_sources(span, _INPUTS, _INPUT_EVENTS), last)
+
+
+def input_items(span: SpanView) -> list[Any]:
+    """The messages a model was told, undecoded: the first source that has any. For comparing histories."""
+    for source in _sources(span, _INPUTS, _INPUT_EVENTS):
+        items = message_items(source())
+        if items:
+            return items
+    return []
 
 
 def transcript_messages(span: SpanView) -> list[Message]:
@@ -85,11 +95,12 @@ def transcript_messages(span: SpanView) -> list[Message]:
     return _best(_sources(span, _TRANSCRIPTS, frozenset()))
 
 
-def _best(sources: Iterator[Callable[[], list[Message]]]) -> list[Message]:
+def _best(sources: Iterator[Callable[[], Any]], last: int | None = None) -> list[Message]:
     """The first source that tells of calls (by name) or answers, else the first that tells anything."""
     told: list[Message] = []
-    for read in sources:
-        messages = read()
+    for source in sources:
+        value = source()
+        messages = read_messages(value if last is None else message_items(value)[-last:])
         if any(message.answers or any(call.name for call in message.calls) for message in messages):
             return messages
         if not told and any(message.text or message.calls for message in messages):
@@ -97,14 +108,15 @@ def _best(sources: Iterator[Callable[[], list[Message]]]) -> list[Message]:
     return told
 
 
-def _sources(span: SpanView, keys: tuple[str, ...], events: frozenset[str]) -> Iterator[Callable[[], list[Message]]]:
+def _sources(span: SpanView, keys: tuple[str, ...], events: frozenset[str]) -> Iterator[Callable[[], Any]]:
+    """Where messages may stand on a span, as functions that fetch the raw value."""
     attributes = span.attributes
     for key in keys:
         if key.endswith("."):
-            if any(f"{key}{place}" in name for name in attributes for place in ("0.", "1.")):
-                yield partial(_flattened, attributes, key)
+            if any(name.startswith((f"{key}0.", f"{key}1.")) for name in attributes):
+                yield partial(unflatten, attributes, key)
         elif attributes.get(key) is not None:
-            yield partial(read_messages, attributes[key])
+            yield partial(attributes.get, key)
     if keys is _OUTPUTS and "ai.response.toolCalls" in attributes:
         yield partial(_vercel, attributes)
     if "events" in attributes:
@@ -113,28 +125,24 @@ def _sources(span: SpanView, keys: tuple[str, ...], events: frozenset[str]) -> I
         yield partial(_span_events, span, keys, events)
 
 
-def _flattened(attributes: Mapping[str, Any], prefix: str) -> list[Message]:
-    return read_messages(unflatten(attributes, prefix))
-
-
-def _vercel(attributes: Mapping[str, Any]) -> list[Message]:
+def _vercel(attributes: Mapping[str, Any]) -> list[Any]:
     text, calls = attributes.get("ai.response.text"), attributes["ai.response.toolCalls"]
-    return read_messages({"role": "assistant", "content": text, "tool_calls": calls})
+    return [{"role": "assistant", "content": text, "tool_calls": calls}]
 
 
-def _span_events(span: SpanView, keys: tuple[str, ...], names: frozenset[str]) -> list[Message]:
+def _span_events(span: SpanView, keys: tuple[str, ...], names: frozenset[str]) -> list[Any]:
     """Messages as span events: one event a message, or one event that holds them all."""
-    found: list[Message] = []
+    found: list[Any] = []
     for event in span.events:
         whole = next((event.attributes[key] for key in keys if key in event.attributes), None)
         if whole is not None and event.name != "exception":
-            found += read_messages(whole)
+            found += message_items(whole)
         elif event.name in names:
-            found += read_messages(_event_body(event.name, event.attributes))
+            found.append(_event_body(event.name, event.attributes))
     return found
 
 
-def _event_list(value: Any, outputs: bool) -> list[Message]:
+def _event_list(value: Any, outputs: bool) -> list[Any]:
     """Messages as a list of event bodies in one attribute (Pydantic AI 1.x)."""
     if isinstance(value, str):
         try:
@@ -142,12 +150,8 @@ def _event_list(value: Any, outputs: bool) -> list[Message]:
         except (ValueError, RecursionError):
             return []
     bodies = [body for body in value if isinstance(body, Mapping)] if isinstance(value, (list, tuple)) else []
-    found: list[Message] = []
-    for body in bodies:
-        name = str(body.get("event.name", ""))
-        if (name in _OUTPUT_EVENTS) == outputs:
-            found += read_messages(_event_body(name, body))
-    return found
+    named = [(str(body.get("event.name", "")), body) for body in bodies]
+    return [_event_body(name, body) for name, body in named if (name in _OUTPUT_EVENTS) == outputs]
 
 
 def _event_body(name: str, body: Mapping[str, Any]) -> Any:
@@ -156,6 +160,25 @@ def _event_body(name: str, body: Mapping[str, Any]) -> Any:
         return {"role": "assistant", **message} if isinstance(message, Mapping) else message
     role = name.removeprefix("gen_ai.").removesuffix(".message")
     return {"role": "assistant" if role == "choice" else role, **body}
+
+
+_ID_IN_TEXT: Final = re.compile(
+    r'"(?:id|call_id|tool_call_id|toolCallId|tool_use_id|toolUseId)\\*":\s*\\*"([^"\\]{1,200})'
+)
+_TAIL_CHARS: Final = 40_000
+
+
+def ids_told(span: SpanView) -> set[str] | None:
+    """Call ids that the end of a span's input may mention, found without decoding it; None if that cannot be said."""
+    found: set[str] = set()
+    for key, value in span.attributes.items():
+        if key in _INPUTS:
+            if not isinstance(value, str):
+                return None
+            found.update(_ID_IN_TEXT.findall(value, max(0, len(value) - _TAIL_CHARS)))
+        elif key.endswith(("tool_call_id", "tool_call.id")) and isinstance(value, str):
+            found.add(value)
+    return None if span.events else found
 
 
 def text_of(messages: list[Message]) -> str | None:

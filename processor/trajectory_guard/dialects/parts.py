@@ -39,8 +39,9 @@ _ID_KEYS: Final = ("call_id", "tool_call_id", "toolCallId", "tool_use_id", "tool
 _VALUE_KEYS: Final = ("response", "result", "output", "content")
 _PART_KEYS: Final = ("parts", "content", "_content", "blocks", "contents")
 _CONTAINER_KEYS: Final = (
-    "messages", "message", "generations", "choices", "candidates", "output", "kwargs", "update", "response",
+    "messages", "message", "generations", "choices", "candidates", "output", "kwargs", "update", "response", "input",
 )  # fmt: skip
+_LIST_KEYS: Final = ("messages", "input", "contents")
 _ROLES: Final = {"ai": "assistant", "model": "assistant", "human": "user", "function": "tool"}
 _TOOL_ROLES: Final = ("tool", "function")
 
@@ -56,6 +57,23 @@ def read_messages(value: Any) -> list[Message]:
         if len(found) >= MAX_ITEMS:
             break
     return found
+
+
+def message_items(value: Any) -> list[Any]:
+    """The single messages in an attribute value, oldest first, each undecoded; wrappers around the list are opened."""
+    for _ in range(MAX_DEPTH):
+        if isinstance(value, str):
+            value = _decode(value)
+        elif isinstance(value, Mapping) and not _role(value):
+            inner = next((value[key] for key in _LIST_KEYS if isinstance(value.get(key), (list, str))), None)
+            if inner is None:
+                return [value]
+            value = inner
+        elif isinstance(value, (list, tuple)) and len(value) == 1 and isinstance(value[0], (list, tuple)):
+            value = value[0]
+        else:
+            break
+    return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
 
 
 def _messages(value: Any, depth: int) -> Iterator[Message]:
@@ -199,7 +217,7 @@ def _item_in_text(text: str) -> ToolCall | ToolAnswer | str | None:
 
 def _text(part: Mapping[str, Any]) -> str | None:
     kind = part.get("type", part.get("block_type", ""))
-    if kind not in _TEXT_KINDS and part.get("part_kind") not in ("text", "thinking"):
+    if str(kind) not in _TEXT_KINDS and part.get("part_kind") not in ("text", "thinking"):
         return None
     value = first(part, ("content", "text", "thinking", "reasoning"))
     return value if isinstance(value, str) else None

@@ -43,7 +43,10 @@ _NOT_A_TOOL: Final = frozenset(
 def is_rejected(span: SpanView) -> bool:
     """Spans that look like tools and are none: model calls that name a tool, pending copies, other MCP methods."""
     attributes = span.attributes
-    if attributes.get("gen_ai.operation.name") in _NOT_A_TOOL or attributes.get("logfire.span_type") == "pending_span":
+    operation = attributes.get("gen_ai.operation.name")
+    if isinstance(operation, str) and operation in _NOT_A_TOOL:
+        return True
+    if attributes.get("logfire.span_type") == "pending_span":
         return True
     method = attributes.get("mcp.method.name")
     return method is not None and method != "tools/call"

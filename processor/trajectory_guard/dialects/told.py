@@ -133,6 +133,11 @@ def meets(one: Place, other: Place) -> bool:
     return one.trace_id == other.trace_id or one.trajectory_id == other.trajectory_id
 
 
+def is_named(place: Place) -> bool:
+    """Whether something names the conversation; else the trace is the trajectory."""
+    return place.trace_id != place.trajectory_id
+
+
 def _from_next_input(
     models: Sequence[SpanView], found: Sequence[Told], place_of: Callable[[SpanView], Place]
 ) -> list[Told]:
@@ -190,5 +195,5 @@ def is_rejected_copy(span: SpanView) -> bool:
 
 def _pairs(span: SpanView) -> list[tuple[ToolCall, ToolAnswer | None, str | None]]:
     messages = transcript_messages(span)
-    authors = {id(call): message.agent for message in messages for call in message.calls}
-    return [(call, answer, authors.get(id(call))) for call, answer in linked(messages)]
+    authors = [message.agent for message in messages for _ in message.calls]
+    return [(call, answer, author) for (call, answer), author in zip(linked(messages), authors, strict=True)]

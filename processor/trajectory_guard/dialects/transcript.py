@@ -86,7 +86,7 @@ def _json_ready(value: Any) -> Any:
 
 
 def linked(messages: Sequence[Message]) -> list[tuple[ToolCall, ToolAnswer | None]]:
-    """Every call of a transcript with its answer: by id, by the tail of the id, else by position in its turn."""
+    """Every call of a transcript, in order, with its answer: by id, by the id's tail, else by place in its turn."""
     pairs: list[tuple[ToolCall, ToolAnswer | None]] = []
     for calls, answers in _turns(messages):
         pairs += _link_turn(calls, answers)

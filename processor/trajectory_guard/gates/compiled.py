@@ -11,7 +11,12 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from langgraph.graph.state import CompiledStateGraph
+try:
+    from langgraph.graph.state import CompiledStateGraph
+except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
+    raise ImportError(
+        f"the LangGraph gate needs langgraph ({error.name} is missing): pip install 'trajectory-guard[langgraph]'"
+    ) from error
 
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.flags import FlagBoard

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
+import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -135,8 +136,11 @@ class Gate:
         span = trace.get_current_span().get_span_context()
         trace_id = f"{span.trace_id:032x}" if span.is_valid else None
         if thread_id is None:
-            known = status.get("trajectory_id") or self.board.resolve(trace_id) or self._by_call(messages)
-            return str(known or trace_id or uuid.uuid4().hex)
+            if status.get("trajectory_id"):
+                return str(status["trajectory_id"])
+            if trace_id is not None and not self.board.is_taken(trace_id):
+                return trace_id
+            return self._by_call(messages) or uuid.uuid4().hex
         name = str(thread_id)
         trajectory = self.board.resolve_alias(name)
         if trace_id is not None and self.board.resolve_alias(trace_id) != trajectory:
@@ -153,8 +157,8 @@ class Gate:
         if not saved:
             return
         try:
-            self.board.adopt(trajectory, base64.b64decode(saved))
-        except (StateFormatError, binascii.Error, TypeError) as error:
+            self.board.adopt(trajectory, base64.b64decode(saved), int(status.get("steps_taken", sys.maxsize)))
+        except (StateFormatError, binascii.Error, TypeError, ValueError) as error:
             self.board.counts["errors.saved_state"] += 1
             _log.warning("trajectory_guard: saved state of %r ignored: %s", trajectory, error)
 
@@ -274,6 +278,7 @@ def scratchpad_entry(step: StepRecord, *, redact: bool = False) -> dict[str, Any
     action = step.tool_name if redact else f"{step.tool_name}({args_excerpt(step.args)})"
     return {
         "step_id": step.step_id,
+        "call_id": step.call_id,
         "tool_name": step.tool_name,
         "tool_args_hash": step.tool_args_hash,
         "state_snapshot_hash": step.state_snapshot_hash,

@@ -71,7 +71,7 @@ def new_steps(
         if is_tool_message(message):
             answers[message.tool_call_id] = message
         elif getattr(message, "type", None) == "ai" and (calls := _tool_calls(message)):
-            fresh = [call for call in calls if call.get("id") in answers and not known(str(call.get("id")))]
+            fresh = [call for call in calls if call.get("id") in answers and not known(_step_id(message, call))]
             if not fresh and any(call.get("id") in answers for call in calls):
                 break
             steps = [_step(message, call, answers[call["id"]], trajectory_id, now) for call in fresh]
@@ -90,12 +90,17 @@ def _tool_calls(message: Any) -> list[dict[str, Any]]:
     return calls
 
 
+def _step_id(message: Any, call: dict[str, Any]) -> str:
+    """The call id alone is not enough: some models number their calls anew in every turn."""
+    return f"{message.id}/{call.get('id')}" if getattr(message, "id", None) else str(call.get("id"))
+
+
 def _step(message: Any, call: dict[str, Any], answer: Any, trajectory_id: str, now: float) -> StepRecord:
     text = _content_text(answer.content)
     kind = _outcome(answer, text)
     args, call_id = call.get("args"), str(call["id"])
     return StepRecord(
-        step_id=call_id,
+        step_id=_step_id(message, call),
         trajectory_id=trajectory_id,
         tool_name=str(call.get("name") or getattr(answer, "name", None) or ""),
         tool_args_hash=args_hash(args),

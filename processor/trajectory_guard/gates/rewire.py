@@ -12,11 +12,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final, TypedDict, cast
 
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
-from langgraph.errors import ParentCommand
-from langgraph.graph import END, START, StateGraph
-from langgraph.prebuilt import ToolNode
-from langgraph.types import Command
+try:
+    from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+    from langgraph.errors import ParentCommand
+    from langgraph.graph import END, START, StateGraph
+    from langgraph.prebuilt import ToolNode
+    from langgraph.types import Command
+except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
+    raise ImportError(
+        f"the LangGraph gate needs langgraph ({error.name} is missing): pip install 'trajectory-guard[langgraph]'"
+    ) from error
 
 GUARD_NODE: Final = "trajectory_guard"
 Builder = StateGraph[Any, Any, Any, Any]

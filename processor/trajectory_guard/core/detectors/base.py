@@ -19,6 +19,8 @@ TYPE_V: Final = "TYPE_V_ERROR_STREAK"
 TYPE_VI: Final = "TYPE_VI_MONOLOGUE"
 _SHAPE_STEP_CHARS: Final = 16
 _SHAPE_HEAD_CHARS: Final = 24
+_TRIES: Final = 2
+_RETRY_STEPS: Final = 16
 LOOP_TYPES: Final = (TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI)
 
 
@@ -51,10 +53,11 @@ class FrozenRun:
         distinct: how many different calls the run holds.
         calls: those calls (the newest eight); tools: their tools, case-folded (the newest four).
         shape: hash of length and first characters of the last answer: only answers of one shape are worth masking.
-        masked: masked form of the last answer, hex; empty if it was not worth working out.
+        masked: masked form of the last answer, hex; empty if it was not worked out.
+        misses: how often masking told answers of this shape apart.
     """
 
-    __slots__ = ("calls", "distinct", "first", "masked", "result", "shape", "tools")
+    __slots__ = ("calls", "distinct", "first", "masked", "misses", "result", "shape", "tools")
 
     def __init__(self) -> None:
         self.result = ""
@@ -64,6 +67,7 @@ class FrozenRun:
         self.tools: list[str] = []
         self.shape = ""
         self.masked = ""
+        self.misses = 0
 
     def update(self, seen: Observation) -> bool:
         """Take in a step; an unknown call or answer ends the run. True if only volatile parts of the answer are new."""
@@ -72,7 +76,7 @@ class FrozenRun:
             self.distinct, self.calls, self.tools = 0, [], []
             return False
         answer = seen.result.hex()
-        same_but_noise = answer != self.result and self._same_but_noise(seen.step.result or "")
+        same_but_noise = answer != self.result and self._same_but_noise(seen.index, seen.step.result or "")
         if answer != self.result and not same_but_noise:
             self.result, self.first, self.distinct, self.calls, self.tools = answer, seen.index, 0, [], []
         name = seen.call.hex()
@@ -83,14 +87,21 @@ class FrozenRun:
             self.tools = [*self.tools[-3:], seen.tool]
         return same_but_noise
 
-    def _same_but_noise(self, text: str) -> bool:
-        """Compares masked forms, from the second answer of one shape on: masking every answer would cost too much."""
+    def _same_but_noise(self, index: int, text: str) -> bool:
+        """Compares masked forms, from the second answer of one shape on: masking every answer would cost too much.
+
+        Where answers of one shape turned out to differ, only every ``_RETRY_STEPS``-th step tries again.
+        """
         head = text[:_SHAPE_HEAD_CHARS]
-        shape = digest64(text_bytes(f"{len(text) // _SHAPE_STEP_CHARS}:{head}")).hex() if len(text) > len(head) else ""
+        shape = f"{len(text) // _SHAPE_STEP_CHARS}:{digest64(text_bytes(head)).hex()}" if len(text) > len(head) else ""
         if not shape or shape != self.shape:
-            self.shape, self.masked = shape, ""
+            self.shape, self.masked, self.misses = shape, "", 0
+            return False
+        if self.misses >= _TRIES and index % _RETRY_STEPS > 1:
+            self.masked = ""
             return False
         before, self.masked = self.masked, masked_hash(text).hex()
+        self.misses = 0 if before == self.masked else self.misses + bool(before)
         return before == self.masked
 
     def to_plain(self) -> list[Any]:

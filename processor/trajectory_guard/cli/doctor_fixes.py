@@ -1,0 +1,116 @@
+"""The line that fixes it, for each family of instrumentations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from trajectory_guard.dialects.span import SpanView
+
+OPENLLMETRY: Final = "OpenLLMetry"
+OPENINFERENCE: Final = "OpenInference"
+OFFICIAL: Final = "OpenTelemetry GenAI"
+LANGFUSE: Final = "Langfuse"
+LANGSMITH: Final = "LangSmith"
+OPENLIT: Final = "OpenLIT"
+LOGFIRE: Final = "Logfire"
+PYDANTIC_AI: Final = "Pydantic AI"
+AGENT_FRAMEWORK: Final = "Microsoft Agent Framework"
+AUTOGEN: Final = "AutoGen"
+OPENAI_AGENTS: Final = "OpenAI Agents"
+MCP: Final = "MCP"
+OTHER: Final = "other"
+
+_SCOPES: Final = (
+    ("openinference.", OPENINFERENCE), ("langfuse", LANGFUSE), ("langsmith", LANGSMITH), ("openlit", OPENLIT),
+    ("logfire.openai", OPENAI_AGENTS), ("pydantic-ai", PYDANTIC_AI), ("logfire", LOGFIRE),
+    ("agent_framework", AGENT_FRAMEWORK), ("autogen", AUTOGEN),
+    ("opentelemetry.instrumentation.openai_agents", OPENAI_AGENTS),
+    ("opentelemetry.instrumentation.mcp", MCP), ("mcp", MCP), ("opentelemetry.instrumentation.genai", OFFICIAL),
+    ("opentelemetry.instrumentation.openai_v2", OFFICIAL), ("opentelemetry.util.genai", OFFICIAL),
+    ("traceloop", OPENLLMETRY),
+)  # fmt: skip
+LANGCHAIN: Final = "LangChain"
+"""Not a family: LangChain under any family has lines of its own."""
+_SET_ATTRIBUTE: Final = 'span.set_attribute("{}", {})'
+_SET_ARGUMENTS: Final = _SET_ATTRIBUTE.format("gen_ai.tool.call.arguments", "json.dumps(args)")
+_WITH_ID: Final = (
+    "with tracer.start_as_current_span('conversation', attributes={'gen_ai.conversation.id': conversation_id}): ..."
+)
+
+CONTENT: Final[Mapping[str, str]] = {
+    OPENLLMETRY: "export TRACELOOP_TRACE_CONTENT=true",
+    OPENINFERENCE: "unset OPENINFERENCE_HIDE_INPUTS OPENINFERENCE_HIDE_OUTPUTS",
+    OFFICIAL: "export OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental "
+    "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=span_only",
+    LANGFUSE: "Langfuse(mask=None)  # and no @observe(capture_input=False)",
+    LANGSMITH: "export LANGSMITH_HIDE_INPUTS=false LANGSMITH_HIDE_OUTPUTS=false",
+    OPENLIT: "openlit.init(capture_message_content=True)",
+    LOGFIRE: "logfire.configure(scrubbing=False)",
+    PYDANTIC_AI: "Agent.instrument_all(InstrumentationSettings(include_content=True))",
+    AGENT_FRAMEWORK: "export ENABLE_SENSITIVE_DATA=true",
+    OPENAI_AGENTS: "RunConfig(trace_include_sensitive_data=True)",
+    AUTOGEN: f"{_SET_ARGUMENTS}  # inside the tool: AutoGen has no switch",
+    MCP: f"{_SET_ARGUMENTS}  # inside the tool",
+    OTHER: _SET_ARGUMENTS,
+}
+"""Switches content capture on."""
+
+EVENTS_ONLY: Final[Mapping[str, str]] = {OPENLLMETRY: "LangchainInstrumentor(use_attributes=True).instrument()"}
+"""Where the model spans show content and the tool spans do not: content goes to log events."""
+
+RESULT: Final[Mapping[str, str]] = {
+    **{
+        family: line.replace("call.arguments", "call.result").replace("(args)", "(result)")
+        for family, line in CONTENT.items()
+    },
+    OPENINFERENCE: "unset OPENINFERENCE_HIDE_OUTPUTS",
+}
+"""Switches the capture of results on."""
+
+CONVERSATION: Final[Mapping[str, str]] = {
+    LANGCHAIN: 'graph.invoke(..., config={"configurable": {"thread_id": conversation_id}})',
+    OPENLLMETRY: 'Traceloop.set_association_properties({"session_id": conversation_id})',
+    OPENINFERENCE: "with openinference.instrumentation.using_session(conversation_id): ...",
+    LANGFUSE: "with langfuse.propagate_attributes(session_id=conversation_id): ...",
+    LOGFIRE: "with logfire.span('conversation', **{'gen_ai.conversation.id': conversation_id}): ...",
+    PYDANTIC_AI: "agent.run(..., message_history=earlier.all_messages())",
+    OTHER: _WITH_ID,
+}
+"""Names the conversation, so that its turns are one trajectory."""
+
+AGENT: Final[Mapping[str, str]] = {
+    LANGCHAIN: 'create_agent(..., name="support_agent")',
+    OTHER: _SET_ATTRIBUTE.format("gen_ai.agent.name", '"support_agent"'),
+}
+"""Names the agent."""
+
+TOOL_SPANS: Final[Mapping[str, str]] = {
+    "crewai": "pip install openinference-instrumentation-crewai && CrewAIInstrumentor().instrument()",
+    "haystack": "with tracer.start_as_current_span(f'execute_tool {name}', attributes={'gen_ai.operation.name': "
+    "'execute_tool', 'gen_ai.tool.name': name}): ...",
+    OTHER: "with tracer.start_as_current_span(f'execute_tool {name}', attributes={'gen_ai.operation.name': "
+    "'execute_tool', 'gen_ai.tool.name': name, 'gen_ai.tool.call.arguments': arguments}): ...",
+}
+"""Gives every tool call a span of its own."""
+
+LIMITS: Final = "unset OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT"
+SAMPLER: Final = "export OTEL_TRACES_SAMPLER=parentbased_always_on"
+
+
+def family_of(span: SpanView) -> str:
+    """Which family of instrumentations wrote a span: by its scope, else by its attributes."""
+    for prefix, family in _SCOPES:
+        if span.scope.startswith(prefix):
+            return family
+    attributes = span.attributes
+    if any(str(key).startswith("traceloop.") for key in attributes) or "gen_ai.completion.0.role" in attributes:
+        return OPENLLMETRY
+    if span.scope.startswith("opentelemetry.instrumentation."):
+        return OPENLLMETRY
+    return OPENINFERENCE if "openinference.span.kind" in attributes else OTHER
+
+
+def fix_for(table: Mapping[str, str], family: str) -> str:
+    """The family's line, else the line that works everywhere."""
+    return table.get(family) or table[OTHER]
