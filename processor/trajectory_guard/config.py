@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from trajectory_guard.core.detectors.base import LOOP_TYPES, TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI
 
@@ -121,6 +121,15 @@ class GuardConfig(_Model):
             super().__init__(**values)
         except ValidationError as error:
             raise ConfigError("\n".join(_messages(error, source, type(self)))) from None
+
+    @field_validator("dialects")
+    @classmethod
+    def _readable(cls, dialects: tuple[Mapping[str, Any], ...]) -> tuple[Mapping[str, Any], ...]:
+        from trajectory_guard.dialects.custom import custom_dialect  # dialects build on core, and core on this module
+
+        for index, mapping in enumerate(dialects):
+            custom_dialect(mapping, where=f"dialects[{index}]")
+        return dialects
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], *, source: str = "configuration") -> GuardConfig:

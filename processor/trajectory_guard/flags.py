@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.calls import CallRecord, call_key, consume, light, reported
+from trajectory_guard.core.calls import CallRecord, call_key, consume, is_fuller, light, reported
 from trajectory_guard.core.engine import Engine, Verdict
-from trajectory_guard.core.history import Ring
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.scoring import Level
-from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, Evidence, StepRecord
+from trajectory_guard.entry import Entry
 
 if TYPE_CHECKING:
     from trajectory_guard.embedding import BackgroundSettler
 
-_CALL_IDS: Final = 32
-_RECENT_STEPS: Final = 16
 _MAX_TOOLS: Final = 64
 _FIND_AMONG: Final = 64
 _AMBIGUOUS: Final = ""
@@ -44,31 +41,6 @@ class Flag(NamedTuple):
     score: float
     nudges: int
     steps: int
-
-
-class _Entry:
-    __slots__ = (
-        "calls", "last", "last_used", "lock", "lossy", "nudge", "pending", "recent", "replay", "saved_index", "state",
-        "told", "told_ids", "told_tools", "trajectory_id", "turn",
-    )  # fmt: skip
-
-    def __init__(self, state: TrajectoryState) -> None:
-        self.trajectory_id = state.trajectory_id
-        self.state = state
-        self.lock = threading.Lock()
-        self.pending: Verdict | None = None  # the strongest verdict since the flag was taken last
-        self.nudge: Verdict | None = None  # the nudge due since then
-        self.last: Verdict | None = None
-        self.calls = Ring(_CALL_IDS)
-        self.recent: deque[CallRecord] = deque(maxlen=_RECENT_STEPS)
-        self.replay: list[StepRecord] | None = []  # steps since creation; None once saved state was adopted or grew old
-        self.lossy = True  # no step so far was fully visible
-        self.told = Ring(_CALL_IDS)  # steps a gate has read from the graph's messages
-        self.told_ids = Ring(_CALL_IDS)  # and their tool call ids, which some models use anew in every turn
-        self.told_tools: set[str] = set()
-        self.turn: str | None = None  # label of the user turn, as a gate sees it
-        self.saved_index = 0  # steps covered by the state saved last
-        self.last_used = 0.0
 
 
 class FlagBoard:
@@ -94,7 +66,7 @@ class FlagBoard:
         self.loop_cost_usd = 0.0
         self._clock = clock
         self._lock = threading.Lock()
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._entries: OrderedDict[str, Entry] = OrderedDict()
         self._aliases: OrderedDict[str, str] = OrderedDict()
 
     def __len__(self) -> int:
@@ -109,10 +81,14 @@ class FlagBoard:
             if step.evidence is not Evidence.FULL and step.tool_name.casefold() in entry.told_tools:
                 self.counts["superseded"] += 1  # a gate reads this tool's calls in full from the messages
                 return None
-            if self._is_repeat_record(entry, step):
+            seen = CallRecord.of(step)
+            other = reported(entry.recent, seen)
+            fuller = other is not None and is_fuller(seen, other)  # the record judged before hid the arguments
+            if (other is not None and not fuller) or self._is_told(entry, step):
                 self.counts["duplicates"] += 1
                 return None
-            return self._judge(entry, step)
+            self._note(entry, seen)
+            return self._judge(entry, step, again=fuller)
 
     def observe_told(self, step: StepRecord) -> Verdict | None:
         """Judge a call that a gate read from the messages, unless a span has told of it already."""
@@ -127,7 +103,7 @@ class FlagBoard:
                 return None
             return self._judge(entry, step)
 
-    def _judge(self, entry: _Entry, step: StepRecord, *, again: bool = False) -> Verdict | None:
+    def _judge(self, entry: Entry, step: StepRecord, *, again: bool = False) -> Verdict | None:
         """``again``: the step was judged and counted before, on top of less history."""
         if step.turn is None and entry.turn is not None:
             step = step._replace(turn=entry.turn)
@@ -151,7 +127,7 @@ class FlagBoard:
                 entry.pending = verdict
         return verdict
 
-    def _count(self, entry: _Entry, verdict: Verdict) -> None:
+    def _count(self, entry: Entry, verdict: Verdict) -> None:
         counts, last = self.counts, entry.last
         known = last is not None and last.episode == verdict.episode
         before = last.spent if known and last is not None else Spent()
@@ -167,17 +143,17 @@ class FlagBoard:
         counts["loop_tokens"] += max(0, verdict.spent.tokens - before.tokens)
         self.loop_cost_usd += max(0.0, verdict.spent.cost_usd - before.cost_usd)
 
-    def _is_repeat_record(self, entry: _Entry, step: StepRecord) -> bool:
-        """Whether a second instrumentation, or a resumed run, reports a call already judged."""
-        seen = CallRecord.of(step)
-        key = call_key(step.call_id) if step.call_id is not None else b""
-        known = key in entry.told_ids or reported(entry.recent, seen)
-        if step.outcome_type == INTERRUPTED or known:
-            return known and step.outcome_type != INTERRUPTED
-        if key:
-            entry.calls.append(key)
+    def _is_told(self, entry: Entry, step: StepRecord) -> bool:
+        """Whether a gate has told of the call before its span ended."""
+        return step.call_id is not None and call_key(step.call_id) in entry.told_ids
+
+    def _note(self, entry: Entry, seen: CallRecord) -> None:
+        """Remember a call, to know it when it is reported again; one that was interrupted will be made again."""
+        if seen.outcome == INTERRUPTED:
+            return
+        if seen.call_id is not None:
+            entry.calls.append(call_key(seen.call_id))
         entry.recent.append(seen)
-        return False
 
     def link(self, trajectory_id: str, aliases: Iterable[str]) -> None:
         """Let gates find a trajectory under other names it goes by (thread id, session id, trace id).
@@ -192,6 +168,10 @@ class FlagBoard:
                 self._aliases[alias] = trajectory_id if known is None else _AMBIGUOUS
                 if len(self._aliases) > self.config.max_trajectories:
                     self._aliases.popitem(last=False)
+
+    def is_shared(self, name: str) -> bool:
+        """Whether a name stands for several trajectories."""
+        return self._aliases.get(name) == _AMBIGUOUS
 
     def is_taken(self, trace_id: str) -> bool:
         """Whether a trace id stands for a named trajectory, for several, or for a run that a gate already follows."""
@@ -236,14 +216,16 @@ class FlagBoard:
                 self._absorb(target, part)
         self.link(trajectory_id, (trace_id,))
 
-    def _rename(self, part: _Entry, trajectory_id: str) -> None:
+    def _rename(self, part: Entry, trajectory_id: str) -> None:
         part.trajectory_id = part.state.trajectory_id = trajectory_id
         with self._lock:
             self._entries[trajectory_id] = part
 
-    def _absorb(self, target: _Entry, part: _Entry) -> None:
+    def _absorb(self, target: Entry, part: Entry) -> None:
         for step in part.replay or ():
-            if not self._is_repeat_record(target, step):
+            seen = CallRecord.of(step)
+            if reported(target.recent, seen) is None and not self._is_told(target, step):
+                self._note(target, seen)
                 self._judge(target, step._replace(trajectory_id=target.trajectory_id), again=True)
 
     def discard_lossy(self, trajectory_id: str) -> bool:
@@ -378,15 +360,15 @@ class FlagBoard:
 
     # --- entries ---------------------------------------------------------------------------------------------
 
-    def _find(self, trajectory_id: str) -> _Entry | None:
+    def _find(self, trajectory_id: str) -> Entry | None:
         return self._entries.get(self.resolve_alias(trajectory_id))
 
-    def _entry(self, trajectory_id: str) -> _Entry:
+    def _entry(self, trajectory_id: str) -> Entry:
         now = self._clock()
         with self._lock:
             entry = self._entries.get(trajectory_id)
             if entry is None:
-                entry = self._entries[trajectory_id] = _Entry(self.engine.new_state(trajectory_id))
+                entry = self._entries[trajectory_id] = Entry(self.engine.new_state(trajectory_id))
             else:
                 self._entries.move_to_end(trajectory_id)
             entry.last_used = now

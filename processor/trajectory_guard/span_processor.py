@@ -21,11 +21,12 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.scoring import Level
 from trajectory_guard.core.steps import StepRecord, Usage
-from trajectory_guard.dialects.assemble import MAX_ANCESTORS, is_inner_duplicate
+from trajectory_guard.dialects.custom import table_with
+from trajectory_guard.dialects.duplicates import MAX_ANCESTORS, is_inner_duplicate
 from trajectory_guard.dialects.extract import extract_step, model_name, model_usage
 from trajectory_guard.dialects.identity import CONVERSATION_KEYS, all_conversation_ids, conversation_id
 from trajectory_guard.dialects.span import SpanEvent, SpanView
-from trajectory_guard.dialects.table import MARKERS, is_rejected, recognise
+from trajectory_guard.dialects.table import MARKERS, is_rejected, markers_of, recognise
 from trajectory_guard.flags import FlagBoard
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.metrics import register
@@ -78,6 +79,9 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._lock = threading.Lock()
         self._open: dict[int, Span] = {}  # span id -> live span, oldest first, for identity
         self._max_open = self.config.max_open_spans
+        self._table = table_with(self.config.dialects)
+        self._markers = markers_of(self._table)
+        self._interesting = _INTERESTING | self._markers | {key for row in self._table for key in row.conversations}
         self._started = 0
         self._conversations: OrderedDict[int, str] = OrderedDict()  # trace id -> conversation id
         # trace id -> instrumentation scope -> model usage since the last tool call
@@ -112,7 +116,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 return
             self._open.pop(context.span_id, None)
             attributes = plain_attributes(span)
-            if not _INTERESTING.isdisjoint(attributes):
+            if not self._interesting.isdisjoint(attributes):
                 self._end_interesting(span, context, attributes)
         except Exception as error:
             self._contain("on_end", error)
@@ -131,7 +135,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
     def _end_interesting(self, span: ReadableSpan, context: trace.SpanContext, attributes: Mapping[str, Any]) -> None:
         started = time.perf_counter()
         view = view_of(span, attributes)
-        step = None if MARKERS.isdisjoint(attributes) else self._step(span, view)
+        step = None if self._markers.isdisjoint(attributes) else self._step(span, view)
         if step is None:
             self._learn(view, context)
             return
@@ -148,9 +152,9 @@ class TrajectoryGuardProcessor(SpanProcessor):
         if is_rejected(view):
             return None
         above = list(self._ancestors(span))
-        if above and is_inner_duplicate(view, above):
+        if above and is_inner_duplicate(view, above, self._table):
             return None
-        return extract_step(view, ancestors=above, trajectory_of=self._conversation_of)
+        return extract_step(view, ancestors=above, trajectory_of=self._conversation_of, dialects=self._table)
 
     def _judge(self, step: StepRecord, view: SpanView, context: trace.SpanContext) -> Verdict | None:
         if step.trajectory_id != view.trace_id:
@@ -184,6 +188,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
             parent = live.parent
 
     def _conversation_of(self, span: SpanView) -> str:
+        if self.board.is_shared(span.trace_id):
+            return span.trace_id
         named = self._conversations.get(int(span.trace_id, 16))
         return named or self.board.resolve_alias(span.trace_id)
 
@@ -229,9 +235,14 @@ class TrajectoryGuardProcessor(SpanProcessor):
             return  # another thread started or ended a span just now: the next check will do
         excess = len(self._open) - self.config.max_open_spans
         for place, (span_id, span) in enumerate(oldest):
-            too_old = (span.start_time or 0) < limit_ns and recognise(view_of(span, plain_attributes(span))) is not None
+            too_old = (span.start_time or 0) < limit_ns and recognise(
+                view_of(span, plain_attributes(span)), self._table
+            ) is not None
             if (too_old or place < excess) and self._open.pop(span_id, None) is not None:
                 self.board.counts["expired_age" if too_old else "expired_full"] += 1
+
+    def _is_tool(self, span: Span) -> bool:
+        return recognise(view_of(span, plain_attributes(span)), self._table) is not None
 
     def _contain(self, where: str, error: Exception) -> None:
         """Count every error of our own, log the first of each kind, raise none."""

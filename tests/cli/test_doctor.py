@@ -18,7 +18,11 @@ from trajectory_guard.cli.doctor_environment import environment_findings, instru
 from trajectory_guard.cli.findings import Finding, plural, share, sort_findings
 from trajectory_guard.dialects.span import SpanView
 
-LANGCHAIN = {"opentelemetry-sdk": "1.45.1", "opentelemetry-api": "1.45.1", "opentelemetry-instrumentation-langchain": "0.62.4"}
+LANGCHAIN = {
+    "opentelemetry-sdk": "1.45.1",
+    "opentelemetry-api": "1.45.1",
+    "opentelemetry-instrumentation-langchain": "0.62.4",
+}
 OFFICIAL = {"opentelemetry-instrumentation-genai-langchain": "1.3b0"}
 OPENINFERENCE = {"openinference-instrumentation-langchain": "0.1.80"}
 
@@ -33,7 +37,9 @@ def by_code(findings: list[Finding]) -> dict[str, Finding]:
 
 def test_a_good_environment_has_nothing_to_fix() -> None:
     found = environment_findings({}, LANGCHAIN)
-    assert [(one.severity, one.code, one.subject) for one in found] == [("ok", "instrumentation", "opentelemetry-instrumentation-langchain")]
+    assert [(one.severity, one.code, one.subject) for one in found] == [
+        ("ok", "instrumentation", "opentelemetry-instrumentation-langchain")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -152,19 +158,26 @@ def test_this_environment_is_examined_too() -> None:
         ("openai-agents-traceloop__handoff", "warn", "no_conversation", "OpenAI Agents", "gen_ai.conversation.id"),
     ],
 )  # fmt: skip
-def test_what_a_capture_lacks_is_named_with_its_fix(name: str, severity: str, code: str, subject: str, fix: str | None) -> None:
+def test_what_a_capture_lacks_is_named_with_its_fix(
+    name: str, severity: str, code: str, subject: str, fix: str | None
+) -> None:
     found = by_code(capture_findings(capture(name)))[code]
     assert (found.severity, found.subject) == (severity, subject)
     assert found.fix is None if fix is None else fix in (found.fix or "")
 
 
-@pytest.mark.parametrize("name", ["openllmetry-langchain__create_agent_sync", "langsmith-langchain__two_turns", "traceloop-sdk-decorators__agent"])
+@pytest.mark.parametrize(
+    "name",
+    ["openllmetry-langchain__create_agent_sync", "langsmith-langchain__two_turns", "traceloop-sdk-decorators__agent"],
+)
 def test_a_full_capture_has_nothing_to_fix(name: str) -> None:
     assert by_code(capture_findings(capture(name))) == {}
 
 
 def test_the_steps_found_are_counted() -> None:
-    found = next(one for one in capture_findings(capture("openllmetry-langchain__hitl_middleware_reject")) if one.code == "steps")
+    found = next(
+        one for one in capture_findings(capture("openllmetry-langchain__hitl_middleware_reject")) if one.code == "steps"
+    )
     assert found.data["dialects"] == {"openllmetry": 1, "semconv.messages": 1}
     assert (found.data["steps"], found.data["trajectories"], found.data["longest"]) == (2, 1, 2)
     assert "2 tool calls in 1 trajectory" in found.message
@@ -181,13 +194,24 @@ def test_every_capture_is_examined(name: str) -> None:
 def cut(spans: list[SpanView], limit: int) -> list[SpanView]:
     """``spans`` as an SDK with an attribute length limit would have written them."""
     return [
-        span._replace(attributes={key: value[:limit] if isinstance(value, str) else value for key, value in span.attributes.items()})
+        span._replace(
+            attributes={
+                key: value[:limit] if isinstance(value, str) else value for key, value in span.attributes.items()
+            }
+        )
         for span in spans
     ]
 
 
 @pytest.mark.parametrize("limit", [64, 200, 400])
-@pytest.mark.parametrize("name", ["openllmetry-langchain__create_agent_sync", "langfuse-langchain__create_agent_sync", "openlit-langchain__create_agent_sync"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "openllmetry-langchain__create_agent_sync",
+        "langfuse-langchain__create_agent_sync",
+        "openlit-langchain__create_agent_sync",
+    ],
+)
 def test_truncated_values_are_noticed(name: str, limit: int) -> None:
     spans = cut(capture(name), limit)
     assert length_limit(spans) == limit
@@ -215,7 +239,10 @@ def test_spans_without_any_call_are_a_problem() -> None:
 
 def test_step_lines_are_examined_for_their_fields() -> None:
     steps = [record(args={"q": 1}, result="x"), record(args=None, result=None)]
-    assert {code: one.severity for code, one in by_code(recorded_findings(steps)).items()} == {"no_args": "problem", "no_result": "problem"}
+    assert {code: one.severity for code, one in by_code(recorded_findings(steps)).items()} == {
+        "no_args": "problem",
+        "no_result": "problem",
+    }
 
 
 @given(st.dictionaries(
@@ -240,7 +267,9 @@ def path(name: str) -> str:
     return str(DATA / "spans" / f"{name}.json.gz")
 
 
-def test_the_exit_status_tells_problems_from_warnings_and_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_status_tells_problems_from_warnings_and_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     junk = tmp_path / "junk.json"
     junk.write_text("{")
     assert run(path("openllmetry-langchain__create_agent_sync")) == 0
@@ -259,7 +288,9 @@ def test_the_report_shows_the_worst_first_and_each_fix_below(capsys: pytest.Capt
     assert out[-1] == "2 problems."
 
 
-def test_without_rich_the_report_is_the_same_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_rich_the_report_is_the_same_text(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = path("openllmetry-langchain-events__stategraph_sync")
     run(name)
     rich = capsys.readouterr().out
@@ -275,14 +306,18 @@ def test_json_is_a_list_of_findings(capsys: pytest.CaptureFixture[str]) -> None:
     assert findings[0]["severity"] == "problem"
 
 
-def test_without_files_the_environment_is_examined(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_files_the_environment_is_examined(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     monkeypatch.setattr(doctor, "installed_versions", lambda: LANGCHAIN)
     assert run() == 1
     assert "unset OTEL_SDK_DISABLED" in capsys.readouterr().out
 
 
-def test_several_files_are_taken_together_and_step_lines_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_files_are_taken_together_and_step_lines_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lines = tmp_path / "steps.jsonl"
     lines.write_text('{"id": "a", "steps": [{"tool": "x", "args": {"q": 1}, "result": "y"}]}\n')
     assert run("--json", str(lines), path("openllmetry-langchain__create_agent_sync")) == 0
@@ -303,7 +338,13 @@ def test_control_characters_of_a_capture_do_not_reach_the_terminal() -> None:
 
 
 def test_words_for_numbers() -> None:
-    assert (share(1, 1, "call"), share(3, 3, "call"), share(0, 2, "call")) == ("1 of 1 call", "All 3 calls", "0 of 2 calls")
+    assert (share(1, 1, "call"), share(3, 3, "call"), share(0, 2, "call")) == (
+        "1 of 1 call",
+        "All 3 calls",
+        "0 of 2 calls",
+    )
     assert plural(2, "trajectory") == "2 trajectories"
-    order = sort_findings([Finding("ok", "a", "s", "m"), Finding("problem", "b", "s", "m"), Finding("warn", "c", "s", "m")])
+    order = sort_findings(
+        [Finding("ok", "a", "s", "m"), Finding("problem", "b", "s", "m"), Finding("warn", "c", "s", "m")]
+    )
     assert [one.code for one in order] == ["b", "c", "a"]

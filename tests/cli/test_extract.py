@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -104,10 +105,10 @@ def test_a_conversation_that_is_too_large_is_read_trace_by_trace(tmp_path: Path)
 def test_an_odd_trace_does_not_cost_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     good, bad = capture("langfuse-langchain__bare_tool"), capture("langfuse-langchain__handoff")
 
-    def picky(spans: list[SpanView]) -> list[StepRecord]:
+    def picky(spans: list[SpanView], **options: Any) -> list[StepRecord]:
         if any(one.trace_id == bad[0].trace_id for one in spans):
             raise KeyError("odd")
-        return extract_steps(spans)
+        return extract_steps(spans, **options)
 
     monkeypatch.setattr(spooling, "extract_steps", picky)
     sink = Sink()

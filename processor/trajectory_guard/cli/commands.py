@@ -25,6 +25,7 @@ from trajectory_guard.core.masking import mask_noise
 from trajectory_guard.core.similarity import Comparison, Relation, compare, normalize
 from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.dialects.custom import table_with
 
 FINE, LOOP_FOUND, BAD_INPUT = 0, 1, 2
 
@@ -34,6 +35,7 @@ def add_commands(commands: Any) -> None:
     extract = commands.add_parser("extract", help="tool calls found in recorded telemetry, one a line")
     _add_inputs(extract)
     extract.add_argument("--json", action="store_true", help="JSON lines (the default; kept for scripts)")
+    extract.add_argument("--config", metavar="FILE", help="configuration that declares further dialects")
     extract.set_defaults(run=run_extract)
     _add_replay(commands)
     compared = commands.add_parser("compare", help="do two calls mean the same? one pair a line")
@@ -97,6 +99,12 @@ def _finish(sink: Sink, status: int) -> int:
     return BAD_INPUT if sink.errors else status
 
 
+def _bad_config(error: ConfigError) -> int:
+    for line in str(error).splitlines():
+        complain(line)
+    return BAD_INPUT
+
+
 def _no_room(error: sqlite3.Error, sink: Sink) -> int:
     sink.fail("temporary storage", f"{error}; SQLITE_TMPDIR names a directory with more room")
     return _finish(sink, BAD_INPUT)
@@ -109,7 +117,11 @@ def run_extract(options: argparse.Namespace) -> int:
     """Print the tool calls of all files: those of step lines as they are read, then those of spans by start time."""
     sink, limits = Sink(), _limits(options)
     try:
-        with progress_bar(sink, prints=True), Spool(limits) as spool:
+        table = table_with(load_config(options.config).dialects)
+    except ConfigError as error:
+        return _bad_config(error)
+    try:
+        with progress_bar(sink, prints=True), Spool(limits, table) as spool:
             for recorded in unique_trajectories(read_all(options.files, sink, spool, limits), sink):
                 _print_calls(recorded.steps)
             spool.collect(sink)
@@ -152,9 +164,7 @@ def run_replay(options: argparse.Namespace) -> int:
     try:
         found = _replay_compared(options, sink) if options.compare else _replay(options, sink)
     except ConfigError as error:
-        for line in str(error).splitlines():
-            complain(line)
-        return BAD_INPUT
+        return _bad_config(error)
     except sqlite3.Error as error:
         return _no_room(error, sink)
     return _finish(sink, LOOP_FOUND if found else FINE)

@@ -12,6 +12,9 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.scoring import Level
 from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.dialects.base import Dialect
+from trajectory_guard.dialects.custom import table_with
+from trajectory_guard.dialects.table import DIALECTS
 
 
 class Outcome(NamedTuple):
@@ -76,13 +79,17 @@ def judge(recorded: Recorded, engine: Engine) -> Outcome:
     return Outcome(recorded.id, recorded.steps, verdicts, recorded.source)
 
 
-def trajectories(paths: Iterable[str], sink: Sink, limits: Limits | None = None) -> Iterator[Recorded]:
+def trajectories(
+    paths: Iterable[str], sink: Sink, limits: Limits | None = None, dialects: tuple[Dialect, ...] = DIALECTS
+) -> Iterator[Recorded]:
     """Trajectories of all files: step lines as they come, those of spans when all spans are read. Ids are unique."""
-    yield from unique_trajectories(_all_trajectories(paths, sink, limits), sink)
+    yield from unique_trajectories(_all_trajectories(paths, sink, limits, dialects), sink)
 
 
-def _all_trajectories(paths: Iterable[str], sink: Sink, limits: Limits | None) -> Iterator[Recorded]:
-    with Spool(limits) as spool:
+def _all_trajectories(
+    paths: Iterable[str], sink: Sink, limits: Limits | None, dialects: tuple[Dialect, ...]
+) -> Iterator[Recorded]:
+    with Spool(limits, dialects) as spool:
         yield from read_all(paths, sink, spool, limits)
         spool.collect(sink)
         sink.phase("judging", spool.count_trajectories())
@@ -112,8 +119,8 @@ def replay(paths: Iterable[str], config: GuardConfig, sink: Sink, limits: Limits
 def replay_with(
     engines: Sequence[Engine], paths: Iterable[str], sink: Sink, limits: Limits | None = None
 ) -> Iterator[list[Outcome]]:
-    """Judge every trajectory with several engines: an outcome from each."""
-    for recorded in trajectories(paths, sink, limits):
+    """Judge every trajectory with several engines: an outcome from each. The first one's dialects are read."""
+    for recorded in trajectories(paths, sink, limits, table_with(engines[0].config.dialects)):
         outcomes = _outcomes(engines, recorded, sink)
         if outcomes:
             yield outcomes

@@ -21,8 +21,10 @@ from trajectory_guard.cli.grouping import Groups, offered_calls, wanted_calls
 from trajectory_guard.cli.sink import MIB, Limits, Recorded, Sink
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.assemble import drop_duplicates, extract_steps
+from trajectory_guard.dialects.base import Dialect, first
 from trajectory_guard.dialects.identity import conversation_id
 from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import DIALECTS
 from trajectory_guard.prices import price
 
 _RESOURCE: Final = SpanView._fields.index("resource")
@@ -55,8 +57,10 @@ class Spool:
         sqlite3.Error: from any method, if the temporary database cannot grow.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, dialects: tuple[Dialect, ...] = DIALECTS) -> None:
         self._limits = limits or Limits()
+        self._dialects = dialects
+        self._conversations = tuple(key for dialect in dialects for key in dialect.conversations)
         self._db = sqlite3.connect("", isolation_level=None)  # the empty name: private, temporary, on disk if it grows
         self._db.execute(f"PRAGMA cache_size = -{max(64, self._limits.cache_bytes // 1024)}")
         self._db.execute("PRAGMA journal_mode = OFF")
@@ -85,7 +89,7 @@ class Spool:
         trace, data = _key(span.trace_id), _dump(fields)
         self._stored_bytes += len(data)
         self._rows.append(_Row(trace, len(self._sources) - 1, self._resources.number(span.resource), data))
-        conversation = conversation_id(span.attributes)
+        conversation = first(span.attributes, self._conversations) or conversation_id(span.attributes)
         if conversation is not None:
             self._links.add((_key(conversation), trace))
         if len(self._rows) >= _BATCH_ROWS:
@@ -215,7 +219,7 @@ class Spool:
     def _store(self, spans: list[SpanView], sources: Mapping[str, int], sink: Sink, split: bool) -> None:
         first = next(iter(sources.values()))
         try:
-            steps = extract_steps(spans, price=price)
+            steps = extract_steps(spans, dialects=self._dialects, price=price)
         except Exception as error:  # noqa: BLE001  one odd trace must not cost the others
             if len(sources) > 1:
                 self._store_one_by_one(spans, sources, sink)

@@ -72,21 +72,18 @@ def same_call(first: CallRecord, second: CallRecord) -> bool:
     return first.dialect != second.dialect and _overlap(first, second)
 
 
-def reported(recent: deque[CallRecord], seen: CallRecord) -> bool:
-    """Whether any record of ``recent`` stands for the same call and showed as much of it.
-
-    Runs on every step: the usual cases come first.
-    """
+def reported(recent: deque[CallRecord], seen: CallRecord) -> CallRecord | None:
+    """The record of ``recent`` that stands for the same call. Runs on every step: the usual cases come first."""
     tool, call_id = seen.tool, seen.call_id
     for other in recent:
         if other.tool != tool:
             continue
         if call_id is not None and other.call_id is not None:
-            if other.call_id == call_id and same_call(other, seen) and not is_fuller(seen, other):
-                return True
+            if other.call_id == call_id and same_call(other, seen):
+                return other
         elif same_call(other, seen):
-            return True
-    return False
+            return other
+    return None
 
 
 def is_fuller(second: CallRecord, first: CallRecord) -> bool:

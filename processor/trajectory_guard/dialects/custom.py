@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from trajectory_guard.dialects.base import Dialect, Keys, named_by
 from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import DIALECTS
 
 _NAMES: Final = ("tool_name", "arguments", "result", "call_id", "agent", "conversation")
 _KEYS: Final = ("name", "match", *_NAMES)
@@ -96,3 +97,9 @@ def _matcher(match: Mapping[str, Any]) -> Callable[[SpanView], bool]:
         return True
 
     return matches
+
+
+def table_with(declared: Iterable[Mapping[str, Any]]) -> tuple[Dialect, ...]:
+    """The table with declared dialects before the built-in ones; the built-in table itself if there are none."""
+    rows = tuple(custom_dialect(mapping, where=f"dialects[{index}]") for index, mapping in enumerate(declared))
+    return (*rows, *DIALECTS) if rows else DIALECTS

@@ -140,7 +140,8 @@ class Gate:
                 return str(status["trajectory_id"])
             if trace_id is not None and not self.board.is_taken(trace_id):
                 return trace_id
-            return self._by_call(messages) or uuid.uuid4().hex
+            found = self._by_call(messages)
+            return found if found is not None and found != trace_id else uuid.uuid4().hex
         name = str(thread_id)
         trajectory = self.board.resolve_alias(name)
         if trace_id is not None and self.board.resolve_alias(trace_id) != trajectory:
