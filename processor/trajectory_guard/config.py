@@ -60,7 +60,7 @@ class GuardConfig(_Model):
     """Factor on the score per step without a finding."""
     weights: Mapping[str, float] = Field(default_factory=lambda: dict(DEFAULT_WEIGHTS))
     """Weight per loop type; types left out keep their default, 0 switches a detector off."""
-    history_steps: int = Field(default=40, ge=12, le=4096)
+    history_steps: int = Field(default=32, ge=12, le=4096)
     """Steps remembered per trajectory."""
     slow_gap_s: float = Field(default=120.0, ge=0.0)
     """Idle seconds between equal calls from which on they count as deliberate polling."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Protocol
+from zlib import crc32
 
-from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.history import History, Symbol
 from trajectory_guard.core.masking import masked_hash
 from trajectory_guard.core.steps import StepRecord
@@ -51,8 +51,9 @@ class FrozenRun:
         result: symbol of that answer, hex; empty if the last answer is unknown.
         first: index of the first step of the run.
         distinct: how many different calls the run holds.
-        calls: those calls (the newest eight); tools: their tools, case-folded (the newest four).
-        shape: hash of length and first characters of the last answer: only answers of one shape are worth masking.
+        calls: those calls (the newest five); tools: their tools, case-folded (the newest four).
+        shape: checksum of the first characters of the last answer, and its length: only answers of one shape are worth
+            masking.
         masked: masked form of the last answer, hex; empty if it was not worked out.
         misses: how often masking told answers of this shape apart.
     """
@@ -65,14 +66,14 @@ class FrozenRun:
         self.distinct = 0
         self.calls: list[str] = []
         self.tools: list[str] = []
-        self.shape = ""
+        self.shape = 0
         self.masked = ""
         self.misses = 0
 
     def update(self, seen: Observation) -> bool:
         """Take in a step; an unknown call or answer ends the run. True if only volatile parts of the answer are new."""
         if not seen.result or not seen.call:
-            self.result = self.shape = self.masked = ""
+            self.result, self.shape, self.masked = "", 0, ""
             self.distinct, self.calls, self.tools = 0, [], []
             return False
         answer = seen.result.hex()
@@ -82,7 +83,7 @@ class FrozenRun:
         name = seen.call.hex()
         if name not in self.calls:
             self.distinct += 1
-            self.calls = [*self.calls[-7:], name]
+            self.calls = [*self.calls[-4:], name]
         if seen.tool not in self.tools:
             self.tools = [*self.tools[-3:], seen.tool]
         return same_but_noise
@@ -92,8 +93,8 @@ class FrozenRun:
 
         Where answers of one shape turned out to differ, only every ``_RETRY_STEPS``-th step tries again.
         """
-        head = text[:_SHAPE_HEAD_CHARS]
-        shape = f"{len(text) // _SHAPE_STEP_CHARS}:{digest64(text_bytes(head)).hex()}" if len(text) > len(head) else ""
+        head = text[:_SHAPE_HEAD_CHARS].encode("utf-8", "replace")
+        shape = (crc32(head) << 32) + len(text) // _SHAPE_STEP_CHARS if len(text) > _SHAPE_HEAD_CHARS else 0
         if not shape or shape != self.shape:
             self.shape, self.masked, self.misses = shape, "", 0
             return False
