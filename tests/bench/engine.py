@@ -15,7 +15,7 @@ from trajectory_guard.core.steps import StepRecord
 LENGTHS = (10, 100, 1_000, 10_000)
 MOST_US = 10.0
 FLAT = 1.5
-COPIES = 25
+COPIES = 32
 _KINDS: tuple[tuple[str, Callable[[int], StepRecord], tuple[int, ...]], ...] = (
     ("healthy step", shapes.healthy, LENGTHS),
     ("looping step, same call", shapes.repeated, LENGTHS),
@@ -45,14 +45,18 @@ def _observe(engine: Engine) -> Callable[[tuple[Any, StepRecord]], object]:
 
 
 def _copies(engine: Engine, step_at: Callable[[int], StepRecord], length: int) -> Callable[[], list[Any]]:
-    """States that have seen ``length`` steps, each with the step that comes next."""
+    """States that have seen ``length`` steps and up to ``COPIES`` more, each with the step that comes next.
+
+    Some work is due every few steps only; over ``COPIES`` steps in a row it enters the mean.
+    """
     state = engine.new_state("bench")
-    for index in range(length):
+    saved: list[tuple[bytes, StepRecord]] = []
+    for index in range(length + COPIES):
+        if index >= length:
+            saved.append((state.to_bytes(), step_at(index)))
         engine.observe(state, step_at(index))
-    saved = state.to_bytes()
 
     def prepare() -> list[Any]:
-        upcoming = step_at(length)
-        return [(engine.load_state(saved), upcoming._replace(step_id=f"{next(_ids):016x}")) for _ in range(COPIES)]
+        return [(engine.load_state(data), step._replace(step_id=f"{next(_ids):016x}")) for data, step in saved]
 
     return prepare

@@ -19,18 +19,19 @@ _clock_ns = thread_time_ns if get_clock_info("thread_time").resolution <= 1e-6 e
 
 
 class Effort(NamedTuple):
-    """How much to measure: ``rounds`` per probe, and a factor on the size of memory measurements."""
+    """How much to measure: ``rounds`` per probe, ``trajectories`` in memory, ``spans`` in a recorded file."""
 
     rounds: int
     trajectories: int
+    spans: int
 
     def times(self, factor: float) -> int:
         """A share of the rounds, for probes that are costly to prepare."""
         return max(5, round(self.rounds * factor))
 
 
-FULL = Effort(rounds=120, trajectories=500)
-QUICK = Effort(rounds=10, trajectories=10)
+FULL = Effort(rounds=120, trajectories=500, spans=1_000_000)
+QUICK = Effort(rounds=10, trajectories=10, spans=20_000)
 
 
 class Probe(NamedTuple):

@@ -27,6 +27,8 @@ EXPECTED = (
     "entry on the board, 100 distinct steps",
     "gate, 20 messages, spans judged already",
     "gate, 20 messages, no spans",
+    "replay, file of 20,000 spans: per span",
+    "replay, file of 20,000 spans: peak memory",
     *(peer.what for peer in PEERS),
 )
 
