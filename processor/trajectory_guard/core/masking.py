@@ -8,6 +8,7 @@ asks for are masked.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -75,7 +76,6 @@ _STAMPS: Final = (rf"(?P<date>{_STAMP})", rf"(?P<clock>\b{_SECONDS_CLOCK})")
 _ALL: Final = _any(_UUID, *_TIMES, _TMP, _ADDRESS, _HEX, _EPOCH, _LASTED, _CELL, _ATTEMPT, _POSITION)
 _NOISE: Final = _any(_UUID, *_STAMPS, _TMP, _ADDRESS, _LONG_HEX, _EPOCH, _LASTED_SHORT, _ATTEMPT)
 _HAS_DIGIT: Final = re.compile(r"\d")
-_SPACES: Final = re.compile(r"\s+")
 
 
 def mask_text(text: str) -> str:
@@ -105,7 +105,7 @@ def mask_noise(text: str) -> str:
 def _masked(text: str, forms: re.Pattern[str]) -> str:
     if _HAS_DIGIT.search(text):
         text = forms.sub(_kind, text)
-    return _SPACES.sub(" ", text).strip()
+    return " ".join(text.split())
 
 
 def _kind(match: re.Match[str]) -> str:
@@ -121,11 +121,17 @@ _VOLATILE_KEY: Final = re.compile(
     |message_?id|correlation_?id|_pid)$""",
     re.VERBOSE | re.IGNORECASE,
 )
+_NAME_CHARS: Final = 128  # longer keys are data, not names
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def is_volatile_key(key: str) -> bool:
     """Whether a JSON member of this name usually changes from call to call without meaning anything."""
+    return _is_volatile_name(key) if len(key) <= _NAME_CHARS else False
+
+
+@lru_cache(maxsize=4_096)
+def _is_volatile_name(key: str) -> bool:
     return _VOLATILE_KEY.match(_CAMEL.sub("_", key)) is not None
 
 

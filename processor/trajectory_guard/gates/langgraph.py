@@ -210,7 +210,8 @@ def apply_guard(
 
     Every way from a tool node to the agent (static, conditional or joined edge, or ``Command``) goes through the gate
     afterwards; everything else stays. The state gains ``trajectory_scratchpad`` and ``loop_status``.
-    ``invoke`` returns the keys of the graph's own output schema; ``output_keys=["messages", "loop_status"]`` asks for more.
+    ``invoke`` returns the keys of the graph's own output schema; ``output_keys=["messages", "loop_status"]`` asks for
+    more.
 
     Parameters:
         tools: the tool node, or several; by default every node that holds a ``ToolNode``, else the node ``tools``.
