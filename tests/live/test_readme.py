@@ -1,0 +1,48 @@
+"""The code on the first page runs as it is printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.helpers import TESTS
+
+_README = TESTS.parent / "README.md"
+_AGENT = """
+from langchain_core.tools import tool
+from trajectory_guard.cli.scripted import ScriptedChatModel, call
+
+@tool
+def search(query: str) -> str:
+    "Search."
+    return "No results"
+
+tools = [search]
+model = ScriptedChatModel(policy=lambda messages, turn: call("search", {"query": "returns"}, turn, "Again."))
+
+def call_model(state):
+    return {"messages": [model.invoke(state["messages"])]}
+
+"""
+_RUN = """
+for message in graph.invoke({"messages": [("user", "Find it.")]})["messages"]:
+    print(message.type, message.content)
+"""
+
+
+def test_the_quick_start_nudges_and_stops(tmp_path: Path) -> None:
+    code = re.search(r"```python\n(.*?)```", _README.read_text(encoding="utf-8"), re.DOTALL)
+    assert code is not None
+    script = tmp_path / "quick_start.py"
+    script.write_text(_AGENT + code.group(1) + _RUN, encoding="utf-8")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("TRAJECTORY_GUARD", "OTEL_"))}
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    lines = done.stdout.splitlines()
+    assert sum(line.startswith("tool ") for line in lines) == 4
+    assert sum("[Trajectory guard]" in line for line in lines) == 1
+    assert "going in circles" in lines[-1]
