@@ -1,4 +1,4 @@
-"""The code on the first page runs as it is printed."""
+"""The code on the first page runs as it is printed, and each example as a user would run it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.helpers import TESTS
 
 _README = TESTS.parent / "README.md"
+_EXAMPLES = sorted((TESTS.parent / "examples").glob("*.py"))
 _AGENT = """
 from langchain_core.tools import tool
 from trajectory_guard.cli.scripted import ScriptedChatModel, call
@@ -33,16 +36,26 @@ for message in graph.invoke({"messages": [("user", "Find it.")]})["messages"]:
 """
 
 
+def _run(script: Path) -> str:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("TRAJECTORY_GUARD", "OTEL_"))}
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_the_quick_start_nudges_and_stops(tmp_path: Path) -> None:
     code = re.search(r"```python\n(.*?)```", _README.read_text(encoding="utf-8"), re.DOTALL)
     assert code is not None
     script = tmp_path / "quick_start.py"
     script.write_text(_AGENT + code.group(1) + _RUN, encoding="utf-8")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("TRAJECTORY_GUARD", "OTEL_"))}
-    done = subprocess.run(
-        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=60, check=True
-    )
-    lines = done.stdout.splitlines()
+    lines = _run(script).splitlines()
     assert sum(line.startswith("tool ") for line in lines) == 4
     assert sum("[Trajectory guard]" in line for line in lines) == 1
     assert "going in circles" in lines[-1]
+
+
+@pytest.mark.parametrize("script", _EXAMPLES, ids=lambda script: script.stem)
+def test_an_example_ends_well(script: Path) -> None:
+    assert _run(script)  # each exits with 1 if the guard does not do what it shows
