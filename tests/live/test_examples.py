@@ -57,5 +57,6 @@ def test_the_quick_start_nudges_and_stops(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("script", _EXAMPLES, ids=lambda script: script.stem)
-def test_an_example_ends_well(script: Path) -> None:
-    assert _run(script)  # each exits with 1 if the guard does not do what it shows
+def test_an_example_shows_the_guard_at_work(script: Path) -> None:
+    shown = _run(script)
+    assert "[Trajectory guard]" in shown or "going in circles" in shown
