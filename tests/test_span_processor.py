@@ -111,6 +111,14 @@ def test_spans_that_are_no_tool_calls_are_no_steps() -> None:
     assert (len(app.board), app.errors) == (0, {})
 
 
+def test_a_declared_dialect_is_asked_first_in_process_too() -> None:
+    match = {"gen_ai.operation.name": "chat", "acme.tool": True}
+    app = App(dialects=[{"name": "mine", "match": match, "tool_name": "acme.tool"}])
+    with app.tracer.start_as_current_span("x", attributes={"gen_ai.operation.name": "chat", "acme.tool": "search"}):
+        pass
+    assert (app.board.counts["steps"], app.errors) == (1, {})
+
+
 @pytest.mark.parametrize("guard_first", [False, True])
 def test_order_among_the_processors_does_not_matter(guard_first: bool) -> None:
     app = App(guard_first=guard_first)
@@ -688,8 +696,11 @@ def test_uninstrument_switches_off_and_instrument_on_again(guarded: Any) -> None
     assert guarded(provider).level is Level.NUDGE
 
 
-def test_uninstrument_without_instrument_is_harmless() -> None:
-    uninstrument(TracerProvider())
+def test_uninstrument_without_instrument_is_harmless(guarded: Any) -> None:
+    provider = TracerProvider()
+    uninstrument(provider)
+    instrument(provider)
+    assert guarded(provider).level is Level.NUDGE
 
 
 def test_two_providers_have_a_processor_each(guarded: Any) -> None:

@@ -184,8 +184,7 @@ class FlagBoard:
         if entry is not None:
             with entry.lock:
                 if entry.turn is not None and entry.turn != turn:
-                    entry.state.episode.score *= self.config.decay
-                    entry.state.forget_repeats()
+                    entry.state.start_turn(self.config.decay)
                     entry.pending = entry.nudge = None
                 entry.turn = entry.state.turn = turn
 

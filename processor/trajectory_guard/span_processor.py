@@ -19,14 +19,13 @@ from opentelemetry.trace import StatusCode
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
-from trajectory_guard.core.scoring import Level
 from trajectory_guard.core.steps import StepRecord, Usage
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.duplicates import MAX_ANCESTORS, is_inner_duplicate
 from trajectory_guard.dialects.extract import extract_step, model_name, model_usage
 from trajectory_guard.dialects.identity import CONVERSATION_KEYS, all_conversation_ids, conversation_id
 from trajectory_guard.dialects.span import SpanEvent, SpanView
-from trajectory_guard.dialects.table import MARKERS, is_rejected, markers_of, recognise
+from trajectory_guard.dialects.table import MARKERS, markers_of, recognise
 from trajectory_guard.flags import FlagBoard
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.metrics import register
@@ -149,7 +148,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._report(verdict, span)
 
     def _step(self, span: ReadableSpan, view: SpanView) -> StepRecord | None:
-        if is_rejected(view):
+        if recognise(view, self._table) is None:
             return None
         above = list(self._ancestors(span))
         if above and is_inner_duplicate(view, above, self._table):
@@ -171,7 +170,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         if not verdict.detections:
             return
         log_verdict(verdict, redact=self.config.redact)
-        if verdict.nudge is not None or verdict.level is Level.STOP:
+        if verdict.intervenes:
             first = self.board.step_id(verdict.trajectory_id, verdict.first_step) or str(verdict.first_step)
             live = self._open.get(span.parent.span_id) if span.parent is not None else None
             self._spans.emit(verdict, first_step=first, tool_span=span, live_parent=live)
@@ -235,9 +234,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             return  # another thread started or ended a span just now: the next check will do
         excess = len(self._open) - self.config.max_open_spans
         for place, (span_id, span) in enumerate(oldest):
-            too_old = (span.start_time or 0) < limit_ns and recognise(
-                view_of(span, plain_attributes(span)), self._table
-            ) is not None
+            too_old = (span.start_time or 0) < limit_ns and self._is_tool(span)
             if (too_old or place < excess) and self._open.pop(span_id, None) is not None:
                 self.board.counts["expired_age" if too_old else "expired_full"] += 1
 

@@ -18,7 +18,7 @@ from trajectory_guard.core.scoring import Level
 
 
 def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, AttributeValue]:
-    """The attributes of DESIGN's telemetry contract for one verdict."""
+    """The attributes ``telemetry.ATTRIBUTES`` for one verdict."""
     attributes: dict[str, AttributeValue] = {
         telemetry.LOOP_DETECTED: bool(verdict.detections) and verdict.level is not Level.OBSERVE,
         telemetry.LOOP_TYPE: verdict.types,
@@ -38,23 +38,29 @@ def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, Attribute
 
 
 class VerdictSpans:
-    """Emits one span per intervention and tags the live parent."""
+    """Emits one span per intervention and tags the live parent. Without a provider the global one is used."""
 
-    def __init__(self, tracer_provider: trace.TracerProvider | None) -> None:
+    def __init__(self, tracer_provider: trace.TracerProvider | None = None) -> None:
         self._provider = tracer_provider
 
-    def emit(self, verdict: Verdict, *, first_step: str, tool_span: ReadableSpan, live_parent: Span | None) -> None:
-        """Tell an intervention: an own span under the tool span's parent, and attributes on that parent."""
+    def emit(
+        self, verdict: Verdict, *, first_step: str, live_parent: Span | None, tool_span: ReadableSpan | None = None
+    ) -> None:
+        """Tell an intervention: an own span under the tool span's parent, and attributes on that parent.
+
+        Without a tool span the own span stands in the current context.
+        """
         attributes = verdict_attributes(verdict, first_step)
         if live_parent is not None and live_parent.is_recording():
             live_parent.set_attributes(attributes)
         provider = self._provider or trace.get_tracer_provider()
-        around = tool_span.parent or tool_span.context
+        tool = tool_span.context if tool_span is not None else None
+        around = (tool_span.parent if tool_span is not None else None) or tool
         context = trace.set_span_in_context(NonRecordingSpan(around)) if around is not None else None
         span = provider.get_tracer(telemetry.SCOPE).start_span(
             telemetry.SPAN_NAME,
             context=context,
-            attributes={**attributes, "gen_ai.tool.name": verdict.tool},
-            links=[trace.Link(tool_span.context)] if tool_span.context is not None else None,
+            attributes={**attributes, telemetry.TOOL: verdict.tool},
+            links=[trace.Link(tool)] if tool is not None else None,
         )
         span.end()

@@ -8,15 +8,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from trajectory_guard import GuardConfig, LoopDetectedError, StepRecord, ToolPolicy, TrajectoryGuardNode, apply_guard
 from trajectory_guard.cli.demo_agents import AGENTS, build_graph
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
+from trajectory_guard.gates.gate import Gate
 
 from .agents import (
     NUDGED_THEN_FINISHED,
@@ -398,3 +403,23 @@ def test_a_nudge_in_the_system_role_and_one_in_the_tools_answer() -> None:
         False,
         True,
     ]
+
+
+# --- spans ---------------------------------------------------------------------------------------------------
+
+
+def test_a_loop_read_from_messages_is_told_once_while_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that may only be nudged stays at that level, step after step."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    gate, messages, status = Gate(board=new_board()), [HumanMessage("Order it.")], None
+    for at in range(12):
+        call = {"name": "click", "args": {"id": at}, "id": f"call_{at}"}
+        messages += [
+            AIMessage("", tool_calls=[call], id=f"m{at}"),
+            ToolMessage("Cart: 1 item. Please choose a size to continue.", tool_call_id=f"call_{at}"),
+        ]
+        status = gate.decide(messages, status, "t").status
+    assert gate.board.counts["interventions.NUDGE"] == 1
+    assert [span.attributes["trajectory_guard.intervention"] for span in exporter.get_finished_spans()] == ["NUDGE"]

@@ -79,6 +79,11 @@ class Verdict(NamedTuple):
         """Loop types that fired at this step."""
         return [found.loop_type for found in self.detections]
 
+    @property
+    def intervenes(self) -> bool:
+        """Whether a nudge or a stop became due at this step; ``level`` stays NUDGE while the loop goes on."""
+        return self.nudge is not None or self.level is Level.STOP
+
 
 class Engine:
     """Judges steps. Holds configuration only: all memory is in the ``TrajectoryState`` it is handed.
@@ -196,10 +201,9 @@ class Engine:
         return state.index > 0 and step.timestamp < state.batch_end and step.duration > 0
 
     def _new_turn(self, state: TrajectoryState, step: StepRecord) -> None:
-        """A person spoke: suspicion halves and old answers may be asked for again."""
+        """The label of the user turn changed; the first one known is no change."""
         if state.turn is not None:
-            state.episode.score *= self.config.decay
-            state.forget_repeats()
+            state.start_turn(self.config.decay)
         state.turn = step.turn
 
     def _is_new(self, state: TrajectoryState, seen: Observation) -> bool:

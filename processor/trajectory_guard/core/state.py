@@ -121,6 +121,11 @@ class TrajectoryState:
         self.last_news = self.index
         self.agent_news = dict.fromkeys(self.agent_news, self.index)
 
+    def start_turn(self, decay: float) -> None:
+        """A person spoke: suspicion decays by this factor and old answers may be asked for again."""
+        self.episode.score *= decay
+        self.forget_repeats()
+
     def start_of(self, index: int) -> float | None:
         """Start time in seconds of a remembered step, None if it is forgotten."""
         offset = index - self.history.calls.start

@@ -23,7 +23,7 @@ from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.flags import Flag, FlagBoard
 from trajectory_guard.gates.messages import new_steps, open_calls, turn_of
 from trajectory_guard.logs import log_verdict
-from trajectory_guard.verdict_spans import verdict_attributes
+from trajectory_guard.verdict_spans import VerdictSpans
 
 _RECENT: Final = 10
 _CALLS: Final = 32
@@ -113,9 +113,9 @@ class Gate:
 
     def refresh(self, status: Mapping[str, Any], trajectory: str) -> dict[str, Any]:
         """``status`` brought up to date after the trajectory's state was changed by hand."""
-        flag, saved = self.board.read(trajectory), self.board.save(trajectory)
-        encoded = base64.b64encode(saved).decode("ascii") if saved is not None else None
-        return {**status, "status": "ok", "loop_score": flag.score, "health": 1.0, "stop": None, "state": encoded}
+        score = self.board.read(trajectory).score
+        cleared = {"status": "ok", "loop_score": score, "health": 1.0, "stop": None}
+        return {**status, **cleared, "state": self._saved_state(trajectory)}
 
     def is_pointless(self, trajectory: str, call: Mapping[str, Any]) -> bool:
         """Whether a call was the subject of the last intervention and would only be repeated."""
@@ -187,14 +187,8 @@ class Gate:
     def _report(self, verdict: Verdict) -> None:
         """Log what the gate found itself and tell the trace, as the span processor does for what it finds."""
         log_verdict(verdict, redact=self.config.redact)
-        if verdict.level is Level.OBSERVE:
-            return
-        attributes = verdict_attributes(verdict, str(verdict.first_step))
-        around = trace.get_current_span()
-        if around.is_recording():
-            around.set_attributes(attributes)
-        tracer = trace.get_tracer(telemetry.SCOPE)
-        tracer.start_span(telemetry.SPAN_NAME, attributes={**attributes, telemetry.TOOL: verdict.tool}).end()
+        if verdict.intervenes:
+            VerdictSpans().emit(verdict, first_step=str(verdict.first_step), live_parent=trace.get_current_span())
 
     # --- decision --------------------------------------------------------------------------------------------
 
@@ -255,7 +249,6 @@ class Gate:
         scratchpad: Sequence[Mapping[str, Any]],
     ) -> dict[str, Any]:
         verdict = flag.verdict
-        saved = self.board.save(trajectory)
         calls = [*(before.get("calls") or ()), *(entry["step_id"] for entry in scratchpad)]
         recent = [*(before.get("recent") or ()), *(entry["action"] for entry in scratchpad)]
         return {
@@ -270,8 +263,13 @@ class Gate:
             "stop": payload,
             "recent": recent[-_RECENT:],
             "calls": calls[-_CALLS:],
-            "state": base64.b64encode(saved).decode("ascii") if saved is not None else None,
+            "state": self._saved_state(trajectory),
         }
+
+    def _saved_state(self, trajectory: str) -> str | None:
+        """What ``_restore`` reads: the engine's state as text."""
+        saved = self.board.save(trajectory)
+        return base64.b64encode(saved).decode("ascii") if saved is not None else None
 
 
 def scratchpad_entry(step: StepRecord, *, redact: bool = False) -> dict[str, Any]:
