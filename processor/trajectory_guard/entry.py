@@ -33,7 +33,7 @@ class Entry:
         self.last: Verdict | None = None
         self.calls = Ring(_CALL_IDS)
         self.recent: deque[CallRecord] = deque(maxlen=_RECENT_STEPS)
-        self.replay: list[StepRecord] | None = []  # steps since creation; None once saved state was adopted or grew old
+        self.replay: list[StepRecord] | None = []  # steps since state was saved; None: too many to judge again
         self.lossy = True  # no step so far was fully visible
         self.told = Ring(_CALL_IDS)  # steps a gate has read from the graph's messages
         self.told_ids = Ring(_CALL_IDS)  # and their tool call ids, which some models use anew in every turn

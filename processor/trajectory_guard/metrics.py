@@ -26,7 +26,7 @@ def register(meter: Meter, board: FlagBoard) -> Histogram:
         telemetry.EXPIRED: "expired_", telemetry.SETTLED: "settle.",
     }  # fmt: skip
     for metric, prefix in families.items():
-        _counter(meter, metric, _family(board, prefix, metric.attributes[0] if metric.attributes else "reason"))
+        _counter(meter, metric, _family(board, prefix, metric.attributes[0]))
     _counter(meter, telemetry.LOOP_COST, lambda options: [Observation(board.loop_cost_usd)])
     meter.create_observable_gauge(
         telemetry.ACTIVE.name,

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from trajectory_guard.calibration_store import StoreError, bundled_pairs, save_calibration
+from trajectory_guard.cli.output import BAD_INPUT, FINE
 from trajectory_guard.core.similarity.calibration import Calibration, Pair, calibrate, read_pairs, settler
 from trajectory_guard.core.similarity.cascade import Settler
 from trajectory_guard.embedding import ModelSettings, prepare
 from trajectory_guard.model_files import ModelError, load_embed
 
-FINE, BAD_INPUT = 0, 2
 _NO_MODEL: Final = (
     "pass --model DIR or set TRAJECTORY_GUARD_MODEL_PATH; "
     "TRAJECTORY_GUARD_MODEL_DOWNLOAD=true fetches the default model once"

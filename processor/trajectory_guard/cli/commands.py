@@ -10,13 +10,13 @@ from typing import Any
 
 from trajectory_guard.cli.config_compare import Change, CompareReport
 from trajectory_guard.cli.inputs import Limits, Sink
-from trajectory_guard.cli.output import complain, print_json
+from trajectory_guard.cli.output import BAD_INPUT, FINE, LOOP_FOUND, complain, finish, print_json
 from trajectory_guard.cli.progress import progress_bar
-from trajectory_guard.cli.replay import Outcome, read_all, replay, replay_with, unique_trajectories
+from trajectory_guard.cli.replay import reaches, read_all, replay, replay_with, unique_trajectories
 from trajectory_guard.cli.settings import load_config
 from trajectory_guard.cli.sink import MIB
 from trajectory_guard.cli.spool import Spool
-from trajectory_guard.cli.streams import Source
+from trajectory_guard.cli.streams import BLANK, Source
 from trajectory_guard.cli.summary import RichReport, make_report
 from trajectory_guard.config import ConfigError
 from trajectory_guard.core.engine import Engine
@@ -26,8 +26,6 @@ from trajectory_guard.core.similarity import Comparison, Relation, compare, norm
 from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.custom import table_with
-
-FINE, LOOP_FOUND, BAD_INPUT = 0, 1, 2
 
 
 def add_commands(commands: Any) -> None:
@@ -93,12 +91,6 @@ def _limits(options: argparse.Namespace) -> Limits:
     return Limits(options.max_document_mb, options.max_trace_mb)
 
 
-def _finish(sink: Sink, status: int) -> int:
-    for message in sink.messages():
-        complain(message)
-    return BAD_INPUT if sink.errors else status
-
-
 def _bad_config(error: ConfigError) -> int:
     for line in str(error).splitlines():
         complain(line)
@@ -107,7 +99,7 @@ def _bad_config(error: ConfigError) -> int:
 
 def _no_room(error: sqlite3.Error, sink: Sink) -> int:
     sink.fail("temporary storage", f"{error}; SQLITE_TMPDIR names a directory with more room")
-    return _finish(sink, BAD_INPUT)
+    return finish(sink, BAD_INPUT)
 
 
 # --- extract -------------------------------------------------------------------------------------------------
@@ -128,7 +120,7 @@ def run_extract(options: argparse.Namespace) -> int:
             _print_calls(spool.steps())
     except sqlite3.Error as error:
         return _no_room(error, sink)
-    return _finish(sink, FINE)
+    return finish(sink, FINE)
 
 
 def _print_calls(steps: Iterable[StepRecord]) -> None:
@@ -167,7 +159,7 @@ def run_replay(options: argparse.Namespace) -> int:
         return _bad_config(error)
     except sqlite3.Error as error:
         return _no_room(error, sink)
-    return _finish(sink, LOOP_FOUND if found else FINE)
+    return finish(sink, LOOP_FOUND if found else FINE)
 
 
 def _replay(options: argparse.Namespace, sink: Sink) -> bool:
@@ -176,7 +168,7 @@ def _replay(options: argparse.Namespace, sink: Sink) -> bool:
     report = None if options.json else make_report()
     with progress_bar(sink, prints=not isinstance(report, RichReport)):
         for outcome in replay(options.files, config, sink, _limits(options)):
-            found = found or _reaches(outcome, options.fail_on)
+            found = found or reaches(outcome, options.fail_on)
             if report is None:
                 print_json(outcome.to_json())
             else:
@@ -192,16 +184,10 @@ def _replay_compared(options: argparse.Namespace, sink: Sink) -> bool:
     report, found = CompareReport(names, as_json=options.json), False
     with progress_bar(sink, prints=True):
         for a, b in replay_with(engines, options.files, sink, _limits(options)):
-            found = found or _reaches(b, options.fail_on)
+            found = found or reaches(b, options.fail_on)
             report.add(Change(a, b))
     report.finish()
     return found
-
-
-def _reaches(outcome: Outcome, level: str | None) -> bool:
-    if level is None:
-        return False
-    return (outcome.first_stop if level == "stop" else outcome.first_nudge) is not None
 
 
 # --- compare -------------------------------------------------------------------------------------------------
@@ -218,7 +204,7 @@ def run_compare(options: argparse.Namespace) -> int:
     try:
         with Source(options.file, sink.progress) as source:
             for number, line in enumerate(io.BufferedReader(source), 1):
-                if line.strip(b"\xef\xbb\xbf \t\r\n"):
+                if line.strip(BLANK):
                     _compare_line(line, name, number, sink, settle)
             if source.failure is not None:
                 sink.fail(name, f"cannot be read to its end: {source.failure}")
@@ -226,7 +212,7 @@ def run_compare(options: argparse.Namespace) -> int:
         raise
     except (OSError, ValueError) as error:
         sink.fail(name, f"cannot be read: {getattr(error, 'strerror', None) or error}")
-    return _finish(sink, FINE)
+    return finish(sink, FINE)
 
 
 def _settle(model: str | None) -> Settle | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import logging
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -89,19 +88,15 @@ def _instrument(provider: TracerProvider) -> str:
 def _run(console: Console, agent: DemoAgent, board: FlagBoard) -> str:
     console.print(Panel(Text(agent.shows), title=f"[bold]{agent.title}[/bold]", title_align="left", expand=False))
     graph = apply_guard(build_graph(agent.policy, agent.tools()), board=board).compile()
-    config = {"configurable": {"thread_id": agent.title}, "recursion_limit": RECURSION_LIMIT}
+    config: Any = {"configurable": {"thread_id": agent.title}, "recursion_limit": RECURSION_LIMIT}
     worst, number = "ok", 0
-    for update in _updates(graph, {"messages": [("user", agent.task)]}, config):
+    for update in graph.stream({"messages": [("user", agent.task)]}, config, stream_mode="updates"):
         for node, change in update.items():
             number = _show(console, node, change or {}, number)
             status = (change or {}).get("loop_status", {}).get("status", "ok")
             worst = max(worst, status, key=("ok", "nudged", "stopped").index)
     console.print()
     return worst
-
-
-def _updates(graph: Any, state: dict[str, Any], config: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield from graph.stream(state, config, stream_mode="updates")
 
 
 def _show(console: Console, node: str, change: dict[str, Any], number: int) -> int:

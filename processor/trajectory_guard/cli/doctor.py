@@ -13,11 +13,11 @@ from trajectory_guard.cli.doctor_capture import capture_findings, recorded_findi
 from trajectory_guard.cli.doctor_environment import environment_findings
 from trajectory_guard.cli.findings import Finding, plural, sort_findings
 from trajectory_guard.cli.inputs import Recorded, Sink, read
-from trajectory_guard.cli.output import complain, print_json, printable
+from trajectory_guard.cli.output import FINE, finish, print_json, printable
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanView
 
-FINE, PROBLEMS, BAD_INPUT = 0, 1, 2
+PROBLEMS: Final = 1
 MAX_SPANS: Final = 50_000
 """Spans, and steps of step lines, looked at; a diagnosis needs no more."""
 _MARKS: Final = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "problem": ("✗", "red")}
@@ -45,11 +45,7 @@ def run_doctor(options: argparse.Namespace) -> int:
         print_json([finding.to_json() for finding in findings])
     else:
         _print(findings)
-    for message in sink.messages():
-        complain(message)
-    if sink.errors:
-        return BAD_INPUT
-    return PROBLEMS if any(finding.severity == "problem" for finding in findings) else FINE
+    return finish(sink, PROBLEMS if any(finding.severity == "problem" for finding in findings) else FINE)
 
 
 def installed_versions() -> dict[str, str]:

@@ -334,13 +334,15 @@ def _messages(capture: Capture) -> Iterator[Finding]:
 def _twice(capture: Capture) -> Iterator[Finding]:
     """The same tools told by two scopes in one trace, and more spans than calls."""
     surplus = len(capture.tools) - len(capture.with_spans)
+    if surplus <= 0:
+        return
     scopes: dict[tuple[str, str], set[str]] = {}
     for span in capture.tools:
         dialect = recognise(span)
         name = dialect.tool_name(span) if dialect is not None else None
         scopes.setdefault((span.trace_id, (name or "").casefold()), set()).add(span.scope)
     double: Counter[str] = Counter(scope for found in scopes.values() if len(found) > 1 for scope in found)
-    if surplus > 0 and double:
+    if double:
         both = sorted(double)
         yield Finding(
             "warn", "two_instrumentations", " + ".join(both),

@@ -10,6 +10,7 @@ from trajectory_guard.dialects.arguments import decode_arguments
 from trajectory_guard.dialects.base import CALL_ID_KEYS, first
 from trajectory_guard.dialects.messages import input_messages, is_model_span
 from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.spanless import SUFFIX
 
 
 class Groups:
@@ -55,7 +56,7 @@ class Groups:
 
 def wanted_calls(step: StepRecord) -> set[str]:
     """Names of the call if another trace may know more of it: its result, or the tool span that stands for it."""
-    spanless = (step.dialect or "").endswith(".messages")
+    spanless = (step.dialect or "").endswith(SUFFIX)
     if step.result is not None and not spanless:
         return set()
     names = {step.call_id} if step.call_id else set()

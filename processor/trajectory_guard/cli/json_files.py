@@ -11,7 +11,7 @@ import orjson
 
 from trajectory_guard.cli.json_stream import BOM, load_ijson, read_in_pieces
 from trajectory_guard.cli.sink import MIB, Limits, Sink
-from trajectory_guard.cli.streams import MissingLibraryError
+from trajectory_guard.cli.streams import BLANK, MissingLibraryError, starts_json
 from trajectory_guard.core.fingerprints import parse_json
 
 STREAM_BYTES: Final = 32 * MIB
@@ -86,7 +86,7 @@ def _lines(stream: IO[bytes], limit: int) -> Iterator[_Line]:
     while data := stream.readline(limit + 1):
         number += 1
         whole = len(data) <= limit or data.endswith(b"\n")
-        if data.strip(b"\xef\xbb\xbf \t\r\n"):
+        if data.strip(BLANK):
             yield _Line(number, data, whole)
 
 
@@ -121,7 +121,7 @@ def _after_broken_first_line(
     data = b"\n" * (first.number - 1) + first.data
     if second is not None:
         data += b"\n" * (second.number - first.number - 1) + second.data
-    if not _opens_json(first.data):
+    if not starts_json(first.data):
         sink.fail(name, "is neither JSON (OTLP or step lines) nor an OTLP protobuf message", first.number)
         return
     limit = _whole_bytes(limits)
@@ -134,18 +134,14 @@ def _after_broken_first_line(
 
 def _telemetry_line(first: _Line, second: _Line | None) -> Any:
     """The value of a second line that is complete in itself, None if it may be part of a document."""
-    if second is None or not second.whole or first.data.strip(b"\xef\xbb\xbf \t\r\n") == b"[":
+    if second is None or not second.whole or first.data.strip(BLANK) == b"[":
         return None
     try:
         value = _decode(second.data)
     except (ValueError, RecursionError):
         return None
-    known = isinstance(value, dict) and not {"steps", "resourceSpans", "resource_spans"}.isdisjoint(value)
+    known = isinstance(value, dict) and ("steps" in value or not _OTLP.isdisjoint(value))
     return value if known else None
-
-
-def _opens_json(data: bytes) -> bool:
-    return data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
 
 
 # --- one document --------------------------------------------------------------------------------------------

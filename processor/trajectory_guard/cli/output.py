@@ -6,7 +6,13 @@ import json
 import math
 import os
 import sys
-from typing import Any
+from typing import Any, Final
+
+from trajectory_guard.cli.sink import Sink
+
+FINE: Final = 0
+LOOP_FOUND: Final = 1
+BAD_INPUT: Final = 2
 
 
 def print_json(value: Any) -> None:
@@ -56,6 +62,13 @@ def complain(message: str) -> None:
     sys.stderr.write(
         text.encode(sys.stderr.encoding or "utf-8", "backslashreplace").decode(sys.stderr.encoding or "utf-8")
     )
+
+
+def finish(sink: Sink, status: int) -> int:
+    """Tell what could not be read; the exit status, which is ``BAD_INPUT`` then."""
+    for message in sink.messages():
+        complain(message)
+    return BAD_INPUT if sink.errors else status
 
 
 def be_tolerant() -> None:

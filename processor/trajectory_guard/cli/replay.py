@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trajectory_guard.cli.inputs import Limits, Recorded, Sink, read
 from trajectory_guard.cli.spool import Spool
@@ -16,6 +16,9 @@ from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.table import DIALECTS
 
+if TYPE_CHECKING:
+    from trajectory_guard.cli.report_data import Summary
+
 
 class Outcome(NamedTuple):
     """One judged trajectory: id, its steps, a verdict per step (None where a step did not count), and its file."""
@@ -25,9 +28,9 @@ class Outcome(NamedTuple):
     verdicts: list[Verdict | None]
     source: str = ""
 
-    def first(self, *levels: Level) -> int | None:
-        """Index of the first step with one of these levels."""
-        return next((i for i, one in enumerate(self.verdicts) if one is not None and one.level in levels), None)
+    def first(self, level: Level) -> int | None:
+        """Index of the first step with this level."""
+        return next((i for i, one in enumerate(self.verdicts) if one is not None and one.level is level), None)
 
     @property
     def first_nudge(self) -> int | None:
@@ -108,6 +111,13 @@ def read_all(paths: Iterable[str], sink: Sink, spool: Spool, limits: Limits | No
                 yield item
             else:
                 spool.add(item, path)
+
+
+def reaches(one: Outcome | Summary, level: str | None) -> bool:
+    """Whether a trajectory gets to the level of ``--fail-on``; None is never reached."""
+    if level is None:
+        return False
+    return (one.first_stop if level == "stop" else one.first_nudge) is not None
 
 
 def replay(paths: Iterable[str], config: GuardConfig, sink: Sink, limits: Limits | None = None) -> Iterator[Outcome]:

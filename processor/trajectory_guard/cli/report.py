@@ -8,17 +8,18 @@ import difflib
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from trajectory_guard.cli.inputs import Sink
-from trajectory_guard.cli.replay import Outcome, replay
+from trajectory_guard.cli.output import BAD_INPUT, FINE, LOOP_FOUND
+from trajectory_guard.cli.replay import Outcome, reaches, replay
 from trajectory_guard.cli.report_data import Summary, build_section, summarize
 from trajectory_guard.cli.report_text import visible
-from trajectory_guard.config import ConfigError, GuardConfig
+from trajectory_guard.cli.settings import load_config
+from trajectory_guard.config import ConfigError
 
-FINE, LOOP_FOUND, BAD_INPUT = 0, 1, 2
 DEFAULT_LIMIT: Final = 20
 _EXTRA: Final = "pip install 'trajectory-guard[report]'"
 _MAX_KNOWN_IDS: Final = 10_000
@@ -64,8 +65,8 @@ def run_report(options: argparse.Namespace) -> int:
         _complain([*map(str, sink.errors), str(error)])
         return BAD_INPUT
     _complain(map(str, sink.errors))
-    reached = [one for one in found if (one.first_stop if options.fail_on == "stop" else one.first_nudge) is not None]
-    return BAD_INPUT if sink.errors else LOOP_FOUND if options.fail_on and reached else FINE
+    reached = any(reaches(one, options.fail_on) for one in found)
+    return BAD_INPUT if sink.errors else LOOP_FOUND if reached else FINE
 
 
 def _complain(messages: Iterable[str]) -> None:
@@ -78,7 +79,7 @@ def _complain(messages: Iterable[str]) -> None:
 
 def _report(options: argparse.Namespace, sink: Sink) -> list[Summary]:
     page = _load_page()
-    config = GuardConfig.from_file(options.config) if options.config else GuardConfig()
+    config = load_config(options.config)
     _check_output(options.output, options.files)
     known: dict[str, None] = {}
     outcomes = _wanted(replay(options.files, config, sink), options.trajectory, known)
@@ -135,9 +136,9 @@ def _worst(kept: list[tuple[Summary, int, Outcome]]) -> list[tuple[Summary, int,
 
 
 def _check_found(
-    summaries: Sequence[Summary], ids: Sequence[str] | None, known: Iterable[str], files: Sequence[str]
+    summaries: Sequence[Summary], ids: Sequence[str] | None, known: Collection[str], files: Sequence[str]
 ) -> None:
-    missing = [wanted for wanted in ids or () if all(wanted != seen for seen in known)]
+    missing = [wanted for wanted in ids or () if wanted not in known]
     if missing:
         raise ReportError("\n".join(f"no trajectory {wanted!r}{_nearest(wanted, list(known))}" for wanted in missing))
     if not summaries:

@@ -19,7 +19,7 @@ GZIP_MAGIC: Final = b"\x1f\x8b"
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_BLANK: Final = b"\xef\xbb\xbf \t\r\n"
+BLANK: Final = b"\xef\xbb\xbf \t\r\n"
 
 
 class MissingLibraryError(ValueError):
@@ -164,4 +164,4 @@ def is_binary(head: bytes) -> bool:
 
 def starts_json(head: bytes) -> bool:
     """Whether the first character that is not blank opens a JSON object or list."""
-    return head.lstrip(_BLANK)[:1] in (b"{", b"[")
+    return head.lstrip(BLANK)[:1] in (b"{", b"[")

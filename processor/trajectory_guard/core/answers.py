@@ -100,12 +100,14 @@ def looks_like_error(result: str) -> bool:
     return len(result) <= 400 and _ERROR_LIKE.search(result.strip()) is not None
 
 
+def both_ends(text: str, limit: int) -> str:
+    """``text``, of a long one both ends (together ``limit`` characters): an error says what it is in its last line."""
+    half = limit // 2
+    return text if len(text) <= limit else f"{text[:half]}\n{text[-half:]}"
+
+
 def _telling_line(text: str) -> str:
-    lines = (
-        [line.strip() for line in text[-4096:].splitlines() if line.strip()]
-        if len(text) > 400
-        else [line.strip() for line in text.splitlines() if line.strip()]
-    )
+    lines = [line.strip() for line in text[-4096:].splitlines() if line.strip()]
     if not lines:
         return ""
     for line in reversed(lines):

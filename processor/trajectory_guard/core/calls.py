@@ -6,6 +6,7 @@ from collections import deque
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+from trajectory_guard.core.answers import both_ends
 from trajectory_guard.core.steps import INTERRUPTED, Outcome, StepRecord
 
 _KEPT_RESULT_CHARS: Final = 1_024
@@ -118,17 +119,11 @@ def _same_arguments(first: CallRecord, second: CallRecord) -> bool:
     return first.single is not None and first.single == second.single
 
 
-def _ends(text: str) -> str:
-    """Both ends of a long text: an error says what it is in its last line."""
-    half = _KEPT_RESULT_CHARS // 2
-    return text if len(text) <= _KEPT_RESULT_CHARS else f"{text[:half]}\n{text[-half:]}"
-
-
 def light(step: StepRecord) -> StepRecord:
     """A record cheap enough to keep for a replay: hashes in full, texts cut, long arguments left out."""
     result, thought, args = step.result, step.thought, step.args
     return step._replace(
-        result=_ends(result) if result is not None else None,
+        result=both_ends(result, _KEPT_RESULT_CHARS) if result is not None else None,
         thought=thought[:_KEPT_RESULT_CHARS] if thought is not None else None,
         args=args if args is None or len(str(args)) <= _KEPT_ARGS_CHARS else {},
     )

@@ -169,7 +169,7 @@ class _Assembly:
         return isinstance(written, str) and is_object_repr(written)
 
     def _spanless(self, told: Iterable[Told]) -> list[StepRecord]:
-        handoffs = {span.trace_id: True for span in self.spans if is_handoff_span(span)}
+        handoffs = {span.trace_id for span in self.spans if is_handoff_span(span)}
         return [
             step_of(one, list(self._above(one.span)), family_of(one.span))
             for one in told

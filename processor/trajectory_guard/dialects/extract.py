@@ -48,14 +48,10 @@ def extract_step(
 def _record(span: SpanView, dialect: Dialect, name: str, above: list[SpanView], trajectory: str) -> StepRecord:
     raw = _raw_call(span, dialect)
     payload = decode_result(raw.result)
-    decoded = _arguments(span, dialect, raw, payload)
+    decoded = _arguments(dialect, raw, payload)
     payload = _complete(span, dialect, payload, decoded)
     kind = outcome(span, payload, arguments_known=decoded.value is not None)
-    text = (
-        payload.text
-        if payload.text is None or len(payload.text) <= MAX_RESULT_CHARS
-        else payload.text[:MAX_RESULT_CHARS]
-    )
+    text = payload.text if payload.text is None else payload.text[:MAX_RESULT_CHARS]
     failure = error_class(span) if kind == ERROR else None
     told = text if text is not None else _failure_text(span, kind)
     return StepRecord(
@@ -95,7 +91,7 @@ def _pick(attributes: Any, own: tuple[str, ...], common: tuple[str, ...]) -> Any
     return value if value is not None else first(attributes, common)
 
 
-def _arguments(span: SpanView, dialect: Dialect, raw: RawCall, payload: Payload) -> Decoded:
+def _arguments(dialect: Dialect, raw: RawCall, payload: Payload) -> Decoded:
     decoded = decode_arguments(raw.arguments, single=dialect.single_argument)
     if raw.arguments is None and dialect.empty_arguments and payload.text is not None:
         return Decoded({})

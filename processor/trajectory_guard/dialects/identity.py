@@ -102,9 +102,7 @@ def agent_name(span: SpanView, ancestors: Iterable[SpanView]) -> str | None:
     metadata = json_object(attributes.get("metadata"))
     if metadata.get("lc_agent_name"):
         return str(metadata["lc_agent_name"])
-    return (
-        _from_checkpoint(attributes, metadata) or _from_wrapped_metadata(attributes) or _from_ancestors(span, ancestors)
-    )
+    return _from_checkpoint(attributes, metadata) or _from_wrapped_metadata(attributes) or _from_ancestors(ancestors)
 
 
 def _from_checkpoint(attributes: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
@@ -130,7 +128,7 @@ def _from_wrapped_metadata(attributes: Mapping[str, Any]) -> str | None:
     return str(name) if name else _from_checkpoint({}, metadata)
 
 
-def _from_ancestors(span: SpanView, ancestors: Iterable[SpanView]) -> str | None:
+def _from_ancestors(ancestors: Iterable[SpanView]) -> str | None:
     for ancestor in ancestors:
         name = _agent_span_name(ancestor)
         if name is not None:

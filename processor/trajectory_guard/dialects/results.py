@@ -90,15 +90,9 @@ def _from_dict(value: dict[str, Any]) -> Payload | None:
 
 
 def _from_output(output: Any) -> Payload:
-    if isinstance(output, dict):
-        inner = _from_dict(output)
-        if inner is not None:
-            return inner
-    if isinstance(output, list) and len(output) == 1 and isinstance(output[0], dict):
-        inner = _from_dict(output[0])
-        if inner is not None:
-            return inner
-    return Payload(as_text(output))
+    inner = output[0] if isinstance(output, list) and len(output) == 1 else output
+    found = _from_dict(inner) if isinstance(inner, dict) else None
+    return found if found is not None else Payload(as_text(output))
 
 
 def _message(message: dict[str, Any]) -> Payload:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Set
 from typing import Final
 
 from trajectory_guard.core.answers import looks_like_error
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, INTERRUPTED, SUCCESS, Evidence, Outcome, StepRecord
-from trajectory_guard.dialects.identity import agent_name
+from trajectory_guard.dialects.extract import MAX_RESULT_CHARS
+from trajectory_guard.dialects.identity import agent_name, json_object
 from trajectory_guard.dialects.outcome import is_empty_answer
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.told import Told
-from trajectory_guard.dialects.transcript import ToolAnswer, answer_text, as_value
+from trajectory_guard.dialects.transcript import ToolAnswer, answer_text
 
 SUFFIX: Final = ".messages"
 """Ends the dialect of a step that was read from messages."""
-MAX_RESULT_CHARS: Final = 1_000_000
 _PERSON = r"(?:the |a |your )?(?:user|human|person|operator|reviewer|admin(?:istrator)?|approver|supervisor)"
 _REFUSED = r"(?:rejected|denied|declined|refused|disapproved|vetoed|cancell?ed)"
 _ACTION = r"(?:tool(?: call| use| execution)?|(?:function|tool) call|call|action|request|execution|command)"
@@ -104,12 +104,13 @@ def _call_id(told: Told) -> str | None:
     return (told.answer.call_id if told.answer is not None else None) or told.call.call_id
 
 
-def is_handoff(told: Told, traces_with_handoffs: Mapping[str, bool]) -> bool:
+def is_handoff(told: Told, traces_with_handoffs: Set[str]) -> bool:
     """Whether a call is the model's side of a hand-off that has a span of its own kind: control flow, no step."""
     if not _HANDOFF.match(told.call.name):
         return False
-    answer = as_value(answer_text(told.answer) or "")
-    return told.span.trace_id in traces_with_handoffs or (isinstance(answer, dict) and answer.keys() == {"assistant"})
+    if told.span.trace_id in traces_with_handoffs:
+        return True
+    return json_object((answer_text(told.answer) or "").lstrip()).keys() == {"assistant"}
 
 
 def is_handoff_span(span: SpanView) -> bool:

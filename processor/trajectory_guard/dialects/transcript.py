@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -60,10 +59,8 @@ def answer_text(answer: ToolAnswer | None) -> str | None:
         texts = [_part_text(part) for part in value]
         if texts and all(text is not None for text in texts):
             return "\n".join(str(text) for text in texts)
-    if isinstance(value, Mapping):
-        text = _part_text(value)
-        return text if text is not None else as_text(_json_ready(value))
-    return as_text(_json_ready(value))
+    text = _part_text(value)
+    return text if text is not None else as_text(_json_ready(value))
 
 
 def _part_text(part: Any) -> str | None:
@@ -162,11 +159,3 @@ def trailing_calls(messages: Sequence[Message]) -> list[Message]:
         else:
             return []
     return found
-
-
-def as_value(text: str) -> Any:
-    """``text`` decoded where it is JSON, else ``text``."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.dialects.identity import json_object
 from trajectory_guard.dialects.reprs import parse_repr
 from trajectory_guard.dialects.span import SpanView
 
@@ -15,7 +15,7 @@ def wrapped_call(span: SpanView) -> tuple[str, Any] | None:
     text = span.attributes.get("input.value")
     if not isinstance(text, str) or "ToolCall(tool_name=" not in text:
         return None
-    outer = _object(text)
+    outer = json_object(text.lstrip())
     event = parse_repr(str(outer.get("ev", "")))
     if not isinstance(event, dict) or not isinstance(event.get("tool_id"), str):
         return None
@@ -32,18 +32,10 @@ def agents_by_call(spans: Iterable[SpanView]) -> dict[tuple[str, str], str]:
         text = span.attributes.get("traceloop.entity.output")
         if not isinstance(text, str) or '"current_agent_name"' not in text or '"tool_id"' not in text:
             continue
-        output = _object(text)
+        output = json_object(text.lstrip())
         agent, calls = output.get("current_agent_name"), output.get("tool_calls")
         for call in calls if isinstance(calls, list) else []:
             call_id = call.get("tool_id") if isinstance(call, Mapping) else None
             if isinstance(agent, str) and agent and isinstance(call_id, str):
                 found.setdefault((span.trace_id, call_id), agent)
     return found
-
-
-def _object(text: str) -> Mapping[str, Any]:
-    try:
-        value = parse_json(text)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar, Final, NamedTuple
 
+from trajectory_guard.core.answers import both_ends
 from trajectory_guard.core.detectors.base import TYPE_V, DetectionResult, Observation
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.history import History
@@ -21,14 +22,7 @@ NAMED_ERROR: Final = "named_error"
 _STOP_FROM: Final = 6
 _MIN_NAME_CHARS: Final = 3
 _MAX_NAME_CHARS: Final = 80
-
-
-_END_CHARS: Final = 2_048
-
-
-def _ends(text: str) -> str:
-    """Both ends of a long text: searching a megabyte takes a tenth of a second."""
-    return text if len(text) <= 2 * _END_CHARS else f"{text[:_END_CHARS]}\n{text[-_END_CHARS:]}"
+_SEARCHED_CHARS: Final = 4_096  # searching a megabyte takes a tenth of a second
 
 
 class ErrorStreak:
@@ -78,7 +72,7 @@ class ErrorStreak:
         self.recent = [one for one in self.recent if one.tool != tool or one.kind == SAME_ERROR]
 
     def _failure(self, seen: Observation) -> _Failure:
-        text = _ends(seen.step.result or "")
+        text = both_ends(seen.step.result or "", _SEARCHED_CHARS)
         kind = (
             TRANSIENT_ERROR if _TRANSIENT.search(text) else NAMED_ERROR if _names_argument(seen, text) else SAME_ERROR
         )
