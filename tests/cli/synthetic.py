@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SPANS_PER_TRACE = 100
-TOOLS_PER_TRACE = 10
-CHATS_PER_TRACE = 10
 LOOP_EVERY = 100
 TRACES_PER_CONVERSATION = 4
 TRACES_PER_REQUEST = 2

@@ -250,7 +250,9 @@ def test_step_lines_are_examined_for_their_fields() -> None:
     st.text(max_size=30) | st.integers() | st.lists(st.text(max_size=3), max_size=2) | st.sampled_from(["execute_tool", "TOOL", "chat", "__REDACTED__"]),
 ))  # fmt: skip
 def test_no_span_makes_the_doctor_fail(attributes: dict[str, Any]) -> None:
-    capture_findings([span_view(attributes), span_view(attributes, span_id="1" * 16, parent_id="2" * 16)])
+    found = capture_findings([span_view(attributes), span_view(attributes, span_id="1" * 16, parent_id="2" * 16)])
+    assert {finding.severity for finding in found} <= {"ok", "warn", "problem"}
+    assert all(finding.message for finding in found)
 
 
 # --- the command ---------------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from trajectory_guard.cli.sink import MAX_ERRORS_PER_SOURCE
 from trajectory_guard.dialects.span import SpanView
 
 HAS_IJSON = importlib.util.find_spec("ijson") is not None
-HAS_ZSTD = importlib.util.find_spec("zstandard") is not None
 needs_ijson = pytest.mark.skipif(not HAS_IJSON, reason="ijson is not installed")
 
 

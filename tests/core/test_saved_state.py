@@ -12,7 +12,7 @@ from tests.helpers import record
 
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine, Verdict
-from trajectory_guard.core.state import StateFormatError
+from trajectory_guard.core.state import StateFormatError, _checksum
 from trajectory_guard.core.steps import StepRecord, Usage
 
 ARGS: list[Any] = [
@@ -174,47 +174,34 @@ def test_another_version_is_named_beside_the_one_that_is_known(version: Any) -> 
 
 @pytest.mark.parametrize("key", sorted(orjson.loads(SAVED).keys() - {"v"}))
 def test_a_missing_part_is_damage(key: str) -> None:
-    data = orjson.dumps({name: value for name, value in orjson.loads(SAVED).items() if name != key})
-    with pytest.raises(StateFormatError, match="damaged trajectory state"):
-        Engine().load_state(data)
+    plain = {name: value for name, value in orjson.loads(SAVED).items() if name not in (key, "sum")}
+    if key != "sum":
+        plain["sum"] = _checksum(plain)  # so that it is the part that is missed, not the sum that does not fit
+    with pytest.raises(StateFormatError, match=f"damaged trajectory state: KeyError: '{key}'"):
+        Engine().load_state(orjson.dumps(plain))
 
 
 WRONG: list[Any] = [None, True, -1, 0, 3.5, 2**62, "x", "zz", [], [1], ["x", "y"], [[1, 2, 3]], {}, {"a": 1}]
 
 
 @pytest.mark.parametrize("key", sorted(orjson.loads(SAVED).keys() - {"v"}))
-def test_a_part_of_the_wrong_kind_is_refused_or_harmless(key: str) -> None:
-    """Nothing that is accepted may fail later: a restored state must be able to go on."""
+def test_a_changed_part_is_refused(key: str) -> None:
+    """Not many steps later: what was changed may have any shape."""
+    plain = orjson.loads(SAVED)
     for wrong in WRONG:
-        data = orjson.dumps({**orjson.loads(SAVED), key: wrong})
-        try:
-            state = Engine().load_state(data)
-        except StateFormatError:
-            continue
-        for at in range(4):
-            Engine().observe(
-                state, record("search", {"q": f"the orders {at % 2}"}, "", "empty", t=500.0 + at, batch=str(at))
-            )
-            Engine().observe(
-                state, record("run", {"n": at}, "KeyError: 'a'", "error", thought="once more the same idea")
-            )
-        state.to_bytes()
+        if orjson.dumps(wrong) == orjson.dumps(plain[key]):
+            continue  # nothing was changed
+        with pytest.raises(StateFormatError, match="its checksum does not fit"):
+            Engine().load_state(orjson.dumps({**plain, key: wrong}))
 
 
 @pytest.mark.parametrize("name", sorted(orjson.loads(SAVED)["detectors"]))
-def test_a_detector_state_of_the_wrong_kind_is_refused_or_harmless(name: str) -> None:
+def test_a_changed_detector_state_is_refused(name: str) -> None:
     plain = orjson.loads(SAVED)
-    for wrong in WRONG[1:]:
+    for wrong in WRONG:
         data = orjson.dumps({**plain, "detectors": {**plain["detectors"], name: wrong}})
-        try:
-            state = Engine().load_state(data)
-        except StateFormatError:
-            continue
-        for at in range(4):
-            Engine().observe(
-                state, record("run", {"n": at}, "KeyError: 'a'", "error", thought="once more the same idea")
-            )
-            Engine().observe(state, record("submit", {"n": at}, "", "empty"))
+        with pytest.raises(StateFormatError, match="its checksum does not fit"):
+            Engine().load_state(data)
 
 
 def test_all_detectors_with_state_took_part() -> None:

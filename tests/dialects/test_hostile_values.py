@@ -122,5 +122,6 @@ def test_any_attributes_on_a_span_are_read(attributes: dict[str, Any]) -> None:
         "exception", {"exception.type": attributes.get("error.type"), "exception.message": attributes.get("metadata")}
     )
     span = span_view(attributes, events=[event])
-    extract_step(span, ancestors=[span])
-    model_usage(span)
+    step, usage = extract_step(span, ancestors=[span]), model_usage(span)
+    assert step is None or (step.tool_name and step.span_id == span.span_id)
+    assert usage is None or isinstance(usage.tokens, int)

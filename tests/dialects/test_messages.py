@@ -456,7 +456,8 @@ def test_no_span_makes_extraction_fail(found: list[dict[str, Any]]) -> None:
         span_view(attributes, span_id=f"{at:016x}", parent_id=f"{at - 1:016x}", start=at, end=at + 1)
         for at, attributes in enumerate(found)
     ]
-    extract_steps(spans)
+    known = {span.span_id for span in spans}
+    assert all(step.tool_name and step.span_id in known for step in extract_steps(spans))
     for span in spans:
         defined_tools(span), transcript_messages(span), input_items(span), ids_told(span)
 
