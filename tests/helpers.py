@@ -23,6 +23,7 @@ from trajectory_guard.otlp import spans_from_json
 TESTS = Path(__file__).parent
 DATA = TESTS / "data"
 PACKAGE = Path(trajectory_guard.__file__).parent
+COLLECTOR_PACKAGE = PACKAGE.parent.parent / "collector" / "trajectory_guard_collector"
 
 _numbers = itertools.count()
 

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from trajectory_guard.core.detectors.base import LOOP_TYPES, TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI
 
@@ -80,6 +80,12 @@ class GuardConfig(_Model):
     """Further span dialects, by attribute names; see ``dialects.custom_dialect``."""
     redact: bool = False
     """Keep hashes only: no excerpt of arguments or results in messages, logs or state."""
+    collector_url: str | None = Field(default=None, pattern="^https?://")
+    """Base URL of a collector whose flags gates heed too, as in ``http://localhost:4318``."""
+    collector_token: SecretStr | None = None
+    """Bearer token for it."""
+    collector_timeout_s: float = Field(default=0.2, gt=0.0, le=10.0)
+    """Seconds a gate waits for its answer; without one the run goes on."""
     max_trajectories: int = Field(default=10_000, ge=1)
     """Trajectories held in memory; the longest idle ones are evicted (and counted)."""
     idle_ttl_s: float = Field(default=3600.0, gt=0.0)

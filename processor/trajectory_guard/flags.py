@@ -34,6 +34,7 @@ class Flag(NamedTuple):
         level: the strongest intervention that became due since a gate last took the flag.
         verdict: the verdict behind it, None if nothing fired.
         score, nudges, steps: current score, nudges due so far, steps taken.
+        remote: a collector says so, counting the steps of all processes.
     """
 
     level: Level
@@ -41,6 +42,7 @@ class Flag(NamedTuple):
     score: float
     nudges: int
     steps: int
+    remote: bool = False
 
 
 class FlagBoard:

@@ -22,7 +22,7 @@ from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.steps import StepRecord, Usage
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.duplicates import MAX_ANCESTORS, is_inner_duplicate
-from trajectory_guard.dialects.extract import extract_step, model_name, model_usage
+from trajectory_guard.dialects.extract import model_name, model_usage, read_step
 from trajectory_guard.dialects.identity import CONVERSATION_KEYS, all_conversation_ids, conversation_id
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.dialects.table import MARKERS, markers_of, recognise
@@ -35,7 +35,7 @@ from trajectory_guard.verdict_spans import VerdictSpans
 _log: Final = logging.getLogger(telemetry.LOGGER)
 _KINDS: Final = ("internal", "server", "client", "producer", "consumer")
 _STATUS: Final = {StatusCode.UNSET: "unset", StatusCode.OK: "ok", StatusCode.ERROR: "error"}
-_USAGE_MARKERS: Final = frozenset(
+USAGE_MARKERS: Final = frozenset(
     (
         "langfuse.observation.usage_details",
         "gen_ai.usage.input_tokens",
@@ -44,7 +44,7 @@ _USAGE_MARKERS: Final = frozenset(
         "llm.token_count.completion",
     )
 )
-_INTERESTING: Final = MARKERS | _USAGE_MARKERS | CONVERSATION_KEYS
+_INTERESTING: Final = MARKERS | USAGE_MARKERS | CONVERSATION_KEYS
 _LATENCY_SAMPLE: Final = 16
 _EXPIRY_CHECK: Final = 256
 _EXPIRY_LOOK: Final = 64
@@ -148,12 +148,13 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._report(verdict, span)
 
     def _step(self, span: ReadableSpan, view: SpanView) -> StepRecord | None:
-        if recognise(view, self._table) is None:
+        dialect = recognise(view, self._table)
+        if dialect is None:
             return None
         above = list(self._ancestors(span))
         if above and is_inner_duplicate(view, above, self._table):
             return None
-        return extract_step(view, ancestors=above, trajectory_of=self._conversation_of, dialects=self._table)
+        return read_step(view, dialect, above, self._conversation_of)
 
     def _judge(self, step: StepRecord, view: SpanView, context: trace.SpanContext) -> Verdict | None:
         if step.trajectory_id != view.trace_id:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 SCOPE: Final = "trajectory_guard"
 SPAN_NAME: Final = "trajectory_guard.intervention"
+LOOP_SPAN_NAME: Final = "trajectory_guard.loop"
 LOGGER: Final = "trajectory_guard"
 
 LOOP_DETECTED: Final = "trajectory_guard.loop.detected"

@@ -36,12 +36,16 @@ def extract_step(
     if (MARKERS if table is DIALECTS else markers_of(table)).isdisjoint(span.attributes):
         return None
     dialect = recognise(span, table)
-    if dialect is None:
-        return None
+    return read_step(span, dialect, list(ancestors), trajectory_of) if dialect is not None else None
+
+
+def read_step(
+    span: SpanView, dialect: Dialect, above: list[SpanView], trajectory_of: Callable[[SpanView], str] | None = None
+) -> StepRecord | None:
+    """As ``extract_step``, for a span whose dialect is known; None if the dialect says that it must not count."""
     name = dialect.tool_name(span)
     if name is None:
         return None
-    above = list(ancestors)
     return _record(span, dialect, name, above, trajectory_id(span, above, trajectory_of, dialect.conversations))
 
 
@@ -61,7 +65,7 @@ def _record(span: SpanView, dialect: Dialect, name: str, above: list[SpanView], 
         tool_args_hash=args_hash(decoded.value),
         state_snapshot_hash=result_hash(kind, told),
         outcome_type=kind,
-        agent_id=_named(span, above, dialect.agents) or agent_name(span, above),
+        agent_id=agent_of(span, above, dialect),
         timestamp=span.start,
         duration=max(0.0, span.end - span.start),
         call_id=_call_id(raw, decoded, payload),
@@ -131,6 +135,11 @@ def _evidence(decoded: Decoded, told: str | None, kind: str) -> Evidence:
     if decoded.value is None:
         return Evidence.NAME_ONLY
     return Evidence.FULL if told is not None or kind == ERROR else Evidence.NO_RESULT
+
+
+def agent_of(span: SpanView, above: Sequence[SpanView], dialect: Dialect) -> str | None:
+    """The acting agent of a tool span: by the keys its dialect declares, else by the common ones."""
+    return _named(span, above, dialect.agents) or agent_name(span, above)
 
 
 def _named(span: SpanView, above: Iterable[SpanView], keys: tuple[str, ...]) -> str | None:

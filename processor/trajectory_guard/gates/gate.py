@@ -22,6 +22,7 @@ from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.flags import Flag, FlagBoard
 from trajectory_guard.gates.messages import new_steps, open_calls, turn_of
+from trajectory_guard.gates.remote import RemoteFlags
 from trajectory_guard.logs import log_verdict
 from trajectory_guard.verdict_spans import VerdictSpans
 
@@ -85,6 +86,7 @@ class Gate:
             board = shared_board(config)
         self.board = board
         self.config = config or board.config
+        self.remote = RemoteFlags.of(self.config, self._count_silence)
         self._clock = clock
 
     def decide(
@@ -105,7 +107,7 @@ class Gate:
         fresh = self._catch_up(trajectory, messages, status, again=peek)
         if self.board.settler is not None:
             self.board.settler.wait(_SETTLE_WAIT_S)
-        flag = self.board.take(trajectory)
+        flag = self._with_remote(trajectory, self.board.take(trajectory), status)
         decision = self._decision(trajectory, flag, messages, fresh, status)
         if peek and decision.level is Level.STOP and flag.verdict is not None:
             self.board.put_back(trajectory, flag.verdict)
@@ -190,6 +192,24 @@ class Gate:
         if verdict.intervenes:
             VerdictSpans().emit(verdict, first_step=str(verdict.first_step), live_parent=trace.get_current_span())
 
+    # --- what a collector knows ------------------------------------------------------------------------------
+
+    def _count_silence(self) -> None:
+        self.board.counts["errors.collector"] += 1
+
+    def _with_remote(self, trajectory: str, flag: Flag, status: Mapping[str, Any]) -> Flag:
+        """The flag of this process, or that of the collector where it asks for more.
+
+        The collector sees the spans of this process too, later: a nudge that was given here is not given again.
+        """
+        if self.remote is None or flag.level is Level.STOP:
+            return flag
+        asked = self.remote.ask(trajectory, int(status.get("collector_step", -1)))
+        given = int(status.get("nudges_given", 0))
+        if asked is None or flag.level is Level.NUDGE or (asked.level is Level.NUDGE and asked.nudges <= given):
+            return flag
+        return asked
+
     # --- decision --------------------------------------------------------------------------------------------
 
     def _decision(
@@ -251,12 +271,15 @@ class Gate:
         verdict = flag.verdict
         calls = [*(before.get("calls") or ()), *(entry["step_id"] for entry in scratchpad)]
         recent = [*(before.get("recent") or ()), *(entry["action"] for entry in scratchpad)]
+        collector_step = verdict.step_index if verdict is not None and flag.remote else before.get("collector_step", -1)
         return {
             "status": {Level.STOP: "stopped", Level.NUDGE: "nudged"}.get(level, "ok"),
             "loop_score": flag.score,
             "health": 1.0 - flag.score / self.board.config.max_score,
             "loop_type": verdict.types[0] if verdict is not None and verdict.types else None,
             "nudges_sent": flag.nudges,
+            "nudges_given": int(before.get("nudges_given", 0)) + (level is Level.NUDGE),
+            "collector_step": collector_step,
             "last_intervention": str(level) if level is not Level.OBSERVE else before.get("last_intervention"),
             "steps_taken": flag.steps,
             "trajectory_id": trajectory,

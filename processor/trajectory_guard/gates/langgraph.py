@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, TypedDict
 
@@ -103,8 +104,10 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
         return self._run(input, config or {})
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Command[Any]:
-        """As ``invoke``; deciding does no I/O, so nothing is awaited."""
-        return self._run(input, config or {})
+        """As ``invoke``. Deciding does no I/O unless a collector is asked, which a thread does meanwhile."""
+        if self.gate.remote is None:
+            return self._run(input, config or {})
+        return await asyncio.to_thread(self._run, input, config or {})
 
     def __call__(self, state: Any, config: RunnableConfig | None = None) -> Command[Any]:
         """For direct use, as in the original plan."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any
 
@@ -76,7 +77,9 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     @hook_config(can_jump_to=["end"])
     async def abefore_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         """As ``before_model``."""
-        return self.before_model(state, runtime)
+        if self._node.gate.remote is None:
+            return self.before_model(state, runtime)
+        return await asyncio.to_thread(self.before_model, state, runtime)
 
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]

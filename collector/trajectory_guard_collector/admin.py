@@ -1,0 +1,170 @@
+"""The collector's own HTTP server: ``/metrics``, ``/healthz``, ``/readyz`` and ``/debug/trajectories``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from trajectory_guard_collector.config import Telemetry
+from trajectory_guard_collector.metrics import Metrics
+from trajectory_guard_collector.receivers.binding import listen
+from trajectory_guard_collector.trajectory_page import PATH, SECURITY_HEADERS, View, render
+
+logger: Final = logging.getLogger(__name__)
+Row = Mapping[str, Any]
+MAX_LIMIT: Final = 1_000
+DEFAULT_LIMIT: Final = 100
+_MAX_CONNECTIONS: Final = 64
+_GRACE_S: Final = 2.0
+_SEARCHED: Final = ("trajectory", "service", "agents", "types", "trace_id", "level")
+
+
+class AdminServer:
+    """Serves the collector's telemetry to people and Prometheus. It asks nobody for a token: keep it inside.
+
+    Parameters:
+        telemetry: where to listen.
+        metrics: what ``/metrics`` shows.
+        ready: None if the collector can take data, else why not; for ``/readyz``.
+        trajectories: a row for each trajectory in memory, with the keys ``trajectory``, ``service``, ``agents``,
+            ``steps``, ``score``, ``health``, ``level``, ``episode``, ``nudges``, ``types``, ``reason``, ``last_seen``
+            (unix seconds) and ``trace_id``. Called in the event loop.
+        max_score: the score that fills the bar of the page.
+    """
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        metrics: Metrics,
+        ready: Callable[[], str | None],
+        trajectories: Callable[[], Sequence[Row]],
+        *,
+        max_score: float = 5.0,
+    ) -> None:
+        self._telemetry = telemetry
+        self._metrics = metrics
+        self._ready = ready
+        self._trajectories = trajectories
+        self._max_score = max_score
+        self._server: _Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self) -> int:
+        """Listen; returns the port, 0 if the endpoint is off.
+
+        Raises:
+            ConfigError: the endpoint cannot be listened on.
+        """
+        if self._telemetry.endpoint is None:
+            return 0
+        sockets = listen(self._telemetry.endpoint, "telemetry.endpoint")
+        for one in sockets:
+            one.listen()  # a client that comes before the server runs waits for it
+        config = uvicorn.Config(
+            self._app(), log_config=None, access_log=False, lifespan="off", ws="none", server_header=False,
+            limit_concurrency=_MAX_CONNECTIONS, timeout_graceful_shutdown=int(_GRACE_S),
+        )  # fmt: skip
+        self._server = _Server(config)
+        self._serving = asyncio.create_task(self._server.serve(sockets), name="admin server")
+        return int(sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Stop listening; requests in work have two seconds. Legal at any time, also twice."""
+        if self._server is None or self._serving is None:
+            return
+        self._server.should_exit = True
+        await self._serving
+        self._server = self._serving = None
+
+    def _app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/", lambda request: RedirectResponse(PATH)),
+                Route("/metrics", self._metrics_page),
+                Route("/healthz", self._healthz),
+                Route("/readyz", self._readyz),
+                Route(PATH, self._trajectories_page),
+            ],
+            exception_handlers={Exception: self._failed},
+        )
+
+    async def _metrics_page(self, request: Request) -> Response:
+        self._metrics.refresh()
+        content, content_type = await asyncio.to_thread(self._metrics.render, request.headers.get("accept", ""))
+        return Response(content, headers={"Content-Type": content_type})
+
+    async def _healthz(self, request: Request) -> Response:
+        return JSONResponse({"status": "alive"})
+
+    async def _readyz(self, request: Request) -> Response:
+        reason = self._ready()
+        if reason is None:
+            return JSONResponse({"status": "ready"})
+        return JSONResponse({"status": "not ready", "reason": reason}, status_code=503)
+
+    async def _trajectories_page(self, request: Request) -> Response:
+        query, limit = request.query_params.get("q", "").strip(), _limit(request)
+        everything = self._trajectories()
+        found = [row for row in everything if _matches(row, query.casefold())]
+        rows = heapq.nlargest(limit, found, key=_urgency)
+        if _wants_json(request):
+            body = {"total": len(everything), "matching": len(found), "trajectories": [_finite(row) for row in rows]}
+            return JSONResponse(body, headers={"Cache-Control": "no-store"})
+        refreshes = request.query_params.get("refresh") != "0"
+        view = View(rows, len(found), len(everything), query, limit, self._max_score, time.time(), refreshes)
+        return HTMLResponse(render(view), headers=dict(SECURITY_HEADERS))
+
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        self._metrics.error("admin")
+        return JSONResponse({"error": f"{type(error).__name__} while answering {request.url.path}"}, status_code=500)
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the collector, which has more than this server to stop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _limit(request: Request) -> int:
+    text = request.query_params.get("limit", str(DEFAULT_LIMIT))
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_LIMIT):
+        raise HTTPException(400, f"limit: expected a number from 1 to {MAX_LIMIT}, got {text[:20]!r}")
+    return int(text)
+
+
+def _wants_json(request: Request) -> bool:
+    wanted = request.query_params.get("format")
+    if wanted not in (None, "json", "html"):
+        raise HTTPException(400, f"format: expected html or json, got {wanted[:20]!r}")
+    return wanted == "json" or (wanted is None and "application/json" in request.headers.get("accept", ""))
+
+
+def _matches(row: Row, query: str) -> bool:
+    return not query or any(query in _searchable(row.get(key)).casefold() for key in _SEARCHED)
+
+
+def _searchable(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value or "")
+
+
+def _urgency(row: Row) -> tuple[float, float]:
+    return row.get("score") or 0.0, row.get("last_seen") or 0.0
+
+
+def _finite(row: Row) -> dict[str, Any]:
+    return {key: None if isinstance(one, float) and not math.isfinite(one) else one for key, one in row.items()}

@@ -1,0 +1,227 @@
+"""What a configuration must fulfil beyond types and ranges. Each check tells all mistakes it finds, by place."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import SecretStr, ValidationError, ValidatorFunctionWrapHandler
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from trajectory_guard_collector.signals import Signal
+
+if TYPE_CHECKING:
+    from trajectory_guard_collector.config import CollectorConfig, Exporter
+
+EXPORTER_TYPES: Final = ("otlp", "otlphttp", "langfuse", "debug")
+UNKNOWN_KEY: Final = "extra_forbidden"
+_BAD_VALUE: Final = "bad_value"
+_LANGFUSE_KEYS: Final = ("public_key", "secret_key")
+_NOT_FOR: Final[Mapping[str, tuple[str, ...]]] = {
+    "otlp": (*_LANGFUSE_KEYS, "verbosity"),
+    "otlphttp": (*_LANGFUSE_KEYS, "verbosity"),
+    "langfuse": ("verbosity",),
+    "debug": (*_LANGFUSE_KEYS, "endpoint", "headers", "compression", "tls"),
+}
+_GRPC_TARGET: Final = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract):.+")
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_ANY_HOST: Final = ("", "0.0.0.0", "::")
+
+
+class Mistake(NamedTuple):
+    """What is wrong, and where: keys from the model that was checked, the sentence, the value (None: not shown)."""
+
+    place: tuple[str | int, ...]
+    message: str
+    value: Any = None
+    kind: str = _BAD_VALUE
+
+
+def refuse(mistakes: Sequence[Mistake]) -> None:
+    """Raise one ``ValidationError`` that tells all of them, none if there are none."""
+    if mistakes:
+        raise ValidationError.from_exception_data(
+            "configuration",
+            [
+                InitErrorDetails(
+                    type=PydanticCustomError(one.kind, "{reason}", {"reason": one.message}),
+                    loc=one.place,
+                    input=one.value,
+                )
+                for one in mistakes
+            ],
+        )
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """`` (did you mean 'x'?)``, or nothing."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def parse_endpoint(endpoint: str) -> tuple[str, int]:
+    """Host and port of ``host:port``, ``[::1]:port`` or ``:port`` (all interfaces).
+
+    >>> parse_endpoint("localhost:4317"), parse_endpoint("[::1]:0")
+    (('localhost', 4317), ('::1', 0))
+
+    Raises:
+        ValueError: anything else.
+    """
+    host, colon, port = endpoint.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65_535 or (":" in host and not bracketed):
+        raise ValueError("expected host:port with a port from 0 to 65535")
+    return host.strip("[]"), int(port)
+
+
+def is_endpoint(endpoint: str) -> str:
+    """``endpoint`` if it is one; for validators."""
+    parse_endpoint(endpoint)
+    return endpoint
+
+
+def is_token(token: SecretStr) -> SecretStr:
+    """``token`` if it can be sent; for validators."""
+    text = token.get_secret_value()
+    if not (text and text.isascii() and text.isprintable()) or " " in text:
+        raise ValueError("a token must be printable ASCII without spaces, and not empty")
+    return token
+
+
+def checked_exporters(values: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """Validate exporters one by one, so that the mistakes of one do not hide those of another."""
+    if not isinstance(values, Mapping):
+        return validate(values)
+    exporters: dict[str, Exporter] = {}
+    mistakes = [] if values else [Mistake((), "at least one exporter is needed, such as 'debug'")]
+    for name, value in values.items():
+        mistakes += _check_one(name, value, validate, exporters)
+    refuse(mistakes)
+    return exporters
+
+
+def _check_one(
+    name: str, value: Any, validate: ValidatorFunctionWrapHandler, exporters: dict[str, Exporter]
+) -> list[Mistake]:
+    try:
+        exporters |= validate({name: value})
+    except ValidationError as error:
+        return list(map(_mistake, error.errors(include_url=False)))
+    return list(exporter_mistakes(name, exporters[name]))
+
+
+def _mistake(error: Any) -> Mistake:
+    return Mistake(error["loc"], error["msg"], error["input"], error["type"])
+
+
+def exporter_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
+    """What is wrong with an exporter, given its name; places begin with the name."""
+    kind = name.split("/")[0]
+    if kind not in EXPORTER_TYPES:
+        known = ", ".join(EXPORTER_TYPES)
+        yield Mistake((name,), f"unknown exporter type {kind!r}{nearest(kind, EXPORTER_TYPES)}; known: {known}")
+        return
+    for key in _NOT_FOR[kind]:
+        default = type(exporter).model_fields[key].get_default(call_default_factory=True)
+        if getattr(exporter, key) != default:
+            yield Mistake((name, key), f"not a key of the {kind} exporter")
+    yield from _endpoint_mistakes(name, kind, exporter.endpoint)
+    yield from _header_mistakes(name, exporter)
+    if not exporter.signals:
+        yield Mistake((name, "signals"), "at least one signal is needed")
+    if kind == "langfuse":
+        yield from _langfuse_mistakes(name, exporter)
+
+
+def _endpoint_mistakes(name: str, kind: str, endpoint: str | None) -> Iterator[Mistake]:
+    place = (name, "endpoint")
+    if kind == "debug" or (kind == "langfuse" and endpoint is None):
+        return
+    form = "host:port or an http(s) URL" if kind == "otlp" else "an http(s) URL"
+    if not endpoint:
+        yield Mistake(place, f"required: {form}")
+    elif not (_is_url(endpoint) or (kind == "otlp" and _is_grpc_target(endpoint))):
+        yield Mistake(place, f"expected {form}", without_userinfo(endpoint))
+
+
+def _is_url(text: str) -> bool:
+    url = split_url(text)
+    return url is not None and url.scheme in ("http", "https") and bool(url.hostname) and not re.search(r"\s", text)
+
+
+def _is_grpc_target(text: str) -> bool:
+    if "://" in text or _GRPC_TARGET.fullmatch(text):
+        return _GRPC_TARGET.fullmatch(text) is not None
+    try:
+        host, port = parse_endpoint(text)
+    except ValueError:
+        return False
+    return bool(host) and port > 0
+
+
+def split_url(text: str) -> SplitResult | None:
+    """The parts of a URL, None if it is none."""
+    try:
+        url = urlsplit(text)
+        _ = url.port  # looked at here because it is only then checked
+    except ValueError:
+        return None
+    return url
+
+
+def without_userinfo(endpoint: str) -> str:
+    """A URL without what stands before ``@``.
+
+    >>> without_userinfo("https://me:secret@tempo:4318/otlp")
+    'https://[REDACTED]@tempo:4318/otlp'
+    """
+    return re.sub(r"//[^/?#]*@", "//[REDACTED]@", endpoint)
+
+
+def _header_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
+    for header, value in exporter.headers.items():
+        text = value.get_secret_value()
+        if not _HEADER_NAME.fullmatch(header):
+            yield Mistake((name, "headers", header), "not a header name")
+        elif not (text.isascii() and text.isprintable()):
+            yield Mistake((name, "headers", header), "a header value must be one line of printable ASCII characters")
+
+
+def _langfuse_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
+    for key in _LANGFUSE_KEYS:
+        secret = getattr(exporter, key)
+        if secret is None or not secret.get_secret_value():
+            yield Mistake((name, key), "required: a key of the Langfuse project")
+    if "signals" in exporter.model_fields_set and set(exporter.signals) - {Signal.TRACES}:
+        yield Mistake((name, "signals"), "langfuse takes traces only", [str(signal) for signal in exporter.signals])
+
+
+def port_mistakes(config: CollectorConfig) -> Iterator[Mistake]:
+    """Servers that would listen on one port."""
+    taken: list[tuple[str, str, int]] = []
+    for place, endpoint in listening(config).items():
+        host, port = parse_endpoint(endpoint)
+        for other, other_host, other_port in taken:
+            if port == other_port != 0 and _overlap(host, other_host):
+                yield Mistake(tuple(place.split(".")), f"the port is taken by {other}", endpoint)
+        taken.append((place, host, port))
+
+
+def listening(config: CollectorConfig) -> dict[str, str]:
+    """Endpoints of the servers that are on, by their keys."""
+    protocols = config.receivers.otlp.protocols
+    servers = {
+        "receivers.otlp.protocols.grpc.endpoint": protocols.grpc.endpoint if protocols.grpc else None,
+        "receivers.otlp.protocols.http.endpoint": protocols.http.endpoint if protocols.http else None,
+        "telemetry.endpoint": config.telemetry.endpoint,
+    }
+    return {place: endpoint for place, endpoint in servers.items() if endpoint is not None}
+
+
+def _overlap(one: str, other: str) -> bool:
+    local = ("localhost", "127.0.0.1", "::1")
+    return one == other or one in _ANY_HOST or other in _ANY_HOST or (one in local and other in local)

@@ -1,0 +1,33 @@
+"""Why a batch was not accepted, in the terms of the OTLP specification: may the sender try again, and when?"""
+
+from __future__ import annotations
+
+
+class Refusal(Exception):
+    """A batch that was not accepted. The sender still has it.
+
+    Parameters:
+        message: for the sender; names what is wrong.
+        retry_after_s: seconds the sender should wait, None if it should not try again or may choose.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+
+class BadDataError(Refusal):
+    """The batch will never be accepted: INVALID_ARGUMENT, 400."""
+
+
+class OverloadedError(Refusal):
+    """Memory, queue or disk is full for now: RESOURCE_EXHAUSTED with RetryInfo, 429 with Retry-After."""
+
+
+class UnavailableError(Refusal):
+    """Shutting down, or a backend is down: UNAVAILABLE, 503."""
+
+
+class StartError(Exception):
+    """The collector cannot start: a port is taken, the storage is locked. The message names the key and the value."""

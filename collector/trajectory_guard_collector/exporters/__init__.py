@@ -1,0 +1,41 @@
+"""Backends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from trajectory_guard_collector.config import Exporter as ExporterConfig
+from trajectory_guard_collector.exporters.base import Exporter
+from trajectory_guard_collector.exporters.debug import DebugExporter
+from trajectory_guard_collector.exporters.langfuse import langfuse_exporter
+from trajectory_guard_collector.exporters.otlp_grpc import OtlpGrpcExporter
+from trajectory_guard_collector.exporters.otlp_http import OtlpHttpExporter
+from trajectory_guard_collector.exporters.throttled_log import ThrottledLog
+
+_TYPES: Final[Mapping[str, Callable[[str, ExporterConfig, ThrottledLog], Exporter]]] = {
+    "otlp": OtlpGrpcExporter,
+    "otlphttp": OtlpHttpExporter,
+    "langfuse": langfuse_exporter,
+    "debug": lambda name, config, _: DebugExporter(name, config),
+}
+
+
+def build_exporters(configs: Mapping[str, ExporterConfig], log: ThrottledLog) -> list[Exporter]:
+    """Make the configured exporters; none is started.
+
+    Parameters:
+        configs: configuration by name; the type is the part of the name before a slash.
+        log: for what backends say.
+
+    Raises:
+        ValueError: a type is unknown or a section cannot be used; names the exporter and the key.
+    """
+    return [_build(name, config, log) for name, config in configs.items()]
+
+
+def _build(name: str, config: ExporterConfig, log: ThrottledLog) -> Exporter:
+    kind = name.partition("/")[0]
+    if kind not in _TYPES:
+        raise ValueError(f"exporters.{name}: unknown type {kind!r}, known are {', '.join(_TYPES)}")
+    return _TYPES[kind](name, config, log)

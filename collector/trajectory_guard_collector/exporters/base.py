@@ -1,0 +1,95 @@
+"""What an exporter is, how an attempt may fail, and what is counted of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from trajectory_guard_collector.signals import Batch, Receipt, Signal
+
+
+class RetryableExportError(Exception):
+    """The backend did not take the batch, and may take the same batch later.
+
+    Parameters:
+        message: what happened, with the endpoint.
+        retry_after_s: shortest pause the backend asked for, in seconds; None if it did not.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class PermanentExportError(Exception):
+    """The backend will never take this batch.
+
+    Parameters:
+        message: what happened, with the endpoint.
+        divisible: the batch was too large or something in it was refused, so parts of it may pass.
+    """
+
+    def __init__(self, message: str, *, divisible: bool = False) -> None:
+        super().__init__(message)
+        self.divisible = divisible
+
+
+class Exporter(Protocol):
+    """One backend."""
+
+    @property
+    def name(self) -> str:
+        """Name in the configuration."""
+
+    @property
+    def signals(self) -> frozenset[Signal]:
+        """What it takes."""
+
+    async def start(self) -> None:
+        """Make the client; does not wait for the backend."""
+
+    async def stop(self) -> None:
+        """Close connections. Idempotent, legal without ``start``."""
+
+    async def export(self, batch: Batch) -> Receipt:
+        """Make one attempt.
+
+        Returns:
+            What the backend reports as unusable; it must not be sent again.
+
+        Raises:
+            RetryableExportError: the batch may be sent again.
+            PermanentExportError: it must not.
+        """
+
+
+class ExportMetrics(Protocol):
+    """What delivery counts."""
+
+    def sent(self, exporter: str, signal: Signal, items: int) -> None:
+        """A backend took items."""
+
+    def send_failed(self, exporter: str, signal: Signal, items: int) -> None:
+        """Items were given up: the backend refused them for good."""
+
+    def enqueue_failed(self, exporter: str, signal: Signal, items: int) -> None:
+        """Items found no room to wait for a backend; the sender still has them."""
+
+    def retried(self, exporter: str) -> None:
+        """One more attempt after a failure."""
+
+    def send_duration(self, exporter: str, seconds: float) -> None:
+        """How long an attempt took."""
+
+    def watch_exporter(
+        self,
+        name: str,
+        *,
+        size: Callable[[], float],
+        capacity: Callable[[], float],
+        in_flight: Callable[[], float],
+    ) -> None:
+        """Gauges to read whenever metrics are asked for: what waits, what may wait (same unit), requests in work."""
+
+    def error(self, where: str) -> None:
+        """An error of our own was contained."""

@@ -1,0 +1,52 @@
+"""``langfuse``: Langfuse's OTLP endpoint."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Final
+
+from trajectory_guard_collector.config import Exporter as ExporterConfig
+from trajectory_guard_collector.exporters.otlp_http import OtlpHttpExporter
+from trajectory_guard_collector.exporters.throttled_log import ThrottledLog
+from trajectory_guard_collector.signals import Signal
+
+CLOUD: Final = "https://cloud.langfuse.com"
+_PATH: Final = "/api/public/otel/v1/traces"
+_INGESTION_VERSION: Final = "4"
+
+
+def langfuse_exporter(name: str, config: ExporterConfig, log: ThrottledLog) -> OtlpHttpExporter:
+    """Exporter for the traces of one Langfuse project.
+
+    Langfuse refuses a whole request for one malformed span; delivery halves such a request until that span is alone.
+
+    Parameters:
+        name: name in the configuration.
+        config: ``endpoint`` is the base URL (Langfuse Cloud, EU, by default); both keys are required.
+        log: for replies that cannot be read.
+
+    Raises:
+        ValueError: a key is missing; names it.
+    """
+    missing = [key for key in ("public_key", "secret_key") if getattr(config, key) is None]
+    if missing or config.public_key is None or config.secret_key is None:
+        raise ValueError(f"exporters.{name}.{missing[0]} is missing")
+    credentials = f"{config.public_key.get_secret_value()}:{config.secret_key.get_secret_value()}"
+    return OtlpHttpExporter(
+        name,
+        config,
+        log,
+        urls={Signal.TRACES: _traces_url(config.endpoint or CLOUD)},
+        headers={
+            "authorization": f"Basic {b64encode(credentials.encode()).decode()}",
+            # Langfuse shows spans of this version at once; older ones wait for a batch job.
+            "x-langfuse-ingestion-version": _INGESTION_VERSION,
+        },
+    )
+
+
+def _traces_url(endpoint: str) -> str:
+    base = endpoint.rstrip("/")
+    for given in (_PATH, _PATH.removesuffix(Signal.TRACES.path)):
+        base = base.removesuffix(given)
+    return base + _PATH

@@ -1,0 +1,44 @@
+"""Reading what a backend answers to an export that succeeded."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError, Message
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from trajectory_guard_collector.signals import Batch, Receipt, Signal
+
+_REPLIES: Final[dict[Signal, tuple[type[Message], str]]] = {
+    Signal.TRACES: (ExportTraceServiceResponse, "rejected_spans"),
+    Signal.METRICS: (ExportMetricsServiceResponse, "rejected_data_points"),
+    Signal.LOGS: (ExportLogsServiceResponse, "rejected_log_records"),
+}
+
+
+def read_reply(batch: Batch, body: bytes, *, json: bool = False) -> Receipt:
+    """What the backend could not use of a batch: ``partial_success`` of an ``Export…ServiceResponse``.
+
+    Parameters:
+        batch: what was sent.
+        body: the reply.
+        json: the reply is OTLP/JSON.
+
+    Raises:
+        ValueError: the reply is something else.
+    """
+    reply_type, rejected_field = _REPLIES[batch.signal]
+    reply = reply_type()
+    try:
+        if json:
+            json_format.Parse(body, reply, ignore_unknown_fields=True)
+        else:
+            reply.ParseFromString(body)
+    except (DecodeError, json_format.ParseError, UnicodeDecodeError) as error:
+        raise ValueError(f"the reply to the export is not an OTLP response: {body[:40]!r}") from error
+    partial = reply.partial_success  # type: ignore[attr-defined]
+    rejected = int(getattr(partial, rejected_field))
+    return Receipt(rejected=max(0, min(rejected, batch.items)), message=partial.error_message)

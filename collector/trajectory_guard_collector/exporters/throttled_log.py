@@ -1,0 +1,43 @@
+"""Log lines about a failing backend: one a minute and kind, with a count."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+_MAX_KINDS: Final = 256
+
+
+class ThrottledLog:
+    """Passes the first line of a kind on, then one per interval that says how many were left out.
+
+    Parameters:
+        logger: where lines go.
+        interval_s: seconds between two lines of a kind.
+        clock: monotonic seconds; for tests.
+
+    The 256 kinds seen last are told apart.
+    """
+
+    def __init__(
+        self, logger: logging.Logger, *, interval_s: float = 60.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._logger = logger
+        self._interval_s = interval_s
+        self._clock = clock
+        self._kinds: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def log(self, level: int, kind: str, message: str) -> None:
+        """Log ``message`` unless a line of the same ``kind`` was logged within the interval."""
+        now = self._clock()
+        last, left_out = self._kinds.pop(kind, (-float("inf"), 0))
+        if now - last < self._interval_s:
+            self._kinds[kind] = (last, left_out + 1)
+            return
+        self._kinds[kind] = (now, 0)
+        if len(self._kinds) > _MAX_KINDS:
+            self._kinds.popitem(last=False)
+        self._logger.log(level, "%s%s", message, f" ({left_out} more like this since)" if left_out else "")

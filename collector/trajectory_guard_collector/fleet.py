@@ -1,0 +1,363 @@
+"""All trajectories of the fleet, bounded by number, idle time and memory; and what there is to tell of them."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final, NamedTuple
+
+from opentelemetry.util.types import AttributeValue
+
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.engine import Engine, Verdict
+from trajectory_guard.core.interventions import Spent
+from trajectory_guard.core.scoring import Level
+from trajectory_guard.verdict_spans import verdict_attributes
+from trajectory_guard_collector.config import Trajectories
+from trajectory_guard_collector.metrics import Metrics
+from trajectory_guard_collector.trajectories import Item, Key, Order, StepItem, Told, Trajectory
+
+_MIB: Final = 1024 * 1024
+_MAX_NAMES: Final = 8
+_NAMES_PER_TRAJECTORY: Final = 4
+
+Attributes = Mapping[str, AttributeValue]
+
+
+class News(NamedTuple):
+    """Something to tell: a loop began, a nudge or a stop is due, or an agent has recovered (``told`` is None)."""
+
+    told: Told | None
+    verdict: Verdict
+    item: StepItem
+
+
+class Flagged(NamedTuple):
+    """What is kept of a flagged trajectory that was evicted: until when it was judged, and its last flag."""
+
+    until: Order
+    attributes: Attributes
+
+
+class Fleet:
+    """Trajectories by key. Single-threaded.
+
+    Parameters:
+        engine: judges the steps.
+        config: bounds by number and idle time.
+        limits: bounds of what can be put in order.
+        metrics: where steps, findings and evictions are counted.
+        clock: monotonic seconds; for tests.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        config: GuardConfig,
+        limits: Trajectories,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.engine = engine
+        self._config = config
+        self._limits = limits
+        self.metrics = metrics
+        self._clock = clock
+        self._all: OrderedDict[Key, Trajectory] = OrderedDict()
+        self._open: OrderedDict[Key, Trajectory] = OrderedDict()  # those that keep single steps
+        self._dirty: dict[Key, Trajectory] = {}
+        self._items: dict[bytes, Item] = {}
+        self._kept_bytes = 0
+        self._flagged: OrderedDict[Key, Flagged] = OrderedDict()
+        self._marks: OrderedDict[bytes, Attributes] = OrderedDict()
+        self._gone: list[Key] | None = None
+        self._names: OrderedDict[str, Key | None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Trajectory]:
+        return iter(self._all.values())
+
+    # --- items in --------------------------------------------------------------------------------------------
+
+    def known(self, span: bytes) -> Item | None:
+        """The item of a span (trace id and span id) that was delivered before and can still be put in order."""
+        return self._items.get(span)
+
+    def add(self, item: Item, key: Key) -> None:
+        """A new item of a trajectory. One that was judged long ago changes nothing."""
+        trajectory = self._all.get(key)
+        if trajectory is None:
+            flagged = self._flagged.get(key)
+            if isinstance(item, StepItem) and flagged is not None and item.order <= flagged.until:
+                item.late = flagged.attributes
+                self.metrics.late("too_late")
+                return
+            trajectory = self._all[key] = Trajectory(key)
+        elif item.order <= trajectory.newest and trajectory.was_seen(item):
+            self.metrics.duplicate()
+            return
+        self._place(trajectory, item)
+
+    def _place(self, trajectory: Trajectory, item: Item) -> None:
+        if trajectory.is_too_late(item, self._limits.reorder_s):
+            trajectory.add_last(item)
+            self.metrics.late("too_late")
+        elif not trajectory.add(item):
+            self.metrics.late("reordered")
+        self._items[item.span] = item
+        self._kept_bytes += item.size
+        self._touch(trajectory)
+
+    def _touch(self, trajectory: Trajectory) -> None:
+        key = trajectory.key
+        trajectory.last_used = self._clock()
+        self._all.move_to_end(key)
+        self._open[key] = trajectory
+        self._open.move_to_end(key)
+        self._dirty[key] = trajectory
+
+    def move(self, item: Item, key: Key | None) -> None:
+        """An item turned out to belong to another trajectory, or to be no step of its own (None)."""
+        before = self._all.get(item.key) if item.key is not None else None
+        if before is not None:
+            before.remove(item)
+            self._kept_bytes -= item.size
+            self._items.pop(item.span, None)
+            if before.items or before.base is not None:
+                self._dirty[before.key] = before
+            else:
+                self._drop(before.key)
+        if key is not None:
+            self.add(item, key)
+        elif isinstance(item, StepItem):
+            item.verdict = None
+
+    def refresh(self, item: StepItem) -> None:
+        """What is known of a step has changed."""
+        trajectory = self._all.get(item.key) if item.key is not None else None
+        if trajectory is not None:
+            trajectory.refresh(item)
+            self._dirty[trajectory.key] = trajectory
+
+    def name(self, key: Key, names: Iterable[str]) -> None:
+        """Further names under which a trajectory's flag can be asked for.
+
+        A name that stands for several trajectories, as a trace around several conversations does, stands for none.
+        """
+        for name in names:
+            known = self._names.get(name, key)
+            own = known is None or known == key or known[1] == name  # a trace's own trajectory gives way
+            self._names[name] = key if own and known is not None else None
+        while len(self._names) > _NAMES_PER_TRAJECTORY * self._config.max_trajectories:
+            self._names.popitem(last=False)
+
+    # --- judging ---------------------------------------------------------------------------------------------
+
+    def judge(self) -> list[News]:
+        """Judge all steps that are new or stand in another light now; what there is to tell of them."""
+        news: list[News] = []
+        for trajectory in self._dirty.values():
+            for item in trajectory.fold(self.engine, self._limits.reorder_steps):
+                news += self._weigh(trajectory, item)
+            self._clear(trajectory)
+        self._dirty.clear()
+        self._bound()
+        return news
+
+    def _weigh(self, trajectory: Trajectory, item: StepItem) -> Iterator[News]:
+        verdict, first_time = item.verdict, not item.judged
+        item.judged = True
+        trajectory.last_seen = max(trajectory.last_seen, item.order[0])
+        if verdict is None:
+            if first_time:
+                self.metrics.duplicate()
+            return
+        if first_time:
+            self.metrics.step(item.service)
+        _describe(trajectory, item)
+        if verdict.recovered:
+            trajectory.nudge = trajectory.stop = None
+        if verdict.recovered and first_time:
+            self.metrics.recovery(item.service, item.step.agent_id or "")
+            yield News(None, verdict, item)
+        if verdict.detections:
+            self._keep_flag(trajectory, verdict)
+            self._count(trajectory, item, verdict, first_time=first_time)
+            told = _to_tell(trajectory, item, verdict)
+            if told is not None:
+                item.told = told
+                self._tell(item, verdict, told)
+                yield News(told, verdict, item)
+
+    def _keep_flag(self, trajectory: Trajectory, verdict: Verdict) -> None:
+        trajectory.last = verdict
+        if verdict.nudge is not None:
+            trajectory.nudge = verdict
+        if verdict.level is Level.STOP:
+            trajectory.stop = verdict
+
+    def _count(self, trajectory: Trajectory, item: StepItem, verdict: Verdict, *, first_time: bool) -> None:
+        if first_time:
+            for kind in verdict.types:
+                self.metrics.detection(item.service, kind)
+        episode, before = trajectory.counted_spent
+        before = before if episode == verdict.episode else Spent()
+        spent = verdict.spent
+        most = Spent(
+            max(spent.steps, before.steps), spent.seconds, max(spent.tokens, before.tokens),
+            max(spent.cost_usd, before.cost_usd),
+        )  # fmt: skip
+        trajectory.counted_spent = (verdict.episode, most)
+        self.metrics.loop_spent(
+            item.service, most.steps - before.steps, most.tokens - before.tokens, most.cost_usd - before.cost_usd
+        )
+        if verdict.episode > trajectory.counted_episode:
+            trajectory.counted_episode = verdict.episode
+            self.metrics.episode(*_labels(item, verdict))
+
+    def _tell(self, item: StepItem, verdict: Verdict, told: Told) -> None:
+        if told is not Told.START:
+            self.metrics.intervention(str(verdict.level), *_labels(item, verdict))
+            parent = item.view.parent_id
+            if parent:
+                self.mark(item.span[:16] + bytes.fromhex(parent), self.attributes(item) or {})
+
+    # --- marks -----------------------------------------------------------------------------------------------
+
+    def attributes(self, item: StepItem) -> Attributes | None:
+        """What the span of a step is tagged with; None if nothing was found."""
+        if item.late is not None:
+            return item.late
+        if item.verdict is None or not item.verdict.detections:
+            return None
+        return verdict_attributes(item.verdict, item.first_step)
+
+    def mark(self, span: bytes, attributes: Attributes) -> None:
+        """Remember what a span is to be tagged with when it arrives (again)."""
+        self._marks[span] = attributes
+        self._marks.move_to_end(span)
+        if len(self._marks) > self._limits.max_flagged:
+            self._marks.popitem(last=False)
+
+    @property
+    def has_marks(self) -> bool:
+        """Whether any span is to be tagged when it arrives."""
+        return bool(self._marks)
+
+    def marked(self, span: bytes) -> Attributes | None:
+        """What a span is to be tagged with, as far as remembered."""
+        return self._marks.get(span)
+
+    # --- bounds ----------------------------------------------------------------------------------------------
+
+    def _clear(self, trajectory: Trajectory) -> None:
+        """Take what a trajectory has folded for good."""
+        for item in trajectory.forgotten:
+            self._items.pop(item.span, None)
+            self._kept_bytes -= item.size
+            if isinstance(item, StepItem):
+                attributes = self.attributes(item)
+                if attributes is not None:
+                    self.mark(item.span, attributes)
+        trajectory.forgotten.clear()
+
+    def _bound(self) -> None:
+        now = self._clock()
+        while self._open:
+            oldest = next(iter(self._open.values()))
+            over = self._kept_bytes > self._limits.max_history_mib * _MIB and len(self._open) > 1
+            if not over and now - oldest.last_used <= self._limits.reorder_s:
+                break
+            self._rest(oldest)
+        while self._all:
+            oldest = next(iter(self._all.values()))
+            full = len(self._all) > self._config.max_trajectories
+            if not full and now - oldest.last_used <= self._config.idle_ttl_s:
+                break
+            self._evict(oldest, "full" if full else "idle")
+
+    def _rest(self, trajectory: Trajectory) -> None:
+        trajectory.settle()
+        self._clear(trajectory)
+        self._open.pop(trajectory.key, None)
+
+    def _evict(self, trajectory: Trajectory, reason: str) -> None:
+        self._rest(trajectory)
+        self.metrics.eviction(reason)
+        verdict = trajectory.last
+        if verdict is not None and verdict.level is not Level.OBSERVE:
+            attributes = verdict_attributes(verdict, str(verdict.first_step))
+            self._flagged[trajectory.key] = Flagged(trajectory.floor, attributes)
+            if len(self._flagged) > self._limits.max_flagged:
+                self._flagged.popitem(last=False)
+        self._drop(trajectory.key)
+
+    def _drop(self, key: Key) -> None:
+        self._all.pop(key, None)
+        self._open.pop(key, None)
+        self._dirty.pop(key, None)
+        if self._gone is not None:
+            self._gone.append(key)
+
+    # --- saving ----------------------------------------------------------------------------------------------
+
+    def take_changes(self) -> tuple[list[Trajectory], list[Key]]:
+        """Trajectories that changed and keys of those that are gone since the last call."""
+        changed = [trajectory for trajectory in self._all.values() if trajectory.changed]
+        for trajectory in changed:
+            trajectory.changed = False
+        gone = [key for key in self._gone or () if key not in self._all]
+        self._gone = []
+        return changed, gone
+
+    def restore(self, trajectory: Trajectory, marks: Mapping[bytes, Attributes]) -> None:
+        """Take in a trajectory that was saved."""
+        trajectory.last_used = self._clock()
+        self._all[trajectory.key] = trajectory
+        self.name(trajectory.key, (trajectory.key[1],))
+        for span, attributes in marks.items():
+            self.mark(span, attributes)
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    def find(self, name: str) -> Trajectory | None:
+        """The trajectory that goes by a name: its id, or a trace, thread or session id it was linked to."""
+        key = self._names.get(name)
+        return self._all.get(key) if key is not None else None
+
+    def newest(self, count: int) -> list[Trajectory]:
+        """The trajectories used last, newest first."""
+        return list(islice(reversed(self._all.values()), count))
+
+
+def _describe(trajectory: Trajectory, item: StepItem) -> None:
+    trajectory.trace_id = item.view.trace_id
+    trajectory.services = _with(trajectory.services, item.service)
+    trajectory.agents = _with(trajectory.agents, item.step.agent_id)
+
+
+def _labels(item: StepItem, verdict: Verdict) -> tuple[str, str, str, str, str]:
+    return item.service, item.step.agent_id or "", item.step.tool_name, verdict.types[0], item.view.trace_id
+
+
+def _with(names: tuple[str, ...], name: str | None) -> tuple[str, ...]:
+    return names if not name or name in names else (*names[1 - _MAX_NAMES :], name)
+
+
+def _to_tell(trajectory: Trajectory, item: StepItem, verdict: Verdict) -> Told | None:
+    """What is worth a guard span: the first finding of an episode, its nudge, and its first stop."""
+    starts = verdict.episode > trajectory.started_episode
+    trajectory.started_episode = max(verdict.episode, trajectory.started_episode)
+    if verdict.level is Level.STOP:
+        if item.told is Told.STOP or trajectory.stopped_episode == verdict.episode:
+            return None
+        trajectory.stopped_episode = verdict.episode
+        return Told.STOP
+    if verdict.nudge is not None:
+        return Told.NUDGE if item.told is not Told.NUDGE else None
+    return Told.START if starts and item.told is None else None

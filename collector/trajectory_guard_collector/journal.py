@@ -1,0 +1,57 @@
+"""What a restart needs to judge again what was judged since the last snapshot: the spans of agents, without content
+that nobody reads twice."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Final
+
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from trajectory_guard_collector.reading import Reading, SeenSpan
+from trajectory_guard_collector.trajectories import StepItem
+from trajectory_guard_collector.wire import Request
+
+_LEVEL: Final = 1
+_WHOLE_BYTES: Final = 4_096
+_MAX_KEPT_BYTES: Final = 8_192
+
+
+def journal_of(reading: Reading) -> bytes:
+    """The agent spans of a request, compressed. Call it before the request is tagged."""
+    request = Request()
+    groups: dict[int, Any] = {}
+    scopes: dict[int, Any] = {}
+    for seen in reading.agent_spans:
+        group = groups.get(id(seen.group))
+        if group is None:
+            group = groups[id(seen.group)] = request.resource_spans.add(resource=seen.group.resource)
+        scoped = scopes.get(id(seen.holder))
+        if scoped is None:
+            scoped = scopes[id(seen.holder)] = group.scope_spans.add(scope=seen.scope)
+        scoped.spans.append(_kept(seen))
+    return zlib.compress(request.SerializeToString(), _LEVEL)
+
+
+def request_of(journal: bytes) -> bytes:
+    """The request that ``journal_of`` kept.
+
+    Raises:
+        ValueError: the bytes are damaged.
+    """
+    try:
+        return zlib.decompress(journal)
+    except zlib.error as error:
+        raise ValueError(f"not a journal entry: {error}") from None
+
+
+def _kept(seen: SeenSpan) -> bytes:
+    """A tool span as it came; of other spans no attribute that is as long as a conversation."""
+    raw: bytes = seen.holder[seen.place]
+    if len(raw) <= _WHOLE_BYTES or isinstance(seen.item, StepItem):
+        return raw
+    span = Span.FromString(raw)
+    short = [one for one in span.attributes if one.ByteSize() <= _MAX_KEPT_BYTES]
+    del span.attributes[:], span.events[:]
+    span.attributes.extend(short)
+    return span.SerializeToString()

@@ -1,0 +1,277 @@
+"""The engine of the fleet: trace requests in, the same requests with what was found out.
+
+Single-threaded: one thread calls ``Judge``, so that nothing needs a lock. The same spans give the same verdicts as in
+process: what a span says is read by the same dialects, steps are judged by the same engine, in the order in which
+they ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from trajectory_guard import telemetry
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.calls import light
+from trajectory_guard.core.engine import Engine
+from trajectory_guard.core.steps import StepRecord, Usage
+from trajectory_guard.dialects.base import Dialect, first
+from trajectory_guard.dialects.custom import table_with
+from trajectory_guard.dialects.duplicates import is_inner_duplicate
+from trajectory_guard.dialects.extract import agent_of, model_name, model_usage, read_step, trajectory_id
+from trajectory_guard.dialects.identity import all_conversation_ids, conversation_id
+from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import markers_of, recognise
+from trajectory_guard.prices import PriceTable
+from trajectory_guard_collector.config import Trajectories
+from trajectory_guard_collector.fleet import Fleet, News
+from trajectory_guard_collector.journal import journal_of
+from trajectory_guard_collector.metrics import Metrics
+from trajectory_guard_collector.reading import Reading, SeenSpan, SpanReader
+from trajectory_guard_collector.tagging import Tagger
+from trajectory_guard_collector.traces import Note, Trace, TraceTable
+from trajectory_guard_collector.trajectories import Item, Key, StepItem, UsageItem
+
+_log: Final = logging.getLogger(__name__)
+_KEPT_BYTES: Final = 16_384
+"""Steps up to this size are kept whole for judging them again; longer ones lose the middle of their texts."""
+
+
+class Judged(NamedTuple):
+    """What became of a request.
+
+    Fields:
+        data: the bytes to send on, unchanged if nothing was found.
+        spans: spans in it, the guard's own among them.
+        agent_spans: spans of agents in the request.
+        news: what there is to tell.
+        journal: what it takes to judge the request again after a restart; None if there was no agent in it.
+    """
+
+    data: bytes
+    spans: int
+    agent_spans: int
+    news: list[News]
+    journal: bytes | None = None
+
+
+class Judge:
+    """Judges trace requests.
+
+    Parameters:
+        config: detection, as in process.
+        limits: memory of trajectories and traces.
+        metrics: where what is found is counted.
+        clock: monotonic seconds; for tests.
+    """
+
+    def __init__(
+        self,
+        config: GuardConfig,
+        limits: Trajectories,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._table = table_with(config.dialects)
+        self._markers = markers_of(self._table)
+        self._conversations = tuple(key for row in self._table for key in row.conversations)
+        self._separate_by = limits.separate_by
+        self.metrics = metrics
+        self._prices = PriceTable()
+        self.traces = TraceTable(limits.max_traces, limits.max_spans_per_trace)
+        self.fleet = Fleet(Engine(config), config, limits, metrics, clock=clock)
+        self._reader = SpanReader(self._table)
+        self._tagger = Tagger(self.fleet)
+
+    def judge(self, data: bytes, *, journaled: bool = False) -> Judged:
+        """Judge the spans of a serialized ``ExportTraceServiceRequest``.
+
+        Parameters:
+            journaled: whether to say what a restart needs.
+
+        Raises:
+            google.protobuf.message.DecodeError: the bytes are no such request.
+        """
+        reading = self._reader.read(data)
+        if not reading.agent_spans and not self.traces:
+            return Judged(data, reading.count, 0, [])
+        arrived = self._note(reading)
+        for seen in reading.agent_spans:
+            self._take_safely(seen)
+        for trace, span_id in arrived:
+            self._meet(trace, span_id)
+        news = self.fleet.judge()
+        journal = journal_of(reading) if journaled and reading.agent_spans else None
+        tagged, guard_spans = self._tagger.tag(reading, data, news)
+        return Judged(tagged, reading.count + guard_spans, len(reading.agent_spans), news, journal)
+
+    def _take_safely(self, seen: SeenSpan) -> None:
+        try:
+            self._take(seen)
+        except Exception:  # noqa: BLE001  one odd span must not cost the others
+            self.metrics.error("judge.span")
+            _log.exception("a span could not be judged; it is forwarded as it is")
+
+    # --- what is known of traces -----------------------------------------------------------------------------
+
+    def _note(self, reading: Reading) -> list[tuple[Trace, bytes]]:
+        """Remember all spans as possible ancestors; those that steps of earlier requests have waited for."""
+        arrived = []
+        for seen in reading.agent_spans:
+            trace = seen.trace = self.traces.get(seen.trace_id)
+            self.traces.note(trace, seen.span_id, Note(seen.parent_id, seen.lean))
+            if trace.waiting and seen.span_id in trace.waiting:
+                arrived.append((trace, seen.span_id))
+        for other in reading.others:
+            outline = other.outline
+            known = self.traces.find(outline.trace_id)
+            if known is not None:
+                self.traces.note(known, outline.span_id, Note(outline.parent_span_id, None))
+                if known.waiting and outline.span_id in known.waiting:
+                    arrived.append((known, outline.span_id))
+        return arrived
+
+    def _meet(self, trace: Trace, span_id: bytes) -> None:
+        """An ancestor has arrived: what do the steps below it learn?"""
+        for item in trace.waiting.pop(span_id, ()):
+            if not item.gone:
+                self._identify_again(trace, item)
+
+    def _learn(self, trace: Trace, conversation: str) -> None:
+        if self.traces.learn(trace, conversation):
+            for item in trace.by_trace:
+                if not item.gone and item.key is not None:
+                    self._follow(trace, item)
+
+    # --- spans in --------------------------------------------------------------------------------------------
+
+    def _take(self, seen: SeenSpan) -> None:
+        view, trace = seen.view, seen.trace
+        if view.scope == telemetry.SCOPE or trace is None:
+            return  # a guard in process has told of a step; the step itself comes too
+        seen.item = self.fleet.known(seen.key)
+        if seen.item is not None:
+            self.metrics.duplicate()
+            return
+        dialect = None if self._markers.isdisjoint(view.attributes) else recognise(view, self._table)
+        if dialect is None:
+            self._take_other(seen, trace)
+        else:
+            self._take_step(seen, trace, dialect)
+
+    def _take_other(self, seen: SeenSpan, trace: Trace) -> None:
+        view = seen.view
+        named = first(view.attributes, self._conversations) if self._conversations else None
+        conversation = str(named) if named is not None else conversation_id(view.attributes)
+        if conversation is not None:
+            self._learn(trace, conversation)
+        usage = model_usage(view)
+        if usage is None or usage == Usage():
+            return
+        usage = self._priced(usage, model_name(view))
+        tenant = self._tenant(view.resource)
+        item = UsageItem(seen.key, (view.end, view.span_id), view.trace_id, view.scope, usage, tenant)
+        trajectory = conversation or self._by_trace(trace, view)
+        self.fleet.add(item, (tenant, trajectory))
+        if conversation is None:
+            trace.follow(item, self.traces.max_spans)
+
+    def _take_step(self, seen: SeenSpan, trace: Trace, dialect: Dialect) -> None:
+        above, missing = trace.above(seen.parent_id)
+        step = read_step(seen.view, dialect, above, lambda span: self._by_trace(trace, span))
+        if step is None:
+            return
+        item = self._item(seen, step, dialect)
+        seen.item = item
+        if missing:
+            item.own_agent = agent_of(seen.view, (), dialect) if above else step.agent_id
+            trace.wait(missing, item, self.traces.max_spans)
+        if above and is_inner_duplicate(item.view, above, self._table):
+            return
+        self._file(trace, item, above)
+
+    def _item(self, seen: SeenSpan, step: StepRecord, dialect: Dialect) -> StepItem:
+        resource = seen.view.resource
+        if seen.size > _KEPT_BYTES:
+            step = light(step)
+        return StepItem(
+            seen.key,
+            step,
+            seen.lean,
+            dialect,
+            service=str(resource.get("service.name", "unknown_service")),
+            tenant=self._tenant(resource),
+            size=min(seen.size, _KEPT_BYTES),
+        )
+
+    def _file(self, trace: Trace, item: StepItem, above: list[SpanView]) -> None:
+        """Put a step into its trajectory."""
+        view, key = item.view, (item.tenant, item.step.trajectory_id)
+        own = [span for span in (view, *above) if self._names_conversation(span, item.dialect)]
+        if own:
+            self._learn(trace, key[1])
+        else:
+            trace.follow(item, self.traces.max_spans)
+        self.fleet.add(item, key)
+        if trace.key != key:
+            trace.key = key
+            self.fleet.name(key, (key[1], view.trace_id, *all_conversation_ids(view.attributes)))
+
+    def _names_conversation(self, span: SpanView, dialect: Dialect) -> bool:
+        attributes = span.attributes
+        if dialect.conversations and first(attributes, dialect.conversations) is not None:
+            return True
+        return conversation_id(attributes) is not None
+
+    def _by_trace(self, trace: Trace, span: SpanView) -> str:
+        return trace.conversation or span.trace_id
+
+    # --- what becomes known later ----------------------------------------------------------------------------
+
+    def _identify_again(self, trace: Trace, item: StepItem) -> None:
+        parent = trace.spans.get(item.span[16:])
+        above, missing = trace.above(parent.parent if parent is not None else bytes.fromhex(item.view.parent_id or ""))
+        if missing:
+            trace.wait(missing, item, self.traces.max_spans)
+        if is_inner_duplicate(item.view, above, self._table):
+            self.fleet.move(item, None)
+            return
+        agent = item.own_agent or agent_of(item.view, above, item.dialect)
+        named = trajectory_id(item.view, above, lambda span: self._by_trace(trace, span), item.dialect.conversations)
+        changed = agent != item.step.agent_id or named != item.step.trajectory_id
+        item.step = item.step._replace(agent_id=agent, trajectory_id=named)
+        if item.key is None or named != item.key[1]:
+            self.fleet.move(item, None)
+            self._file(trace, item, above)
+        elif changed:
+            self.fleet.refresh(item)
+
+    def _follow(self, trace: Trace, item: Item) -> None:
+        """The trace's conversation has become known: does an item that followed the trace go there?"""
+        if isinstance(item, StepItem):
+            parent = trace.spans.get(item.span[16:])
+            above = trace.above(parent.parent).known if parent is not None else []
+            if any(self._names_conversation(span, item.dialect) for span in above):
+                return
+        key: Key = (item.tenant, trace.conversation or item.span[:16].hex())
+        if key == item.key:
+            return
+        if isinstance(item, StepItem):
+            item.step = item.step._replace(trajectory_id=key[1])
+        self.fleet.move(item, key)
+        if trace.key != key:
+            trace.key = key
+            self.fleet.name(key, (key[1], item.span[:16].hex()))
+
+    def _tenant(self, resource: Mapping[str, Any]) -> str:
+        if not self._separate_by:
+            return ""
+        return "/".join(str(resource.get(name, "")) for name in self._separate_by).strip("/")
+
+    def _priced(self, usage: Usage, model: str | None) -> Usage:
+        if usage.cost_usd or model is None or not self._prices.available:
+            return usage
+        return usage._replace(cost_usd=self._prices.get(model).cost(usage.input_tokens, usage.output_tokens))

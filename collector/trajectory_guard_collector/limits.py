@@ -1,0 +1,175 @@
+"""Refuse data before memory runs out."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, Protocol
+
+import psutil
+
+from trajectory_guard.config import ConfigError
+from trajectory_guard_collector import config as configuration
+
+_MIB: Final = 1 << 20
+_SPIKE_SHARE: Final = 0.2
+_LOOK_INTERVAL_S: Final = 0.05
+_USEFUL_SHARE: Final = 0.02
+_MAX_PAUSE_S: Final = 60.0
+
+logger = logging.getLogger(__name__)
+
+
+class _Metrics(Protocol):
+    def error(self, where: str) -> None: ...
+
+
+def process_rss() -> int:
+    """Resident memory of this process in bytes."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def available_memory() -> int:
+    """Memory this process may use in bytes: the machine's, or its cgroup's if that is less."""
+    return min(int(psutil.virtual_memory().total), cgroup_limit() or math.inf)  # type: ignore[return-value]
+
+
+def cgroup_limit(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> int | None:
+    """Memory limit of the process's cgroup or one above it, version 1 or 2, in bytes; None if there is none."""
+    limits = [int(text) for file in _limit_files(root, membership) if (text := _read(file)).isdigit()]
+    return min(limits, default=None)
+
+
+class MemoryLimiter:
+    """Watches the resident memory, and says when to refuse data: from the soft limit on, which is the hard limit less
+    the spike limit. Above the soft limit it also gives back memory that is free but still held; attempts that achieve
+    nothing become rarer.
+
+    Parameters:
+        config: the ``memory_limiter`` section.
+        metrics: counts contained errors.
+        rss: resident memory in bytes.
+        total: memory that ``limit_percentage`` is a share of, in bytes.
+        clock: seconds, monotonic.
+
+    Raises:
+        ConfigError: the spike limit leaves nothing of the hard limit.
+    """
+
+    def __init__(
+        self,
+        config: configuration.MemoryLimiter,
+        metrics: _Metrics,
+        *,
+        rss: Callable[[], int] = process_rss,
+        total: Callable[[], int] = available_memory,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._metrics = metrics
+        self._rss = rss
+        self._clock = clock
+        self.hard_limit, self.soft_limit = _limits(config, total)
+        self._used = 0
+        self._looked_at = -math.inf
+        self._short = False
+        self._pause_s = config.check_interval_s
+        self._reclaimed_at = -math.inf
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to watch."""
+        self._watching = asyncio.create_task(self._watch())
+
+    async def stop(self) -> None:
+        """Stop watching. Legal at any time."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+            self._watching = None
+
+    def refuse(self) -> str | None:
+        """Why data must be refused right now, None if it can be taken. Cheap enough to ask for every request."""
+        if self._clock() - self._looked_at >= min(_LOOK_INTERVAL_S, self._config.check_interval_s):
+            self._look()
+        if not self._short:
+            return None
+        return f"memory: {self._used // _MIB} MiB in use, soft limit {self.soft_limit // _MIB} MiB"
+
+    def check(self) -> None:
+        """Look at the memory now, and give some back if it is short."""
+        self._look()
+        if not self._short:
+            self._pause_s = self._config.check_interval_s
+        elif self._clock() - self._reclaimed_at >= self._pause_s:
+            self._reclaim()
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                self.check()
+            except Exception:  # without the limiter the service still goes on
+                logger.exception("memory limiter: cannot look at the memory")
+                self._metrics.error("memory_limiter")
+            await asyncio.sleep(self._config.check_interval_s)
+
+    def _look(self) -> None:
+        self._used = self._rss()
+        self._looked_at = self._clock()
+        short = self._used >= self.soft_limit
+        if short != self._short:
+            self._short = short
+            level, text = (logging.WARNING, "refusing data") if short else (logging.INFO, "taking data again")
+            logger.log(level, "memory: %d MiB, limit %d MiB: %s", self._used // _MIB, self.soft_limit // _MIB, text)
+
+    def _reclaim(self) -> None:
+        before = self._used
+        gc.collect()
+        _give_back()
+        self._look()
+        self._reclaimed_at = self._clock()
+        useful = before - self._used >= _USEFUL_SHARE * before
+        self._pause_s = self._config.check_interval_s if useful else min(2.0 * self._pause_s, _MAX_PAUSE_S)
+
+
+def _limits(config: configuration.MemoryLimiter, total: Callable[[], int]) -> tuple[int, int]:
+    hard = int(config.limit_mib * _MIB) or int(total() * config.limit_percentage / 100.0)
+    spike = int(config.spike_limit_mib * _MIB) or int(hard * _SPIKE_SHARE)
+    if spike >= hard:
+        raise ConfigError(
+            f"memory_limiter.spike_limit_mib: {config.spike_limit_mib} leaves nothing of {hard // _MIB} MiB"
+        )
+    return hard, hard - spike
+
+
+def _give_back() -> None:
+    """Free memory stays with glibc, and counts as resident, until it is asked to return it."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _limit_files(root: Path, membership: Path) -> Iterator[Path]:
+    for line in _read(membership).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            base, name = root, "memory.max"
+        elif "memory" in controllers.split(","):
+            base, name = root / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        group = base / path.lstrip("/")
+        yield from (folder / name for folder in (group, *group.parents) if folder.is_relative_to(base))
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,120 @@
+"""What every batch goes through: limiter, engine, tagger, delivery."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
+from typing import Final, Protocol
+
+from google.protobuf.message import DecodeError
+
+from trajectory_guard_collector.errors import BadDataError, OverloadedError
+from trajectory_guard_collector.fleet import News
+from trajectory_guard_collector.judging import Judge, Judged
+from trajectory_guard_collector.metrics import Metrics
+from trajectory_guard_collector.signals import Batch, Receipt, Signal
+
+_log: Final = logging.getLogger(__name__)
+_RETRY_AFTER_S: Final = 1.0
+
+Listener = Callable[[Sequence[News]], None]
+"""Hears what there is to tell, in the event loop, before the batch is delivered."""
+
+
+class Deliver(Protocol):
+    """Where batches go: ``Delivery``."""
+
+    async def deliver(self, batch: Batch, *, key: bytes = b"", journal: bytes | None = None) -> None:
+        """Return when the batch is safe to acknowledge."""
+
+
+class Pipeline:
+    """Takes batches from receivers and answers for them.
+
+    Parameters:
+        judge: judges traces, in a thread of its own, one request after the other.
+        delivery: takes what goes on.
+        metrics: counts.
+        refuse: why nothing can be taken right now, None if something can.
+        journaled: whether delivery keeps a journal for restarts.
+        listeners: hear of news.
+    """
+
+    def __init__(
+        self,
+        judge: Judge,
+        delivery: Deliver,
+        metrics: Metrics,
+        *,
+        refuse: Callable[[], str | None] = lambda: None,
+        journaled: bool = False,
+        listeners: Sequence[Listener] = (),
+    ) -> None:
+        self._judge = judge
+        self._delivery = delivery
+        self._metrics = metrics
+        self._refuse = refuse
+        self._journaled = journaled
+        self._listeners = listeners
+        self.thread: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="judge")
+
+    async def accept(self, batch: Batch, transport: str) -> Receipt:
+        """Return when the batch is judged, if it holds traces, and safe to acknowledge.
+
+        Raises:
+            Refusal: it is not; the sender still has it.
+        """
+        reason = self._refuse()
+        if reason is not None:
+            self._metrics.limiter_refused(batch.signal, batch.items)
+            raise OverloadedError(reason, retry_after_s=_RETRY_AFTER_S)
+        if batch.signal is Signal.TRACES:
+            await self._accept_traces(batch)
+        else:
+            await self._delivery.deliver(batch, key=_digest(batch.data))
+        return Receipt()
+
+    async def _accept_traces(self, batch: Batch) -> None:
+        self._metrics.incoming(batch.signal, batch.items)
+        judged = await asyncio.get_running_loop().run_in_executor(self.thread, self._judged, batch)
+        if judged.news:
+            self._tell(judged.news)
+        tagged = Batch(Signal.TRACES, judged.data, judged.spans)
+        await self._delivery.deliver(tagged, key=_digest(batch.data), journal=judged.journal)
+        self._metrics.outgoing(batch.signal, judged.spans)
+
+    def _judged(self, batch: Batch) -> Judged:
+        started = time.perf_counter()
+        try:
+            judged = self._judge.judge(batch.data, journaled=self._journaled)
+        except DecodeError as error:
+            raise BadDataError(f"not a valid ExportTraceServiceRequest: {error}") from None
+        except Exception:  # noqa: BLE001  the guard fails, the telemetry goes on
+            self._metrics.error("judge")
+            _log.exception("a request of %d spans could not be judged; it is forwarded as it is", batch.items)
+            return Judged(batch.data, batch.items, 0, [])
+        self._metrics.judge_duration(time.perf_counter() - started, judged.agent_spans)
+        return judged
+
+    def _tell(self, news: Sequence[News]) -> None:
+        for listener in self._listeners:
+            self._tell_one(listener, news)
+
+    def _tell_one(self, listener: Listener, news: Sequence[News]) -> None:
+        try:
+            listener(news)
+        except Exception:  # noqa: BLE001  who listens must not cost the batch
+            self._metrics.error("listener")
+            _log.exception("news could not be told")
+
+    def close(self) -> None:
+        """Give the thread back."""
+        self.thread.shutdown(wait=False)
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).digest()

@@ -1,0 +1,165 @@
+"""From bodies to serialized export requests: compression, OTLP/JSON, and the number of items. All pure functions."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import orjson
+from google.protobuf.json_format import ParseDict, ParseError
+from google.protobuf.message import DecodeError, Message
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+
+from trajectory_guard_collector.errors import BadDataError
+from trajectory_guard_collector.receivers.ids import encode_ids
+from trajectory_guard_collector.receivers.statuses import TooLargeError
+from trajectory_guard_collector.signals import Signal
+
+try:
+    import zstandard
+except ImportError:
+    zstandard = None  # type: ignore[assignment]
+
+_ZSTD_SLICE: Final = 1_024
+"""Bytes decompressed at a time: there is no other bound on what comes out at once, up to 32 MiB of them."""
+_ZSTD_WINDOW: Final = 8 << 20
+"""Largest window over HTTP, RFC 9659."""
+_REQUESTS: Final[Mapping[Signal, type[Message]]] = {
+    Signal.TRACES: ExportTraceServiceRequest,
+    Signal.METRICS: ExportMetricsServiceRequest,
+    Signal.LOGS: ExportLogsServiceRequest,
+}
+
+
+def count_items(signal: Signal, data: bytes) -> int:
+    """Number of spans, data points or log records in a serialized export request.
+
+    Raises:
+        BadDataError: it is not one.
+    """
+    request = _REQUESTS[signal]()
+    try:
+        request.ParseFromString(data)
+    except DecodeError as error:
+        raise BadDataError(f"not a valid {_name(signal)}: {error}") from None
+    return _COUNTS[signal](request)
+
+
+def from_json(signal: Signal, body: bytes) -> bytes:
+    """OTLP/JSON as a serialized export request. Unknown members are ignored, as the specification asks.
+
+    Raises:
+        BadDataError: it is not JSON, or not an export request of this signal.
+    """
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadDataError(f"not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadDataError(f"not a valid {_name(signal)}: a JSON object is expected, got {type(value).__name__}")
+    encode_ids(value)
+    try:
+        return ParseDict(value, _REQUESTS[signal](), ignore_unknown_fields=True).SerializeToString()
+    except ParseError as error:
+        raise BadDataError(f"not a valid {_name(signal)}: {error}") from None
+
+
+def decompress(encoding: str, body: bytes, limit: int) -> bytes:
+    """A body without its ``Content-Encoding``: gzip, deflate, zlib, zstd (if ``zstandard`` is installed), identity.
+
+    Never holds much more than ``limit`` bytes of what comes out, whatever the body expands to.
+
+    Raises:
+        BadDataError: unknown encoding, or the body is not in it.
+        TooLargeError: more than ``limit`` bytes come out.
+    """
+    reader = _READERS.get(encoding)
+    if reader is None:
+        raise BadDataError(f"Content-Encoding {encoding!r} is not known; known: {', '.join(filter(None, _READERS))}")
+    try:
+        data = reader(body, limit + 1)
+    except _DAMAGED as error:
+        raise BadDataError(f"not valid {encoding}: {error}") from None
+    if len(data) > limit:
+        raise TooLargeError(f"body larger than {limit} bytes after decompression")
+    return data
+
+
+def _name(signal: Signal) -> str:
+    return _REQUESTS[signal].DESCRIPTOR.name
+
+
+def _spans(request: Any) -> int:
+    return sum(len(scope.spans) for resource in request.resource_spans for scope in resource.scope_spans)
+
+
+def _log_records(request: Any) -> int:
+    return sum(len(scope.log_records) for resource in request.resource_logs for scope in resource.scope_logs)
+
+
+def _data_points(request: Any) -> int:
+    scopes = (scope for resource in request.resource_metrics for scope in resource.scope_metrics)
+    return sum(_points(metric) for scope in scopes for metric in scope.metrics)
+
+
+def _points(metric: Metric) -> int:
+    kind = metric.WhichOneof("data")
+    return len(getattr(metric, kind).data_points) if kind else 0
+
+
+_COUNTS: Final[Mapping[Signal, Callable[[Any], int]]] = {
+    Signal.TRACES: _spans,
+    Signal.METRICS: _data_points,
+    Signal.LOGS: _log_records,
+}
+
+
+def _read_gzip(body: bytes, size: int) -> bytes:
+    if not body:
+        raise EOFError("no data")
+    with gzip.GzipFile(fileobj=io.BytesIO(body)) as file:
+        return file.read(size)
+
+
+def _read_zlib(body: bytes, size: int) -> bytes:
+    decompressor = zlib.decompressobj()
+    data = decompressor.decompress(body, size)
+    if len(data) < size and (not decompressor.eof or decompressor.unused_data):
+        raise EOFError("the data does not end where the body ends")
+    return data
+
+
+def _read_zstd(body: bytes, size: int) -> bytes:
+    data, frame = bytearray(), _zstd_frame()
+    for start in range(0, len(body), _ZSTD_SLICE):
+        rest = body[start : start + _ZSTD_SLICE]
+        while rest and len(data) < size:
+            frame = _zstd_frame() if frame.eof else frame
+            data += frame.decompress(rest)
+            rest = frame.unused_data
+    if len(data) < size and not frame.eof:
+        raise EOFError("the data does not end where the body ends")
+    return bytes(data)
+
+
+def _zstd_frame() -> zstandard.ZstdDecompressionObj:
+    return zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()
+
+
+_DAMAGED: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error)
+_READERS: Final[dict[str, Callable[[bytes, int], bytes]]] = {
+    "": lambda body, _: body,
+    "identity": lambda body, _: body,
+    "gzip": _read_gzip,
+    "deflate": _read_zlib,
+    "zlib": _read_zlib,
+}
+if zstandard is not None:
+    _DAMAGED += (zstandard.ZstdError,)
+    _READERS["zstd"] = _read_zstd

@@ -1,0 +1,163 @@
+"""OTLP/gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from google.rpc.code_pb2 import Code
+
+from trajectory_guard.config import ConfigError
+from trajectory_guard_collector.config import GrpcReceiver
+from trajectory_guard_collector.config_checks import parse_endpoint
+from trajectory_guard_collector.errors import BadDataError, Refusal, UnavailableError
+from trajectory_guard_collector.receivers.auth import Authenticator
+from trajectory_guard_collector.receivers.intake import Accept, Intake, ReceiverMetrics, Refuse, never
+from trajectory_guard_collector.receivers.statuses import (
+    UnauthenticatedError,
+    codes,
+    export_response,
+    retry_info,
+    status,
+)
+from trajectory_guard_collector.receivers.tls import Certificates
+from trajectory_guard_collector.signals import Signal
+
+_TRANSPORT: Final = "grpc"
+_KEY: Final = "receivers.otlp.protocols.grpc"
+_MIB: Final = 1 << 20
+_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
+_MIN_PING_INTERVAL_MS: Final = 10_000
+
+logger = logging.getLogger(__name__)
+
+
+class GrpcServer:
+    """Receives traces, metrics and logs over gRPC. Compression (gzip, deflate) is gRPC's own.
+
+    Parameters:
+        config: the ``grpc`` section.
+        auth: who may send.
+        accept: the pipeline.
+        metrics: counts.
+        refuse: asked before a request is read: why none can be taken right now.
+    """
+
+    def __init__(
+        self,
+        config: GrpcReceiver,
+        auth: Authenticator,
+        accept: Accept,
+        metrics: ReceiverMetrics,
+        *,
+        refuse: Refuse = never,
+    ) -> None:
+        self._config = config
+        self._auth = auth
+        self._metrics = metrics
+        self._intake = Intake(_TRANSPORT, accept, metrics, refuse=refuse, max_requests=config.max_concurrent_requests)
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self) -> int:
+        """Listen; the port.
+
+        Raises:
+            ConfigError: the endpoint is taken, or a certificate cannot be used.
+        """
+        server = grpc.aio.server(options=_options(self._config))
+        server.add_generic_rpc_handlers([self._service(signal) for signal in Signal])
+        port = self._bind(server)
+        await server.start()
+        self._server = server
+        return port
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more, let requests in work finish within ``grace_s`` seconds, then close. Legal at any time."""
+        self._intake.close()
+        started = asyncio.get_running_loop().time()
+        if self._server is not None:
+            await self._server.stop(grace_s)
+        await self._intake.drain(max(0.0, grace_s - (asyncio.get_running_loop().time() - started)))
+
+    def _bind(self, server: grpc.aio.Server) -> int:
+        endpoint, tls = self._config.endpoint, self._config.tls
+        host, port = parse_endpoint(endpoint)
+        address = f"[{host}]:{port}" if ":" in host else f"{host or '[::]'}:{port}"
+        try:
+            if tls is None:
+                return int(server.add_insecure_port(address))
+            credentials = Certificates(tls, f"{_KEY}.tls", self._metrics).grpc_credentials()
+            return int(server.add_secure_port(address, credentials))
+        except RuntimeError as error:
+            raise ConfigError(f"{_KEY}.endpoint: cannot listen on {endpoint!r}: {error}") from None
+
+    def _service(self, signal: Signal) -> grpc.GenericRpcHandler:
+        # A unary method served as a stream of one message: who is refused is refused before it is read.
+        handler = grpc.stream_unary_rpc_method_handler(partial(self._export, signal))
+        return grpc.method_handlers_generic_handler(signal.grpc_service, {"Export": handler})
+
+    async def _export(
+        self, signal: Signal, _requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, bytes]
+    ) -> bytes:
+        try:
+            self._authenticate(context)
+            with self._intake.reading():
+                data = await self._read(context)
+            receipt = await self._intake.submit(signal, data)
+        except Refusal as refusal:
+            return await self._refuse(context, refusal)
+        self._metrics.request(_TRANSPORT, "OK")
+        return export_response(signal, receipt).SerializeToString()
+
+    def _authenticate(self, context: grpc.aio.ServicerContext[Any, bytes]) -> None:
+        metadata = context.invocation_metadata() or ()
+        header = next((value for key, value in metadata if key == "authorization"), None)
+        if not self._auth.check(header if isinstance(header, str) else None):
+            raise UnauthenticatedError
+
+    async def _read(self, context: grpc.aio.ServicerContext[Any, bytes]) -> bytes:
+        try:
+            data = await asyncio.wait_for(context.read(), self._config.read_timeout_s)
+        except asyncio.TimeoutError:
+            raise UnavailableError(f"no whole request within {self._config.read_timeout_s} s") from None
+        if data is grpc.aio.EOF:  # gRPC has answered already if it was too large
+            limit = self._config.max_recv_msg_size_mib
+            raise BadDataError(f"no request, or one larger than max_recv_msg_size_mib, {limit}")
+        return bytes(data)
+
+    async def _refuse(self, context: grpc.aio.ServicerContext[Any, bytes], refusal: Refusal) -> bytes:
+        code = _CODES[codes(refusal)[0]]
+        self._metrics.request(_TRANSPORT, code.name)
+        await context.abort(code, refusal.message, _details(refusal))
+        raise AssertionError("abort raises")
+
+
+def _details(refusal: Refusal) -> tuple[tuple[str, bytes], ...]:
+    if codes(refusal)[0] == Code.UNAUTHENTICATED:
+        return ()
+    details = ("grpc-status-details-bin", status(refusal).SerializeToString())
+    if (info := retry_info(refusal)) is None:
+        return (details,)
+    # The Python SDK looks for its time under this name and nowhere else.
+    return (details, ("google.rpc.retryinfo-bin", info.SerializeToString()))
+
+
+def _options(config: GrpcReceiver) -> list[tuple[str, int]]:
+    keepalive, age_s = config.keepalive, config.keepalive.max_connection_age_s
+    options = [
+        ("grpc.max_receive_message_length", int(config.max_recv_msg_size_mib * _MIB)),
+        ("grpc.max_concurrent_streams", config.max_concurrent_requests),
+        ("grpc.keepalive_time_ms", int(keepalive.time_s * 1_000)),
+        ("grpc.keepalive_timeout_ms", int(keepalive.timeout_s * 1_000)),
+        # Senders behind load balancers ping often, and by default would be disconnected for it.
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
+        ("grpc.server_handshake_timeout_ms", int(config.read_timeout_s * 1_000)),
+        ("grpc.so_reuseport", 0),  # with it a second collector would take half of the connections unnoticed
+    ]
+    return options if age_s is None else [*options, ("grpc.max_connection_age_ms", int(age_s * 1_000))]

@@ -1,0 +1,148 @@
+"""OTLP/HTTP, protobuf and JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from trajectory_guard_collector.config import Cors, HttpReceiver
+from trajectory_guard_collector.errors import Refusal, UnavailableError
+from trajectory_guard_collector.receivers.auth import Authenticator
+from trajectory_guard_collector.receivers.decoding import decompress, from_json
+from trajectory_guard_collector.receivers.http_replies import JSON, Encoding, encoding_of, refused, reply
+from trajectory_guard_collector.receivers.http_wrappers import BearerAuth, CountRequests
+from trajectory_guard_collector.receivers.intake import Accept, Intake, ReceiverMetrics, Refuse, never
+from trajectory_guard_collector.receivers.slow_clients import BoundedServer
+from trajectory_guard_collector.receivers.statuses import TooLargeError, export_response
+from trajectory_guard_collector.signals import Signal
+
+_TRANSPORT: Final = "http"
+_MIB: Final = 1 << 20
+_DECODING_THREADS: Final = 2
+_DECODED_INLINE: Final = 65_536
+"""Bytes up to which decompressing takes less time than handing it to a thread is worth."""
+
+logger = logging.getLogger(__name__)
+
+
+class HttpServer:
+    """Receives traces, metrics and logs over HTTP, ``POST /v1/traces``, ``/v1/metrics`` and ``/v1/logs``.
+
+    Parameters:
+        config: the ``http`` section.
+        auth: who may send, and use ``extra_routes``.
+        accept: the pipeline.
+        metrics: counts.
+        extra_routes: further endpoints, behind the same authentication and bounds.
+        refuse: asked before a request is read: why none can be taken right now.
+    """
+
+    def __init__(
+        self,
+        config: HttpReceiver,
+        auth: Authenticator,
+        accept: Accept,
+        metrics: ReceiverMetrics,
+        extra_routes: Sequence[BaseRoute] = (),
+        *,
+        refuse: Refuse = never,
+    ) -> None:
+        self._config = config
+        self._metrics = metrics
+        self._limit = int(config.max_request_body_size_mib * _MIB)
+        self._intake = Intake(_TRANSPORT, accept, metrics, refuse=refuse, max_requests=config.max_connections)
+        self._decoding = ThreadPoolExecutor(_DECODING_THREADS, thread_name_prefix="otlp-decoding")
+        routes = [Route(signal.path, partial(self._export, signal), methods=["POST"]) for signal in Signal]
+        wrappers = [Middleware(CountRequests, metrics=metrics), Middleware(BearerAuth, auth=auth)]
+        app = Starlette(routes=[*routes, *extra_routes], middleware=[*_cors(config.cors), *wrappers])
+        self._server = BoundedServer(app, config, metrics)
+
+    async def start(self) -> int:
+        """Listen; the port.
+
+        Raises:
+            ConfigError: the endpoint is taken, or a certificate cannot be used.
+        """
+        return await self._server.start()
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more, let requests in work finish within ``grace_s`` seconds, then close. Legal at any time."""
+        deadline = asyncio.get_running_loop().time() + grace_s
+        self._intake.close()
+        self._server.close()
+        await self._intake.drain(grace_s)
+        await self._server.wait_closed(deadline - asyncio.get_running_loop().time())
+        await self._intake.drain(0.0)
+        self._decoding.shutdown(wait=False, cancel_futures=True)
+
+    async def _export(self, signal: Signal, request: Request) -> Response:
+        encoding: Encoding = JSON
+        try:
+            encoding = encoding_of(request.headers.get("content-type", ""))
+            with self._intake.reading():
+                data = await self._decode(signal, encoding, request)
+            receipt = await self._intake.submit(signal, data)
+        except Refusal as refusal:
+            return refused(refusal, encoding)
+        except ClientDisconnect:  # it went away or was too slow; nobody reads this
+            return refused(UnavailableError("the request was not received whole"), encoding)
+        except Exception:  # the service goes on, and the sender keeps the batch
+            logger.exception("http: a request for %s failed", signal.path)
+            self._metrics.error("receiver")
+            return refused(UnavailableError("internal error"), encoding)
+        return reply(200, export_response(signal, receipt), encoding)
+
+    async def _decode(self, signal: Signal, encoding: Encoding, request: Request) -> bytes:
+        compression = request.headers.get("content-encoding", "").strip().lower()
+        body = await self._read(request)
+        decode = partial(_decoded, signal, encoding, compression, body, self._limit)
+        if encoding is not JSON and (compression in ("", "identity") or len(body) <= _DECODED_INLINE):
+            return decode()
+        return await asyncio.get_running_loop().run_in_executor(self._decoding, decode)
+
+    async def _read(self, request: Request) -> bytes:
+        too_large = TooLargeError(
+            f"body larger than max_request_body_size_mib, {self._config.max_request_body_size_mib}"
+        )
+        declared = request.headers.get("content-length", "")
+        if declared.isdigit() and int(declared) > self._limit:
+            raise too_large
+        chunks: list[bytes] = []
+        size = 0
+        async for chunk in request.stream():
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > self._limit:
+                raise too_large
+            self._intake.check_memory()
+        return b"".join(chunks)
+
+
+def _decoded(signal: Signal, encoding: Encoding, compression: str, body: bytes, limit: int) -> bytes:
+    data = decompress(compression, body, limit)
+    return from_json(signal, data) if encoding is JSON else data
+
+
+def _cors(config: Cors) -> list[Middleware]:
+    if not config.allowed_origins:
+        return []
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=config.allowed_origins,
+            allow_headers=("content-type", *config.allowed_headers),
+            allow_methods=("GET", "POST"),
+            max_age=config.max_age_s,
+        )
+    ]

@@ -1,0 +1,152 @@
+"""From a transport to the pipeline: bounds, counting, and what a sender is told. The same for gRPC and HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from trajectory_guard_collector.errors import OverloadedError, Refusal, UnavailableError
+from trajectory_guard_collector.exporters.throttled_log import ThrottledLog
+from trajectory_guard_collector.receivers.decoding import count_items
+from trajectory_guard_collector.signals import Batch, Receipt, Signal
+
+Accept = Callable[[Batch, str], Awaitable[Receipt]]
+"""The pipeline: takes a batch and the transport's name, raises ``errors.Refusal``."""
+
+Refuse = Callable[[], "str | None"]
+"""Why nothing can be taken right now, None if something can; ``MemoryLimiter.refuse``."""
+
+logger = logging.getLogger(__name__)
+
+
+class ReceiverMetrics(Protocol):
+    """What receivers count."""
+
+    def accepted(self, signal: Signal, transport: str, items: int) -> None:
+        """Items the pipeline has taken."""
+
+    def refused(self, signal: Signal, transport: str, items: int) -> None:
+        """Items the pipeline did not take."""
+
+    def failed(self, signal: Signal, transport: str, items: int) -> None:
+        """Items lost to an error of our own; the sender still has them."""
+
+    def request(self, transport: str, status: str) -> None:
+        """A request that was answered with a gRPC code name or an HTTP status."""
+
+    def error(self, where: str) -> None:
+        """An error of our own that was contained."""
+
+
+def never() -> str | None:
+    """A ``Refuse`` that takes everything."""
+    return None
+
+
+class Intake:
+    """Hands requests of one transport to the pipeline.
+
+    Parameters:
+        transport: ``grpc`` or ``http``.
+        accept: the pipeline.
+        metrics: counts.
+        refuse: asked before a request is read, so that a refused one costs no memory.
+        max_requests: requests that may be in work.
+    """
+
+    def __init__(
+        self, transport: str, accept: Accept, metrics: ReceiverMetrics, *, refuse: Refuse, max_requests: int
+    ) -> None:
+        self._transport = transport
+        self._accept = accept
+        self._metrics = metrics
+        self._refuse = refuse
+        self._max_requests = max_requests
+        self._reading = 0
+        self._in_work: set[asyncio.Task[Receipt]] = set()
+        self._closing = False
+        self._log = ThrottledLog(logger)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Around the reading of a request.
+
+        Raises:
+            OverloadedError: memory is short, or too many requests are in work.
+            UnavailableError: the receiver is being stopped.
+        """
+        if self._closing:
+            raise UnavailableError("shutting down")
+        self.check_memory()
+        if self._reading + len(self._in_work) >= self._max_requests:
+            raise OverloadedError(f"more than {self._max_requests} requests in work")
+        self._reading += 1
+        try:
+            yield
+        finally:
+            self._reading -= 1
+
+    def check_memory(self) -> None:
+        """Between the parts of a request.
+
+        Raises:
+            OverloadedError: memory is short.
+        """
+        if why := self._refuse():
+            raise OverloadedError(why)
+
+    async def submit(self, signal: Signal, data: bytes) -> Receipt:
+        """Give a request to the pipeline and wait for its answer. A sender that goes away does not interrupt it.
+
+        Raises:
+            Refusal: the pipeline did not take it, or it cannot be decoded (``BadDataError``).
+        """
+        batch = Batch(signal, data, count_items(signal, data))
+        task = asyncio.ensure_future(self._hand_over(batch))
+        self._in_work.add(task)
+        task.add_done_callback(self._in_work.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():  # by drain(): the sender is still there, and must hear that it may try again
+                raise UnavailableError("shutting down") from None
+            raise
+
+    def close(self) -> None:
+        """Take no further requests."""
+        self._closing = True
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait for the requests in work, at most ``timeout_s`` seconds, then cancel them."""
+        if not self._in_work:
+            return
+        _, pending = await asyncio.wait(self._in_work, timeout=timeout_s)
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+
+    async def _hand_over(self, batch: Batch) -> Receipt:
+        signal, transport = batch.signal, self._transport
+        try:
+            receipt = await self._accept(batch, transport)
+        except Refusal:
+            self._metrics.refused(signal, transport, batch.items)
+            raise
+        except Exception:  # the service goes on, and the sender keeps the batch
+            logger.exception("%s: a request of %d %s failed", transport, batch.items, signal.items)
+            self._metrics.failed(signal, transport, batch.items)
+            self._metrics.error("receiver")
+            raise UnavailableError("internal error") from None
+        self._metrics.accepted(signal, transport, batch.items - receipt.rejected)
+        if receipt.rejected:
+            self._note_rejected(signal, receipt)
+        return receipt
+
+    def _note_rejected(self, signal: Signal, receipt: Receipt) -> None:
+        self._metrics.refused(signal, self._transport, receipt.rejected)
+        # Python's exporters do not report a partial success themselves.
+        text = f"{self._transport}: rejected {receipt.rejected} {signal.items}: {receipt.message}"
+        self._log.log(logging.WARNING, signal.items, text)

@@ -1,0 +1,78 @@
+"""``${env:NAME}``, ``${env:NAME:-default}``, ``${file:PATH}`` and ``$$`` in configuration values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+Report = Callable[[str, str], None]
+"""Called with the key path and what is wrong there."""
+_REFERENCE: Final = re.compile(r"\$\$|\$\{([^{}]*)\}|\$\{")
+_WHOLE: Final = re.compile(r"\$\{[^{}]*\}")
+_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_HELP: Final = "use ${env:NAME}, ${env:NAME:-default} or ${file:PATH}; $$ stands for a dollar sign"
+
+
+class Text(str):
+    """A value that is text only because it came from a variable, a file or the command line.
+
+    It becomes a number, a truth value or a list if its key wants one, and stays as it is where text is wanted.
+    """
+
+    __slots__ = ()
+
+
+def resolve(value: Any, environ: Mapping[str, str], report: Report, path: str = "") -> Any:
+    """A copy of decoded YAML with all references replaced. What cannot be replaced is reported and becomes empty."""
+    if isinstance(value, Mapping):
+        return {key: resolve(one, environ, report, f"{path}.{key}" if path else key) for key, one in value.items()}
+    if isinstance(value, list):
+        return [resolve(one, environ, report, f"{path}.{index}") for index, one in enumerate(value)]
+    if isinstance(value, str) and "$" in value:
+        return _resolved(value, environ, lambda message: report(path, message))
+    return value
+
+
+def _resolved(text: str, environ: Mapping[str, str], report: Callable[[str], None]) -> str:
+    result = _REFERENCE.sub(lambda match: _replacement(match, environ, report), text)
+    return Text(result) if isinstance(text, Text) or _WHOLE.fullmatch(text) else result
+
+
+def _replacement(match: re.Match[str], environ: Mapping[str, str], report: Callable[[str], None]) -> str:
+    whole, inner = match.group(0), match.group(1)
+    if whole == "$$":
+        return "$"
+    if inner is None:
+        report(f"a reference is not closed, or has another one inside; {_HELP}")
+        return ""
+    scheme, _, rest = inner.partition(":")
+    if scheme == "env":
+        return _variable(rest, environ, report)
+    if scheme == "file" and rest:
+        return _contents(rest, report)
+    report(f"unknown reference {whole!r}; {_HELP}")
+    return ""
+
+
+def _variable(reference: str, environ: Mapping[str, str], report: Callable[[str], None]) -> str:
+    name, dash, default = reference.partition(":-")
+    if not _NAME.fullmatch(name):
+        report(f"{name!r} is no name of an environment variable: letters, digits and _ only, no digit first")
+        return ""
+    if name in environ:
+        return environ[name]
+    if not dash:
+        report(f"environment variable {name} is not set, and there is no default (${{env:{name}:-default}})")
+    return default
+
+
+def _contents(file: str, report: Callable[[str], None]) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
+    except OSError as error:
+        report(f"{file}: cannot be read: {error.strerror or error}")
+    except ValueError:
+        report(f"{file}: is not UTF-8 text")
+    return ""

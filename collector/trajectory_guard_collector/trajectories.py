@@ -1,0 +1,329 @@
+"""One trajectory of the fleet: its steps in the order in which they ended, judged again where one arrives late.
+
+In process a step is judged when its span ends. Over a network spans come late, twice and in any order, and what an
+ancestor knows (agent, conversation) comes after the tool span. So a trajectory is a fold over its sorted steps: a step
+that is the newest is judged on top of the current state; one that belongs further back is put in its place, and the
+steps from there on are judged again from the nearest snapshot.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from trajectory_guard.core.calls import CallRecord, is_fuller, reported
+from trajectory_guard.core.engine import Engine, Verdict
+from trajectory_guard.core.history import Ring
+from trajectory_guard.core.interventions import Spent
+from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.state import TrajectoryState
+from trajectory_guard.core.steps import INTERRUPTED, StepRecord, Usage
+from trajectory_guard.dialects.base import Dialect
+from trajectory_guard.dialects.span import SpanView
+
+Order = tuple[float, str]
+"""End of a span in seconds, and its id: the order in which steps are judged."""
+Key = tuple[str, str]
+"""Scope that keeps equal ids of different tenants apart, and the trajectory's id."""
+
+_RECENT: Final = 16
+_SNAPSHOT_STEPS: Final = 64
+SEEN: Final = 1_024
+_ITEM_BYTES: Final = 512
+FIRST: Final[Order] = (float("-inf"), "")
+
+
+class Told(str, Enum):
+    """What a guard span tells: a loop has begun, a nudge or a stop is due."""
+
+    START = "start"
+    NUDGE = "nudge"
+    STOP = "stop"
+
+
+class UsageItem:
+    """Tokens and money of a model call."""
+
+    __slots__ = ("gone", "key", "order", "scope", "size", "span", "tenant", "trace_id", "usage")
+
+    def __init__(self, span: bytes, order: Order, trace_id: str, scope: str, usage: Usage, tenant: str) -> None:
+        self.span = span
+        self.size = _ITEM_BYTES
+        self.tenant = tenant
+        self.order = order
+        self.trace_id = trace_id
+        self.scope = scope
+        self.usage = usage
+        self.key: Key | None = None
+        self.gone = False
+
+
+class StepItem:
+    """A tool call, and what became of it.
+
+    Attributes:
+        span: trace id and span id in bytes.
+        order: place among the steps of its trajectory.
+        step: the record, with identity as known by now; ``view`` and ``dialect`` are what identity is read from.
+        own_agent: agent named by the span itself.
+        service, tenant: service name, and scope of the trajectory's id.
+        key: trajectory it belongs to; None while it does not count (inner duplicate).
+        verdict: what was said of it, None if it did not count; ``judged`` tells the two apart.
+        first_step: span id of the first step of the loop that the verdict is about.
+        told: what a guard span says of it; None if there is none.
+        late: attributes of the flag its trajectory had when it was forgotten; the step came too late to be judged.
+        size: bytes it takes in memory, roughly.
+        gone: left the memory of steps that can still be put in order.
+    """
+
+    __slots__ = (
+        "dialect", "first_step", "gone", "judged", "key", "late", "order", "own_agent", "service", "size", "span",
+        "step", "tenant", "told", "verdict", "view",
+    )  # fmt: skip
+
+    def __init__(
+        self, span: bytes, step: StepRecord, view: SpanView, dialect: Dialect, *, service: str, tenant: str, size: int
+    ) -> None:
+        self.span = span
+        self.size = size
+        self.order: Order = (view.end, view.span_id)
+        self.step = step
+        self.view = view
+        self.dialect = dialect
+        self.own_agent: str | None = None
+        self.service = service
+        self.tenant = tenant
+        self.key: Key | None = None
+        self.verdict: Verdict | None = None
+        self.first_step = ""
+        self.judged = False
+        self.told: Told | None = None
+        self.late: Mapping[str, Any] | None = None
+        self.gone = False
+
+
+Item = StepItem | UsageItem
+
+
+class Head(NamedTuple):
+    """What judging the next step depends on: state, calls reported last, and model usage no step has taken yet."""
+
+    state: TrajectoryState
+    recent: deque[CallRecord]
+    usage: dict[str, dict[str, Usage]]
+
+
+class Snapshot(NamedTuple):
+    """A head in a form that does not change any more."""
+
+    state: bytes
+    recent: tuple[CallRecord, ...]
+    usage: dict[str, dict[str, Usage]]
+
+
+class Trajectory:
+    """Steps of one trajectory, its state, and its flag.
+
+    Attributes:
+        key: scope and id.
+        items: steps and usage that can still be put in order, sorted; older ones are folded into ``base``.
+        floor: order of the newest item folded into ``base``.
+        last, nudge, stop: newest verdict in which something fired, which was a nudge, which was a stop.
+        services, agents: names seen last; trace_id: trace of the step judged last.
+        steps, score, episode, nudges, level: after the newest step.
+        last_used: clock in seconds; ``last_seen``: end of the newest step in seconds since the epoch.
+    """
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.items: list[Item] = []
+        self.floor: Order = FIRST
+        self.base: Snapshot | None = None
+        self.last: Verdict | None = None
+        self.nudge: Verdict | None = None
+        self.stop: Verdict | None = None
+        self.services: tuple[str, ...] = ()
+        self.agents: tuple[str, ...] = ()
+        self.trace_id = ""
+        self.level = Level.OBSERVE
+        self.steps = self.episode = self.nudges = 0
+        self.score = 0.0
+        self.last_used = 0.0
+        self.last_seen = 0.0
+        self.seen = Ring(SEEN)
+        self.changed = True
+        self.counted_episode = 0
+        self.counted_spent = (0, Spent())
+        self.started_episode = 0
+        self.stopped_episode = 0
+        self.forgotten: list[Item] = []  # for the owner to take
+        self._head: Head | None = None
+        self._folded = 0  # items that the head covers
+        self._snapshots: list[tuple[int, Snapshot]] = []
+
+    # --- items in --------------------------------------------------------------------------------------------
+
+    @property
+    def newest(self) -> Order:
+        """Order of the newest item."""
+        return self.items[-1].order if self.items else self.floor
+
+    def is_too_late(self, item: Item, reorder_s: float) -> bool:
+        """Whether an item is older than what can be put in order, or so far back that its clock must have jumped."""
+        return item.order <= self.floor or item.order[0] < self.newest[0] - reorder_s
+
+    def was_seen(self, item: Item) -> bool:
+        """Whether an item was folded into the base before."""
+        return item.span[-8:] in self.seen
+
+    def add(self, item: Item) -> bool:
+        """Put an item in its place; whether it is the newest."""
+        item.key = self.key
+        self.changed = True
+        if not self.items or self.items[-1].order < item.order:
+            self.items.append(item)
+            return True
+        place = bisect_right(self.items, item.order, key=_order)
+        self.items.insert(place, item)
+        self._unfold(place)
+        return False
+
+    def add_last(self, item: Item) -> None:
+        """Put an item behind all others, whatever its own time says."""
+        newest = self.newest
+        item.order = max(item.order, (newest[0], newest[1] + "~"))
+        self.add(item)
+
+    def remove(self, item: Item) -> None:
+        """Take an item out again: it turned out to belong elsewhere, or to be no step of its own."""
+        place = next((at for at, one in enumerate(self.items) if one is item), None)
+        item.key = None
+        if place is not None:
+            del self.items[place]
+            self._unfold(place)
+            self.changed = True
+
+    def refresh(self, item: Item) -> None:
+        """What is known of an item has changed: judge again from there."""
+        place = next((at for at, one in enumerate(self.items) if one is item), None)
+        if place is not None:
+            self._unfold(place)
+            self.changed = True
+
+    def _unfold(self, place: int) -> None:
+        if place < self._folded:
+            self._head = None
+            self._folded = place
+        while self._snapshots and self._snapshots[-1][0] > place:
+            self._snapshots.pop()
+
+    # --- judging ---------------------------------------------------------------------------------------------
+
+    def fold(self, engine: Engine, reorder_steps: int) -> list[StepItem]:
+        """Judge what was not judged yet, or has to be judged again; returns those steps in order."""
+        head = self._head if self._head is not None else self._rewind(engine)
+        judged = []
+        for place in range(self._folded, len(self.items)):
+            item = self.items[place]
+            if isinstance(item, StepItem):
+                item.verdict = self._judge(engine, head, item)
+                judged.append(item)
+            else:
+                _collect(head.usage, item)
+            if place % _SNAPSHOT_STEPS == _SNAPSHOT_STEPS - 1:
+                self._snapshots.append((place + 1, _freeze(head)))
+        self._head, self._folded = head, len(self.items)
+        self._read(head.state, judged)
+        if len(self.items) > reorder_steps + _SNAPSHOT_STEPS:
+            self._trim(reorder_steps)
+        return judged
+
+    def _read(self, state: TrajectoryState, judged: list[StepItem]) -> None:
+        newest = next((item.verdict for item in reversed(judged) if item.verdict is not None), None)
+        if newest is not None:
+            self.level = newest.level
+        episode = state.episode
+        self.steps, self.score, self.episode, self.nudges = state.index, episode.score, episode.number, episode.nudges
+
+    def _rewind(self, engine: Engine) -> Head:
+        """The head as it was at the nearest snapshot before the first item to be judged."""
+        place, snapshot = self._snapshots[-1] if self._snapshots else (0, self.base)
+        self._folded = place
+        return self._thaw(engine, snapshot)
+
+    def _thaw(self, engine: Engine, snapshot: Snapshot | None) -> Head:
+        if snapshot is None:
+            return Head(engine.new_state(self.key[1]), deque(maxlen=_RECENT), {})
+        usage = {trace: dict(by_scope) for trace, by_scope in snapshot.usage.items()}
+        return Head(engine.load_state(snapshot.state), deque(snapshot.recent, maxlen=_RECENT), usage)
+
+    def _judge(self, engine: Engine, head: Head, item: StepItem) -> Verdict | None:
+        step = item.step
+        seen = CallRecord.of(step)
+        other = reported(head.recent, seen)
+        if other is not None and not is_fuller(seen, other):
+            return None
+        if seen.outcome != INTERRUPTED:
+            head.recent.append(seen)
+        by_scope = head.usage.pop(step.trace_id or "", None)
+        if by_scope:  # two instrumentations tell of every model call twice: the one that knows most is believed
+            step = step._replace(usage=max(by_scope.values(), key=lambda usage: usage.tokens))
+        verdict = engine.observe(head.state, step)
+        if verdict is not None and verdict.detections:
+            item.first_step = _step_id(head.state, verdict.first_step)
+        return verdict
+
+    # --- bounds ----------------------------------------------------------------------------------------------
+
+    def _trim(self, keep: int) -> None:
+        """Fold what lies before the last ``keep`` items into the base, up to a snapshot."""
+        old = [at for at, (place, _) in enumerate(self._snapshots) if place <= self._folded - keep]
+        if not old:
+            return
+        place, self.base = self._snapshots[old[-1]]
+        self._forget(place)
+        self._snapshots = [(where - place, snapshot) for where, snapshot in self._snapshots[old[-1] + 1 :]]
+        self._folded -= place
+
+    def settle(self) -> None:
+        """Give back the memory of single steps; later arrivals are judged as they come."""
+        if self._head is not None:
+            self.base = _freeze(self._head)
+            self._forget(len(self.items))
+            self._snapshots, self._head, self._folded = [], None, 0
+
+    def _forget(self, count: int) -> None:
+        for item in self.items[:count]:
+            item.gone = True
+            self.seen.append(item.span[-8:])
+            self.floor = max(self.floor, item.order)
+        self.forgotten += self.items[:count]
+        del self.items[:count]
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot | None:
+        """The head as it is now; None before the first step."""
+        return _freeze(self._head) if self._head is not None else self.base
+
+
+def _step_id(state: TrajectoryState, index: int) -> str:
+    ids = state.step_ids
+    return ids[index].hex() if ids.start <= index < ids.start + len(ids) else str(index)
+
+
+def _order(item: Item) -> Order:
+    return item.order
+
+
+def _collect(usage: dict[str, dict[str, Usage]], item: UsageItem) -> None:
+    by_scope = usage.setdefault(item.trace_id, {})
+    by_scope[item.scope] = item.usage.plus(by_scope.get(item.scope, Usage()))
+
+
+def _freeze(head: Head) -> Snapshot:
+    usage = {trace: dict(by_scope) for trace, by_scope in head.usage.items()}
+    return Snapshot(head.state.to_bytes(), tuple(head.recent), usage)

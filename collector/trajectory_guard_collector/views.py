@@ -1,0 +1,83 @@
+"""From OTLP protobuf to what the dialects read."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from trajectory_guard.dialects.span import SpanEvent, SpanView
+
+_KINDS: Final = ("internal", "internal", "server", "client", "producer", "consumer")
+_STATUS: Final = ("unset", "ok", "error")
+_NANO: Final = 1e9
+_MAX_KEPT_CHARS: Final = 512
+_MAX_KEPT_METADATA_CHARS: Final = 8_192
+_MAX_KEPT_KEYS: Final = 64
+
+
+def view_of(span: Span, scope: InstrumentationScope, resource: Mapping[str, Any]) -> SpanView:
+    """A ``SpanView`` of a span, equal to the one read from the span's JSON encoding."""
+    status = span.status.code
+    return SpanView(
+        name=span.name,
+        attributes=attributes_of(span.attributes),
+        trace_id=span.trace_id.hex(),
+        span_id=span.span_id.hex(),
+        parent_id=span.parent_span_id.hex() or None,
+        kind=_KINDS[span.kind % len(_KINDS)],
+        status=_STATUS[status] if 0 <= status < len(_STATUS) else "unset",
+        status_description=span.status.message,
+        events=[SpanEvent(event.name, attributes_of(event.attributes)) for event in span.events],
+        start=span.start_time_unix_nano / _NANO,
+        end=span.end_time_unix_nano / _NANO,
+        scope=scope.name,
+        scope_version=scope.version or None,
+        resource=resource,
+    )
+
+
+def lean(view: SpanView) -> SpanView:
+    """As much of a span as it takes to recognise it later as somebody's ancestor: no content, no events."""
+    short = {
+        key: value
+        for key, value in view.attributes.items()
+        if not isinstance(value, (str, list, dict))
+        or (isinstance(value, str) and (len(value) <= _MAX_KEPT_CHARS or _is_metadata(key, value)))
+    }
+    if len(short) > _MAX_KEPT_KEYS:
+        short = dict(islice(short.items(), _MAX_KEPT_KEYS))
+    return view._replace(attributes=short, events=(), status_description="", resource={})
+
+
+def _is_metadata(key: str, value: str) -> bool:
+    return key == "metadata" and len(value) <= _MAX_KEPT_METADATA_CHARS
+
+
+def resource_attributes(data: bytes) -> dict[str, Any]:
+    """Attributes of a serialized ``Resource``."""
+    return attributes_of(Resource.FromString(data).attributes)
+
+
+def attributes_of(items: Iterable[KeyValue]) -> dict[str, Any]:
+    """Attributes as a plain mapping; of keys that repeat the last one counts."""
+    return {item.key: any_value(item.value) for item in items}
+
+
+def any_value(value: AnyValue) -> Any:
+    """Decode an ``AnyValue``; bytes become base64 text, as in the JSON encoding."""
+    kind = value.WhichOneof("value")
+    if kind is None:
+        return None
+    if kind == "array_value":
+        return [any_value(one) for one in value.array_value.values]
+    if kind == "kvlist_value":
+        return attributes_of(value.kvlist_value.values)
+    if kind == "bytes_value":
+        return base64.b64encode(value.bytes_value).decode("ascii")
+    return getattr(value, kind)

@@ -1,0 +1,68 @@
+"""Trace requests opened only as far as needed: spans stay bytes until somebody wants to read one.
+
+The messages declared here have the field numbers of OTLP's ``trace.proto``, with the parts that are not looked at
+declared as bytes. What they do not declare is kept by protobuf as unknown fields and written back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+_FIELD: Final = descriptor_pb2.FieldDescriptorProto
+_PACKAGE: Final = "trajectory_guard.wire"
+_MANY: Final = _FIELD.LABEL_REPEATED
+_ONE: Final = _FIELD.LABEL_OPTIONAL
+
+_MESSAGES: Final[Mapping[str, tuple[tuple[str, int, str, Any], ...]]] = {
+    "Request": (("resource_spans", 1, "ResourceSpans", _MANY),),
+    "ResourceSpans": (("resource", 1, "bytes", _ONE), ("scope_spans", 2, "ScopeSpans", _MANY)),
+    "ScopeSpans": (("scope", 1, "bytes", _ONE), ("spans", 2, "bytes", _MANY)),
+    "Outline": (
+        ("trace_id", 1, "bytes", _ONE),
+        ("span_id", 2, "bytes", _ONE),
+        ("parent_span_id", 4, "bytes", _ONE),
+        ("attributes", 9, "Outline.Attribute", _MANY),
+    ),
+    "Outline.Attribute": (("key", 1, "string", _ONE), ("value", 2, "bytes", _ONE)),
+}
+_SCALARS: Final = {"bytes": _FIELD.TYPE_BYTES, "string": _FIELD.TYPE_STRING}
+
+
+def _declare() -> descriptor_pool.DescriptorPool:
+    file = descriptor_pb2.FileDescriptorProto(name=f"{_PACKAGE}.proto", package=_PACKAGE, syntax="proto3")
+    for message_name, fields in _MESSAGES.items():
+        message = _add(file, message_name)
+        for name, number, kind, label in fields:
+            field = message.field.add(name=name, number=number, label=label)
+            field.type = _SCALARS.get(kind, _FIELD.TYPE_MESSAGE)
+            if kind not in _SCALARS:
+                field.type_name = f".{_PACKAGE}.{kind}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return pool
+
+
+def _add(file: descriptor_pb2.FileDescriptorProto, name: str) -> descriptor_pb2.DescriptorProto:
+    outer, dot, inner = name.partition(".")
+    if not dot:
+        return file.message_type.add(name=name)
+    around = next(message for message in file.message_type if message.name == outer)
+    entry = around.nested_type.add(name=inner)
+    entry.options.map_entry = True  # a KeyValue has the form of a map's entry, and the keys of a map are read in C
+    return entry
+
+
+_POOL: Final = _declare()
+
+
+def _class(name: str) -> Any:
+    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+
+
+Request: Final = _class("Request")
+"""``ExportTraceServiceRequest`` whose resources, scopes and spans are bytes."""
+Outline: Final = _class("Outline")
+"""A ``Span``'s ids, and its attributes as a mapping whose values are left undecoded."""

@@ -1,0 +1,186 @@
+"""Requests as applications send them, and what a judge says of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from tests.helpers import _capture_text
+
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.engine import Verdict
+from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import DIALECTS
+from trajectory_guard_collector.config import Trajectories
+from trajectory_guard_collector.judging import Judge
+from trajectory_guard_collector.metrics import Metrics
+from trajectory_guard_collector.reading import SpanReader
+from trajectory_guard_collector.receivers.decoding import from_json
+from trajectory_guard_collector.signals import Signal
+from trajectory_guard_collector.tagging import key_values
+from trajectory_guard_collector.trajectories import StepItem
+from trajectory_guard_collector.views import any_value
+
+START_NS = 1_700_000_000_000_000_000
+SECOND_NS = 1_000_000_000
+
+
+def span_id(name: str) -> bytes:
+    return hashlib.blake2b(name.encode(), digest_size=8).digest()
+
+
+def trace_id(name: str) -> bytes:
+    return hashlib.blake2b(name.encode(), digest_size=16).digest()
+
+
+def span(
+    name: str, attributes: Mapping[str, Any], *, trace: str = "trace", parent: str = "", at: float = 0.0, dur: float = 0.5,
+    span_name: str = "span",
+) -> Span:  # fmt: skip
+    """A finished span; ids follow from names, times are seconds after a fixed start."""
+    start = START_NS + round(at * SECOND_NS)
+    return Span(
+        trace_id=trace_id(trace),
+        span_id=span_id(name),
+        parent_span_id=span_id(parent) if parent else b"",
+        name=span_name,
+        kind=Span.SPAN_KIND_INTERNAL,
+        start_time_unix_nano=start,
+        end_time_unix_nano=start + round(dur * SECOND_NS),
+        attributes=key_values(attributes),
+    )
+
+
+def tool(
+    name: str, args: Any = None, result: str | None = "nothing", *, tool_name: str = "search", conversation: str | None = "c",
+    extra: Mapping[str, Any] | None = None, **fields: Any,
+) -> Span:  # fmt: skip
+    """A tool span by the semantic conventions."""
+    attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": tool_name,
+        "gen_ai.tool.call.id": f"call-{name}",
+        "gen_ai.tool.call.arguments": json.dumps(args if args is not None else {"q": 1}),
+        **({"gen_ai.tool.call.result": result} if result is not None else {}),
+        **({"gen_ai.conversation.id": conversation} if conversation is not None else {}),
+        **(extra or {}),
+    }
+    return span(name, attributes, span_name=f"execute_tool {tool_name}", **fields)
+
+
+def request(*spans: Span, service: str = "app", resource: Mapping[str, Any] | None = None, scope: str = "lib") -> bytes:
+    """A serialized export request of one resource and scope."""
+    message = ExportTraceServiceRequest()
+    group = message.resource_spans.add(
+        resource=Resource(attributes=key_values({"service.name": service, **(resource or {})}))
+    )
+    group.scope_spans.add(scope=InstrumentationScope(name=scope), spans=spans)
+    return message.SerializeToString()
+
+
+def loop(count: int, *, prefix: str = "s", start: float = 0.0, **fields: Any) -> list[Span]:
+    """The same call again and again."""
+    return [tool(f"{prefix}{at}", at=start + at, **fields) for at in range(count)]
+
+
+def all_spans(data: bytes) -> list[Span]:
+    message = ExportTraceServiceRequest.FromString(data)
+    return [one for group in message.resource_spans for scoped in group.scope_spans for one in scoped.spans]
+
+
+def attributes(one: Span) -> dict[str, Any]:
+    return {item.key: any_value(item.value) for item in one.attributes}
+
+
+def by_name(data: bytes) -> dict[bytes, dict[str, Any]]:
+    """Attributes by span id."""
+    return {one.span_id: attributes(one) for one in all_spans(data)}
+
+
+def singles(data: bytes) -> list[bytes]:
+    """A request taken apart, a span each, in the order in which the spans ended."""
+    found: list[tuple[int, bytes]] = []
+    for group in ExportTraceServiceRequest.FromString(data).resource_spans:
+        for scoped in group.scope_spans:
+            for one in scoped.spans:
+                message = ExportTraceServiceRequest()
+                part = message.resource_spans.add(resource=group.resource, schema_url=group.schema_url)
+                part.scope_spans.add(scope=scoped.scope, spans=[one], schema_url=scoped.schema_url)
+                found.append((one.end_time_unix_nano, message.SerializeToString()))
+    return [data for _, data in sorted(found, key=lambda pair: pair[0])]
+
+
+def capture_request(name: str) -> bytes:
+    """A recorded capture in protobuf's encoding."""
+    return from_json(Signal.TRACES, _capture_text(name))
+
+
+def views(data: bytes) -> list[SpanView]:
+    """The agent spans of a request as the dialects see them."""
+    return [seen.view for seen in SpanReader(DIALECTS).read(data).agent_spans]
+
+
+def run_requests(run: Mapping[str, Any]) -> list[bytes]:
+    """A recorded run as the spans its application would have sent, one a request, in order."""
+    requests = []
+    for at, step in enumerate(run["steps"]):
+        result = step.get("result")
+        extra = {"gen_ai.agent.name": step["agent"]} if step.get("agent") else {}
+        one = tool(
+            f"{run['id']}/{at}", step.get("args"), result if isinstance(result, str) or result is None else json.dumps(result),
+            tool_name=step["tool"], conversation=run["id"], extra=extra, trace=run["id"], at=at,
+        )  # fmt: skip
+        if step["outcome"] == "error":
+            one.status.code = 2  # type: ignore[assignment]
+        requests.append(request(one))
+    return requests
+
+
+def new_judge(config: GuardConfig | None = None, clock: Any = None, **limits: Any) -> Judge:
+    more = {"clock": clock} if clock is not None else {}
+    return Judge(config or GuardConfig(), Trajectories(**limits), Metrics(), **more)
+
+
+def verdicts(judge: Judge) -> dict[str, Verdict]:
+    """Verdicts by span id of all steps that can still be put in order."""
+    return {
+        item.view.span_id: item.verdict
+        for trajectory in judge.fleet
+        for item in trajectory.items
+        if isinstance(item, StepItem) and item.verdict is not None
+    }
+
+
+def judge_all(requests: Iterable[bytes], config: GuardConfig | None = None) -> dict[str, Verdict]:
+    """Verdicts of a new judge after all requests."""
+    judge = new_judge(config)
+    for data in requests:
+        judge.judge(data)
+    return verdicts(judge)
+
+
+def comparable(found: Mapping[str, Verdict]) -> dict[str, tuple[Any, ...]]:
+    """Verdicts without what may differ in the last digit."""
+    return {
+        key: (
+            verdict.trajectory_id, verdict.step_index, round(verdict.score, 9), verdict.level, tuple(verdict.types),
+            verdict.episode, verdict.first_step, verdict.reason, verdict.nudge, verdict.nudges, verdict.spent,
+        )
+        for key, verdict in found.items()
+    }  # fmt: skip
+
+
+def split(requests: Sequence[bytes], sizes: Iterable[int]) -> list[bytes]:
+    """Requests merged into batches of these sizes; concatenated requests are one request."""
+    merged, at = [], 0
+    for size in sizes:
+        if at < len(requests):
+            merged.append(b"".join(requests[at : at + size]))
+            at += size
+    return [*merged, *([b"".join(requests[at:])] if at < len(requests) else [])]

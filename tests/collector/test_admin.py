@@ -1,0 +1,261 @@
+"""The collector's own HTTP server, asked over a real connection."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from html.parser import HTMLParser
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+
+from trajectory_guard.config import ConfigError
+from trajectory_guard_collector.admin import DEFAULT_LIMIT, MAX_LIMIT, AdminServer
+from trajectory_guard_collector.config import Telemetry
+from trajectory_guard_collector.metrics import Metrics
+from trajectory_guard_collector.trajectory_page import View, render
+
+NOW = 1_700_000_000.0
+HOSTILE = "<script>alert(1)</script>\"'&\u202e\x00"
+
+
+def row(trajectory: str, score: float = 0.0, **fields: Any) -> dict[str, Any]:
+    return {
+        "trajectory": trajectory, "service": "shop", "agents": ["planner"], "steps": 4, "score": score,
+        "health": 1 - score / 5, "level": "OBSERVE", "episode": 0, "nudges": 0, "types": [], "reason": "",
+        "last_seen": NOW, "trace_id": "0af7651916cd43dd8448eb211c80319c", **fields,
+    }  # fmt: skip
+
+
+class World:
+    """What the server is asked about."""
+
+    def __init__(self) -> None:
+        self.metrics = Metrics()
+        self.reason: str | None = None
+        self.rows: list[dict[str, Any]] = []
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+async def client(world: World) -> AsyncIterator[httpx.AsyncClient]:
+    server = AdminServer(Telemetry(endpoint="localhost:0"), world.metrics, lambda: world.reason, lambda: world.rows)
+    port = await server.start()
+    async with httpx.AsyncClient(base_url=f"http://localhost:{port}", trust_env=False, timeout=10) as one:
+        yield one
+    await server.stop()
+
+
+# --- health and metrics ----------------------------------------------------------------------------------------------
+
+
+async def test_it_is_alive_also_while_it_is_not_ready(client: httpx.AsyncClient, world: World) -> None:
+    world.reason = "queue.storage is full"
+    assert (await client.get("/healthz")).status_code == 200
+    refused = await client.get("/readyz")
+    assert (refused.status_code, refused.json()) == (503, {"status": "not ready", "reason": "queue.storage is full"})
+    world.reason = None
+    ready = await client.get("/readyz")
+    assert (ready.status_code, ready.json()) == (200, {"status": "ready"})
+
+
+async def test_metrics_are_given_in_the_format_that_is_asked_for(client: httpx.AsyncClient, world: World) -> None:
+    world.metrics.watch_trajectories(lambda: 7, lambda: {"healthy": 7})
+    text = await client.get("/metrics")
+    assert text.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert "\ntrajectory_guard_trajectories_active 7.0\n" in text.text
+    accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
+    other = await client.get("/metrics", headers={"accept": accept})
+    assert other.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    families = parse_openmetrics(other.text)  # type: ignore[no-untyped-call]
+    assert any(family.name == "otelcol_process_uptime_seconds" for family in families)
+
+
+async def test_only_reading_is_possible(client: httpx.AsyncClient) -> None:
+    assert (await client.post("/metrics")).status_code == 405
+    assert (await client.get("/debug")).status_code == 404
+    assert (await client.get("/", follow_redirects=True)).url.path == "/debug/trajectories"
+
+
+async def test_an_error_is_told_and_counted_and_the_server_goes_on(client: httpx.AsyncClient, world: World) -> None:
+    world.rows = [{"score": "not a number"}, {"score": 1.0}]
+    failed = await client.get("/debug/trajectories")
+    assert (failed.status_code, failed.json()) == (500, {"error": "TypeError while answering /debug/trajectories"})
+    assert 'trajectory_guard_errors_total{where="admin"} 1.0' in (await client.get("/metrics")).text
+
+
+# --- starting and stopping -------------------------------------------------------------------------------------------
+
+
+async def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        endpoint = f"127.0.0.1:{taken.getsockname()[1]}"
+        server = AdminServer(Telemetry(endpoint=endpoint), Metrics(), lambda: None, list)
+        with pytest.raises(ConfigError, match=rf"telemetry\.endpoint: cannot listen on '{endpoint}'"):
+            await server.start()
+        await server.stop()
+
+
+async def test_it_can_be_off_and_stopped_twice() -> None:
+    off = AdminServer(Telemetry(endpoint=None), Metrics(), lambda: None, list)
+    assert await off.start() == 0
+    await off.stop()
+    on = AdminServer(Telemetry(endpoint="localhost:0"), Metrics(), lambda: None, list)
+    port = await on.start()
+    await on.stop()
+    await on.stop()
+    with pytest.raises(OSError):  # noqa: PT011
+        socket.create_connection(("localhost", port), timeout=5).close()
+
+
+# --- trajectories ----------------------------------------------------------------------------------------------------
+
+
+async def names(client: httpx.AsyncClient, **params: str) -> list[str]:
+    reply = await client.get("/debug/trajectories", params={"format": "json", **params})
+    assert reply.status_code == 200
+    return [one["trajectory"] for one in reply.json()["trajectories"]]
+
+
+async def test_the_worst_come_first_then_the_latest(client: httpx.AsyncClient, world: World) -> None:
+    world.rows = [row("old", 1.0, last_seen=1.0), row("calm"), row("worst", 4.5), row("new", 1.0, last_seen=2.0)]
+    assert await names(client) == ["worst", "new", "old", "calm"]
+
+
+async def test_json_has_the_rows_as_they_are(client: httpx.AsyncClient, world: World) -> None:
+    world.rows = [row("c-1", 2.5, types=["TYPE_I_STUTTER"]), row("c-2", float("nan"))]
+    reply = await client.get("/debug/trajectories", headers={"accept": "application/json"})
+    body = reply.json()
+    assert (body["total"], body["matching"]) == (2, 2)
+    assert {one["trajectory"]: one["score"] for one in body["trajectories"]} == {"c-1": 2.5, "c-2": None}
+    assert {**world.rows[0]} in body["trajectories"]
+
+
+@pytest.mark.parametrize("query", ["C-17", "desk", "refund", "ping", "abcdef", "nudge"])
+async def test_search_looks_at_names_agents_types_traces_and_levels(
+    client: httpx.AsyncClient, world: World, query: str
+) -> None:
+    wanted = row(
+        "c-17",
+        service="desk",
+        agents=["a", "refund_agent"],
+        types=["TYPE_IV_PINGPONG"],
+        trace_id="ffabcdef",
+        level="NUDGE",
+    )
+    world.rows = [row("other"), wanted]
+    assert await names(client, q=query) == ["c-17"]
+
+
+async def test_only_so_many_are_shown(client: httpx.AsyncClient, world: World) -> None:
+    world.rows = [row(f"c-{number}", number / 1_000) for number in range(MAX_LIMIT + 10)]
+    assert len(await names(client)) == DEFAULT_LIMIT
+    assert await names(client, limit="2") == [f"c-{MAX_LIMIT + 9}", f"c-{MAX_LIMIT + 8}"]
+
+
+@pytest.mark.parametrize(
+    "params", [{"limit": "0"}, {"limit": "-1"}, {"limit": "9999"}, {"limit": "x"}, {"format": "xml"}]
+)
+async def test_a_bad_parameter_is_named(client: httpx.AsyncClient, params: dict[str, str]) -> None:
+    reply = await client.get("/debug/trajectories", params=params)
+    assert reply.status_code == 400
+    assert reply.text.startswith(next(iter(params)))
+
+
+class Page(HTMLParser):
+    """Tags and visible text of a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+async def test_the_page_shows_what_there_is(client: httpx.AsyncClient, world: World) -> None:
+    world.rows = [
+        row("c-1", 4.25, level="STOP", episode=2, nudges=1, types=["TYPE_I_STUTTER"], reason="search, 5 times"),
+        row("c-2"),
+    ]
+    reply = await client.get("/debug/trajectories")
+    assert reply.headers["content-type"] == "text/html; charset=utf-8"
+    page = Page(reply.text)
+    for shown in (
+        "2 in memory",
+        "c-1",
+        "4.25",
+        "stop",
+        "episode 2, 1 nudge",
+        "TYPE_I_STUTTER",
+        "search, 5 times",
+        "planner",
+    ):
+        assert shown in page.text
+    assert ("style", "width:85%") in page.attributes
+
+
+async def test_the_page_needs_no_script_and_nothing_from_elsewhere(client: httpx.AsyncClient, world: World) -> None:
+    world.rows = [row("c-1", 1.0)]
+    reply = await client.get("/debug/trajectories")
+    page = Page(reply.text)
+    assert {"script", "link", "img", "iframe"}.isdisjoint(page.tags)
+    assert "default-src 'none'" in reply.headers["content-security-policy"]
+    assert not any(key in ("src", "href", "action") and "//" in (value or "") for key, value in page.attributes)
+
+
+async def test_the_page_reloads_itself_until_it_is_paused(client: httpx.AsyncClient) -> None:
+    live = Page((await client.get("/debug/trajectories")).text)
+    assert ("http-equiv", "refresh") in live.attributes
+    paused = Page((await client.get("/debug/trajectories", params={"refresh": "0"})).text)
+    assert ("http-equiv", "refresh") not in paused.attributes
+
+
+@pytest.mark.parametrize("field", ["trajectory", "service", "level", "reason", "trace_id"])
+def test_text_of_others_never_becomes_markup(field: str) -> None:
+    rows = [{**row("c", agents=[HOSTILE], types=[HOSTILE]), field: HOSTILE}]
+    html = render(View(rows, 1, 1, HOSTILE, 100, 5.0, NOW, True))
+    page = Page(html)
+    assert "script" not in page.tags
+    assert "<script>alert(1)</script>" in page.text, "it is shown as text"
+    assert "\u202e" not in html
+    assert "\x00" not in html
+
+
+def test_a_row_without_anything_is_shown() -> None:
+    page = Page(render(View([{}], 1, 1, "", 100, 5.0, NOW, False)))
+    assert "0.00" in page.text
+
+
+@pytest.mark.parametrize(
+    "seconds, shown", [(-5, "0 s"), (59, "59 s"), (120, "2 min"), (7_200, "2 h"), (200_000, "2 d")]
+)
+def test_ages(seconds: float, shown: str) -> None:
+    page = Page(render(View([row("c", last_seen=NOW - seconds)], 1, 1, "", 100, 5.0, NOW, False)))
+    assert shown in page.text
+
+
+@pytest.mark.parametrize(
+    "shown, matching, total, query, told",
+    [
+        (0, 0, 0, "", "No trajectory yet"), (0, 0, 9, "x<y", "No trajectory matches “x<y”"),
+        (1, 1, 9, "x", "1 of 9 match"), (1, 4, 9, "x", "4 of 9 match, worst 1 shown"),
+        (1, 1200, 1200, "", "worst 1 of 1,200"),
+    ],
+)  # fmt: skip
+def test_the_page_says_how_much_it_shows(shown: int, matching: int, total: int, query: str, told: str) -> None:
+    rows = [row(f"c-{number}") for number in range(shown)]
+    assert told in Page(render(View(rows, matching, total, query, 100, 5.0, NOW, False))).text

@@ -1,0 +1,194 @@
+"""Memory of trajectories: what is kept, what is given back, and what is still known afterwards."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.collector.in_process import judge_in_process
+from tests.collector.kit import by_name, comparable, loop, new_judge, request, span, span_id, tool, verdicts, views
+
+from trajectory_guard import telemetry
+from trajectory_guard.config import GuardConfig
+from trajectory_guard_collector.metrics import Metrics
+from trajectory_guard_collector.traces import Note, TraceTable
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def counted(metrics: Metrics, name: str, **labels: str) -> float:
+    return metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def healthy(count: int, start: int = 0) -> list[bytes]:
+    return [request(tool(f"h{at}", {"q": at}, f"answer {at}", at=at)) for at in range(start, start + count)]
+
+
+def test_a_long_trajectory_keeps_only_what_can_be_put_in_order() -> None:
+    judge = new_judge(reorder_steps=64)
+    for data in healthy(1_000):
+        judge.judge(data)
+    trajectory = next(iter(judge.fleet))
+    assert trajectory.steps == 1_000
+    assert 64 <= len(trajectory.items) <= 64 + 2 * 64
+    assert len(judge.fleet._items) == len(trajectory.items)
+
+
+def test_trimming_changes_no_verdict() -> None:
+    requests = [request(one) for one in (*loop(3), *loop(200, prefix="x", start=10.0, tool_name="other"))]
+    requests[40:40] = healthy(90, start=500)
+    ordered = sorted(requests, key=lambda data: views(data)[0].end)
+    expected = comparable(judge_in_process([view for data in ordered for view in views(data)]))
+    judge = new_judge(reorder_steps=16)
+    for data in ordered:
+        judge.judge(data)
+    found = comparable(verdicts(judge))
+    assert found
+    assert found == {key: expected[key] for key in found}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 5), min_size=30, max_size=120), st.randoms(use_true_random=False))
+def test_late_steps_within_the_window_are_put_in_order(questions: list[int], random: object) -> None:
+    spans = [tool(f"s{at}", {"q": q}, f"answer {q}", at=at) for at, q in enumerate(questions)]
+    requests = [request(one) for one in spans]
+    late = requests[:]
+    for at in range(0, len(late) - 8, 8):  # shuffle within eight neighbours
+        part = late[at : at + 8]
+        random.shuffle(part)  # type: ignore[attr-defined]
+        late[at : at + 8] = part
+    judge, ordered = new_judge(reorder_steps=8), new_judge(reorder_steps=8)
+    for data in late:
+        judge.judge(data)
+    for data in requests:
+        ordered.judge(data)
+    first, second = next(iter(judge.fleet)), next(iter(ordered.fleet))
+    assert (first.steps, first.score, first.episode) == (second.steps, second.score, second.episode)
+
+
+def test_steps_older_than_the_window_are_judged_as_they_come_and_counted() -> None:
+    judge = new_judge(reorder_steps=8)
+    for data in healthy(200, start=10):
+        judge.judge(data)
+    judge.judge(request(tool("old", {"q": "old"}, "old", at=0)))
+    assert next(iter(judge.fleet)).steps == 201
+    assert counted(judge.metrics, "trajectory_guard_late_steps_total", how="too_late") == 1
+
+
+def test_a_clock_that_jumps_back_does_not_reorder_the_past() -> None:
+    judge = new_judge(reorder_s=300)
+    for one in loop(2, start=10_000.0):
+        judge.judge(request(one))
+    judge.judge(request(tool("third", at=1.0)))
+    assert verdicts(judge)[span_id("third").hex()].step_index == 2
+
+
+def test_a_clock_that_jumps_forward_and_back_loses_no_step() -> None:
+    judge = new_judge(reorder_s=300)
+    for at, jump in enumerate((0.0, 1e6, 0.0, 1e6, 0.0, -1e6)):
+        judge.judge(request(tool(f"s{at}", at=1e7 + jump + at)))
+    assert next(iter(judge.fleet)).steps == 6
+
+
+def test_idle_trajectories_give_their_steps_back_and_go_on() -> None:
+    clock = Clock()
+    judge = new_judge(clock=clock, reorder_s=60)
+    spans = loop(4)
+    for one in spans[:2]:
+        judge.judge(request(one))
+    clock.now = 100.0
+    judge.judge(request(tool("else", conversation="d")))
+    trajectory = judge.fleet.find("c")
+    assert trajectory is not None
+    assert trajectory.items == []
+    assert judge.judge(request(spans[0])).data == request(spans[0])  # delivered again: changes nothing
+    assert trajectory.steps == 2
+    for one in spans[2:]:
+        judge.judge(request(one))
+    assert trajectory.last is not None
+    assert (trajectory.steps, trajectory.last.level) == (4, "STOP")
+
+
+def test_history_is_bounded_over_all_trajectories() -> None:
+    judge = new_judge(max_history_mib=0.05)
+    for at in range(400):
+        judge.judge(request(tool(f"s{at}", {"q": at}, "x" * 500, conversation=f"c{at % 100}", at=at)))
+    assert judge.fleet._kept_bytes <= 0.05 * 1024 * 1024 + 2_000
+    assert sum(trajectory.steps for trajectory in judge.fleet) == 400
+
+
+def test_trajectories_are_bounded_by_number_and_evictions_counted() -> None:
+    judge = new_judge(GuardConfig(max_trajectories=10))
+    for at in range(50):
+        judge.judge(request(tool(f"s{at}", conversation=f"c{at}", trace=f"t{at}", at=at)))
+    assert len(judge.fleet) == 10
+    assert counted(judge.metrics, "trajectory_guard_evictions_total", reason="full") == 40
+
+
+def test_idle_trajectories_are_evicted() -> None:
+    clock = Clock()
+    judge = new_judge(GuardConfig(idle_ttl_s=100), clock=clock)
+    judge.judge(request(tool("s")))
+    clock.now = 200.0
+    judge.judge(request(tool("t", conversation="d")))
+    assert [trajectory.key[1] for trajectory in judge.fleet] == ["d"]
+    assert counted(judge.metrics, "trajectory_guard_evictions_total", reason="idle") == 1
+
+
+def test_a_late_span_of_a_flagged_conversation_stays_flagged_after_eviction() -> None:
+    judge = new_judge(GuardConfig(max_trajectories=1))
+    for one in loop(4, start=10.0):
+        judge.judge(request(one))
+    judge.judge(request(tool("else", conversation="d")))  # evicts "c"
+    late = by_name(judge.judge(request(tool("late", {"q": 9}, "x", at=5.0))).data)[span_id("late")]
+    assert late[telemetry.INTERVENTION] == "STOP"
+    again = by_name(judge.judge(request(tool("late", {"q": 9}, "x", at=5.0))).data)[span_id("late")]
+    assert again == late
+    new = by_name(judge.judge(request(tool("new", {"q": 9}, "x", at=60.0))).data)[span_id("new")]
+    assert telemetry.INTERVENTION not in new
+
+
+def test_traces_are_bounded_by_number_and_by_spans() -> None:
+    table = TraceTable(max_traces=4, max_spans_per_trace=8)
+    for at in range(100):
+        trace = table.get(bytes([at % 10]) * 16)
+        table.note(trace, bytes([at]) * 8, Note(b"", None))
+    assert len(table) == 4
+    one = table.get(b"x" * 16)
+    for at in range(100):
+        table.note(one, bytes([at]) * 8, Note(b"", None))
+    assert len(one.spans) == 8
+
+
+def test_memory_is_flat_over_many_trajectories_of_one_step() -> None:
+    judge = new_judge(GuardConfig(max_trajectories=50), max_traces=50, max_flagged=50)
+
+    def judge_many(start: int, count: int) -> int:
+        for at in range(start, start + count):
+            judge.judge(request(tool(f"s{at}", {"q": at}, f"a {at}", conversation=f"c{at}", trace=f"t{at}", at=at)))
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = judge_many(0, 600)
+        after = judge_many(600, 2_000)
+    finally:
+        tracemalloc.stop()
+    assert after < before * 1.1
+
+
+def test_spans_that_repeat_an_ancestor_for_ever_do_no_harm() -> None:
+    judge = new_judge()
+    for at in range(50):
+        judge.judge(request(tool(f"s{at}", {"q": at}, parent="missing", at=at)))
+        judge.judge(request(span("missing", {"gen_ai.agent.name": "bob"}, parent="missing")))
+    assert next(iter(judge.fleet)).steps == 50

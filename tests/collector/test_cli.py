@@ -1,0 +1,202 @@
+"""The command: what it prints, what it complains about, and with which status it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.helpers import DATA
+
+from trajectory_guard import __version__
+from trajectory_guard_collector.cli import main
+from trajectory_guard_collector.config_checks import EXPORTER_TYPES
+
+CONFIGS = DATA / "collector_config"
+ENVIRON = {"TOKEN": "hunter2", "TIMEOUT": "7.5", "TENANT": "hunter2", "LANGFUSE_SECRET_KEY": "hunter2"}
+SERVICE = """
+import asyncio, sys
+from trajectory_guard_collector import logs
+from trajectory_guard_collector.errors import StartError
+from trajectory_guard_collector.running import serve
+
+class Service:
+    endpoints = {"grpc": "localhost:4317"}
+    async def start(self):
+        if "taken" in sys.argv:
+            raise StartError("telemetry.endpoint: cannot listen on 'localhost:1'")
+    async def stop(self):
+        print("stopping", flush=True)
+        if "hangs" in sys.argv:
+            await asyncio.sleep(60)
+        if "breaks" in sys.argv:
+            raise RuntimeError("boom")
+
+logs.configure("info")
+sys.exit(asyncio.run(serve(Service())))
+"""
+
+
+def command(*arguments: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "trajectory_guard_collector.cli", *arguments],
+        capture_output=True, text=True, timeout=60, cwd=CONFIGS, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(environ or {})},
+    )  # fmt: skip
+
+
+# --- validate, print-config, components ------------------------------------------------------------------------------
+
+
+def test_a_bad_configuration_is_status_2_with_a_line_for_each_mistake_and_no_traceback() -> None:
+    done = command("validate", "--config", "bad_several_mistakes.yaml")
+    told = (CONFIGS / "bad_several_mistakes.yaml.txt").read_text(encoding="utf-8").splitlines()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [f"trajectory-guard-collector: {line}" for line in told]
+
+
+@pytest.mark.parametrize("name", ["run", "validate", "print-config"])
+def test_all_commands_refuse_a_bad_configuration(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--config", str(CONFIGS / "bad_unknown_key.yaml")]) == 2
+    assert "endpont: unknown key (did you mean 'endpoint'?)" in capsys.readouterr().err
+
+
+def test_no_configuration_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_validate_and_run_look_for_the_files_that_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "collector.yaml"
+    file.write_text(f"receivers: {{otlp: {{auth: {{bearer_tokens_file: {tmp_path}/tokens}}}}}}", encoding="utf-8")
+    for name in ("validate", "run"):
+        assert main([name, "--config", str(file)]) == 2
+        assert "receivers.otlp.auth.bearer_tokens_file: " in capsys.readouterr().err
+    assert main(["print-config", "--config", str(file)]) == 0
+    (tmp_path / "tokens").write_text("one\n", encoding="utf-8")
+    assert main(["validate", "--config", str(file)]) == 0
+
+
+def test_print_config_shows_the_merged_configuration_without_secrets() -> None:
+    files = ("--config", "good.yaml", "--config", "good_overlay.yaml")
+    done = command("print-config", *files, "--set", "queue.deadline_s=3", environ=ENVIRON)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "hunter2" not in done.stdout
+    shown = yaml.safe_load(done.stdout)
+    assert shown["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"] == "0.0.0.0:14317"
+    assert shown["queue"]["deadline_s"] == 3.0
+
+
+def test_components_lists_every_exporter_type(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["components"]) == 0
+    names = re.findall(r"^  (\w+) +\S", capsys.readouterr().out, re.MULTILINE)
+    assert names == ["otlp", *EXPORTER_TYPES]
+
+
+@pytest.mark.parametrize("arguments", [[], ["fly"], ["validate", "--confg", "x"]])
+def test_bad_usage_is_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: trajectory-guard-collector" in capsys.readouterr().err
+
+
+def test_the_version_is_the_distribution_s(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"trajectory-guard-collector {__version__}\n"
+
+
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(tmp_path: Path) -> None:
+    (tmp_path / "yaml.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'yaml'\", name='yaml')\n", encoding="utf-8"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = command("validate", environ={"PYTHONPATH": path})
+    assert done.returncode == 2
+    assert done.stderr == ("trajectory-guard-collector: yaml is missing: pip install 'trajectory-guard[collector]'\n")
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+class Process:
+    """A service under ``serve`` in a process of its own."""
+
+    def __init__(self, *manners: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SERVICE, *manners], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )  # fmt: skip
+
+    def until(self, message: str) -> dict[str, str]:
+        """Read log lines up to one."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            entry: dict[str, str] = json.loads(line)
+            if message in entry["message"]:
+                return entry
+        raise AssertionError(f"{message!r} was not logged")
+
+
+@pytest.fixture
+def started() -> Iterator[list[Process]]:
+    processes: list[Process] = []
+    yield processes
+    for one in processes:
+        one.process.kill()
+        one.process.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_gracefully(started: list[Process], number: signal.Signals) -> None:
+    started.append(process := Process())
+    listening = process.until("listening")
+    assert (listening["server"], listening["endpoint"], listening["version"]) == ("grpc", "localhost:4317", __version__)
+    process.process.send_signal(number)
+    process.until(f"{number.name}: draining")
+    process.until("stopped")
+    assert process.process.wait(timeout=30) == 0
+    assert process.process.stdout is not None
+    assert process.process.stdout.read() == "stopping\n"
+
+
+def test_a_second_signal_stops_it_at_once(started: list[Process]) -> None:
+    started.append(process := Process("hangs"))
+    process.until("listening")
+    process.process.send_signal(signal.SIGTERM)
+    process.until("draining")
+    process.process.send_signal(signal.SIGTERM)
+    process.until("SIGTERM again: stopping at once")
+    assert process.process.wait(timeout=30) == 1
+
+
+def test_sighup_asks_for_a_restart_and_changes_nothing(started: list[Process]) -> None:
+    started.append(process := Process())
+    process.until("listening")
+    process.process.send_signal(signal.SIGHUP)
+    assert "needs a restart" in process.until("SIGHUP")["message"]
+    process.process.send_signal(signal.SIGTERM)
+    assert process.process.wait(timeout=30) == 0
+
+
+def test_a_failing_stop_is_status_1_with_the_reason(started: list[Process]) -> None:
+    started.append(process := Process("breaks"))
+    process.until("listening")
+    process.process.send_signal(signal.SIGTERM)
+    assert "boom" in process.until("stopping failed")["exception"]
+    assert process.process.wait(timeout=30) == 1
+
+
+def test_what_cannot_start_is_status_1_with_the_reason(started: list[Process]) -> None:
+    started.append(process := Process("taken"))
+    assert process.until("telemetry.endpoint")["message"] == "telemetry.endpoint: cannot listen on 'localhost:1'"
+    assert process.process.wait(timeout=30) == 1

@@ -1,0 +1,304 @@
+"""Configuration files of the collector: merging, references, and an answer for every mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.helpers import DATA
+
+from trajectory_guard.config import ConfigError
+from trajectory_guard_collector.config import CollectorConfig, Exporter, Keepalive, MemoryLimiter, Telemetry
+from trajectory_guard_collector.config_checks import without_userinfo
+from trajectory_guard_collector.config_files import load_config
+from trajectory_guard_collector.config_output import to_yaml, unreadable_files, unusable_storage
+from trajectory_guard_collector.signals import Signal
+
+CONFIGS = DATA / "collector_config"
+TOLD = sorted(CONFIGS.glob("bad_*.txt"))
+ENVIRON = {"TOKEN": "0123", "TIMEOUT": "7.5", "TENANT": "007", "LANGFUSE_SECRET_KEY": "sk-${x}$$"}
+
+
+@pytest.fixture(autouse=True)
+def _in_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages name files as they were given."""
+    monkeypatch.chdir(CONFIGS)
+
+
+def load(tmp_path: Path, text: str, environ: dict[str, str] | None = None, *overrides: str) -> CollectorConfig:
+    file = tmp_path / "collector.yaml"
+    file.write_text(text, encoding="utf-8")
+    return load_config([str(file)], environ or {}, overrides)
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("told", TOLD, ids=lambda path: path.name.removesuffix(".txt"))
+def test_a_bad_file_is_refused_with_exactly_these_lines(told: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config([told.name.removesuffix(".txt")], {})
+    assert str(caught.value).splitlines() == told.read_text(encoding="utf-8").splitlines()
+
+
+def test_every_bad_file_is_tested() -> None:
+    files = {path.name for path in CONFIGS.glob("bad_*") if path.suffix != ".txt"}
+    assert files == {path.name.removesuffix(".txt") for path in TOLD} | {"bad_syntax.json", "bad_syntax.toml"}
+
+
+@pytest.mark.parametrize(
+    "file, place", [("bad_syntax.json", "line 1 column 11"), ("bad_syntax.toml", "line 1, column")]
+)
+def test_bad_syntax_names_file_and_place(file: str, place: str) -> None:
+    with pytest.raises(ConfigError, match=place) as caught:
+        load_config([file], {})
+    assert str(caught.value).startswith(f"{file}: ")
+
+
+def test_a_missing_file_is_named_and_so_are_the_mistakes_in_the_others() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(["no-such.yaml", "bad_duplicate_key.yaml"], {}, ["nonsense"])
+    told = str(caught.value).splitlines()
+    assert told[0] == "no-such.yaml: cannot be read: No such file or directory"
+    assert [line.split(":")[0] for line in told[1:]] == ["bad_duplicate_key.yaml", "--set nonsense"]
+
+
+def test_a_mistake_is_told_of_the_file_it_is_in(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text("queue: {deadline_s: soon}\nflags: {max_wait_s: 5}\n", encoding="utf-8")
+    second.write_text("flags: {max_wait_s: long}\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_config([str(first), str(second)], {}, ["telemetry.log_level=loud"])
+    places = [": ".join(line.split(": ")[:2]) for line in str(caught.value).splitlines()]
+    assert places == [f"{first}: queue.deadline_s", f"{second}: flags.max_wait_s", "--set: telemetry.log_level"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "receivers: {otlp: {auth: {bearer_tokens: ['hunter2 and more']}}}",
+        "receivers: {otlp: {auth: {bearer_tokens: hunter2}}}",
+        "exporters: {otlphttp: {endpoint: 'http://tempo', headers: {a: \"hunter2\\n\"}}}",
+        "exporters: {otlphttp: {endpoint: 'http://tempo', headers: hunter2}}",
+        "exporters: {langfuse: {public_key: [hunter2]}}",
+        "exporters: {langfuse: {public_key: a, secret_keys: hunter2}}",
+        "exporters: {otlp: {endpoint: 'ftp://me:hunter2@tempo:4317'}}",
+    ],
+)
+def test_no_message_tells_a_secret(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "exporter, key",
+    [({"endpoint": "tempo:4317", "timeout_s": float("nan")}, "timeout_s"), ({"endpoint": "tempo:0"}, "endpoint")],
+)
+def test_mistakes_are_found_without_files_too(exporter: dict[str, Any], key: str) -> None:
+    with pytest.raises(ValueError, match=key):
+        CollectorConfig(exporters={"otlp": exporter})  # type: ignore[dict-item]
+
+
+# --- what is accepted ------------------------------------------------------------------------------------------------
+
+
+def test_no_file_gives_the_defaults() -> None:
+    config = load_config([], {})
+    assert config == CollectorConfig()
+    assert list(config.exporters) == ["debug"]
+    assert config.receivers.otlp.protocols.grpc is not None
+    assert config.receivers.otlp.protocols.grpc.endpoint == "localhost:4317"
+
+
+def test_an_empty_file_gives_the_defaults(tmp_path: Path) -> None:
+    assert load(tmp_path, "# nothing yet\n") == CollectorConfig()
+
+
+def test_a_good_file_is_read() -> None:
+    config = load_config(["good.yaml"], ENVIRON)
+    protocols = config.receivers.otlp.protocols
+    assert protocols.grpc is not None
+    assert protocols.grpc.tls is not None
+    assert protocols.grpc.tls.client_ca_file == "clients.pem"
+    assert protocols.http is not None, "a protocol is on once its key is there"
+    assert (config.guard.mode, config.guard.weights["TYPE_III_PHANTOM"]) == ("observe", 0.0)
+    assert config.exporters["langfuse"].signals == (Signal.TRACES,)
+    assert config.telemetry.endpoint is None
+
+
+def test_references_become_what_their_key_wants() -> None:
+    config = load_config(["good.yaml"], ENVIRON)
+    tempo = config.exporters["otlp/tempo"]
+    assert (tempo.endpoint, tempo.timeout_s) == ("tempo:4317", 7.5)
+    assert tempo.headers["x-scope-orgid"].get_secret_value() == "007", "text stays text"
+    assert config.receivers.otlp.auth.bearer_tokens[0].get_secret_value() == "0123"
+    assert config.queue.storage is None, "an empty variable is no directory"
+    assert config.queue.fsync is False
+    secret = config.exporters["langfuse"].secret_key
+    assert secret is not None
+    assert secret.get_secret_value() == "sk-${x}$$", "what a variable holds is not looked into"
+
+
+def test_a_variable_can_hold_a_list_or_a_section(tmp_path: Path) -> None:
+    text = "receivers: {otlp: {protocols: {http: {cors: {allowed_origins: '${env:ORIGINS}'}}}}}\nqueue: ${env:QUEUE}\n"
+    config = load(tmp_path, text, {"ORIGINS": "[https://a, https://b]", "QUEUE": "{deadline_s: 3}"})
+    assert config.receivers.otlp.protocols.http is not None
+    assert config.receivers.otlp.protocols.http.cors.allowed_origins == ("https://a", "https://b")
+    assert config.queue.deadline_s == 3.0
+
+
+def test_a_reference_to_a_file_gives_its_text(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("sk-1\n", encoding="utf-8")
+    keys = f"exporters: {{langfuse: {{public_key: pk, secret_key: '${{file:{tmp_path}/secret}}'}}}}"
+    secret = load(tmp_path, keys).exporters["langfuse"].secret_key
+    assert secret is not None
+    assert secret.get_secret_value() == "sk-1"
+
+
+@pytest.mark.parametrize(
+    "written, read",
+    [("a$$b", "a$b"), ("$$${env:X}", "$x"), ("$5 $x", "$5 $x"), ("$${env:X}", "${env:X}"), ("${env:X}${env:X}", "xx"),
+     ("${env:NO:-}", ""), ("${env:NO:-a:-b}", "a:-b"), ("${env:X:-default}", "x")],
+)  # fmt: skip
+def test_dollar_signs_and_defaults(tmp_path: Path, written: str, read: str) -> None:
+    text = yaml.safe_dump({"exporters": {"otlphttp": {"endpoint": "http://tempo", "headers": {"a": written}}}})
+    headers = load(tmp_path, text, {"X": "x"}).exporters["otlphttp"].headers
+    assert headers["a"].get_secret_value() == read
+
+
+def test_later_files_win_key_by_key() -> None:
+    config = load_config(["good.yaml", "good_overlay.yaml"], ENVIRON)
+    grpc = config.receivers.otlp.protocols.grpc
+    assert grpc is not None
+    assert grpc.tls is not None
+    assert grpc.endpoint == "0.0.0.0:14317"
+    assert (config.exporters["otlp/tempo"].signals, config.exporters["otlp/tempo"].timeout_s) == ((Signal.TRACES,), 7.5)
+    policy = config.guard.policy("job_status")
+    assert policy is not None
+    assert (policy.poll, policy.weight) == (True, 0.5)
+
+
+def test_overrides_win_over_files() -> None:
+    config = load_config(
+        ["good.yaml"],
+        ENVIRON,
+        ["exporters.otlp/tempo.timeout_s=9", "exporters.otlp/tempo.headers.x-scope-orgid=42", "guard.redact=true",
+         "telemetry.endpoint=null", "exporters.debug.signals=[traces, logs]"],
+    )  # fmt: skip
+    tempo = config.exporters["otlp/tempo"]
+    assert (tempo.timeout_s, tempo.headers["x-scope-orgid"].get_secret_value()) == (9.0, "42")
+    assert config.guard.redact is True
+    assert config.telemetry.endpoint is None
+    assert config.exporters["debug"].signals == (Signal.TRACES, Signal.LOGS)
+
+
+def test_json_and_toml_say_the_same(tmp_path: Path) -> None:
+    json, toml = tmp_path / "a.json", tmp_path / "a.toml"
+    json.write_text('{"queue": {"deadline_s": 3}, "guard": {"decay": 0.25}}', encoding="utf-8")
+    toml.write_text("queue.deadline_s = 3\n[guard]\ndecay = 0.25\n", encoding="utf-8")
+    assert load_config([str(json)], {}) == load_config([str(toml)], {})
+    assert load_config([str(json)], {}).guard.decay == 0.25
+
+
+def test_ports_may_be_equal_on_different_hosts_and_if_the_system_chooses() -> None:
+    for first, second in (("127.0.0.1:4317", "10.0.0.1:4317"), ("localhost:0", "localhost:0")):
+        CollectorConfig.model_validate(
+            {"receivers": {"otlp": {"protocols": {"grpc": {"endpoint": first}, "http": {"endpoint": second}}}}}
+        )
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["tempo:4317", "http://tempo:4317", "https://tempo", "dns:///tempo:4317", "[::1]:4317", "unix:/run/t"]
+)
+def test_forms_of_an_otlp_endpoint(endpoint: str) -> None:
+    assert CollectorConfig(exporters={"otlp": Exporter(endpoint=endpoint)}).exporters["otlp"].endpoint == endpoint
+
+
+def test_without_a_limit_the_spike_is_not_compared() -> None:
+    assert MemoryLimiter(limit_mib=0, spike_limit_mib=100).spike_limit_mib == 100
+
+
+# --- what is shown of it ---------------------------------------------------------------------------------------------
+
+
+def test_the_printed_configuration_tells_no_secret_and_everything_else() -> None:
+    config = load_config(["good.yaml"], {**ENVIRON, "TENANT": "hunter2", "TOKEN": "hunter2"})
+    printed = to_yaml(config)
+    assert "hunter2" not in printed
+    assert "sk-" not in printed
+    shown = yaml.safe_load(printed)
+    assert shown["receivers"]["otlp"]["auth"]["bearer_tokens"] == ["[REDACTED]"]
+    assert shown["exporters"]["otlp/tempo"]["headers"] == {"x-scope-orgid": "[REDACTED]"}
+    assert shown["exporters"]["langfuse"]["secret_key"] == "[REDACTED]"
+    assert shown["exporters"]["otlp/tempo"]["endpoint"] == "tempo:4317"
+
+
+def test_the_printed_configuration_can_be_read_again(tmp_path: Path) -> None:
+    config = CollectorConfig(
+        telemetry=Telemetry(endpoint=None),
+        exporters={"otlp": Exporter(endpoint="tempo:4317", signals=(Signal.LOGS,)), "debug": Exporter()},
+    )
+    assert load(tmp_path, to_yaml(config)) == config
+    assert load(tmp_path, to_yaml(CollectorConfig())) == CollectorConfig()
+
+
+def test_a_protocol_that_is_off_stays_off_when_printed_and_read_again(tmp_path: Path) -> None:
+    config = load(tmp_path, "receivers: {otlp: {protocols: {grpc: {endpoint: 'localhost:0'}}}}")
+    assert config.receivers.otlp.protocols.http is None
+    assert load(tmp_path, to_yaml(config)) == config
+
+
+@pytest.mark.parametrize(
+    "url, shown",
+    [
+        ("https://me:hunter2@tempo:4318", "https://[REDACTED]@tempo:4318"),
+        ("https://tempo/a@b", "https://tempo/a@b"),
+        ("https://me@x:hunter2@tempo", "https://[REDACTED]@tempo"),
+    ],
+)
+def test_passwords_in_urls_are_hidden(url: str, shown: str) -> None:
+    assert without_userinfo(url) == shown
+    assert shown in to_yaml(CollectorConfig(exporters={"otlphttp": Exporter(endpoint=url)}))
+
+
+def test_files_that_are_named_must_be_there(tmp_path: Path) -> None:
+    (tmp_path / "server.pem").touch()
+    config = load(
+        tmp_path,
+        f"""
+receivers:
+  otlp:
+    protocols: {{grpc: {{tls: {{cert_file: {tmp_path}/server.pem, key_file: {tmp_path}/server.key}}}}}}
+    auth: {{bearer_tokens_file: {tmp_path}/tokens}}
+exporters: {{otlp: {{endpoint: "tempo:4317", tls: {{ca_file: {tmp_path}/ca.pem}}}}}}
+guard: {{calibration: {tmp_path}/calibration.json}}
+""",
+    )
+    missing = [line.split(": ")[0] for line in unreadable_files(config)]
+    assert missing == [
+        "receivers.otlp.protocols.grpc.tls.key_file", "receivers.otlp.auth.bearer_tokens_file", "guard.calibration",
+        "exporters.otlp.tls.ca_file",
+    ]  # fmt: skip
+
+
+def test_the_storage_directory_is_made(tmp_path: Path) -> None:
+    assert unusable_storage(CollectorConfig()) is None
+    config = load(tmp_path, f"queue: {{storage: {tmp_path}/a/b}}")
+    assert unusable_storage(config) is None
+    assert (tmp_path / "a" / "b").is_dir()
+    in_the_way = load(tmp_path, f"queue: {{storage: {tmp_path}/collector.yaml/b}}")
+    assert (
+        unusable_storage(in_the_way) == f"queue.storage: {tmp_path}/collector.yaml/b: cannot be made: Not a directory"
+    )
+
+
+def test_a_section_without_content_has_its_defaults(tmp_path: Path) -> None:
+    config = load(
+        tmp_path, "receivers:\n  otlp:\n    protocols:\n      grpc:\n        keepalive:\nexporters:\n  debug:\n"
+    )
+    grpc = config.receivers.otlp.protocols.grpc
+    assert grpc is not None
+    assert grpc.keepalive == Keepalive()

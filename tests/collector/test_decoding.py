@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from typing import Any
+
+import psutil
+import pytest
+import zstandard
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.collector.receiver_helpers import request_of, traces
+
+from trajectory_guard_collector.errors import BadDataError
+from trajectory_guard_collector.receivers.decoding import count_items, decompress, from_json
+from trajectory_guard_collector.receivers.statuses import TooLargeError
+from trajectory_guard_collector.signals import Signal
+
+MIB = 1 << 20
+DATA = traces(300).SerializeToString()
+COMPRESS: Any = {"gzip": gzip.compress, "deflate": zlib.compress, "zlib": zlib.compress, "zstd": zstandard.compress}
+
+
+@pytest.mark.parametrize("encoding", list(COMPRESS))
+def test_compressed(encoding: str) -> None:
+    packed = COMPRESS[encoding](DATA)
+    assert decompress(encoding, packed, len(DATA)) == DATA
+    with pytest.raises(TooLargeError, match=f"larger than {len(DATA) - 1} bytes"):
+        decompress(encoding, packed, len(DATA) - 1)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_compressed_in_parts(encoding: str) -> None:
+    parts = [DATA[start : start + 500] for start in range(0, len(DATA), 500)]
+    assert decompress(encoding, b"".join(COMPRESS[encoding](part) for part in parts), MIB) == DATA
+
+
+def test_zstd_that_does_not_tell_its_size() -> None:
+    streamed = zstandard.ZstdCompressor(level=1, write_content_size=False).compress(DATA * 50)
+    assert decompress("zstd", streamed, MIB) == DATA * 50
+
+
+@pytest.mark.parametrize("encoding", list(COMPRESS))
+@pytest.mark.parametrize("spoil", ["cut", "shifted", "followed", "empty", "plain"])
+def test_spoilt(encoding: str, spoil: str) -> None:
+    packed = COMPRESS[encoding](DATA)
+    bodies = {"cut": packed[:-9], "shifted": b"x" + packed, "followed": packed + b"x" * 99, "empty": b"", "plain": DATA}
+    with pytest.raises(BadDataError, match=f"not valid {encoding}"):
+        decompress(encoding, bodies[spoil], MIB)
+
+
+@pytest.mark.parametrize("encoding", list(COMPRESS))
+def test_bomb_is_not_unpacked(encoding: str) -> None:
+    packed = COMPRESS[encoding](bytes(300 * MIB), 1)
+    before = psutil.Process().memory_info().rss
+    with pytest.raises(TooLargeError):
+        decompress(encoding, packed, 4 * MIB)
+    assert psutil.Process().memory_info().rss - before < 50 * MIB
+
+
+def test_unknown_encoding() -> None:
+    with pytest.raises(
+        BadDataError, match="Content-Encoding 'br' is not known; known: identity, gzip, deflate, zlib, zstd"
+    ):
+        decompress("br", DATA, MIB)
+
+
+@pytest.mark.parametrize("signal", list(Signal))
+def test_items(signal: Signal) -> None:
+    assert count_items(signal, request_of(signal)) == 3
+    assert count_items(signal, b"") == 0
+
+
+def test_metric_without_data_has_no_points() -> None:
+    request = ExportMetricsServiceRequest()
+    request.resource_metrics.add().scope_metrics.add().metrics.add(name="empty")
+    assert count_items(Signal.METRICS, request.SerializeToString()) == 0
+
+
+SPAN = {
+    "traceId": "5B8EFFF798038103D269B633813FC60C",
+    "spanId": "eee19b7ec3c1b174",
+    "parentSpanId": "",
+    "name": "step",
+    "kind": 2,
+    "startTimeUnixNano": "1544712660000000000",
+    "endTimeUnixNano": 1544712661000000000,
+    "fromTheFuture": {"spanId": []},
+    "attributes": [
+        {"key": "n", "value": {"intValue": "9007199254740993"}},
+        {"key": "traceId", "value": {"stringValue": "not hexadecimal"}},
+        {"key": "raw", "value": {"bytesValue": "AAEC"}},
+    ],
+    "links": [{"traceId": "5b8efff798038103d269b633813fc60d", "spanId": "eee19b7ec3c1b175"}],
+    "status": {"code": 2},
+}
+
+
+def with_span(**changes: Any) -> bytes:
+    return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [{**SPAN, **changes}]}]}]}).encode()
+
+
+def test_json_as_the_specification_has_it() -> None:
+    span = (
+        ExportTraceServiceRequest.FromString(from_json(Signal.TRACES, with_span()))
+        .resource_spans[0]
+        .scope_spans[0]
+        .spans[0]
+    )
+    assert span.trace_id.hex() == "5b8efff798038103d269b633813fc60c"
+    assert (span.span_id.hex(), span.parent_span_id) == ("eee19b7ec3c1b174", b"")
+    assert (span.links[0].trace_id.hex(), span.links[0].span_id.hex()) == (
+        "5b8efff798038103d269b633813fc60d",
+        "eee19b7ec3c1b175",
+    )
+    assert (span.kind, span.status.code) == (2, 2)
+    assert span.end_time_unix_nano - span.start_time_unix_nano == 10**9
+    assert span.attributes[0].value.int_value == 9007199254740993
+    assert span.attributes[1].value.string_value == "not hexadecimal"
+    assert span.attributes[2].value.bytes_value == b"\0\1\2"
+
+
+def test_ids_of_log_records_and_exemplars() -> None:
+    ids = {"traceId": SPAN["traceId"], "spanId": SPAN["spanId"]}
+    logs = {"resourceLogs": [{"scopeLogs": [{"logRecords": [{**ids, "body": {"stringValue": "x"}}]}]}]}
+    point = {"asInt": "1", "exemplars": [{**ids, "asDouble": 1.5}]}
+    metrics = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [{"name": "m", "gauge": {"dataPoints": [point]}}]}]}]}
+    log_data = from_json(Signal.LOGS, json.dumps(logs).encode())
+    metric_data = from_json(Signal.METRICS, json.dumps(metrics).encode())
+    record = ExportLogsServiceRequest.FromString(log_data).resource_logs[0].scope_logs[0].log_records[0]
+    found = ExportMetricsServiceRequest.FromString(metric_data).resource_metrics[0].scope_metrics[0].metrics[0]
+    for holder in (record, found.gauge.data_points[0].exemplars[0]):
+        assert holder.trace_id.hex() == "5b8efff798038103d269b633813fc60c"
+        assert holder.span_id.hex() == "eee19b7ec3c1b174"
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "not valid JSON"),
+        (b"{", "not valid JSON"),
+        (b"[]", "a JSON object is expected, got list"),
+        (b"\xff", "not valid JSON"),
+        (b'{"resourceSpans": 1}', "not a valid ExportTraceServiceRequest"),
+        (b'{"resourceSpans": [1]}', "not a valid ExportTraceServiceRequest"),
+        (b'{"a":' * 5000, "not valid JSON"),
+        (b'{"resourceSpans":' + b"[" * 900 + b"]" * 900 + b"}", "not a valid ExportTraceServiceRequest"),
+        (with_span(traceId="xyz"), "traceId: 'xyz' is not 32 hexadecimal digits"),
+        (with_span(traceId="5b8efff7"), "traceId: '5b8efff7' is not 32 hexadecimal digits"),
+        (with_span(spanId="eee19b7ec3c1b1 74"), "spanId: 'eee19b7ec3c1b1 74' is not 16 hexadecimal digits"),
+        (with_span(parentSpanId="é" * 500), "parentSpanId: 'éé"),
+        (with_span(traceId=5), "not a valid ExportTraceServiceRequest"),
+        (with_span(startTimeUnixNano="soon"), "startTimeUnixNano"),
+        (with_span(kind={}), "kind"),
+    ],
+)
+def test_malformed_json(body: bytes, why: str) -> None:
+    with pytest.raises(BadDataError) as caught:
+        from_json(Signal.TRACES, body)
+    assert why in caught.value.message
+
+
+def test_deeply_nested_values() -> None:
+    value: Any = {"stringValue": "deep"}
+    for _ in range(200):
+        value = {"arrayValue": {"values": [value]}}
+    with pytest.raises(BadDataError):
+        from_json(Signal.TRACES, with_span(attributes=[{"key": "deep", "value": value}]))

@@ -1,0 +1,318 @@
+"""Delivery with storage: acknowledged once it is on disk, and delivered whatever happens then."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpc import StatusCode
+from tests.collector.backends import (
+    Counted,
+    delivering,
+    grpc_backend,
+    held,
+    log_records,
+    otlp,
+    refuse,
+    refuse_poison,
+    settings,
+    span_ids,
+    spans,
+    until,
+)
+
+from trajectory_guard_collector.config import CollectorConfig, Queue
+from trajectory_guard_collector.delivery import Delivery
+from trajectory_guard_collector.errors import OverloadedError, UnavailableError
+from trajectory_guard_collector.signals import Batch, Signal
+from trajectory_guard_collector.store import Store, StoreError
+
+MIB = 1024 * 1024
+
+
+def stored(directory: Path, exporters: dict[str, Any], **queue: Any) -> CollectorConfig:
+    return settings(exporters, storage=str(directory), fsync=False, **queue)
+
+
+@asynccontextmanager
+async def opened(config: CollectorConfig) -> AsyncIterator[Store]:
+    store = Store(config.queue)
+    await store.start()
+    try:
+        yield store
+    finally:
+        await store.stop()
+
+
+@asynccontextmanager
+async def running(config: CollectorConfig, metrics: Counted | None = None) -> AsyncIterator[tuple[Delivery, Store]]:
+    async with opened(config) as store, delivering(config, metrics, store) as delivery:
+        yield delivery, store
+
+
+async def repeat(delivery: Delivery, batch: Batch, times: int) -> None:
+    for _ in range(times):
+        await delivery.deliver(batch)
+
+
+async def test_a_batch_is_acknowledged_with_every_backend_down_and_arrives_later(tmp_path):
+    metrics = Counted()
+    async with grpc_backend() as backend:
+        await backend.stop()
+        async with running(stored(tmp_path, {"otlp": otlp(backend)}), metrics) as (delivery, store):
+            for number in range(20):
+                await delivery.deliver(spans([number]))
+            assert store.used_bytes == metrics.value("otelcol_exporter_queue_size", "otlp") > 0
+            await backend.start()
+            await backend.until(lambda: backend.spans.total() == 20)
+            await until(lambda: store.used_bytes == 0)
+            assert metrics.value("otelcol_exporter_queue_size", "otlp") == 0
+            assert metrics.value("sent_spans", "otlp") == 20
+    assert backend.spans == dict.fromkeys(range(20), 1)
+
+
+async def test_what_waits_survives_a_restart_in_order(tmp_path):
+    async with grpc_backend() as backend:
+        backend.always = refuse(StatusCode.UNAVAILABLE)
+        one = {"num_consumers": 1, "max_batch_mib": 0.0001}
+        config = stored(tmp_path, {"otlp": otlp(backend, sending_queue=one)})
+        async with running(config) as (delivery, _):
+            for number in range(20):
+                await delivery.deliver(spans([number]))
+        backend.always = None
+        async with running(config):
+            await backend.until(lambda: backend.spans.total() == 20)
+    assert [span_ids(data) for _, data in backend.taken] == [[number] for number in range(20)]
+
+
+async def test_waiting_requests_of_a_signal_are_sent_together(tmp_path):
+    async with grpc_backend() as backend:
+        backend.always = refuse(StatusCode.UNAVAILABLE)
+        config = stored(tmp_path, {"otlp": otlp(backend, sending_queue={"max_batch_mib": 0.02})})
+        async with running(config) as (delivery, _):
+            for number in range(100):
+                await delivery.deliver(spans([number], padding=1000))
+                await delivery.deliver(log_records(1))
+        backend.always = None
+        async with running(config):
+            await backend.until(lambda: backend.spans.total() == 100)
+            await backend.until(lambda: any(signal is Signal.LOGS for signal, _ in backend.taken))
+    requests = [data for signal, data in backend.taken if signal is Signal.TRACES]
+    assert backend.spans == dict.fromkeys(range(100), 1)
+    assert len(requests) < 10
+    assert all(len(data) <= 0.02 * MIB for data in requests)
+
+
+async def test_a_slow_backend_does_not_hold_up_the_others(tmp_path):
+    gate = asyncio.Event()
+    async with grpc_backend() as slow, grpc_backend() as fast:
+        slow.always = held(gate)
+        config = stored(tmp_path, {"otlp/slow": otlp(slow), "otlp/fast": otlp(fast)})
+        async with running(config) as (delivery, store):
+            for number in range(50):
+                await delivery.deliver(spans([number]))
+            await fast.until(lambda: fast.spans.total() == 50)
+            assert not slow.spans
+            assert store.used_bytes > 0
+            gate.set()
+            await slow.until(lambda: slow.spans.total() == 50)
+            await until(lambda: store.used_bytes == 0)
+
+
+async def test_a_full_queue_refuses_and_takes_again_once_it_was_drained(tmp_path):
+    metrics, batch = Counted(), spans(range(10), padding=5000)
+    async with grpc_backend() as backend:
+        backend.always = refuse(StatusCode.UNAVAILABLE)
+        config = stored(tmp_path, {"otlp": otlp(backend)}, max_size_mib=0.5)
+        async with running(config, metrics) as (delivery, store):
+            with pytest.raises(OverloadedError, match="max_size_mib") as refusal:
+                await repeat(delivery, batch, 100)
+            assert refusal.value.retry_after_s == 1.0
+            assert 0.4 * MIB < store.used_bytes <= 0.5 * MIB
+            assert metrics.value("enqueue_failed_spans", "otlp") == 10
+            backend.always = None
+            await until(lambda: store.used_bytes == 0)
+            await delivery.deliver(batch)
+
+
+async def test_a_poison_span_is_dropped_and_its_neighbours_arrive(tmp_path):
+    metrics = Counted()
+    async with grpc_backend() as backend:
+        backend.always = refuse_poison
+        async with running(stored(tmp_path, {"otlp": otlp(backend)}), metrics) as (delivery, store):
+            for first in range(0, 100, 10):
+                await delivery.deliver(spans(range(first, first + 10), poison=[55]))
+            await until(lambda: store.used_bytes == 0)
+    assert backend.spans == dict.fromkeys(set(range(100)) - {55}, 1)
+    assert metrics.value("send_failed_spans", "otlp") == 1
+
+
+async def test_a_batch_is_given_up_after_the_longest_time(tmp_path):
+    metrics = Counted()
+    retry = {"initial_interval_s": 0.01, "max_interval_s": 0.02, "max_elapsed_time_s": 0.1}
+    async with grpc_backend() as backend:
+        backend.always = refuse(StatusCode.UNAVAILABLE)
+        config = stored(tmp_path, {"otlp": otlp(backend, retry_on_failure=retry)})
+        async with running(config, metrics) as (delivery, store):
+            await delivery.deliver(spans(range(7)))
+            await until(lambda: store.used_bytes == 0)
+    assert metrics.value("send_failed_spans", "otlp") == 7
+    assert len(backend.requests) > 1
+
+
+async def test_an_exporter_that_is_gone_loses_its_batches_and_a_new_one_gets_only_new_ones(tmp_path, caplog):
+    async with grpc_backend() as old, grpc_backend() as kept, grpc_backend() as new:
+        old.always = kept.always = refuse(StatusCode.UNAVAILABLE)
+        async with running(stored(tmp_path, {"otlp/old": otlp(old), "otlp/kept": otlp(kept)})) as (delivery, _):
+            for number in range(3):
+                await delivery.deliver(spans([number]))
+        kept.always = None
+        with caplog.at_level(logging.WARNING):
+            async with running(stored(tmp_path, {"otlp/kept": otlp(kept), "otlp/new": otlp(new)})) as (delivery, store):
+                await delivery.deliver(spans([3]))
+                await until(lambda: store.used_bytes == 0)
+    assert "exporters.otlp/old is not configured any more: 3 waiting batches were dropped" in caplog.text
+    assert kept.spans == dict.fromkeys(range(4), 1)
+    assert new.spans == {3: 1}
+
+
+async def test_stop_drains_what_waits(tmp_path):
+    gate = asyncio.Event()
+    async with grpc_backend() as backend:
+        backend.always = held(gate)
+        async with opened(stored(tmp_path, {"otlp": otlp(backend)})) as store:
+            delivery = Delivery(stored(tmp_path, {"otlp": otlp(backend)}), Counted(), store)
+            await delivery.start()
+            for number in range(20):
+                await delivery.deliver(spans([number]))
+            stopping = asyncio.create_task(delivery.stop(20.0))
+            await asyncio.sleep(0)
+            with pytest.raises(UnavailableError):
+                await delivery.deliver(spans([99]))
+            gate.set()
+            await stopping
+            assert backend.spans == dict.fromkeys(range(20), 1)
+
+
+async def test_stop_takes_no_longer_than_it_may_and_the_rest_stays(tmp_path):
+    async with grpc_backend() as backend:
+        backend.always = held(asyncio.Event())
+        config = stored(tmp_path, {"otlp": otlp(backend)})
+        async with opened(config) as store:
+            delivery = Delivery(config, Counted(), store)
+            await delivery.start()
+            await delivery.deliver(spans([1]))
+            start = time.monotonic()
+            await delivery.stop(0.1)
+            await delivery.stop(0.1)
+            assert time.monotonic() - start < 2.0
+        backend.always = None
+        async with running(config):
+            await backend.until(lambda: backend.spans == {1: 1})
+
+
+async def test_a_sender_that_goes_away_does_not_undo_the_write(tmp_path):
+    async with grpc_backend() as backend, running(stored(tmp_path, {"otlp": otlp(backend)})) as (delivery, store):
+        senders = [asyncio.create_task(delivery.deliver(spans([number]))) for number in range(20)]
+        await asyncio.sleep(0)
+        for sender in senders[::2]:
+            sender.cancel()
+        await asyncio.gather(*senders, return_exceptions=True)
+        await backend.until(lambda: set(range(1, 20, 2)) <= set(backend.spans))
+        await until(lambda: store.used_bytes == 0)
+
+
+async def test_two_collectors_cannot_share_a_directory(tmp_path):
+    config = stored(tmp_path, {"debug": {}})
+    async with opened(config):
+        with pytest.raises(StoreError, match=r"collector\.db: in use by another collector"):
+            await Store(config.queue).start()
+        command = (sys.executable, "-m", "tests.collector.durable_writer", "1", str(tmp_path))
+        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+        _, errors = await asyncio.wait_for(process.communicate(), 60)
+        assert b"in use by another collector" in errors
+    async with opened(config):
+        pass
+
+
+@pytest.mark.parametrize("damage", ["garbage", "pages", "version"])
+async def test_a_damaged_file_is_named_and_left_alone(tmp_path, damage):
+    file = tmp_path / "collector.db"
+    config = stored(tmp_path, {"debug": {}})
+    if damage == "garbage":
+        file.write_bytes(b"not a database" * 1000)
+    else:
+        async with opened(config) as store:
+            for number in range(50):
+                await store.put(spans([number], padding=5000), ["otlp"])
+        if damage == "version":
+            with sqlite3.connect(file) as connection:
+                connection.execute("PRAGMA user_version = 99")
+            connection.close()
+        else:
+            data = bytearray(file.read_bytes())
+            data[8192 : 8192 * 4] = b"\xff" * 8192 * 3
+            file.write_bytes(data)
+    before = file.read_bytes()
+    with pytest.raises(StoreError, match=r"collector\.db"):
+        await Store(config.queue).start()
+    assert file.read_bytes() == before
+
+
+async def test_a_directory_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"file.collector\.db: cannot open"):
+        await Store(Queue(storage=str(tmp_path / "file"))).start()
+
+
+async def test_the_file_stays_bounded_over_many_cycles_and_space_is_given_back(tmp_path):
+    file, sizes = tmp_path / "collector.db", []
+    async with grpc_backend() as backend:
+        async with running(stored(tmp_path, {"otlp": otlp(backend)})) as (delivery, store):
+            for _ in range(8):
+                backend.always = refuse(StatusCode.UNAVAILABLE)
+                await asyncio.gather(*(delivery.deliver(spans([n], padding=400_000)) for n in range(60)))
+                backend.always = None
+                await until(lambda: store.used_bytes == 0)
+                sizes.append(sum(each.stat().st_size for each in tmp_path.iterdir()))
+        assert max(sizes) < 64 * MIB, sizes
+    assert file.stat().st_size < 20 * MIB
+
+
+async def test_journal_and_saved_state(tmp_path):
+    config = stored(tmp_path, {"otlp": {"endpoint": "http://localhost:1"}})
+    async with running(config) as (delivery, store):
+        await delivery.deliver(spans([1]), journal=b"one")
+        await delivery.deliver(spans([2]), journal=b"two")
+        await delivery.deliver(spans([3]))
+        assert store.last_journal_id == 2
+        await store.checkpoint("state", [(b"a", b"1"), (b"b", b"2")], journal_up_to=1)
+        await store.checkpoint("other", [(b"a", b"3")])
+        await store.checkpoint("state", [(b"a", None), (b"b", b"4")])
+    async with opened(config) as store:
+        assert await store.journal_rows() == [(2, b"two")]
+        assert await store.load_kv("state") == [(b"b", b"4")]
+        assert await store.load_kv("other") == [(b"a", b"3")]
+        await store.checkpoint("state", [], journal_up_to=2)
+        used = store.used_bytes
+    async with running(config) as (delivery, store):
+        assert store.used_bytes == used
+        assert store.last_journal_id == 2
+        await delivery.deliver(spans([4]), journal=b"three")
+        assert await store.journal_rows() == [(3, b"three")]
+
+
+async def test_a_journal_row_is_written_for_a_signal_that_goes_nowhere(tmp_path):
+    config = stored(tmp_path, {"otlp": {"endpoint": "http://localhost:1", "signals": ["logs"]}})
+    async with running(config) as (delivery, store):
+        await delivery.deliver(spans([1]), journal=b"one")
+        assert store.used_bytes == 3
+        assert await store.journal_rows() == [(1, b"one")]

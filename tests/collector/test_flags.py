@@ -1,0 +1,219 @@
+"""Flags for other processes, through a real collector: over HTTP, and by the gate of a LangGraph agent."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from tests.collector.kit import loop, request, tool
+from tests.collector.service_helpers import running
+
+from trajectory_guard import FlagBoard, GuardConfig, apply_guard
+from trajectory_guard_collector.service import Collector
+
+
+@pytest.fixture
+async def collector() -> AsyncIterator[Collector]:
+    async with running() as one:
+        yield one
+
+
+def url(collector: Collector) -> str:
+    return f"http://{collector.endpoints['otlp/http']}"
+
+
+async def send(collector: Collector, *spans: Any, headers: dict[str, str] | None = None) -> None:
+    async with httpx.AsyncClient() as client:
+        body = request(*spans)
+        more = {"content-type": "application/x-protobuf", **(headers or {})}
+        reply = await client.post(f"{url(collector)}/v1/traces", content=body, headers=more)
+        assert reply.status_code == 200, reply.text
+
+
+async def flag(collector: Collector, name: str, **query: Any) -> dict[str, Any]:
+    async with httpx.AsyncClient(timeout=10) as client:
+        reply = await client.get(f"{url(collector)}/v1/flags/{name}", params=query)
+        assert reply.status_code == 200
+        return dict(reply.json())
+
+
+async def test_a_flag_says_what_is_due_and_why(collector: Collector) -> None:
+    assert (await flag(collector, "c"))["known"] is False
+    await send(collector, *loop(3))
+    answer = await flag(collector, "c")
+    assert answer["level"] == "NUDGE"
+    assert answer["nudge"].startswith("[trajectory_guard]") or "search" in answer["nudge"]
+    assert (answer["trajectory"], answer["step"], answer["steps"], answer["nudges"]) == ("c", 2, 3, 1)
+    assert answer["types"] == ["TYPE_I_STUTTER"]
+
+
+async def test_who_has_not_nudged_yet_is_told_of_the_nudge_before_the_stop(collector: Collector) -> None:
+    await send(collector, *loop(5))
+    assert (await flag(collector, "c"))["level"] == "STOP"
+    nudge = await flag(collector, "c", after=-1)
+    assert nudge["level"] == "NUDGE"
+    stop = await flag(collector, "c", after=nudge["step"])
+    assert stop["level"] == "STOP"
+    assert (await flag(collector, "c", after=stop["step"]))["level"] == "OBSERVE"
+
+
+async def test_a_recovered_agent_may_go_on(collector: Collector) -> None:
+    await send(collector, *loop(3))
+    await send(collector, *(tool(f"f{at}", {"q": at}, f"answer {at}", at=10 + at) for at in range(4)))
+    assert (await flag(collector, "c"))["level"] == "OBSERVE"
+
+
+async def test_a_reader_can_wait_for_news(collector: Collector) -> None:
+    await send(collector, *loop(2))
+    waiting = asyncio.create_task(flag(collector, "c", wait=20))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    started = time.monotonic()
+    await send(collector, loop(3)[2])
+    assert (await waiting)["level"] == "NUDGE"
+    assert time.monotonic() - started < 5
+
+
+async def test_a_reader_that_waits_in_vain_is_told_to_go_on(collector: Collector) -> None:
+    assert (await flag(collector, "unheard-of", wait=0.05))["level"] == "OBSERVE"
+
+
+async def test_other_names_and_names_with_slashes_are_found(collector: Collector) -> None:
+    spans = loop(3, conversation="team/7")
+    await send(collector, *spans)
+    assert (await flag(collector, "team/7"))["level"] == "NUDGE"
+    assert (await flag(collector, spans[0].trace_id.hex()))["trajectory"] == "team/7"
+
+
+@pytest.mark.parametrize("query", [{"after": "x"}, {"wait": "x"}, {"wait": "-1"}, {"wait": "nan"}, {"wait": "inf"}])
+async def test_questions_that_make_no_sense_are_refused(collector: Collector, query: dict[str, str]) -> None:
+    async with httpx.AsyncClient() as client:
+        assert (await client.get(f"{url(collector)}/v1/flags/c", params=query)).status_code == 400
+
+
+async def test_waiting_readers_are_bounded() -> None:
+    async with running(flags={"max_waiting": 1}) as collector:
+        first = asyncio.create_task(flag(collector, "a", wait=1))
+        await asyncio.sleep(0.1)
+        async with httpx.AsyncClient() as client:
+            reply = await client.get(f"{url(collector)}/v1/flags/b", params={"wait": 1})
+        assert (reply.status_code, reply.headers["retry-after"]) == (429, "1")
+        await first
+
+
+async def test_flags_need_the_token_of_the_receiver() -> None:
+    async with running(auth={"bearer_tokens": ["secret"]}) as collector, httpx.AsyncClient() as client:
+        assert (await client.get(f"{url(collector)}/v1/flags/c")).status_code == 401
+        headers = {"Authorization": "Bearer secret"}
+        assert (await client.get(f"{url(collector)}/v1/flags/c", headers=headers)).status_code == 200
+
+
+async def test_flags_can_be_switched_off() -> None:
+    async with running(flags={"enabled": False}) as collector, httpx.AsyncClient() as client:
+        assert (await client.get(f"{url(collector)}/v1/flags/c")).status_code == 404
+
+
+# --- the gate ------------------------------------------------------------------------------------------------
+
+
+def agent(config: GuardConfig, rounds: int) -> Any:
+    """An agent that asks something new in every round: alone it is healthy."""
+
+    def look(q: int) -> str:
+        """Look something up."""
+        return f"answer {q}"
+
+    def model(state: MessagesState) -> dict[str, Any]:
+        asked = sum(isinstance(message, AIMessage) for message in state["messages"])
+        if asked >= rounds:
+            return {"messages": [AIMessage("done")]}
+        call = {"name": "look", "args": {"q": asked}, "id": f"call-{asked}", "type": "tool_call"}
+        return {"messages": [AIMessage("", tool_calls=[call])]}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("agent", model)
+    builder.add_node("tools", ToolNode([look]))
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_edge("tools", "agent")
+    apply_guard(builder, config, board=FlagBoard(config))
+    return builder.compile()
+
+
+def guarded(collector: Collector | str, **more: Any) -> GuardConfig:
+    return GuardConfig(collector_url=collector if isinstance(collector, str) else url(collector), **more)
+
+
+async def test_an_agent_is_nudged_then_stopped_by_what_other_processes_did(collector: Collector) -> None:
+    """Its own calls are fine; the loop is between services, and only the collector sees it."""
+    await send(collector, *loop(6, conversation="shared"))
+    graph = agent(guarded(collector), rounds=8)
+    config = {"configurable": {"thread_id": "shared"}}
+    result = await graph.ainvoke({"messages": [HumanMessage("go")]}, config, output_keys=["messages", "loop_status"])
+    said = [message for message in result["messages"] if isinstance(message, HumanMessage)]
+    assert len(said) == 2  # the question and one nudge
+    assert "search" in said[1].content
+    assert result["loop_status"]["status"] == "stopped"
+    assert result["messages"][-1].content.startswith("I stopped because")
+
+
+async def test_an_agent_nobody_complains_of_runs_to_its_end(collector: Collector) -> None:
+    await send(collector, *loop(6, conversation="other"))
+    graph = agent(guarded(collector), rounds=4)
+    config = {"configurable": {"thread_id": "mine"}}
+    result = await asyncio.to_thread(graph.invoke, {"messages": [HumanMessage("go")]}, config)
+    assert result["messages"][-1].content == "done"
+
+
+async def test_a_wrong_token_means_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    async with running(auth={"bearer_tokens": ["secret"]}) as collector:
+        await send(collector, *loop(6, conversation="shared"), headers={"Authorization": "Bearer secret"})
+        for token, last in (("wrong", "done"), ("secret", "I stopped")):
+            graph = agent(guarded(collector, collector_token=token), rounds=8)
+            config = {"configurable": {"thread_id": "shared"}}
+            result = await graph.ainvoke({"messages": [HumanMessage("go")]}, config)
+            assert result["messages"][-1].content.startswith(last)
+    assert sum("no flags from" in record.message for record in caplog.records) == 1
+
+
+async def test_a_collector_that_does_not_answer_costs_one_timeout(silent_port: int) -> None:
+    graph = agent(guarded(f"http://127.0.0.1:{silent_port}", collector_timeout_s=0.2), rounds=6)
+    started = time.monotonic()
+    result = await graph.ainvoke({"messages": [HumanMessage("go")]}, {"configurable": {"thread_id": "t"}})
+    assert result["messages"][-1].content == "done"
+    assert time.monotonic() - started < 2.0
+
+
+@pytest.fixture
+async def silent_port() -> AsyncIterator[int]:
+    """A server that takes connections and says nothing."""
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    yield server.sockets[0].getsockname()[1]
+    server.close()
+
+
+async def test_a_nudge_given_in_process_is_not_given_again(collector: Collector) -> None:
+    """The collector sees the same spans later and asks for the same nudge."""
+    from trajectory_guard.core.scoring import Level
+    from trajectory_guard.flags import Flag
+    from trajectory_guard.gates.gate import Gate
+
+    await send(collector, *loop(3))
+    gate = Gate(guarded(collector), board=FlagBoard())
+    nothing = Flag(Level.OBSERVE, None, 0.0, 0, 0)
+    asked = await asyncio.to_thread(gate._with_remote, "c", nothing, {"nudges_given": 0})
+    again = await asyncio.to_thread(gate._with_remote, "c", nothing, {"nudges_given": 1})
+    assert asked.level is Level.NUDGE
+    assert again is nothing

@@ -1,0 +1,126 @@
+"""Over a network children come before their parents: what an ancestor knows joins histories when it arrives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.collector.kit import loop, new_judge, request, span, span_id, tool, verdicts
+
+from trajectory_guard.core.scoring import Level
+from trajectory_guard_collector.judging import Judge
+
+
+def steps(judge: Judge) -> dict[str, int]:
+    return {trajectory.key[1]: trajectory.steps for trajectory in judge.fleet if trajectory.steps}
+
+
+def agent(name: str, who: str, conversation: str | None = None, **fields: Any) -> Any:
+    attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": who}
+    if conversation is not None:
+        attributes["gen_ai.conversation.id"] = conversation
+    return span(name, attributes, dur=9.0, **fields)
+
+
+def test_steps_move_to_the_conversation_that_their_parent_names() -> None:
+    judge = new_judge()
+    for one in loop(3, conversation=None, parent="agent"):
+        judge.judge(request(one))
+    assert len(steps(judge)) == 1
+    judge.judge(request(agent("agent", "bob", "conv")))
+    assert steps(judge) == {"conv": 3}
+    assert verdicts(judge)[span_id("s2").hex()].level is Level.NUDGE
+
+
+def test_a_link_learned_late_joins_the_histories_of_two_traces() -> None:
+    judge = new_judge()
+    for at, one in enumerate(loop(4, conversation=None)):
+        trace = "first" if at < 2 else "second"
+        one.trace_id = span(f"x{at}", {}, trace=trace).trace_id
+        judge.judge(request(one))
+    assert sorted(steps(judge).values()) == [2, 2]
+    for trace in ("first", "second"):
+        judge.judge(request(span(f"root-{trace}", {"session.id": "conv"}, trace=trace)))
+    assert steps(judge) == {"conv": 4}
+    assert max(verdict.level.value for verdict in verdicts(judge).values()) == "STOP"
+
+
+def test_the_name_of_an_agent_that_arrives_late_changes_the_verdict() -> None:
+    """Two agents that make the same call once each do not repeat themselves."""
+    judge = new_judge()
+    for at in range(4):
+        judge.judge(request(tool(f"s{at}", parent=f"agent{at % 2}", at=at)))
+    before = verdicts(judge)[span_id("s3").hex()]
+    for at in range(2):
+        judge.judge(request(agent(f"agent{at}", f"agent {at}")))
+    after = verdicts(judge)[span_id("s3").hex()]
+    assert {one.step.agent_id for one in next(iter(judge.fleet)).items} == {"agent 0", "agent 1"}  # type: ignore[union-attr]
+    assert after != before
+
+
+def test_ancestors_are_found_through_spans_that_say_nothing_of_agents() -> None:
+    judge = new_judge()
+    judge.judge(request(tool("t", conversation=None, parent="middle")))
+    judge.judge(request(span("middle", {"code.function": "run"}, parent="agent")))
+    judge.judge(request(agent("agent", "bob", "conv")))
+    assert steps(judge) == {"conv": 1}
+    assert next(iter(judge.fleet)).agents == ("bob",)
+
+
+def test_a_tool_span_inside_another_record_of_the_same_call_counts_once() -> None:
+    judge = new_judge()
+    for at in range(3):
+        inner = tool(f"inner{at}", parent=f"outer{at}", at=at + 0.1, dur=0.1, extra={"gen_ai.tool.call.id": ""})
+        judge.judge(request(inner))
+        judge.judge(request(tool(f"outer{at}", at=at)))
+    assert steps(judge) == {"c": 3}
+
+
+def test_ping_pong_between_two_services_with_separate_traces_is_found() -> None:
+    judge = new_judge()
+    for at in range(12):
+        service = ("planner", "critic")[at % 2]
+        one = tool(
+            f"s{at}", {"plan": 1}, "revise it", tool_name=f"ask_{service}", conversation=None, trace=f"{service}-{at}",
+            parent=f"agent{at}", at=at,
+        )  # fmt: skip
+        judge.judge(request(one, service=service))
+        judge.judge(request(agent(f"agent{at}", service, "shared", trace=f"{service}-{at}"), service=service))
+    assert steps(judge) == {"shared": 12}
+    trajectory = next(iter(judge.fleet))
+    assert set(trajectory.services) == {"planner", "critic"}
+    assert trajectory.last is not None
+    assert "TYPE_IV_PINGPONG" in trajectory.last.types
+    assert trajectory.stop is not None
+
+
+def test_equal_ids_in_two_environments_are_two_trajectories() -> None:
+    judge = new_judge()
+    for at, one in enumerate(loop(4)):
+        judge.judge(request(one, resource={"deployment.environment.name": ("dev", "prod")[at % 2]}))
+    assert [trajectory.steps for trajectory in judge.fleet] == [2, 2]
+
+
+def test_services_that_count_their_own_conversations_can_be_kept_apart() -> None:
+    judge = new_judge(separate_by=("service.name",))
+    for at, one in enumerate(loop(4)):
+        judge.judge(request(one, service=f"app{at % 2}"))
+    assert [trajectory.steps for trajectory in judge.fleet] == [2, 2]
+
+
+def test_a_trace_around_several_conversations_names_none() -> None:
+    judge = new_judge()
+    judge.judge(
+        request(tool("a", conversation="one"), tool("b", conversation="two"), tool("n", {"z": 1}, conversation=None))
+    )
+    assert set(steps(judge)) == {"one", "two", tool("n").trace_id.hex()}
+
+
+def test_a_trajectory_is_found_by_the_names_it_goes_by() -> None:
+    judge = new_judge()
+    one = tool("t", conversation="conv", extra={"session.id": "session"})
+    judge.judge(request(one))
+    found = judge.fleet.find("conv")
+    assert found is not None
+    assert judge.fleet.find(one.trace_id.hex()) is found
+    assert judge.fleet.find("session") is found
+    assert judge.fleet.find("unknown") is None

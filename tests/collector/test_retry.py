@@ -1,0 +1,102 @@
+"""Pauses between attempts, and log lines about them."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trajectory_guard_collector.config import Retry
+from trajectory_guard_collector.exporters.retry import MAX_REQUESTED_PAUSE_S, Backoff, parse_retry_after
+from trajectory_guard_collector.exporters.throttled_log import ThrottledLog
+
+NOON = datetime(2026, 11, 20, 12, 0, 0, tzinfo=timezone.utc)
+
+
+def test_pauses_grow_to_the_longest():
+    backoff = Backoff(Retry(initial_interval_s=1, multiplier=2, max_interval_s=5, randomization_factor=0))
+    assert [backoff.next_pause_s() for _ in range(5)] == [1, 2, 4, 5, 5]
+
+
+@given(st.floats(0.001, 100), st.floats(1, 10), st.floats(1, 100), st.floats(0, 0.99), st.integers(0, 20))
+def test_the_formula(initial, multiplier, longest, share, n):
+    bounds: list[tuple[float, float]] = []
+
+    def uniform(low: float, high: float) -> float:
+        bounds.append((low, high))
+        return high
+
+    retry = Retry(
+        initial_interval_s=initial,
+        multiplier=multiplier,
+        max_interval_s=longest * initial,
+        randomization_factor=share,
+    )
+    backoff = Backoff(retry, uniform=uniform)
+    pauses = [backoff.next_pause_s() for _ in range(n + 1)]
+    interval = min(longest * initial, initial * multiplier**n)
+    assert bounds[n] == pytest.approx((interval * (1 - share), interval * (1 + share)))
+    assert pauses[n] == bounds[n][1]
+
+
+def test_jitter_spreads_pauses():
+    pauses = [Backoff(Retry()).next_pause_s() for _ in range(200)]
+    assert all(0.5 <= pause <= 1.5 for pause in pauses)
+    assert max(pauses) - min(pauses) > 0.5
+
+
+@pytest.mark.parametrize(
+    "requested, pause", [(None, 1.0), (0.0, 1.0), (0.5, 1.0), (7.0, 7.0), (1e9, MAX_REQUESTED_PAUSE_S)]
+)
+def test_what_the_backend_asks_for_is_a_minimum(requested, pause):
+    backoff = Backoff(Retry(randomization_factor=0))
+    assert backoff.next_pause_s(requested) == pause
+    assert backoff.next_pause_s() == 1.5
+
+
+@pytest.mark.parametrize(
+    "value, seconds",
+    [
+        ("0", 0.0),
+        (" 30 ", 30.0),
+        ("Fri, 20 Nov 2026 12:00:10 GMT", 10.0),
+        ("Fri, 20 Nov 2026 12:00:10 -0000", 10.0),
+        ("Fri, 20 Nov 2026 11:00:00 GMT", 0.0),
+        (None, None),
+        ("", None),
+        ("soon", None),
+        ("-5", None),
+        ("1.5", None),
+        ("²", None),
+        ("9" * 400, float("inf")),
+    ],
+)
+def test_retry_after_headers(value, seconds):
+    assert parse_retry_after(value, NOON) == seconds
+
+
+def test_lines_of_a_kind_are_logged_once_a_minute_with_a_count(caplog):
+    now = [0.0]
+    log = ThrottledLog(logging.getLogger("throttled"), clock=lambda: now[0])
+    for second in range(0, 130, 10):
+        now[0] = float(second)
+        log.log(logging.WARNING, "otlp/retry", f"failed at {second}")
+    log.log(logging.WARNING, "other/retry", "another kind")
+    assert [record.message for record in caplog.records] == [
+        "failed at 0",
+        "failed at 60 (5 more like this since)",
+        "failed at 120 (5 more like this since)",
+        "another kind",
+    ]
+
+
+def test_kinds_are_bounded(caplog):
+    log = ThrottledLog(logging.getLogger("throttled"), clock=lambda: 0.0)
+    for number in range(1000):
+        log.log(logging.WARNING, f"kind {number}", "line")
+    log.log(logging.WARNING, "kind 0", "forgotten, so logged again")
+    log.log(logging.WARNING, "kind 999", "remembered")
+    assert caplog.records[-1].message == "forgotten, so logged again"

@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import psutil
+import pytest
+import uvloop
+from tests.collector.receiver_helpers import Running, Sink, eventually, grpc_server, http_server, traces
+
+SPANS = traces().SerializeToString()
+HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: %d\r\n\r\n"
+WHOLE = HEAD % len(SPANS) + SPANS
+LIMIT_S = 10.0
+
+
+async def connect(running: Running) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", running.port)
+
+
+async def status(reader: asyncio.StreamReader) -> int:
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), LIMIT_S)
+    length = next(line for line in head.split(b"\r\n") if line.startswith(b"content-length:")).split(b":")[1]
+    await reader.readexactly(int(length))
+    return int(head.split()[1])
+
+
+async def closed(reader: asyncio.StreamReader) -> bytes:
+    """What comes until the server closes the connection."""
+    try:
+        return await asyncio.wait_for(reader.read(), LIMIT_S)
+    except ConnectionResetError:
+        return b""
+
+
+SLOW = {
+    "nothing": b"",
+    "empty lines": b"\r\n\r\n",
+    "half a request line": b"POST /v1/tr",
+    "half of the headers": HEAD[:60],
+    "no body": HEAD % len(SPANS),
+    "half a body": WHOLE[:-5],
+    "half a chunk": b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nabc",
+}
+
+
+@pytest.mark.parametrize("sent", list(SLOW))
+async def test_request_that_does_not_end_is_cut_off(sent: str) -> None:
+    async with http_server(read_timeout_s=0.3) as running:
+        reader, writer = await connect(running)
+        writer.write(SLOW[sent])
+        started = asyncio.get_running_loop().time()
+        await closed(reader)
+        assert 0.2 < asyncio.get_running_loop().time() - started < 3.0
+        writer.close()
+        await eventually(
+            lambda: running.total("otelcol_receiver_requests_total", transport="http", status="read_timeout") == 1
+        )
+        assert running.sink.batches == []
+
+
+@pytest.mark.parametrize(
+    "sent", [HEAD % 100_000, b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n", b""]
+)
+async def test_one_byte_now_and_then_does_not_help(sent: bytes) -> None:
+    async with http_server(read_timeout_s=0.3) as running:
+        reader, writer = await connect(running)
+        writer.write(sent)
+
+        async def dribble() -> None:
+            while True:
+                writer.write(b"G")
+                await asyncio.sleep(0.02)
+
+        dribbling = asyncio.create_task(dribble())
+        started = asyncio.get_running_loop().time()
+        await closed(reader)
+        assert asyncio.get_running_loop().time() - started < 3.0
+        dribbling.cancel()
+        writer.close()
+
+
+async def test_second_request_has_a_deadline_too() -> None:
+    async with http_server(read_timeout_s=0.3) as running:
+        reader, writer = await connect(running)
+        writer.write(WHOLE + WHOLE[:-1])
+        assert await status(reader) == 200
+        assert await closed(reader) == b""
+        writer.close()
+        assert running.sink.items == 3
+
+
+async def test_idle_connection_is_kept_and_then_closed() -> None:
+    async with http_server(read_timeout_s=0.2, idle_timeout_s=0.6) as running:
+        reader, writer = await connect(running)
+        for _ in range(2):
+            writer.write(WHOLE)
+            assert await status(reader) == 200
+            await asyncio.sleep(0.3)
+        started = asyncio.get_running_loop().time()
+        assert await closed(reader) == b""
+        assert asyncio.get_running_loop().time() - started < 3.0
+        writer.close()
+        assert running.total("otelcol_receiver_requests_total", transport="http", status="read_timeout") == 0
+
+
+async def test_empty_lines_do_not_keep_an_idle_connection() -> None:
+    async with http_server(read_timeout_s=0.3, idle_timeout_s=0.3) as running:
+        reader, writer = await connect(running)
+        writer.write(WHOLE)
+        assert await status(reader) == 200
+        writer.write(b"\r\n")
+        assert await closed(reader) == b""
+        writer.close()
+
+
+async def test_slow_pipeline_is_not_a_slow_client() -> None:
+    async with http_server(read_timeout_s=0.2) as running:
+        running.sink.gate.clear()
+        reader, writer = await connect(running)
+        writer.write(WHOLE)
+        await eventually(lambda: running.sink.waiting == 1)
+        await asyncio.sleep(0.5)
+        running.sink.gate.set()
+        assert await status(reader) == 200
+        writer.close()
+
+
+async def test_sender_that_goes_away_does_not_interrupt_the_pipeline() -> None:
+    async with http_server() as running:
+        running.sink.gate.clear()
+        _, writer = await connect(running)
+        writer.write(WHOLE)
+        await eventually(lambda: running.sink.waiting == 1)
+        writer.transport.abort()
+        running.sink.gate.set()
+        await eventually(lambda: running.sink.items == 3)
+
+
+async def test_sender_that_goes_away_within_the_body_leaves_nothing() -> None:
+    async with http_server() as running:
+        _, writer = await connect(running)
+        writer.write(WHOLE[:-5])
+        await writer.drain()
+        writer.transport.abort()
+        await eventually(lambda: running.total("otelcol_receiver_requests_total", transport="http", status="503") == 1)
+        assert running.sink.batches == []
+        assert running.errors("receiver") == 0
+
+
+async def test_stop_does_not_wait_for_a_slow_sender() -> None:
+    async with http_server() as running:
+        reader, writer = await connect(running)
+        writer.write(WHOLE[:-5])
+        await eventually(lambda: len(connections(running)) == 1)
+        started = asyncio.get_running_loop().time()
+        await asyncio.wait_for(running.server.stop(0.2), 10)
+        assert asyncio.get_running_loop().time() - started < 3.0
+        assert await closed(reader) == b"", "a status that is not retryable would make it drop its data"
+        writer.close()
+
+
+ENDLESS: dict[str, tuple[bytes, Callable[[int], bytes]]] = {
+    "headers": (b"POST /v1/traces HTTP/1.1\r\n", lambda n: b"x-%d: " % n + b"y" * 8000 + b"\r\n"),
+    "one header": (b"POST /v1/traces HTTP/1.1\r\nx: ", lambda _: b"y" * 8000),
+    "path": (b"POST /", lambda _: b"y" * 8000),
+    "trailers": (
+        b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
+        lambda n: b"x-%d: " % n + b"y" * 8000 + b"\r\n",
+    ),
+}
+
+
+async def send_all(writer: asyncio.StreamWriter, pieces: Iterable[bytes]) -> None:
+    for piece in pieces:
+        writer.write(piece)
+        await writer.drain()
+
+
+@pytest.mark.parametrize("kind", list(ENDLESS))
+async def test_endless_headers_are_cut_off(kind: str) -> None:
+    start, more = ENDLESS[kind]
+    async with http_server() as running:
+        reader, writer = await connect(running)
+        writer.write(start)
+        with pytest.raises(ConnectionError):
+            await send_all(writer, (more(number) for number in range(2_000)))
+        await closed(reader)
+        writer.close()
+
+
+async def test_connections_beyond_the_limit_are_closed() -> None:
+    async with http_server(max_connections=3) as running:
+        kept = [await connect(running) for _ in range(3)]
+        for reader, writer in kept:
+            writer.write(WHOLE)
+            assert await status(reader) == 200
+        reader, writer = await connect(running)
+        assert await closed(reader) == b""
+        writer.close()
+        assert running.total("otelcol_receiver_requests_total", transport="http", status="too_many_connections") == 1
+        kept[0][1].close()
+        await eventually(lambda: len(connections(running)) == 2)
+        reader, writer = await connect(running)
+        writer.write(WHOLE)
+        assert await status(reader) == 200
+        for _, open_writer in [*kept, (reader, writer)]:
+            open_writer.close()
+
+
+def connections(running: Running) -> list[Any]:
+    """Established connections of this process to the server's port."""
+    found = psutil.Process().net_connections("tcp")
+    return [one for one in found if one.laddr.port == running.port and one.status == psutil.CONN_ESTABLISHED]
+
+
+@pytest.mark.parametrize("ending", ["whole request", "nothing", "half a request", "garbage"])
+async def test_many_connections_in_sequence_leave_nothing_behind(ending: str) -> None:
+    sent = {
+        "whole request": WHOLE,
+        "nothing": b"",
+        "half a request": WHOLE[:-5],
+        "garbage": b"\x16\x03\x01 garbage\r\n\r\n",
+    }
+    async with http_server() as running:
+        process, tasks = psutil.Process(), len(asyncio.all_tasks())
+        files = process.num_fds()
+        for _ in range(500):
+            reader, writer = await connect(running)
+            writer.write(sent[ending])
+            if ending == "whole request":
+                assert await status(reader) == 200
+            writer.close()
+            await writer.wait_closed()
+        await eventually(lambda: process.num_fds() <= files and len(asyncio.all_tasks()) <= tasks)
+        gc.collect()
+        assert running.sink.items == (1500 if ending == "whole request" else 0)
+        reader, writer = await connect(running)
+        writer.write(WHOLE)
+        assert await status(reader) == 200
+        writer.close()
+
+
+async def test_many_grpc_connections_in_sequence_leave_nothing_behind() -> None:
+    async with grpc_server() as running:
+        process = psutil.Process()
+        files = process.num_fds()
+        for _ in range(500):
+            _, writer = await connect(running)
+            writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            writer.close()
+            await writer.wait_closed()
+        await eventually(lambda: process.num_fds() <= files + 2)
+
+
+def on_uvloop(work: Callable[[], Awaitable[None]]) -> None:
+    """Run in an event loop of the kind the service uses, in a thread of its own."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        loop = uvloop.new_event_loop()
+        try:
+            loop.run_until_complete(asyncio.wait_for(work(), 30))
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            loop.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(40)
+    assert not thread.is_alive()
+    assert failures == []
+
+
+def test_deadline_holds_on_uvloop() -> None:
+    async def cut_off(running: Running, sent: bytes) -> None:
+        reader, writer = await connect(running)
+        writer.write(sent)
+        await closed(reader)
+        writer.close()
+
+    async def work() -> None:
+        async with http_server(Sink(), read_timeout_s=0.3) as running:
+            await asyncio.gather(*(cut_off(running, sent) for sent in SLOW.values()))
+            reader, writer = await connect(running)
+            writer.write(WHOLE)
+            assert await status(reader) == 200
+            writer.close()
+
+    on_uvloop(work)

@@ -1,0 +1,159 @@
+"""Verdicts appear on the span that caused them, on its parent, and on spans of the guard's own."""
+
+from __future__ import annotations
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from tests.collector.kit import all_spans, attributes, by_name, loop, new_judge, request, span, span_id, tool
+
+from trajectory_guard import telemetry
+from trajectory_guard_collector.tagging import tagged
+
+UNKNOWN_FIELD = bytes([0xFA, 0x3F, 3]) + b"new"
+TAGS = telemetry.LANGFUSE_TAGS
+
+
+def guard_spans(data: bytes) -> list[Span]:
+    message = ExportTraceServiceRequest.FromString(data)
+    scopes = (scoped for group in message.resource_spans for scoped in group.scope_spans)
+    return [one for scoped in scopes if scoped.scope.name == telemetry.SCOPE for one in scoped.spans]
+
+
+def judge_loop(count: int = 4) -> list[bytes]:
+    judge = new_judge()
+    return [judge.judge(request(one)).data for one in loop(count)]
+
+
+def test_the_span_that_causes_a_verdict_carries_it() -> None:
+    first, second, third, fourth = (by_name(data)[span_id(f"s{at}")] for at, data in enumerate(judge_loop()))
+    assert telemetry.INTERVENTION not in first
+    assert second[telemetry.INTERVENTION] == "OBSERVE"
+    assert second[telemetry.LOOP_DETECTED] is False
+    assert TAGS not in second  # tags cannot be taken back: never on a weak signal
+    assert third[telemetry.INTERVENTION] == "NUDGE"
+    assert third[telemetry.LOOP_DETECTED] is True
+    assert third[telemetry.LOOP_TYPE] == ["TYPE_I_STUTTER"]
+    assert third[telemetry.LOOP_FIRST_STEP] == span_id("s0").hex()
+    assert third[telemetry.TRAJECTORY_ID] == "c"
+    assert third[TAGS] == ["LOOP_DETECTED", "TYPE_I_STUTTER"]
+    assert fourth[telemetry.INTERVENTION] == "STOP"
+    assert fourth[telemetry.STEP_INDEX] == 3
+
+
+def test_guard_spans_stand_at_loop_start_nudge_and_stop() -> None:
+    found = [guard_spans(data) for data in judge_loop(6)]
+    assert [len(spans) for spans in found] == [0, 1, 1, 1, 0, 0]
+    names = [spans[0].name for spans in found[1:4]]
+    assert names == [telemetry.LOOP_SPAN_NAME, telemetry.SPAN_NAME, telemetry.SPAN_NAME]
+    stop = found[3][0]
+    assert attributes(stop)[telemetry.INTERVENTION] == "STOP"
+    assert attributes(stop)["gen_ai.tool.name"] == "search"
+    assert stop.links[0].span_id == span_id("s3")
+    assert stop.parent_span_id == span_id("s3")  # the step is a root itself
+
+
+def test_a_guard_span_stands_beside_the_step_with_the_resource_of_its_application() -> None:
+    judge = new_judge()
+    for one in loop(2, parent="agent"):
+        judge.judge(request(one))
+    message = ExportTraceServiceRequest.FromString(
+        judge.judge(request(loop(3, parent="agent")[2], service="shop")).data
+    )
+    group = message.resource_spans[0]
+    assert group.resource.attributes[0].value.string_value == "shop"
+    assert group.scope_spans[-1].scope.name == telemetry.SCOPE
+    assert group.scope_spans[-1].spans[0].parent_span_id == span_id("agent")
+
+
+def test_the_parent_is_told_when_it_arrives() -> None:
+    judge = new_judge()
+    for one in loop(3, parent="agent"):
+        judge.judge(request(one))
+    agent = span("agent", {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "bob"}, dur=9.0)
+    told = by_name(judge.judge(request(agent)).data)[span_id("agent")]
+    assert told[telemetry.INTERVENTION] == "NUDGE"
+    assert told["gen_ai.agent.name"] == "bob"
+
+
+def test_a_parent_that_says_nothing_of_agents_is_told_too() -> None:
+    judge = new_judge()
+    for one in loop(3, parent="work"):
+        judge.judge(request(one))
+    data = request(span("work", {"http.route": "/chat"}, dur=9.0), tool("x", {"q": "else"}, "other", conversation="d"))
+    assert by_name(judge.judge(data).data)[span_id("work")][telemetry.LOOP_DETECTED] is True
+
+
+def test_duplicate_delivery_changes_nothing() -> None:
+    judge = new_judge()
+    spans = [span("agent", {"gen_ai.agent.name": "bob"}, dur=9.0), *loop(4, parent="agent")]
+    requests = [request(one) for one in reversed(spans)]
+    for data in requests:
+        judge.judge(data)
+    steps = sum(trajectory.steps for trajectory in judge.fleet)
+    judge.judge(b"".join(requests))
+    third = [judge.judge(data).data for data in requests]
+    once_more = [judge.judge(data).data for data in requests]
+    assert third == once_more
+    assert sum(trajectory.steps for trajectory in judge.fleet) == steps == 4
+
+
+def test_in_order_a_second_delivery_is_tagged_like_the_first() -> None:
+    judge = new_judge()
+    requests = [request(one) for one in loop(5)]
+    assert [judge.judge(data).data for data in requests] == [judge.judge(data).data for data in requests]
+
+
+def test_a_step_that_makes_an_earlier_one_a_loop_is_told_by_a_guard_span() -> None:
+    judge = new_judge()
+    spans = loop(3)
+    judge.judge(request(spans[0]))
+    judge.judge(request(spans[2]))
+    data = judge.judge(request(spans[1], service="late")).data
+    told = {one.links[0].span_id: attributes(one)[telemetry.INTERVENTION] for one in guard_spans(data)}
+    assert told == {span_id("s2"): "NUDGE"}
+
+
+def test_what_an_in_process_guard_has_told_is_forwarded_and_no_step() -> None:
+    judge = new_judge()
+    told = span("g", {"gen_ai.tool.name": "search", telemetry.INTERVENTION: "NUDGE"}, span_name=telemetry.SPAN_NAME)
+    data = request(told, scope=telemetry.SCOPE)
+    assert judge.judge(data).data is data
+    assert len(judge.fleet) == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (["mine"], ["mine", "LOOP_DETECTED", "X"]),
+        ('["mine", "yours"]', ["mine", "yours", "LOOP_DETECTED", "X"]),
+        ("mine, yours", ["mine", "yours", "LOOP_DETECTED", "X"]),
+        ("mine", ["mine", "LOOP_DETECTED", "X"]),
+        (["LOOP_DETECTED"], ["LOOP_DETECTED", "X"]),
+        ("", ["LOOP_DETECTED", "X"]),
+        (7, ["LOOP_DETECTED", "X"]),
+    ],
+)
+def test_tags_of_the_application_are_kept(before: object, after: list[str]) -> None:
+    told = Span.FromString(tagged(span("s", {TAGS: before, "k": "v"}), {TAGS: ["LOOP_DETECTED", "X"]}))
+    assert attributes(told) == {"k": "v", TAGS: after}
+
+
+def test_unknown_fields_of_a_tagged_span_survive() -> None:
+    original = Span.FromString(span("s", {"k": "v"}).SerializeToString() + UNKNOWN_FIELD)
+    original.events.add(name="event")
+    original.trace_state = "a=b"
+    told = tagged(original, {telemetry.HEALTH: 0.5})
+    assert UNKNOWN_FIELD in told
+    again = Span.FromString(told)
+    assert (again.events[0].name, again.trace_state) == ("event", "a=b")
+
+
+def test_all_spans_of_a_tagged_request_are_still_there() -> None:
+    judge = new_judge()
+    others = [span(f"o{at}", {"http.route": "/"}) for at in range(20)]
+    data = request(*others[:10], *loop(4), *others[10:])
+    before = {one.span_id for one in all_spans(data)}
+    after = [one.span_id for one in all_spans(judge.judge(data).data)]
+    assert before <= set(after)
+    assert len(after) == len(set(after)) == judge.judge(data).spans
