@@ -12,10 +12,10 @@ from trajectory_guard_collector.errors import UnavailableError
 from trajectory_guard_collector.exporters import build_exporters
 from trajectory_guard_collector.exporters.base import ExportMetrics
 from trajectory_guard_collector.exporters.sender import Sender
-from trajectory_guard_collector.exporters.throttled_log import ThrottledLog
 from trajectory_guard_collector.memory_queue import DirectDelivery
 from trajectory_guard_collector.signals import Batch, Signal
 from trajectory_guard_collector.store import Store
+from trajectory_guard_collector.throttled_log import ThrottledLog
 
 _log: Final = logging.getLogger(__name__)
 

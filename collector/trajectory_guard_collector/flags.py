@@ -30,7 +30,7 @@ class FlagBook:
 
     Parameters:
         config: bounds of waiting.
-        fleet: the trajectories. Read from the event loop while another thread judges: every read is of one value.
+        fleet: the trajectories.
         max_score: score at which health is 0.
         metrics: counts questions by status.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,6 +20,7 @@ from trajectory_guard_collector.config import Trajectories
 from trajectory_guard_collector.metrics import Metrics
 from trajectory_guard_collector.trajectories import Item, Key, Order, StepItem, Told, Trajectory
 
+_log: Final = logging.getLogger(__name__)
 _MIB: Final = 1024 * 1024
 _MAX_NAMES: Final = 8
 _NAMES_PER_TRAJECTORY: Final = 4
@@ -161,13 +163,23 @@ class Fleet:
     def judge(self) -> list[News]:
         """Judge all steps that are new or stand in another light now; what there is to tell of them."""
         news: list[News] = []
-        for trajectory in self._dirty.values():
-            for item in trajectory.fold(self.engine, self._limits.reorder_steps):
+        for trajectory in list(self._dirty.values()):
+            for item in self._fold(trajectory):
                 news += self._weigh(trajectory, item)
             self._clear(trajectory)
         self._dirty.clear()
         self._bound()
         return news
+
+    def _fold(self, trajectory: Trajectory) -> list[StepItem]:
+        try:
+            return trajectory.fold(self.engine, self._limits.reorder_steps)
+        except Exception:  # noqa: BLE001  one trajectory must not cost the others
+            self.metrics.error("judge.trajectory")
+            _log.exception("trajectory %r cannot be judged and starts anew", trajectory.key[1])
+            trajectory.abandon()
+            self._drop(trajectory.key)
+            return []
 
     def _weigh(self, trajectory: Trajectory, item: StepItem) -> Iterator[News]:
         verdict, first_time = item.verdict, not item.judged

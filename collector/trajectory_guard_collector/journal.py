@@ -4,6 +4,7 @@ that nobody reads twice."""
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -31,6 +32,13 @@ def journal_of(reading: Reading) -> bytes:
             scoped = scopes[id(seen.holder)] = group.scope_spans.add(scope=seen.scope)
         scoped.spans.append(_kept(seen))
     return zlib.compress(request.SerializeToString(), _LEVEL)
+
+
+def join_journals(journals: Sequence[bytes]) -> bytes | None:
+    """Entries of the parts of one request as one entry."""
+    if len(journals) < 2:
+        return journals[0] if journals else None
+    return zlib.compress(b"".join(map(request_of, journals)), _LEVEL)
 
 
 def request_of(journal: bytes) -> bytes:

@@ -125,9 +125,9 @@ class Judge:
             self.traces.note(trace, seen.span_id, Note(seen.parent_id, seen.lean))
             if trace.waiting and seen.span_id in trace.waiting:
                 arrived.append((trace, seen.span_id))
-        for other in reading.others:
-            outline = other.outline
-            known = self.traces.find(outline.trace_id)
+        find = self.traces.find
+        for outline, _, _ in reading.others:
+            known = find(outline.trace_id)
             if known is not None:
                 self.traces.note(known, outline.span_id, Note(outline.parent_span_id, None))
                 if known.waiting and outline.span_id in known.waiting:

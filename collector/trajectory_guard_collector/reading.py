@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -20,6 +20,7 @@ from trajectory_guard_collector.views import lean, resource_attributes, view_of
 from trajectory_guard_collector.wire import Outline, Request
 
 _MAX_CACHED: Final = 1_024
+_SMALL_BYTES: Final = 1_536
 _AGENT_MARKERS: Final = frozenset(("gen_ai.agent.name", "agent.name", "graph.node.id"))
 T = TypeVar("T")
 
@@ -43,7 +44,7 @@ class SeenSpan:
         self.scope = scope
         self.span = span
         self.view = view
-        self.lean = lean(view)
+        self.lean = view if size <= _SMALL_BYTES else lean(view)
         self.size = size
         self.trace: Trace | None = None
         self.item: Item | None = None
@@ -69,12 +70,9 @@ class SeenSpan:
         return self.span.trace_id + self.span.span_id
 
 
-class OtherSpan(NamedTuple):
-    """A span that says nothing of agents: its ids, and where it stands."""
-
-    outline: Any
-    holder: Any
-    place: int
+OtherSpan = tuple[Any, Any, int]
+"""A span that says nothing of agents: its ``Outline``, and the field and place where it stands. A plain tuple: nine
+spans in ten are one of these."""
 
 
 class Reading:
@@ -119,7 +117,7 @@ class SpanReader:
                 for place, raw in enumerate(holder):
                     outline = Outline.FromString(raw)
                     if interesting.isdisjoint(outline.attributes):
-                        reading.others.append(OtherSpan(outline, holder, place))
+                        reading.others.append((outline, holder, place))
                     else:
                         reading.agent_spans.append(self._seen(raw, holder, place, group, scoped))
         return reading

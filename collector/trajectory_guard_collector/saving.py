@@ -7,8 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -59,14 +58,12 @@ class Saver:
     Parameters:
         judge: whose trajectories and traces to save.
         store: where to.
-        thread: the judge's thread.
         interval_s: seconds between writes.
     """
 
-    def __init__(self, judge: Judge, store: SavedState, thread: Executor, interval_s: float) -> None:
+    def __init__(self, judge: Judge, store: SavedState, interval_s: float) -> None:
         self._judge = judge
         self._store = store
-        self._thread = thread
         self._interval_s = interval_s
         self._unsaved: dict[str, Rows] = {_TRAJECTORIES: [], _TRACES: []}
         self._journal_ids: deque[tuple[float, int]] = deque()
@@ -79,7 +76,7 @@ class Saver:
         trajectories = await self._store.load_kv(_TRAJECTORIES)
         traces = await self._store.load_kv(_TRACES)
         journal = await self._store.journal_rows()
-        await self._in_thread(lambda: self._restore(trajectories, traces, journal))
+        self._restore(trajectories, traces, journal)
         if trajectories or journal:
             _log.info("restored %d trajectories, %d journal entries", len(trajectories), len(journal))
 
@@ -141,9 +138,10 @@ class Saver:
     async def save(self) -> None:
         """Write what has changed. A full disk is no loss: it is written the next time."""
         journal_id = self._store.last_journal_id
-        changed, gone = await self._in_thread(self._judge.fleet.take_changes)
+        changed, gone = self._judge.fleet.take_changes()
         for at in range(0, len(changed), _SLICE):  # in slices: requests are judged in between
-            self._unsaved[_TRAJECTORIES] += await self._in_thread(lambda: self._rows(changed[at : at + _SLICE]))  # noqa: B023
+            self._unsaved[_TRAJECTORIES] += self._rows(changed[at : at + _SLICE])
+            await asyncio.sleep(0)
         self._unsaved[_TRAJECTORIES] += [(key_bytes(key), None) for key in gone]
         links, self._judge.traces.changed = self._judge.traces.changed or {}, {}
         self._unsaved[_TRACES] += [
@@ -190,6 +188,3 @@ class Saver:
                 if len(marks) >= _MAX_MARKS:
                     break
         return marks
-
-    async def _in_thread(self, work: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)

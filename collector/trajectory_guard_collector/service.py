@@ -63,9 +63,7 @@ class Collector:
             refuse=self._limiter.refuse, journaled=self._store is not None, listeners=self._listeners(),
         )  # fmt: skip
         self._saver = (
-            Saver(self.judge, self._store, self._pipeline.thread, config.trajectories.snapshot_interval_s)
-            if self._store is not None
-            else None
+            Saver(self.judge, self._store, config.trajectories.snapshot_interval_s) if self._store is not None else None
         )
         self._servers: dict[str, _Server] = {}
         self._admin = AdminServer(
@@ -133,7 +131,6 @@ class Collector:
             await self._step("storage", self._store.stop)
         await self._step("limiter", self._limiter.stop)
         await self._step("telemetry", self._admin.stop)
-        self._pipeline.close()
 
     async def _stop_receivers(self, grace_s: float) -> None:
         await asyncio.gather(*(server.stop(grace_s) for server in self._servers.values()))

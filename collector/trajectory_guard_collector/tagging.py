@@ -58,11 +58,10 @@ class Tagger:
 
     def _tag_others(self, others: Iterable[OtherSpan]) -> bool:
         changed = False
-        for other in others:
-            outline = other.outline
+        for outline, holder, place in others:
             attributes = self._fleet.marked(outline.trace_id + outline.span_id)
             if attributes:
-                other.holder[other.place] = tagged(Span.FromString(other.holder[other.place]), attributes)
+                holder[place] = tagged(Span.FromString(holder[place]), attributes)
                 changed = True
         return changed
 

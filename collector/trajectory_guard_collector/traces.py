@@ -10,7 +10,7 @@ from trajectory_guard.dialects.span import SpanView
 from trajectory_guard_collector.trajectories import Item, Key, StepItem
 
 _SEVERAL: Final = ""
-_NOTES_PER_TRACE: Final = 16
+_NOTES_PER_TRACE: Final = 4
 
 
 class Note(NamedTuple):
@@ -80,7 +80,7 @@ class TraceTable:
 
     Parameters:
         max_traces: traces remembered.
-        max_spans_per_trace: spans remembered of each trace, and sixteen per trace on average over all of them.
+        max_spans_per_trace: spans remembered of each trace, and four per trace on average over all of them.
 
     Attributes:
         changed: conversations by trace id that became known, or (None) were forgotten, for somebody who saves them and

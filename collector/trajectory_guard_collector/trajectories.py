@@ -295,6 +295,10 @@ class Trajectory:
             self._forget(len(self.items))
             self._snapshots, self._head, self._folded = [], None, 0
 
+    def abandon(self) -> None:
+        """Let go of all items."""
+        self._forget(len(self.items))
+
     def _forget(self, count: int) -> None:
         for item in self.items[:count]:
             item.gone = True

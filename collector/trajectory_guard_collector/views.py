@@ -66,7 +66,7 @@ def resource_attributes(data: bytes) -> dict[str, Any]:
 
 def attributes_of(items: Iterable[KeyValue]) -> dict[str, Any]:
     """Attributes as a plain mapping; of keys that repeat the last one counts."""
-    return {item.key: any_value(item.value) for item in items}
+    return {item.key: (value := item.value).string_value or any_value(value) for item in items}
 
 
 def any_value(value: AnyValue) -> Any:

@@ -55,7 +55,9 @@ class Result(NamedTuple):
 def rows(effort: Effort) -> Iterator[Row]:
     """The table's lines."""
     seconds = 12.0 if effort.rounds > 20 else 3.0
-    own, stored, peer = (asyncio.run(_throughput(kind, seconds)) for kind in ("collector", "collector-storage", "rotel"))
+    own, stored, peer = (
+        asyncio.run(_throughput(kind, seconds)) for kind in ("collector", "collector-storage", "rotel")
+    )
     least = 1e6 / TARGET_SPANS_PER_S
     what = f"collector, a span, one core, 10 % tools, forwarded ({1e6 / own.us_per_span:,.0f} spans/s)"
     versus = f"rotel, forwarding ({1e6 / peer.us_per_span:,.0f} spans/s)"
@@ -79,7 +81,9 @@ async def _latency(kind: str, seconds: float) -> Result:
 
 
 async def _send(port: int, count: Any, seconds: float, *, rate: int | None) -> Result:
-    channels = [grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.use_local_subchannel_pool", 1)])] * SENDERS
+    channels = [
+        grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.use_local_subchannel_pool", 1)])
+    ] * SENDERS
     calls = [channel.unary_unary(METHOD) for channel in channels]
     latencies: list[float] = []
     failed = 0

@@ -57,7 +57,7 @@ def test_bomb_is_not_unpacked(encoding: str) -> None:
     before = psutil.Process().memory_info().rss
     with pytest.raises(TooLargeError):
         decompress(encoding, packed, 4 * MIB)
-    assert psutil.Process().memory_info().rss - before < 50 * MIB
+    assert psutil.Process().memory_info().rss - before < 100 * MIB
 
 
 def test_unknown_encoding() -> None:

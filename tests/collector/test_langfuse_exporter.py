@@ -21,8 +21,8 @@ from tests.collector.backends import (
 
 from trajectory_guard_collector.config import Exporter
 from trajectory_guard_collector.exporters.langfuse import langfuse_exporter
-from trajectory_guard_collector.exporters.throttled_log import ThrottledLog
 from trajectory_guard_collector.signals import Signal
+from trajectory_guard_collector.throttled_log import ThrottledLog
 
 KEYS = {"public_key": "pk-lf-1", "secret_key": "sk-lf-2"}
 BASIC = f"Basic {b64encode(b'pk-lf-1:sk-lf-2').decode()}"

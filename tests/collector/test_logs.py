@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from trajectory_guard_collector.logs import MAX_KEYS, RateLimiter, configure, log_once_a_minute
+from trajectory_guard_collector.logs import configure
+from trajectory_guard_collector.throttled_log import ThrottledLog
 
 Lines = Callable[[], list[dict[str, Any]]]
 logger = logging.getLogger("trajectory_guard_collector.test")
@@ -76,38 +77,22 @@ def test_levels_hold_and_libraries_do_not_chat(lines: Lines) -> None:
     assert [entry["message"] for entry in lines()] == ["heard"]
 
 
-def test_a_message_is_logged_once_a_minute_with_the_number_held_back(lines: Lines) -> None:
-    now = 100.0
-    limiter = RateLimiter(clock=lambda: now)
+def test_a_message_is_logged_once_a_minute_with_the_number_left_out(lines: Lines) -> None:
+    now = 0.0
+    throttled = ThrottledLog(logger, clock=lambda: now)
     for second in range(150):
-        now = 100.0 + second
-        log_once_a_minute(
-            logger, logging.WARNING, "otlp:UNAVAILABLE", f"attempt {second}", limiter=limiter, exporter="otlp"
-        )
-    told = [(entry["message"], entry.get("repeated"), entry["exporter"]) for entry in lines()]
-    assert told == [("attempt 0", None, "otlp"), ("attempt 60", 59, "otlp"), ("attempt 120", 59, "otlp")]
+        now = float(second)
+        throttled.log(logging.WARNING, "otlp:UNAVAILABLE", f"attempt {second}")
+    told = [entry["message"] for entry in lines()]
+    assert told == ["attempt 0", "attempt 60 (59 more like this since)", "attempt 120 (59 more like this since)"]
 
 
-def test_keys_and_loggers_are_told_apart(lines: Lines) -> None:
-    limiter = RateLimiter(clock=lambda: 0.0)
+def test_kinds_are_told_apart_and_their_memory_is_bounded(lines: Lines) -> None:
+    throttled = ThrottledLog(logger, clock=lambda: 0.0)
     for _ in range(2):
-        for key in ("a", "b"):
-            log_once_a_minute(logger, logging.ERROR, key, key, limiter=limiter)
-        log_once_a_minute(logging.getLogger("another"), logging.ERROR, "a", "a", limiter=limiter)
-    assert [(entry["logger"], entry["message"]) for entry in lines()] == [
-        (logger.name, "a"), (logger.name, "b"), ("another", "a"),
-    ]  # fmt: skip
-
-
-def test_a_level_that_is_off_starts_no_pause(lines: Lines) -> None:
-    limiter = RateLimiter(clock=lambda: 0.0)
-    log_once_a_minute(logger, logging.DEBUG, "a", "not heard", limiter=limiter)
-    log_once_a_minute(logger, logging.ERROR, "a", "heard", limiter=limiter)
-    assert [entry["message"] for entry in lines()] == ["heard"]
-
-
-def test_memory_of_messages_is_bounded_and_the_longest_unused_go_first() -> None:
-    limiter = RateLimiter(clock=lambda: 0.0)
-    assert [limiter.passes(f"key {number}") for number in range(MAX_KEYS + 1)] == [0] * (MAX_KEYS + 1)
-    assert limiter.passes("key 0") == 0, "forgotten"
-    assert limiter.passes(f"key {MAX_KEYS}") is None
+        for kind in ("a", "b"):
+            throttled.log(logging.ERROR, kind, kind)
+    for kind in range(300):
+        throttled.log(logging.DEBUG, str(kind), "unheard")
+    throttled.log(logging.ERROR, "a", "forgotten, so told again")
+    assert [entry["message"] for entry in lines()] == ["a", "b", "forgotten, so told again"]

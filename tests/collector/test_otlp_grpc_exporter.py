@@ -30,8 +30,8 @@ from tests.collector.backends import (
 
 from trajectory_guard_collector.config import Exporter
 from trajectory_guard_collector.exporters.otlp_grpc import OtlpGrpcExporter, parse_target
-from trajectory_guard_collector.exporters.throttled_log import ThrottledLog
 from trajectory_guard_collector.signals import Signal
+from trajectory_guard_collector.throttled_log import ThrottledLog
 
 
 async def test_every_signal_arrives_byte_for_byte():

@@ -55,13 +55,12 @@ async def run(disk: Disk, requests: Sequence[bytes], *, save_after: int | None =
     """A collector that is killed when it has taken all requests."""
     judge = new_judge(**limits)
     pipeline = Pipeline(judge, disk, judge.metrics, journaled=True)
-    saver = Saver(judge, disk, pipeline.thread, 60.0)
+    saver = Saver(judge, disk, 60.0)
     await saver.restore()
     for at, data in enumerate(requests):
         if at == save_after:
             await saver.save()
         await pipeline.accept(Batch(Signal.TRACES, data, 1), "grpc")
-    pipeline.close()
     return judge
 
 
@@ -124,8 +123,7 @@ async def test_nothing_is_counted_twice_by_reading_the_journal() -> None:
 async def test_a_full_disk_loses_no_change() -> None:
     disk = Disk()
     judge = new_judge()
-    pipeline = Pipeline(judge, disk, judge.metrics, journaled=True)
-    saver = Saver(judge, disk, pipeline.thread, 60.0)
+    saver = Saver(judge, disk, 60.0)
     await saver.restore()
     judge.judge(request(loop(1)[0]))
     disk.full = True
@@ -134,7 +132,6 @@ async def test_a_full_disk_loses_no_change() -> None:
     disk.full = False
     await saver.save()
     assert len(disk.spaces["trajectories"]) == 1
-    pipeline.close()
 
 
 async def test_evicted_trajectories_leave_the_disk() -> None:
@@ -142,13 +139,11 @@ async def test_evicted_trajectories_leave_the_disk() -> None:
 
     disk = Disk()
     judge = new_judge(GuardConfig(max_trajectories=2))
-    pipeline = Pipeline(judge, disk, judge.metrics, journaled=True)
-    saver = Saver(judge, disk, pipeline.thread, 60.0)
+    saver = Saver(judge, disk, 60.0)
     for at in range(5):
         judge.judge(request(tool(f"s{at}", conversation=f"c{at}", trace=f"t{at}")))
         await saver.save()
     assert len(disk.spaces["trajectories"]) == 2
-    pipeline.close()
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"v":9}', b'{"v":1}', b'{"v":1,"key":[1],"marks":{}}'])

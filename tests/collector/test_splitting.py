@@ -20,8 +20,8 @@ from trajectory_guard_collector.config import Retry
 from trajectory_guard_collector.exporters.base import PermanentExportError
 from trajectory_guard_collector.exporters.sender import MAX_REFUSED_PARTS, Sender
 from trajectory_guard_collector.exporters.splitting import halves
-from trajectory_guard_collector.exporters.throttled_log import ThrottledLog
 from trajectory_guard_collector.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.throttled_log import ThrottledLog
 
 UNKNOWN = b"\xf2\x3f\x03new"
 """Field 1022 with three bytes: a field of a later OTLP version."""

@@ -11,7 +11,7 @@ from trajectory_guard_collector.exporters.debug import DebugExporter
 from trajectory_guard_collector.exporters.langfuse import langfuse_exporter
 from trajectory_guard_collector.exporters.otlp_grpc import OtlpGrpcExporter
 from trajectory_guard_collector.exporters.otlp_http import OtlpHttpExporter
-from trajectory_guard_collector.exporters.throttled_log import ThrottledLog
+from trajectory_guard_collector.throttled_log import ThrottledLog
 
 _TYPES: Final[Mapping[str, Callable[[str, ExporterConfig, ThrottledLog], Exporter]]] = {
     "otlp": OtlpGrpcExporter,

@@ -7,8 +7,8 @@ from typing import Final
 
 from trajectory_guard_collector.config import Exporter as ExporterConfig
 from trajectory_guard_collector.exporters.otlp_http import OtlpHttpExporter
-from trajectory_guard_collector.exporters.throttled_log import ThrottledLog
 from trajectory_guard_collector.signals import Signal
+from trajectory_guard_collector.throttled_log import ThrottledLog
 
 CLOUD: Final = "https://cloud.langfuse.com"
 _PATH: Final = "/api/public/otel/v1/traces"

@@ -15,9 +15,9 @@ from trajectory_guard_collector.config import Exporter as ExporterConfig
 from trajectory_guard_collector.config_checks import without_userinfo
 from trajectory_guard_collector.exporters.base import PermanentExportError, RetryableExportError
 from trajectory_guard_collector.exporters.replies import read_reply
-from trajectory_guard_collector.exporters.throttled_log import ThrottledLog
 from trajectory_guard_collector.exporters.tls import channel_credentials
 from trajectory_guard_collector.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.throttled_log import ThrottledLog
 
 _DEFAULT_PORT: Final = 4317
 _MAX_RECONNECT_PAUSE_S: Final = 5.0

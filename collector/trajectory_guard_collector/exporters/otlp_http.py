@@ -16,9 +16,9 @@ from trajectory_guard_collector.config_checks import without_userinfo
 from trajectory_guard_collector.exporters.base import PermanentExportError, RetryableExportError
 from trajectory_guard_collector.exporters.replies import read_reply
 from trajectory_guard_collector.exporters.retry import parse_retry_after
-from trajectory_guard_collector.exporters.throttled_log import ThrottledLog
 from trajectory_guard_collector.exporters.tls import client_context
 from trajectory_guard_collector.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.throttled_log import ThrottledLog
 
 MAX_REPLY_BYTES: Final = 64 * 1024
 _RETRYABLE: Final = frozenset({429, 502, 503, 504})

@@ -17,8 +17,8 @@ from trajectory_guard_collector.exporters.base import (
 )
 from trajectory_guard_collector.exporters.retry import Backoff
 from trajectory_guard_collector.exporters.splitting import halves
-from trajectory_guard_collector.exporters.throttled_log import ThrottledLog
 from trajectory_guard_collector.signals import Batch, Signal
+from trajectory_guard_collector.throttled_log import ThrottledLog
 
 MAX_REFUSED_PARTS: Final = 32
 

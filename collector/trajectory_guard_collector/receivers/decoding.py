@@ -16,6 +16,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
+from trajectory_guard_collector import wire
 from trajectory_guard_collector.errors import BadDataError
 from trajectory_guard_collector.receivers.ids import encode_ids
 from trajectory_guard_collector.receivers.statuses import TooLargeError
@@ -26,8 +27,8 @@ try:
 except ImportError:
     zstandard = None  # type: ignore[assignment]
 
-_ZSTD_SLICE: Final = 1_024
-"""Bytes decompressed at a time: there is no other bound on what comes out at once, up to 32 MiB of them."""
+_ZSTD_SLICE: Final = 256
+"""Bytes decompressed at a time: there is no other bound on what comes out at once, up to 8 MiB of them."""
 _ZSTD_WINDOW: Final = 8 << 20
 """Largest window over HTTP, RFC 9659."""
 _REQUESTS: Final[Mapping[Signal, type[Message]]] = {
@@ -40,10 +41,12 @@ _REQUESTS: Final[Mapping[Signal, type[Message]]] = {
 def count_items(signal: Signal, data: bytes) -> int:
     """Number of spans, data points or log records in a serialized export request.
 
+    Spans are counted without being read: whoever judges them does that, and refuses what is malformed.
+
     Raises:
         BadDataError: it is not one.
     """
-    request = _REQUESTS[signal]()
+    request = wire.Request() if signal is Signal.TRACES else _REQUESTS[signal]()
     try:
         request.ParseFromString(data)
     except DecodeError as error:

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from trajectory_guard_collector.errors import OverloadedError, Refusal, UnavailableError
-from trajectory_guard_collector.exporters.throttled_log import ThrottledLog
 from trajectory_guard_collector.receivers.decoding import count_items
 from trajectory_guard_collector.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.throttled_log import ThrottledLog
 
 Accept = Callable[[Batch, str], Awaitable[Receipt]]
 """The pipeline: takes a batch and the transport's name, raises ``errors.Refusal``."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from socket import socket
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -105,18 +105,18 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._limits = limits
         self._metrics = metrics
+        self._certificates = Certificates(limits.tls, f"{_KEY}.tls", metrics) if limits.tls else None
         self.listening = asyncio.Event()
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
         loop = asyncio.get_running_loop()
-        handshake_s = self._limits.read_timeout_s if self.config.ssl else None
+        tls: dict[str, Any] = {}
+        if self._certificates is not None:
+            tls = {"ssl": self._certificates.ssl_context(), "ssl_handshake_timeout": self._limits.read_timeout_s}
+        backlog = self.config.backlog
         self.servers = [
-            await loop.create_server(
-                self._connection, sock=one, ssl=self.config.ssl, ssl_handshake_timeout=handshake_s,
-                backlog=self.config.backlog,
-            )
-            for one in sockets or ()
-        ]  # fmt: skip
+            await loop.create_server(self._connection, sock=one, backlog=backlog, **tls) for one in sockets or ()
+        ]
         self.started = True
         self.listening.set()
 
@@ -150,15 +150,13 @@ class BoundedServer:
         Raises:
             ConfigError: the endpoint is taken, or a certificate cannot be used.
         """
-        tls = self._config.tls
-        certificates = Certificates(tls, f"{_KEY}.tls", self._metrics) if tls else None
         uvicorn_config = uvicorn.Config(
             self._app, http=BoundedProtocol, ws="none", lifespan="off", log_config=None, log_level="error",
             access_log=False, server_header=False, proxy_headers=False,
-            ssl_context_factory=(lambda *_: certificates.ssl_context()) if certificates else None,
         )  # fmt: skip
+        server = _Server(uvicorn_config, self._config, self._metrics)
         sockets = listen(self._config.endpoint, f"{_KEY}.endpoint")
-        self._server = _Server(uvicorn_config, self._config, self._metrics)
+        self._server = server
         self._serving = asyncio.create_task(self._server.serve(sockets))
         listening = asyncio.create_task(self._server.listening.wait())
         await asyncio.wait((self._serving, listening), return_when=asyncio.FIRST_COMPLETED)

@@ -55,6 +55,7 @@ class Verdict(NamedTuple):
         nudges: nudges due so far in this trajectory.
         recovered: this step left an episode in which a nudge had been due.
         tool: tool of the step.
+        began: start of the step with which the episode began, in seconds; 0 before the first episode.
     """
 
     trajectory_id: str
@@ -73,6 +74,7 @@ class Verdict(NamedTuple):
     nudges: int = 0
     recovered: bool = False
     tool: str = ""
+    began: float = 0.0
 
     @property
     def types(self) -> list[str]:
@@ -150,7 +152,10 @@ class Engine:
             state.step_ids.forget_last()  # it did not become a step: ids and steps keep the same index
             raise
         before = (state.episode.active, state.episode.nudges)
+        episodes = state.episode.number
         level = self._scorer.apply(state.episode, found, same_batch=seen.same_batch)
+        if state.episode.number > episodes:
+            state.began = step.timestamp
         self._remember(state, step, seen)
         return self._verdict(state, seen, found, level, before)
 
@@ -334,7 +339,7 @@ class Engine:
         if not found:
             return Verdict(
                 *base, episode=episode.number, evidence=step.evidence, nudges=episode.nudges, recovered=recovered,
-                tool=step.tool_name,
+                tool=step.tool_name, began=state.began,
             )  # fmt: skip
         first = min(episode.first_step, *(f.details.get("first_step", seen.index) for f in found))
         spent = self._spent(state, first, step)
@@ -344,7 +349,7 @@ class Engine:
         return Verdict(
             *base, detections=found, episode=episode.number, evidence=step.evidence, reason=reason,
             nudge=nudge_text(found, step, spent, excerpt=excerpt) if due else None, first_step=first, spent=spent,
-            nudges=episode.nudges, tool=step.tool_name,
+            nudges=episode.nudges, tool=step.tool_name, began=state.began,
         )  # fmt: skip
 
     def _spent(self, state: TrajectoryState, first: int, step: StepRecord) -> Spent:

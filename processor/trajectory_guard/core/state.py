@@ -41,6 +41,7 @@ class TrajectoryState:
         batch_label: label of that batch, if the source names it.
         learned: what was learned of repeated calls whose answers differ (``volatile.Lesson`` as lists).
         episode: score and intervention state.
+        began: start (s) of the step with which the newest episode began, 0 before the first.
         frozen: the current run of steps with one and the same answer.
         detectors: one instance of each registered detector.
     """
@@ -51,6 +52,7 @@ class TrajectoryState:
         "batch_end",
         "batch_label",
         "batches",
+        "began",
         "chain",
         "costs",
         "detectors",
@@ -93,6 +95,7 @@ class TrajectoryState:
         self.last_end = 0.0
         self.learned: dict[str, list[Any]] = {}
         self.episode = Episode()
+        self.began = 0.0
         self.frozen = FrozenRun()
         self.detectors = detectors
 
@@ -169,6 +172,7 @@ class TrajectoryState:
             "batch": [None if self.batch_end == float("-inf") else self.batch_end, self.batch_label, self.last_end],
             "learned": self.learned,
             "episode": self.episode.to_plain(),
+            "began": self.began,
             "frozen": self.frozen.to_plain(),
             "detectors": {one.name: data for one in self.detectors if (data := one.dump()) is not None},
         }
@@ -213,6 +217,7 @@ class TrajectoryState:
         state.batch_end = float("-inf") if end is None else end
         state.learned = dict(plain["learned"])
         state.episode = Episode.from_plain(plain["episode"])
+        state.began = plain["began"]
         state.frozen = FrozenRun.from_plain(plain["frozen"])
         for one in detectors:  # what this configuration switched off loses its state, nothing else
             if one.name in plain["detectors"]:

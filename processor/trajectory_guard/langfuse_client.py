@@ -1,0 +1,219 @@
+"""Scores over Langfuse's REST client, as the package ``langfuse`` (4 or 5) has it. Its tracing stays off.
+
+Only ``LangfuseAPI`` and its data types are used: they set no tracer provider and start no thread, which ``Langfuse()``
+and ``get_client()`` would do. Versions differ in what they post to ``/api/public/scores``, and servers in what they
+take: a single object up to 4.58, a list from 4.59 on. What the server takes is found out with the first request.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timezone
+from functools import partial
+from importlib.util import find_spec
+from ssl import SSLContext
+from typing import Any, Final, NamedTuple
+
+from trajectory_guard.langfuse_scores import Score
+
+CLOUD: Final = "https://cloud.langfuse.com"
+INSTALL: Final = "pip install 'trajectory-guard[langfuse]'"
+_SDK_NAME: Final = "trajectory-guard"
+_LATER: Final = frozenset({408, 409, 425, 429})
+_BAD: Final = frozenset({400, 413, 422})
+_MAX_RETRY_AFTER_S: Final = 3_600.0
+_MAX_REASON_CHARS: Final = 300
+_NO_RETRIES: Final = {"max_retries": 0}
+
+_Post = Callable[[Sequence[Score]], Any]
+
+
+class RetryableScoreError(Exception):
+    """Langfuse did not take the scores, and may take them later.
+
+    Parameters:
+        message: what happened.
+        retry_after_s: seconds Langfuse asked to wait, None if it did not say.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class RefusedAccessError(Exception):
+    """Langfuse takes nothing from us as things are: wrong keys, suspended project, or no Langfuse at that address."""
+
+
+class _BadRequestError(Exception):
+    pass
+
+
+class Connection(NamedTuple):
+    """Where scores go.
+
+    Fields:
+        base_url: without a path.
+        public_key, secret_key: of the project.
+        timeout_s: per request.
+        verify: trust, as ``httpx`` takes it.
+        headers: sent with every request.
+    """
+
+    base_url: str
+    public_key: str
+    secret_key: str
+    timeout_s: float = 10.0
+    verify: SSLContext | bool = True
+    headers: Mapping[str, str] = {}
+
+
+class Settled(NamedTuple):
+    """Scores that must not be sent again.
+
+    Fields:
+        scores: what was sent together.
+        rejected: how many of them Langfuse refused; it does not say which.
+        reason: why.
+    """
+
+    scores: Sequence[Score]
+    rejected: int = 0
+    reason: str = ""
+
+
+class ScoresClient:
+    """Posts scores, each in as few requests as the server allows.
+
+    Parameters:
+        connection: where to.
+
+    Raises:
+        ImportError: the package ``langfuse`` is missing.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        import httpx
+        from langfuse.api import LangfuseAPI
+
+        base_url = connection.base_url.rstrip("/")
+        self._http = httpx.Client(
+            timeout=connection.timeout_s, verify=connection.verify, headers=dict(connection.headers)
+        )
+        self._api = LangfuseAPI(
+            base_url=base_url,
+            username=connection.public_key,
+            password=connection.secret_key,
+            x_langfuse_sdk_name=_SDK_NAME,
+            x_langfuse_public_key=connection.public_key,
+            httpx_client=self._http,
+        )
+        self._url = f"{base_url}/api/public/scores"
+        create = _create(self._api)
+        self._single: _Post = partial(_post_fields, create)
+        self._forms: list[_Post] = [self._single]  # the one to try first, and what to fall back on
+        if "request" in inspect.signature(create).parameters:
+            self._single = partial(_post_object, create)
+            self._forms = [partial(_post_list, create), self._single]
+
+    def close(self) -> None:
+        """Close connections."""
+        self._http.close()
+
+    def send(self, scores: Sequence[Score]) -> Iterator[Settled]:
+        """Post scores and tell of each part when it is done with. What was not told of was not taken.
+
+        Raises:
+            RetryableScoreError: the rest may be sent again.
+            RefusedAccessError: nothing will be taken until somebody has had a look.
+        """
+        if len(scores) > 1 and self._forms[0] is not self._single:
+            with suppress(_BadRequestError):  # an older server, or one score is bad: one at a time tells which
+                yield self._post(self._forms[0], scores)
+                return
+        for score in scores:
+            yield self._send_one(score)
+
+    def _send_one(self, score: Score) -> Settled:
+        reason = ""
+        for form in self._forms:
+            try:
+                settled = self._post(form, [score])
+            except _BadRequestError as error:
+                reason = reason or str(error)
+            else:
+                self._forms.sort(key=lambda one: one is not form)
+                return settled
+        return Settled([score], 1, reason)
+
+    def _post(self, form: _Post, scores: Sequence[Score]) -> Settled:
+        import httpx
+        from langfuse.api.core import ApiError
+
+        try:
+            reply = form(scores)
+        except httpx.TransportError as error:
+            raise RetryableScoreError(f"{self._url}: {type(error).__name__}: {error}") from error
+        except ApiError as error:
+            raise self._failure(error.status_code, error.headers or {}, error.body) from error
+        except ValueError as error:
+            raise RefusedAccessError(f"{self._url} does not answer as Langfuse does: {error}") from error
+        rejected = int(getattr(reply, "rejected", 0))
+        errors = [str(one.message) for one in getattr(reply, "errors", ())]
+        return Settled(scores, rejected, "; ".join(errors)[:_MAX_REASON_CHARS])
+
+    def _failure(self, status: int | None, headers: Mapping[str, str], body: object) -> Exception:
+        message = f"{self._url} answered {status}: {str(body)[:_MAX_REASON_CHARS]}"
+        if status in _BAD:
+            return _BadRequestError(message)
+        if status is None or status >= 500 or status in _LATER:
+            return RetryableScoreError(message, retry_after_s=_retry_after_s(headers))
+        return RefusedAccessError(message)
+
+
+def _create(api: Any) -> Callable[..., Any]:
+    """The method that posts scores; up to 4.14 it stood among what was called legacy."""
+    scores = api.scores if hasattr(api.scores, "create") else api.legacy.score_v1
+    method: Callable[..., Any] = scores.create
+    return method
+
+
+def _post_list(create: Callable[..., Any], scores: Sequence[Score]) -> Any:
+    return create(request=[_request(score) for score in scores], request_options=_NO_RETRIES)
+
+
+def _post_object(create: Callable[..., Any], scores: Sequence[Score]) -> Any:
+    """SDK 5 declares the list only, and sends on what it is given."""
+    return create(request=_request(scores[0]), request_options=_NO_RETRIES)
+
+
+def _post_fields(create: Callable[..., Any], scores: Sequence[Score]) -> Any:
+    """SDK 4 knows no timestamp; servers of its time ignore it."""
+    fields = _fields(scores[0])
+    more = {"timestamp": fields.pop("timestamp").isoformat()}
+    return create(**fields, request_options={**_NO_RETRIES, "additional_body_parameters": more})
+
+
+def _request(score: Score) -> Any:
+    from langfuse.api.scores.types import CreateScoreRequest
+
+    return CreateScoreRequest(**_fields(score))
+
+
+def _fields(score: Score) -> dict[str, Any]:
+    fields = {key: value for key, value in score._asdict().items() if value is not None}
+    return {**fields, "timestamp": datetime.fromtimestamp(score.timestamp, timezone.utc)}
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+    lower = {key.lower(): value for key, value in headers.items()}
+    for key, now in (("retry-after", 0.0), ("x-ratelimit-reset", time.time())):
+        try:
+            seconds = float(lower[key]) - now
+        except (KeyError, ValueError):
+            continue
+        return min(max(seconds, 0.0), _MAX_RETRY_AFTER_S)
+    return None

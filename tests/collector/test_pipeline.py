@@ -1,0 +1,170 @@
+"""What every batch goes through."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tests.collector.kit import all_spans, by_name, loop, new_judge, request, span, span_id, tool
+
+from trajectory_guard import telemetry
+from trajectory_guard_collector.errors import BadDataError, OverloadedError
+from trajectory_guard_collector.fleet import News
+from trajectory_guard_collector.journal import request_of
+from trajectory_guard_collector.judging import Judge
+from trajectory_guard_collector.pipeline import Pipeline
+from trajectory_guard_collector.signals import Batch, Receipt, Signal
+
+
+class Backend:
+    """Keeps what is delivered."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.keys: list[bytes] = []
+        self.journals: list[bytes | None] = []
+
+    async def deliver(self, batch: Batch, *, key: bytes = b"", journal: bytes | None = None) -> None:
+        self.batches.append(batch)
+        self.keys.append(key)
+        self.journals.append(journal)
+
+
+def pipeline(backend: Backend, judge: Judge | None = None, **more: Any) -> Pipeline:
+    judge = judge or new_judge()
+    return Pipeline(judge, backend, judge.metrics, **more)
+
+
+def traces(data: bytes) -> Batch:
+    return Batch(Signal.TRACES, data, len(all_spans(data)))
+
+
+async def test_metrics_and_logs_are_forwarded_untouched() -> None:
+    backend = Backend()
+    for signal in (Signal.METRICS, Signal.LOGS):
+        batch = Batch(signal, b"whatever it is", 3)
+        assert await pipeline(backend).accept(batch, "grpc") == Receipt()
+    assert [batch.data for batch in backend.batches] == [b"whatever it is"] * 2
+
+
+async def test_traces_are_tagged_and_counted_with_the_guards_own_spans() -> None:
+    backend = Backend()
+    data = request(*loop(3))
+    await pipeline(backend).accept(traces(data), "http")
+    (batch,) = backend.batches
+    assert by_name(batch.data)[span_id("s2")][telemetry.INTERVENTION] == "NUDGE"
+    assert batch.items == len(all_spans(batch.data)) == 5
+
+
+async def test_a_redelivered_batch_has_the_same_key_and_another_one_has_not() -> None:
+    backend = Backend()
+    line = pipeline(backend)
+    for data in (request(tool("a")), request(tool("b")), bytes(bytearray(request(tool("a"))))):
+        await line.accept(traces(data), "grpc")
+    first, other, again = backend.keys
+    assert first == again != other
+
+
+async def test_short_memory_is_a_reason_to_wait() -> None:
+    line = pipeline(Backend(), refuse=lambda: "memory")
+    with pytest.raises(OverloadedError, match="memory") as refused:
+        await line.accept(traces(request(tool("a"))), "grpc")
+    assert refused.value.retry_after_s == 1.0
+
+
+async def test_what_is_no_request_is_refused_for_good() -> None:
+    with pytest.raises(BadDataError):
+        await pipeline(Backend()).accept(Batch(Signal.TRACES, b"\x0a\xff", 1), "grpc")
+
+
+async def test_an_error_of_the_guard_does_not_cost_the_telemetry(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend, judge = Backend(), new_judge()
+
+    def broken(*args: Any) -> None:
+        raise ZeroDivisionError("engine")
+
+    monkeypatch.setattr(judge.fleet.engine, "observe", broken)
+    data = request(*loop(3))
+    await pipeline(backend, judge).accept(traces(data), "grpc")
+    assert backend.batches[0].data == data
+    assert judge.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "judge.trajectory"}) == 1
+    assert len(judge.fleet) == 0
+    monkeypatch.undo()
+    await pipeline(backend, judge).accept(traces(request(*loop(3, prefix="later"))), "grpc")
+    assert by_name(backend.batches[1].data)[span_id("later2")][telemetry.INTERVENTION] == "NUDGE"
+
+
+async def test_a_trajectory_that_cannot_be_judged_does_not_cost_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, judge = Backend(), new_judge()
+    observe = judge.fleet.engine.observe
+
+    def picky(state: Any, step: Any) -> Any:
+        if step.trajectory_id == "bad":
+            raise ValueError("bad")
+        return observe(state, step)
+
+    monkeypatch.setattr(judge.fleet.engine, "observe", picky)
+    for one in (*loop(2), tool("bad", conversation="bad"), loop(3)[2]):
+        await pipeline(backend, judge).accept(traces(request(one)), "grpc")
+    assert by_name(backend.batches[-1].data)[span_id("s2")][telemetry.INTERVENTION] == "NUDGE"
+
+
+async def test_one_odd_span_does_not_cost_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, judge = Backend(), new_judge()
+    take = judge._take
+
+    def picky(seen: Any) -> None:
+        if seen.span_id == span_id("odd"):
+            raise ValueError("odd")
+        take(seen)
+
+    monkeypatch.setattr(judge, "_take", picky)
+    await pipeline(backend, judge).accept(traces(request(*loop(2), tool("odd"), loop(3)[2])), "grpc")
+    assert by_name(backend.batches[0].data)[span_id("s2")][telemetry.INTERVENTION] == "NUDGE"
+
+
+async def test_listeners_hear_of_news_once_and_may_fail() -> None:
+    heard: list[News] = []
+
+    def fails(news: Sequence[News]) -> None:
+        raise RuntimeError("listener")
+
+    line = pipeline(Backend(), listeners=[fails, heard.extend])
+    for _ in range(2):
+        for one in loop(5):
+            await line.accept(traces(request(one)), "grpc")
+    assert [news.told for news in heard] == ["start", "nudge", "stop"]
+
+
+async def test_large_batches_let_others_in_between_and_lose_nothing() -> None:
+    backend, judge = Backend(), new_judge()
+    line = pipeline(backend, judge, journaled=True)
+    others = [span(f"o{at}", {"http.route": "/"}) for at in range(9_000)]
+    data = request(*others[:5_000], *loop(3), *others[5_000:])
+    turns = 0
+
+    async def others_turn() -> None:
+        nonlocal turns
+        while not backend.batches:
+            turns += 1
+            await asyncio.sleep(0)
+
+    await asyncio.gather(line.accept(traces(data), "grpc"), others_turn())
+    (batch,) = backend.batches
+    assert turns > 4
+    assert {one.span_id for one in all_spans(data)} <= {one.span_id for one in all_spans(batch.data)}
+    assert batch.items == len(all_spans(batch.data))
+    assert by_name(batch.data)[span_id("s2")][telemetry.INTERVENTION] == "NUDGE"
+    assert backend.journals[0] is not None
+    assert len(all_spans(request_of(backend.journals[0]))) == 3
+
+
+async def test_large_batches_without_findings_pass_as_the_same_object() -> None:
+    backend = Backend()
+    data = request(*(span(f"o{at}", {"http.route": "/"}) for at in range(3_000)))
+    await pipeline(backend).accept(traces(data), "grpc")
+    assert backend.batches[0].data is data
