@@ -88,7 +88,7 @@ def _totals() -> list[Json]:
 
 
 def _receiving() -> list[Json]:
-    requests = "sum by (transport, status) (rate(otelcol_receiver_requests_total{%s}[$__rate_interval]))" % _AT
+    requests = f"sum by (transport, status) (rate(otelcol_receiver_requests_total{{{_AT}}}[$__rate_interval]))"
     return [
         graph("Accepted", "Items taken over from senders, by transport. Healthy: follows the load.",
               *_rates("otelcol_receiver_accepted", _AT, "transport"), unit="cps"),
@@ -207,7 +207,7 @@ def _scores() -> Sequence[Json]:
 
 def _process() -> list[Json]:
     restarts = f"sum by (instance) (resets(otelcol_process_uptime_seconds_total{{{_AT}}}[$__rate_interval]))"
-    steps_share = divided(
+    for_a_span = divided(
         f"sum by (instance) (rate(otelcol_process_cpu_seconds_total{{{_AT}}}[$__rate_interval]))",
         f"sum by (instance) (rate(otelcol_receiver_accepted_spans_total{{{_AT}}}[$__rate_interval]))",
     )
@@ -217,6 +217,6 @@ def _process() -> list[Json]:
         graph("Processor", "Cores in use. Healthy: below 1, since judging is one thread.",
               query(f"rate(otelcol_process_cpu_seconds_total{{{_AT}}}[$__rate_interval])", "{{instance}}"), width=6),
         graph("Processor time for a span", "Healthy: flat; tens of microseconds.",
-              query(steps_share, "{{instance}}"), unit="s", width=6),
+              query(for_a_span, "{{instance}}"), unit="s", width=6),
         graph("Restarts", "Healthy: none but yours.", query(restarts, "{{instance}}"), width=6),
     ]  # fmt: skip

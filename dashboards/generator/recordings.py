@@ -1,21 +1,25 @@
-"""Recording rules: what alerts are about, precomputed, and handy for dashboards of your own."""
+"""Recording rules: what the alerts are about, computed once, and handy for dashboards of your own."""
 
 from __future__ import annotations
 
-import re
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from dashboards.generator.promql import Window, counted, divided, minutes, or_zero, summed
+from dashboards.generator.promql import Window, counted, divided, indented, minutes, or_zero, summed
 
-_BY_AGENT = ("service_name", "gen_ai_agent_name")
-_SIGNALS = ("spans", "metric_points", "log_records")
+_BY_AGENT: Final = ("service_name", "gen_ai_agent_name")
+_BY_OUTPUT: Final = ("instance", "exporter")
+_SIGNALS: Final = ("spans", "metric_points", "log_records")
+_REFUSALS: Final = "RESOURCE_EXHAUSTED|UNAVAILABLE|429|503"
 
 
 class Windows(NamedTuple):
-    """How far rules look back."""
+    """How far rules look back; their names tell of these."""
 
     short: Window = minutes(15)
     long: Window = minutes(60)
+
+
+USUAL: Final = Windows()
 
 
 class Recording(NamedTuple):
@@ -25,33 +29,74 @@ class Recording(NamedTuple):
     expression: str
 
 
-def recordings(windows: Windows = Windows()) -> list[Recording]:  # noqa: B008  immutable
-    """All recording rules, of agents first, then of the collector itself."""
-    return [*_of_agents(windows), *_of_collectors(windows)]
+def recordings(windows: Windows = USUAL) -> list[Recording]:
+    """All recording rules, those of agents first, then those of the collector itself."""
+    return [*_of_services(windows), *_of_agents(windows), *_of_collectors(windows)]
+
+
+def _of_services(windows: Windows) -> list[Recording]:
+    def total(metric: str, window: Window) -> str:
+        return summed(counted(metric, window), "service_name")
+
+    steps = total("trajectory_guard_steps_total", windows.short)
+    in_loops = total("trajectory_guard_loop_steps_total", windows.short)
+    return [
+        Recording("service:trajectory_guard_steps:count15m", steps),
+        Recording("service:trajectory_guard_loop_steps:ratio15m", divided(in_loops, steps)),
+        Recording("service:trajectory_guard_loop_cost_usd:sum1h", total("trajectory_guard_loop_cost_total", windows.long)),
+        Recording("service:trajectory_guard_loop_tokens:sum1h", total("trajectory_guard_loop_tokens_total", windows.long)),
+    ]
 
 
 def _of_agents(windows: Windows) -> list[Recording]:
-    short, long = windows
-
     def interventions(level: str) -> str:
         matchers = f'trajectory_guard_intervention="{level}"'
-        return summed(counted("trajectory_guard_interventions_total", long, matchers), *_BY_AGENT)
+        return summed(counted("trajectory_guard_interventions_total", windows.long, matchers), *_BY_AGENT)
 
-    def of_service(metric: str, window: Window) -> str:
-        return summed(counted(metric, window), "service_name")
-
-    episodes = counted("trajectory_guard_episodes_total", short)
-    steps = of_service("trajectory_guard_steps_total", short)
-    nudges, recoveries = interventions("NUDGE"), summed(counted("trajectory_guard_recoveries_total", long), *_BY_AGENT)
+    episodes = counted("trajectory_guard_episodes_total", windows.short)
+    recoveries = summed(counted("trajectory_guard_recoveries_total", windows.long), *_BY_AGENT)
+    nudges, stops = interventions("NUDGE"), interventions("STOP")
     return [
-        Recording("service_agent_type:trajectory_guard_episodes:count_short",
-                  summed(episodes, *_BY_AGENT, "trajectory_guard_loop_type")),
-        Recording("service:trajectory_guard_steps:count_short", steps),
-        Recording("service:trajectory_guard_loop_steps:ratio_short",
-                  divided(of_service("trajectory_guard_loop_steps_total", short), steps)),
-        Recording("service_agent:trajectory_guard_nudges:count_long", nudges),
-        Recording("service_agent:trajectory_guard_stops:count_long", interventions("STOP")),
-        Recording("service_agent:trajectory_guard_recoveries:ratio_long", divided(or_zero(recoveries, nudges), nudges)),
-        Recording("service:trajectory_guard_loop_cost_usd:sum_long", of_service("trajectory_guard_loop_cost_total", long)),
-        Recording("service:trajectory_guard_loop_tokens:sum_long", of_service("trajectory_guard_loop_tokens_total", long)),
+        Recording(
+            "service_agent_type:trajectory_guard_episodes:count15m",
+            summed(episodes, *_BY_AGENT, "trajectory_guard_loop_type"),
+        ),
+        Recording("service_agent:trajectory_guard_stops:count1h", stops),
+        Recording("service_agent:trajectory_guard_stops:ratio1h", divided(stops, nudges)),
+        Recording("service_agent:trajectory_guard_recoveries:ratio1h", divided(or_zero(recoveries, nudges), nudges)),
+    ]
+
+
+def _of_collectors(windows: Windows) -> list[Recording]:
+    def total(metric: str, *by: str, matchers: str = "") -> str:
+        return summed(counted(metric, windows.short, matchers), *by)
+
+    requests = total("otelcol_receiver_requests_total", "instance")
+    refused = total("otelcol_receiver_requests_total", "instance", matchers=f'status=~"{_REFUSALS}"')
+    late = total("trajectory_guard_late_steps_total", "instance", matchers='how="too_late"')
+    steps = total("trajectory_guard_steps_total", "instance")
+    return [
+        Recording("instance_where:trajectory_guard_errors:count15m", total("trajectory_guard_errors_total", "instance", "where")),
+        Recording("instance:trajectory_guard_evictions_full:count15m",
+                  total("trajectory_guard_evictions_total", "instance", matchers='reason="full"')),
+        Recording("instance:trajectory_guard_late_steps:ratio15m", divided(late, steps)),
+        Recording("instance:otelcol_receiver_refused_requests:ratio15m", divided(refused, requests)),
+        Recording("instance_exporter:otelcol_exporter_queue:ratio",
+                  "sum by (instance, exporter) (otelcol_exporter_queue_size)\n/\n"
+                  "sum by (instance, exporter) (otelcol_exporter_queue_capacity)"),
+        Recording("instance_exporter_signal:otelcol_exporter_send_failed:count15m", _given_up(windows.short)),
+        Recording("instance_exporter:trajectory_guard_exporter_retries:count15m",
+                  total("trajectory_guard_exporter_retries_total", *_BY_OUTPUT)),
+        Recording("instance_exporter:trajectory_guard_scores_failed:count15m",
+                  total("trajectory_guard_scores_failed_total", *_BY_OUTPUT)),
     ]  # fmt: skip
+
+
+def _given_up(window: Window) -> str:
+    """One metric a signal, told apart by a label."""
+    parts = [
+        f"label_replace(\n{indented(counted(f'otelcol_exporter_send_failed_{signal}_total', window))},\n"
+        f'  "signal", "{signal}", "", ""\n)'
+        for signal in _SIGNALS
+    ]
+    return summed("\nor\n".join(parts), *_BY_OUTPUT, "signal")

@@ -86,6 +86,12 @@ class GuardConfig(_Model):
     """Bearer token for it."""
     collector_timeout_s: float = Field(default=0.2, gt=0.0, le=10.0)
     """Seconds a gate waits for its answer; without one the run goes on."""
+    langfuse_scores: bool = False
+    """Write scores to Langfuse; address and keys from ``LANGFUSE_*`` variables. Needs the extra ``langfuse``."""
+    langfuse_max_waiting: int = Field(default=1_000, ge=1)
+    """Scores that may wait for Langfuse; the oldest give way (and are counted)."""
+    langfuse_batches_per_minute: float = Field(default=30.0, gt=0.0, le=6_000.0)
+    """Batches of up to 15 scores; 30 is what the smallest plan of Langfuse Cloud allows."""
     max_trajectories: int = Field(default=10_000, ge=1)
     """Trajectories held in memory; the longest idle ones are evicted (and counted)."""
     idle_ttl_s: float = Field(default=3600.0, gt=0.0)

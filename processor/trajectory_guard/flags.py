@@ -19,6 +19,7 @@ from trajectory_guard.entry import Entry
 
 if TYPE_CHECKING:
     from trajectory_guard.embedding import BackgroundSettler
+    from trajectory_guard.scorer import Scorer
 
 _MAX_TOOLS: Final = 64
 _FIND_AMONG: Final = 64
@@ -63,6 +64,7 @@ class FlagBoard:
     ) -> None:
         self.config = config or GuardConfig()
         self.settler = settler
+        self.scorer: Scorer | None = None
         self.engine = Engine(self.config, settle=settler.settle if settler is not None else None)
         self.counts: Counter[str] = Counter() if settler is None else settler.counts
         self.loop_cost_usd = 0.0

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 from functools import partial
-from importlib.util import find_spec
 from ssl import SSLContext
 from typing import Any, Final, NamedTuple
 
@@ -138,16 +138,21 @@ class ScoresClient:
             yield self._send_one(score)
 
     def _send_one(self, score: Score) -> Settled:
-        reason = ""
-        for form in self._forms:
-            try:
-                settled = self._post(form, [score])
-            except _BadRequestError as error:
-                reason = reason or str(error)
-            else:
-                self._forms.sort(key=lambda one: one is not form)
-                return settled
-        return Settled([score], 1, reason)
+        first, *others = self._forms
+        try:
+            return self._post(first, [score])
+        except _BadRequestError as error:
+            return next(
+                (settled for form in others if (settled := self._other(form, score))), Settled([score], 1, str(error))
+            )
+
+    def _other(self, form: _Post, score: Score) -> Settled | None:
+        """The same in another form; if that is taken it is the one to begin with from now on."""
+        with suppress(_BadRequestError):
+            settled = self._post(form, [score])
+            self._forms.sort(key=lambda one: one is not form)
+            return settled
+        return None
 
     def _post(self, form: _Post, scores: Sequence[Score]) -> Settled:
         import httpx
@@ -209,11 +214,10 @@ def _fields(score: Score) -> dict[str, Any]:
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    lower = {key.lower(): value for key, value in headers.items()}
-    for key, now in (("retry-after", 0.0), ("x-ratelimit-reset", time.time())):
-        try:
-            seconds = float(lower[key]) - now
-        except (KeyError, ValueError):
-            continue
-        return min(max(seconds, 0.0), _MAX_RETRY_AFTER_S)
-    return None
+    """Seconds that ``Retry-After`` asks for, as a number or a date; None if it does not."""
+    text = next((value for key, value in headers.items() if key.lower() == "retry-after"), "")
+    try:
+        seconds = float(text) if text.strip().isdigit() else parsedate_to_datetime(text).timestamp() - time.time()
+    except (ValueError, TypeError):
+        return None
+    return min(max(seconds, 0.0), _MAX_RETRY_AFTER_S)

@@ -30,6 +30,7 @@ from trajectory_guard.flags import FlagBoard
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.metrics import register
 from trajectory_guard.prices import PriceTable, is_installed
+from trajectory_guard.scorer import environment_of_span, scorer_of
 from trajectory_guard.verdict_spans import VerdictSpans
 
 _log: Final = logging.getLogger(telemetry.LOGGER)
@@ -48,6 +49,7 @@ _INTERESTING: Final = MARKERS | USAGE_MARKERS | CONVERSATION_KEYS
 _LATENCY_SAMPLE: Final = 16
 _EXPIRY_CHECK: Final = 256
 _EXPIRY_LOOK: Final = 64
+_SCORES_TIMEOUT_S: Final = 5.0
 
 
 class TrajectoryGuardProcessor(SpanProcessor):
@@ -88,6 +90,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._prices = PriceTable()
         self._reported: set[str] = set()
         self._judged = 0
+        if self.board.scorer is None:
+            self.board.scorer = scorer_of(self.config)
         provider = meter_provider or otel_metrics.get_meter_provider()
         self._latency = register(provider.get_meter(telemetry.SCOPE), self.board)
 
@@ -121,12 +125,19 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._contain("on_end", error)
 
     def shutdown(self) -> None:
-        """Stop judging. Flags already raised stay readable."""
+        """Stop judging. Flags already raised stay readable; scores that wait for Langfuse get five seconds."""
         self.enabled = False
         self._open.clear()
+        if self.board.scorer is not None:
+            self.board.scorer.stop(_SCORES_TIMEOUT_S)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Nothing is ever buffered."""
+        """Give scores that wait for Langfuse up to five seconds; nothing else is ever buffered.
+
+        True in any case: a provider would not flush the processors after one that says no.
+        """
+        if self.board.scorer is not None:
+            self.board.scorer.flush(min(timeout_millis / 1_000, _SCORES_TIMEOUT_S))
         return True
 
     # --- steps -----------------------------------------------------------------------------------------------
@@ -166,6 +177,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
         return self.board.observe(step)
 
     def _report(self, verdict: Verdict, span: ReadableSpan) -> None:
+        if self.board.scorer is not None and span.context is not None:
+            self.board.scorer.tell(verdict, f"{span.context.trace_id:032x}", environment_of_span(span))
         if verdict.recovered:
             log_recovery(verdict)
         if not verdict.detections:
@@ -301,6 +314,12 @@ def shared_board(config: GuardConfig | None = None) -> FlagBoard:
 
 def _new_board(config: GuardConfig) -> FlagBoard:
     """A board, with a model behind it where one is asked for or installed. The model loads on a thread of its own."""
+    board = _board_with_model(config)
+    board.scorer = scorer_of(config)  # a gate may use the board without any processor
+    return board
+
+
+def _board_with_model(config: GuardConfig) -> FlagBoard:
     asked = config.model_path is not None or config.model_download
     if not asked and not is_installed("fastembed"):
         return FlagBoard(config)

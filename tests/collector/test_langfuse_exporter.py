@@ -20,6 +20,7 @@ from tests.collector.backends import (
 )
 
 from trajectory_guard_collector.config import Exporter
+from trajectory_guard_collector.errors import UnavailableError
 from trajectory_guard_collector.exporters.langfuse import langfuse_exporter
 from trajectory_guard_collector.signals import Signal
 from trajectory_guard_collector.throttled_log import ThrottledLog
@@ -74,15 +75,15 @@ async def test_one_malformed_span_does_not_cost_its_request():
     assert metrics.value("send_failed_spans", "langfuse") == 1
 
 
-async def test_wrong_keys_are_not_retried(caplog):
+async def test_wrong_keys_lose_nothing_and_are_told(caplog):
     metrics = Counted()
     async with http_backend(PREFIX) as backend:
         backend.always = langfuse
         wrong = {"endpoint": backend.endpoint, **KEYS, "secret_key": "sk-other"}
-        async with delivering(settings({"langfuse": wrong}), metrics) as delivery:
-            await delivery.deliver(spans(range(9)))
-    assert len(backend.requests) == 1
-    assert metrics.value("send_failed_spans", "langfuse") == 9
+        async with delivering(settings({"langfuse": wrong}, deadline_s=0.3), metrics) as delivery:
+            with pytest.raises(UnavailableError, match="Invalid credentials"):
+                await delivery.deliver(spans(range(9)))
+    assert metrics.value("send_failed_spans", "langfuse") == 0
     assert "Invalid credentials" in caplog.text
     assert "sk-other" not in caplog.text
 

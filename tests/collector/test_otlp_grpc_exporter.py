@@ -29,6 +29,7 @@ from tests.collector.backends import (
 )
 
 from trajectory_guard_collector.config import Exporter
+from trajectory_guard_collector.exporters import otlp_grpc
 from trajectory_guard_collector.exporters.otlp_grpc import OtlpGrpcExporter, parse_target
 from trajectory_guard_collector.signals import Signal
 from trajectory_guard_collector.throttled_log import ThrottledLog
@@ -77,24 +78,32 @@ async def test_codes_that_may_pass_are_retried(code):
     assert metrics.value("sent_spans", "otlp") == 3
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        StatusCode.UNAUTHENTICATED,
-        StatusCode.PERMISSION_DENIED,
-        StatusCode.UNIMPLEMENTED,
-        StatusCode.INTERNAL,
-        StatusCode.RESOURCE_EXHAUSTED,
-    ],
-)
-async def test_other_codes_drop_the_batch_after_one_attempt(code):
+NOT_THE_DATA = [
+    StatusCode.UNAUTHENTICATED,
+    StatusCode.PERMISSION_DENIED,
+    StatusCode.UNIMPLEMENTED,
+    StatusCode.INTERNAL,
+    StatusCode.RESOURCE_EXHAUSTED,
+]
+
+
+@pytest.mark.parametrize("code", NOT_THE_DATA)
+async def test_a_failure_that_is_not_the_datas_fault_loses_nothing(code):
     metrics = Counted()
     async with grpc_backend() as backend, delivering(settings({"otlp": otlp(backend)}), metrics) as delivery:
-        backend.always = refuse(code)
+        backend.script.extend([refuse(code), refuse(code)])
         await delivery.deliver(spans(range(3)))
-    assert len(backend.requests) == 1
-    assert metrics.value("send_failed_spans", "otlp") == 3
-    assert metrics.value("sent_spans", "otlp") == 0
+    assert backend.spans.total() == 3
+    assert metrics.value("send_failed_spans", "otlp") == 0
+
+
+async def test_an_error_that_lasts_is_taken_for_the_datas_fault(monkeypatch):
+    monkeypatch.setattr(otlp_grpc, "UNCLEAR_PATIENCE_S", 0.05)
+    metrics = Counted()
+    async with grpc_backend() as backend, delivering(settings({"otlp": otlp(backend)}), metrics) as delivery:
+        backend.always = refuse(StatusCode.INTERNAL)
+        await delivery.deliver(spans(range(2)))
+    assert metrics.value("send_failed_spans", "otlp") == 2
 
 
 @pytest.mark.parametrize("code", [StatusCode.RESOURCE_EXHAUSTED, StatusCode.UNAVAILABLE])

@@ -30,6 +30,7 @@ from tests.collector.backends import (
 )
 
 from trajectory_guard_collector.errors import UnavailableError
+from trajectory_guard_collector.exporters import otlp_http
 from trajectory_guard_collector.exporters.otlp_http import MAX_REPLY_BYTES, signal_urls
 from trajectory_guard_collector.signals import Signal
 
@@ -74,14 +75,23 @@ async def test_statuses_that_may_pass_are_retried(code):
 
 
 @pytest.mark.parametrize("code", [301, 307, 401, 403, 404, 415, 500, 501])
-async def test_other_statuses_drop_the_batch_after_one_attempt(code, caplog):
+async def test_a_failure_that_is_not_the_datas_fault_loses_nothing(code, caplog):
     metrics = Counted()
     async with http_backend() as backend, delivering(settings({"otlphttp": http(backend)}), metrics) as delivery:
-        backend.always = status(code, "because", location="/elsewhere")
+        backend.script.extend([status(code, "because", location="/elsewhere")] * 2)
         await delivery.deliver(spans(range(3)))
-    assert len(backend.requests) == 1
-    assert metrics.value("send_failed_spans", "otlphttp") == 3
+    assert backend.spans.total() == 3
+    assert metrics.value("send_failed_spans", "otlphttp") == 0
     assert f"answered {code}: because" in caplog.text
+
+
+async def test_an_error_that_lasts_is_taken_for_the_datas_fault(monkeypatch):
+    monkeypatch.setattr(otlp_http, "UNCLEAR_PATIENCE_S", 0.05)
+    metrics = Counted()
+    async with http_backend() as backend, delivering(settings({"otlphttp": http(backend)}), metrics) as delivery:
+        backend.always = status(500)
+        await delivery.deliver(spans(range(2)))
+    assert metrics.value("send_failed_spans", "otlphttp") == 2
 
 
 def in_one_second() -> str:
@@ -253,7 +263,7 @@ async def test_a_password_in_the_endpoint_is_sent_and_not_logged(caplog):
     async with http_backend() as backend:
         endpoint = backend.endpoint.replace("//", "//me:secret@")
         async with delivering(settings({"otlphttp": {"endpoint": endpoint}})) as delivery:
-            backend.always = status(403)
+            backend.script.append(status(403))
             await delivery.deliver(spans(range(2)))
     assert backend.requests[0][2]["authorization"].startswith("Basic ")
     assert "answered 403" in caplog.text

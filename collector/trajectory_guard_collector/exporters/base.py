@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from trajectory_guard_collector.signals import Batch, Receipt, Signal
+
+UNCLEAR_PATIENCE_S: Final = 300.0
+"""An error of the backend that may come from something in the batch, such as 500, is taken for that after this time."""
 
 
 class RetryableExportError(Exception):
@@ -14,11 +18,13 @@ class RetryableExportError(Exception):
     Parameters:
         message: what happened, with the endpoint.
         retry_after_s: shortest pause the backend asked for, in seconds; None if it did not.
+        patience_s: seconds of attempts after which the batch itself is held to be the cause.
     """
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+    def __init__(self, message: str, *, retry_after_s: float | None = None, patience_s: float = math.inf) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.patience_s = patience_s
 
 
 class PermanentExportError(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -13,7 +14,7 @@ from google.rpc.status_pb2 import Status
 
 from trajectory_guard_collector.config import Exporter as ExporterConfig
 from trajectory_guard_collector.config_checks import without_userinfo
-from trajectory_guard_collector.exporters.base import PermanentExportError, RetryableExportError
+from trajectory_guard_collector.exporters.base import UNCLEAR_PATIENCE_S, PermanentExportError, RetryableExportError
 from trajectory_guard_collector.exporters.replies import read_reply
 from trajectory_guard_collector.exporters.tls import channel_credentials
 from trajectory_guard_collector.signals import Batch, Receipt, Signal
@@ -21,16 +22,7 @@ from trajectory_guard_collector.throttled_log import ThrottledLog
 
 _DEFAULT_PORT: Final = 4317
 _MAX_RECONNECT_PAUSE_S: Final = 5.0
-_RETRYABLE: Final = frozenset(
-    {
-        grpc.StatusCode.CANCELLED,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.ABORTED,
-        grpc.StatusCode.OUT_OF_RANGE,
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.DATA_LOSS,
-    }
-)
+_UNCLEAR: Final = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.FAILED_PRECONDITION})
 _STATUS_DETAILS: Final = "grpc-status-details-bin"
 
 
@@ -97,16 +89,15 @@ class OtlpGrpcExporter:
     def _failure(self, error: grpc.aio.AioRpcError) -> RetryableExportError | PermanentExportError:
         code, details = error.code(), error.details() or ""
         message = f"{self._target} answered {code.name}: {details[:500]}"
-        if code in _RETRYABLE:
-            return RetryableExportError(message, retry_after_s=_retry_info_s(error))
-        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        if code is grpc.StatusCode.INVALID_ARGUMENT:
+            return PermanentExportError(message, divisible=True)
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details.lower():
             # "CLIENT:" is our own library, about a reply; the backend has the batch then.
-            if "larger than max" in details.lower() and "CLIENT:" not in details:
-                return PermanentExportError(message, divisible=True)
-            retry_after_s = _retry_info_s(error)
-            if retry_after_s is not None:
-                return RetryableExportError(message, retry_after_s=retry_after_s)
-        return PermanentExportError(message, divisible=code is grpc.StatusCode.INVALID_ARGUMENT)
+            return PermanentExportError(message, divisible="CLIENT:" not in details)
+        # Wrong credentials or an unknown service: the batch is fine, and passes once somebody has put that right. The
+        # specification would have it dropped.
+        patience_s = UNCLEAR_PATIENCE_S if code in _UNCLEAR else math.inf
+        return RetryableExportError(message, retry_after_s=_retry_info_s(error), patience_s=patience_s)
 
     def _options(self) -> list[tuple[str, Any]]:
         # A channel that failed to connect refuses calls until its own pause is over; gRPC's may take two minutes.

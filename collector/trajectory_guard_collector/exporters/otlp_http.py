@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -13,7 +14,7 @@ import httpx
 
 from trajectory_guard_collector.config import Exporter as ExporterConfig
 from trajectory_guard_collector.config_checks import without_userinfo
-from trajectory_guard_collector.exporters.base import PermanentExportError, RetryableExportError
+from trajectory_guard_collector.exporters.base import UNCLEAR_PATIENCE_S, PermanentExportError, RetryableExportError
 from trajectory_guard_collector.exporters.replies import read_reply
 from trajectory_guard_collector.exporters.retry import parse_retry_after
 from trajectory_guard_collector.exporters.tls import client_context
@@ -21,7 +22,7 @@ from trajectory_guard_collector.signals import Batch, Receipt, Signal
 from trajectory_guard_collector.throttled_log import ThrottledLog
 
 MAX_REPLY_BYTES: Final = 64 * 1024
-_RETRYABLE: Final = frozenset({429, 502, 503, 504})
+_RETRYABLE: Final = frozenset({408, 429, 502, 503, 504})
 _DIVISIBLE: Final = frozenset({400, 413, 422})
 _GZIP_LEVEL: Final = 1
 
@@ -138,6 +139,13 @@ def signal_urls(endpoint: str) -> dict[Signal, str]:
 def _failure(url: str, response: httpx.Response, body: bytes) -> RetryableExportError | PermanentExportError:
     status = response.status_code
     message = f"{url} answered {status}: {body[:300].decode('utf-8', 'replace')}"
-    if status in _RETRYABLE:
-        return RetryableExportError(message, retry_after_s=parse_retry_after(response.headers.get("retry-after")))
-    return PermanentExportError(message, divisible=status in _DIVISIBLE)
+    if status in _DIVISIBLE:
+        return PermanentExportError(message, divisible=True)
+    # Wrong credentials, a wrong path, a redirect: the batch is fine, and passes once somebody has put that right. The
+    # specification would have it dropped.
+    unclear = status >= 500 and status not in _RETRYABLE
+    return RetryableExportError(
+        message,
+        retry_after_s=parse_retry_after(response.headers.get("retry-after")),
+        patience_s=UNCLEAR_PATIENCE_S if unclear else math.inf,
+    )

@@ -105,11 +105,13 @@ class Sender:
                 raise
 
     async def _deliver(self, part: Batch, give_up_at: Callable[[], float]) -> None:
-        backoff = Backoff(self._retry)
+        backoff, began = Backoff(self._retry), self._clock()
         while True:
             try:
                 return await self._attempt(part)
             except RetryableExportError as error:
+                if self._clock() - began > error.patience_s:
+                    raise PermanentExportError(str(error), divisible=True) from error
                 pause_s = backoff.next_pause_s(error.retry_after_s)
                 if self._clock() + pause_s > give_up_at():
                     raise GaveUpError(str(error), items=part.items, retry_after_s=error.retry_after_s) from error

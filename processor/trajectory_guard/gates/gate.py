@@ -23,7 +23,7 @@ from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.flags import Flag, FlagBoard
 from trajectory_guard.gates.messages import new_steps, open_calls, turn_of
 from trajectory_guard.gates.remote import RemoteFlags
-from trajectory_guard.logs import log_verdict
+from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.verdict_spans import VerdictSpans
 
 _RECENT: Final = 10
@@ -182,12 +182,19 @@ class Gate:
         )  # fmt: skip
         for step in steps:
             verdict = self.board.observe_told(step)
-            if verdict is not None and verdict.detections:
+            if verdict is not None and (verdict.detections or verdict.recovered):
                 self._report(verdict)
         return steps
 
     def _report(self, verdict: Verdict) -> None:
         """Log what the gate found itself and tell the trace, as the span processor does for what it finds."""
+        if self.board.scorer is not None:
+            span = trace.get_current_span().get_span_context()
+            self.board.scorer.tell(verdict, f"{span.trace_id:032x}" if span.is_valid else None)
+        if verdict.recovered:
+            log_recovery(verdict)
+        if not verdict.detections:
+            return
         log_verdict(verdict, redact=self.config.redact)
         if verdict.intervenes:
             VerdictSpans().emit(verdict, first_step=str(verdict.first_step), live_parent=trace.get_current_span())

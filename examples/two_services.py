@@ -1,0 +1,79 @@
+"""A loop that no process sees alone: two services hand the same draft back and forth, each in traces of its own.
+
+A collector of the fleet finds it, and tells any agent that asks.
+
+Run: python examples/two_services.py   (offline; needs trajectory-guard[collector] and the OTLP/HTTP exporter)
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+CONFIG = """
+receivers: {otlp: {protocols: {http: {endpoint: "localhost:0"}}}}
+telemetry: {endpoint: null, log_level: info}
+"""
+
+
+def start_collector(folder: str) -> tuple[subprocess.Popen, str]:
+    """A collector of its own, on a free port; its verdicts are printed here."""
+    config = Path(folder, "collector.yaml")
+    config.write_text(CONFIG)
+    command = [sys.executable, "-m", "trajectory_guard_collector.cli", "run", "--config", str(config)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        entry = json.loads(line)
+        if entry["message"] == "listening":
+            return process, f"http://{entry['endpoint']}"
+    raise SystemExit("the collector did not start")
+
+
+def service(name: str, collector: str):
+    """A service's tracer: its spans go to the collector as they end."""
+    provider = TracerProvider(resource=Resource({"service.name": name}))
+    provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(f"{collector}/v1/traces")))
+    return provider.get_tracer("agents")
+
+
+def hand_over(tracer, agent: str, tool: str, conversation: str) -> None:
+    """One agent calls the other: one tool span, in a trace of its own."""
+    with tracer.start_as_current_span(f"invoke_agent {agent}") as span:
+        span.set_attributes({"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent})
+        span.set_attribute("gen_ai.conversation.id", conversation)
+        with tracer.start_as_current_span(f"execute_tool {tool}") as call:
+            call.set_attributes({"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool})
+            call.set_attribute("gen_ai.tool.call.arguments", json.dumps({"draft": "v1"}))
+            call.set_attribute("gen_ai.tool.call.result", "please revise")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        process, collector = start_collector(folder)
+        try:
+            writer, critic = service("writer", collector), service("critic", collector)
+            for turn in range(1, 9):
+                hand_over(writer, "writer", "ask_critic", "order-42")
+                hand_over(critic, "critic", "ask_writer", "order-42")
+                with urllib.request.urlopen(f"{collector}/v1/flags/order-42", timeout=5) as reply:
+                    flag = json.load(reply)
+                print(f"turn {turn}: may the agents of order-42 go on?  {flag['level']}", flush=True)
+                if flag["level"] == "STOP":
+                    print(f"stopped, going in circles: {flag['reason']}")
+                    return
+                time.sleep(0.05)
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+if __name__ == "__main__":
+    main()

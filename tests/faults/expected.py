@@ -1,0 +1,50 @@
+"""What in-process verdicts look like on spans at a receiving end, and as flags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from trajectory_guard import telemetry
+from trajectory_guard.core.engine import Verdict
+
+Finding = tuple[str, float, int, tuple[str, ...], int]
+"""Level, score, step index, loop types, episode."""
+
+
+def finding_of(verdict: Verdict) -> Finding | None:
+    """What a verdict writes on its span; None if nothing."""
+    if not verdict.detections:
+        return None
+    return (verdict.level.value, round(verdict.score, 6), verdict.step_index, tuple(verdict.types), verdict.episode)
+
+
+def finding_in(tags: Mapping[str, str]) -> Finding | None:
+    """What a span says as rotel prints it."""
+    if telemetry.INTERVENTION not in tags:
+        return None
+    return (
+        tags[telemetry.INTERVENTION], round(float(tags[telemetry.LOOP_SCORE]), 6), int(tags[telemetry.STEP_INDEX]),
+        tuple(re.findall(r"Str\((\w+)\)", tags[telemetry.LOOP_TYPE])), int(tags[telemetry.EPISODE]),
+    )  # fmt: skip
+
+
+def last_of(verdicts: Mapping[str, Verdict]) -> dict[str, Verdict]:
+    """The newest verdict of each trajectory."""
+    newest: dict[str, Verdict] = {}
+    for verdict in verdicts.values():
+        before = newest.get(verdict.trajectory_id)
+        if before is None or before.step_index < verdict.step_index:
+            newest[verdict.trajectory_id] = verdict
+    return newest
+
+
+def end_of(verdict: Verdict) -> tuple[Any, ...]:
+    """The state of a trajectory after its last step, to be compared with ``end_in``."""
+    return verdict.level.value, round(verdict.score, 6), verdict.step_index + 1, verdict.nudges, verdict.episode
+
+
+def end_in(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The same of a row of ``/debug/trajectories``."""
+    return row["level"], round(row["score"], 6), row["steps"], row["nudges"], row["episode"]

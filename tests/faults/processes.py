@@ -1,0 +1,277 @@
+"""The collector and rotel as processes on localhost, and what can be seen of them from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import psutil
+from prometheus_client.parser import text_string_to_metric_families
+
+FULL = os.environ.get("FAULTS") == "full"
+"""Ten times as many connections, steps and trajectories: ``FAULTS=full make test``."""
+FAST = {"initial_interval_s": 0.05, "max_interval_s": 0.3}
+_MIB = 1 << 20
+_START_S = 30.0
+_GUARD_PREFIX = "trajectory_guard."
+
+
+class Resources(NamedTuple):
+    """What a process holds: file descriptors, threads, resident bytes."""
+
+    fds: int
+    threads: int
+    rss: int
+
+
+def free_port() -> int:
+    """A port nobody uses, and that no outgoing connection will be given before it is listened on."""
+    while True:
+        port = random.randrange(15_000, 32_000)
+        with socket.socket() as one:
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+def poll(holds: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+    """Return once something holds that nothing announces."""
+    end = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < end, f"not within {timeout_s} s: {what}"
+        time.sleep(0.02)
+
+
+class _Process:
+    """A process that can be killed and started again with the same command."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Runs in the child before the command."""
+
+    def launch(self) -> None:
+        path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(), stdout=log, stderr=log, env={**os.environ, **path}, preexec_fn=self.prepare
+            )
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL: nothing can be finished."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(10)
+
+    def stop(self, timeout_s: float = 40.0) -> int | None:
+        """SIGTERM, and wait; the exit status."""
+        if self._process is None:
+            return None
+        if self.running:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    def resources(self) -> Resources:
+        process = psutil.Process(self.pid)
+        return Resources(process.num_fds(), process.num_threads(), process.memory_info().rss)
+
+    def peak_rss(self) -> int:
+        """Most resident bytes since the start, or since ``reset_peak``."""
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text())
+        assert found is not None
+        return int(found[1]) * 1024
+
+    def reset_peak(self) -> None:
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+
+class Collector(_Process):
+    """``trajectory-guard-collector run``, on the same ports after every start."""
+
+    def __init__(
+        self, folder: Path, exporters: Mapping[str, Any], *, auth: Mapping[str, Any] | None = None,
+        grpc: Mapping[str, Any] | None = None, http: Mapping[str, Any] | None = None, file_limit: int | None = None,
+        **sections: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(folder / "collector.log")
+        self.grpc_port, self.http_port, self.admin_port = free_port(), free_port(), free_port()
+        self._file_limit = file_limit
+        self._config = folder / "collector.json"
+        protocols = {
+            "grpc": {"endpoint": f"127.0.0.1:{self.grpc_port}", **(grpc or {})},
+            "http": {"endpoint": f"127.0.0.1:{self.http_port}", **(http or {})},
+        }
+        self._config.write_text(
+            json.dumps({
+                "receivers": {"otlp": {"protocols": protocols, **({"auth": auth} if auth else {})}},
+                "telemetry": {"endpoint": f"127.0.0.1:{self.admin_port}"},
+                "exporters": {name: {"retry_on_failure": FAST, **section} for name, section in exporters.items()},
+                **sections,
+            })
+        )  # fmt: skip
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "trajectory_guard_collector.cli", "run", "--config", str(self._config)]
+
+    def prepare(self) -> None:
+        if self._file_limit is not None:
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_FSIZE, (self._file_limit, resource.RLIM_INFINITY))
+
+    def start(self, *, wait: bool = True) -> Collector:
+        self.launch()
+        if wait:
+            self.wait_ready()
+        return self
+
+    def wait_ready(self) -> None:
+        def ready() -> bool:
+            assert self.running, self.log.read_text()[-2_000:]
+            return self.ready() is None
+
+        poll(ready, "the collector is ready", _START_S)
+
+    @property
+    def grpc_target(self) -> str:
+        return f"127.0.0.1:{self.grpc_port}"
+
+    def url(self, path: str = "/v1/traces") -> str:
+        return f"http://127.0.0.1:{self.http_port}{path}"
+
+    def _admin(self, path: str) -> httpx.Response:
+        return httpx.get(f"http://127.0.0.1:{self.admin_port}{path}", timeout=20.0)
+
+    def ready(self) -> str | None:
+        """None if it takes data, else why not."""
+        try:
+            answer = self._admin("/readyz")
+        except httpx.TransportError as error:
+            return f"no answer: {error}"
+        return None if answer.status_code == 200 else str(answer.json()["reason"])
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Sum of the series with these labels."""
+        families = text_string_to_metric_families(self._admin("/metrics").text)
+        found = [sample for family in families for sample in family.samples if sample.name == name]
+        return sum(one.value for one in found if labels.items() <= one.labels.items())
+
+    def errors(self) -> float:
+        """Errors of its own that were contained."""
+        return self.metric("trajectory_guard_errors_total")
+
+    def flag(self, trajectory: str, **headers: str) -> dict[str, Any]:
+        answer = httpx.get(self.url(f"/v1/flags/{trajectory}"), headers=headers, timeout=20.0)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    def rows(self, query: str = "") -> dict[str, dict[str, Any]]:
+        """``/debug/trajectories``, by trajectory."""
+        shown = self._admin(f"/debug/trajectories?format=json&limit=1000&q={query}").json()
+        return {row["trajectory"]: row for row in shown["trajectories"]}
+
+
+class Rotel(_Process):
+    """rotel, an OTLP collector that is not ours. It writes every span it takes to its log, and forwards or drops it."""
+
+    def __init__(self, folder: Path, *arguments: str, to: str | None = None, max_mib: int = 64) -> None:
+        super().__init__(folder / f"rotel-{free_port()}.log")
+        self.grpc_port, self.http_port = free_port(), free_port()
+        self._arguments = [*arguments, "--otlp-grpc-max-recv-msg-size-mib", str(max_mib)]
+        self._arguments += ["--exporter", "otlp", "--otlp-exporter-endpoint", to] if to else ["--exporter", "blackhole"]
+
+    def command(self) -> list[str]:
+        import rotel
+
+        return [
+            str(Path(rotel.__file__).parent / "rotel-agent"), "start",
+            "--otlp-grpc-endpoint", f"127.0.0.1:{self.grpc_port}", "--otlp-http-endpoint", f"127.0.0.1:{self.http_port}",
+            "--debug-log", "traces", "--debug-log-verbosity", "detailed", *self._arguments,
+        ]  # fmt: skip
+
+    def start(self) -> Rotel:
+        self.launch()
+        poll(lambda: is_listening(self.grpc_port) and is_listening(self.http_port), "rotel listens", _START_S)
+        return self
+
+    @property
+    def grpc_url(self) -> str:
+        return f"http://127.0.0.1:{self.grpc_port}"
+
+    @property
+    def http_url(self) -> str:
+        return f"http://127.0.0.1:{self.http_port}"
+
+    def ids(self) -> Counter[str]:
+        """How often each span was taken, by span id; the guard's own spans are left out."""
+        return Counter(re.findall(r"\n    ID             : (\w{16})\n    Name           : (?!trajectory_guard\.)", self._text()))
+
+    def tags(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """Each span taken: its id, and what the guard has written on it, as rotel prints it."""
+        for part in re.split(r"\nSpan #\d+\n", self._text())[1:]:
+            found = re.search(r"\n    ID             : (\w{16})\n    Name           : (?!trajectory_guard\.)", part)
+            if found:
+                tags = re.findall(rf"\n     -> ({re.escape(_GUARD_PREFIX)}[\w.]+): \w+\((.*)\)", part)
+                yield found[1], dict(tags)
+
+    def _text(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def wait_for_any(self, count: int) -> None:
+        """Return once this many spans were taken."""
+        poll(lambda: len(self.ids()) >= count, f"{count} spans arrive")
+
+    def wait_for(self, ids: Sequence[str] | set[str], timeout_s: float = 40.0) -> None:
+        """Return once every one of these spans was taken."""
+        end, wanted = time.monotonic() + timeout_s, set(ids)
+        while missing := wanted - self.ids().keys():
+            assert time.monotonic() < end, f"{len(missing)} of {len(wanted)} spans are lost"
+            time.sleep(0.1)
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as one:
+        one.settimeout(1.0)
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def started(process: Collector | Rotel) -> Iterator[Any]:
+    """A process for the time of a test."""
+    try:
+        yield process.start()
+    finally:
+        process.stop()

@@ -1,0 +1,157 @@
+"""kill -9 while receiving: nothing acknowledged is lost, nothing unacknowledged is forgotten, scores go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from tests.collector.kit import judge_all, request, span, tool
+from tests.faults.expected import end_in, end_of, finding_in, finding_of, last_of
+from tests.faults.processes import Collector, Rotel, started
+from tests.faults.senders import GrpcSender, HttpSender, assert_well, ids
+
+STEPS = 30
+KILLS = 3
+
+
+def conversation(name: str) -> list[bytes]:
+    """Loops, recovers, and loops again; other spans around each step."""
+    requests = []
+    for at in range(STEPS):
+        fresh = at % 10 in (5, 6, 7)
+        args, result = ({"q": at}, f"answer {at}") if fresh else ({"q": "same"}, "nothing")
+        step = tool(f"{name}-{at}", args, result, conversation=name, trace=name, at=at)
+        others = [span(f"{name}-{at}/{of}", {"k": "v"}, trace=name, at=at) for of in range(9)]
+        requests.append(request(step, *others))
+    return requests
+
+
+class Load:
+    """Senders at work, each with a conversation."""
+
+    def __init__(self, collector: Collector) -> None:
+        self.conversations = {f"conv-{number}": conversation(f"conv-{number}") for number in range(4)}
+        self.acknowledged = 0
+        self._collector = collector
+        self._enough = asyncio.Event()
+
+    @property
+    def requests(self) -> list[bytes]:
+        return [data for requests in self.conversations.values() for data in requests]
+
+    async def run(self) -> None:
+        await asyncio.gather(*(self._send(at, one) for at, one in enumerate(self.conversations.values())))
+
+    async def _send(self, number: int, requests: Sequence[bytes]) -> None:
+        target = self._collector
+        sender: Any = GrpcSender(target.grpc_port) if number % 2 else HttpSender(target.url(), compressed=number == 0)
+        for data in requests:
+            await sender.send(data)
+            self.acknowledged += 1
+            self._enough.set()
+        await sender.close()
+
+    async def until(self, acknowledged: int) -> None:
+        while self.acknowledged < acknowledged:
+            self._enough.clear()
+            await asyncio.wait_for(self._enough.wait(), 30)
+
+    async def with_kills(self) -> None:
+        """Everything is sent while the collector is killed now and then."""
+        sending = asyncio.create_task(self.run())
+        for number in range(1, KILLS + 1):
+            await self.until(number * len(self.requests) // (KILLS + 1))
+            self._collector.kill()
+            await asyncio.to_thread(self._collector.start)
+        await sending
+
+
+def wanted(load: Load) -> set[str]:
+    return {one for data in load.requests for one in ids(data)}
+
+
+async def test_with_storage_nothing_acknowledged_is_lost_and_scores_go_on(tmp_path: Path) -> None:
+    queue = {"storage": str(tmp_path / "queue")}
+    with (
+        started(Rotel(tmp_path)) as rotel,
+        started(Collector(tmp_path, {"otlp": {"endpoint": rotel.grpc_url}}, queue=queue)) as collector,
+    ):
+        load = Load(collector)
+        await load.with_kills()
+        rotel.wait_for(wanted(load))
+
+        expected = judge_all(load.requests)
+        tags = list(rotel.tags())
+        seen = {one: finding_in(found) for one, found in tags}
+        assert {one: seen[one] for one in expected} == {one: finding_of(verdict) for one, verdict in expected.items()}
+        assert all(finding_in(found) == seen[one] for one, found in tags), "a span was tagged twice, and differently"
+        rows, ends = collector.rows(), last_of(expected)
+        assert {name: end_in(rows[name]) for name in ends} == {name: end_of(verdict) for name, verdict in ends.items()}
+        assert {verdict.level.value for verdict in expected.values()} == {"OBSERVE", "NUDGE", "STOP"}
+        assert collector.errors() == 0
+        await assert_well(collector, "after the kills")
+
+
+async def test_killed_while_the_backend_is_down_everything_acknowledged_arrives_later(tmp_path: Path) -> None:
+    queue = {"storage": str(tmp_path / "queue")}
+    rotel = Rotel(tmp_path)
+    with started(Collector(tmp_path, {"otlphttp": {"endpoint": rotel.http_url}}, queue=queue)) as collector:
+        load = Load(collector)
+        await load.with_kills()
+        assert collector.metric("otelcol_exporter_queue_size") > 0
+        collector.kill()
+        with started(rotel):
+            await asyncio.to_thread(collector.start)
+            rotel.wait_for(wanted(load))
+            assert collector.errors() == 0
+
+
+async def test_without_storage_senders_have_what_was_not_acknowledged(tmp_path: Path) -> None:
+    with (
+        started(Rotel(tmp_path)) as rotel,
+        started(Collector(tmp_path, {"otlp": {"endpoint": rotel.grpc_url}})) as collector,
+    ):
+        load = Load(collector)
+        await load.with_kills()
+        rotel.wait_for(wanted(load))
+        await assert_well(collector, "after the kills")
+
+
+@pytest.mark.parametrize("transport", ["grpc", "http"])
+async def test_the_sdk_retries_what_a_killed_collector_had_not_acknowledged(tmp_path: Path, transport: str) -> None:
+    with (
+        started(Rotel(tmp_path)) as rotel,
+        started(Collector(tmp_path, {"otlp": {"endpoint": rotel.grpc_url}})) as collector,
+    ):
+        made, stop = set(), asyncio.Event()
+        provider = TracerProvider(shutdown_on_exit=False)
+        exporter: Any = (
+            GrpcExporter(endpoint=collector.grpc_target, insecure=True, timeout=30)
+            if transport == "grpc"
+            else HttpExporter(endpoint=collector.url(), timeout=30)
+        )
+        provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=20, max_queue_size=100_000))
+        tracer = provider.get_tracer("app")
+
+        async def work() -> None:
+            while not stop.is_set():
+                with tracer.start_as_current_span("work") as one:
+                    made.add(f"{one.get_span_context().span_id:016x}")
+                await asyncio.sleep(0.001)
+
+        working = asyncio.create_task(work())
+        await asyncio.to_thread(rotel.wait_for_any, 200)
+        collector.kill()
+        await asyncio.to_thread(collector.start)
+        await asyncio.to_thread(rotel.wait_for_any, 2 * len(rotel.ids()))
+        stop.set()
+        await working
+        await asyncio.to_thread(provider.shutdown)
+        rotel.wait_for(made)
