@@ -62,7 +62,7 @@ def _about_agents() -> list[Alert]:
             "service_agent_type:trajectory_guard_episodes:count15m", 5, "0s",
             f"Agent {_AGENT_NAME} of {{{{ $labels.service_name }}}} began {{{{ $value | printf \"%.0f\" }}}} loops of "
             "{{ $labels.trajectory_guard_loop_type }} within 15 minutes.",
-            f"Panel 'Top tools' says in which tool; 'Latest nudges and stops' leads to single trajectories. Also: {_DEBUG_PAGE}.",
+            f"'Top tools' says in which tool, 'Latest nudges and stops' leads to single trajectories, as does {_DEBUG_PAGE}.",
             "Read the reason of one verdict. Most often a tool says nothing useful when it finds nothing: let it say what to try "
             "instead. If it is deliberate polling, declare the tool `poll` in the guard's configuration.",
             FLEET_UID, "Loops begun by type", _SERVICE,
@@ -72,7 +72,7 @@ def _about_agents() -> list[Alert]:
             "service:trajectory_guard_loop_steps:ratio15m\nand on (service_name)\nservice:trajectory_guard_steps:count15m >= 20",
             0.3, "10m",
             "{{ $value | humanizePercentage }} of the tool calls of {{ $labels.service_name }} are made inside loops.",
-            f"Panel 'Steps inside loops by service', and the trajectories with the highest score on {_DEBUG_PAGE}.",
+            f"The trajectories with the highest score are on {_DEBUG_PAGE}.",
             "See what changed: a deployment, a prompt, a tool that is down. Roll back, or put a gate into the agent so that nudges "
             "reach it.",
             FLEET_UID, "Steps inside loops by service", _SERVICE,
@@ -83,7 +83,7 @@ def _about_agents() -> list[Alert]:
             0.5, "0s",
             f"Agent {_AGENT_NAME} of {{{{ $labels.service_name }}}} went on after {{{{ $value | humanizePercentage }}}} of its "
             "nudges within an hour; a stop was due.",
-            "Panels 'Recovery rate by service' and 'Latest nudges and stops': open a trajectory and see what followed the nudge.",
+            "Then open a trajectory in 'Latest nudges and stops' and see what followed the nudge.",
             "If the agent has no gate, it never heard of the nudge: add apply_guard, or read its flag. If it has one, its prompt "
             "probably forbids to give up: allow it. Until then stop the runs.",
             FLEET_UID, "Recovery rate by service", _SERVICE,
@@ -92,12 +92,12 @@ def _about_agents() -> list[Alert]:
 
 
 def _about_money() -> list[Alert]:
-    look = f"Panel 'Money inside loops by service'; the longest loops are on {_DEBUG_PAGE}."
+    look = f"The longest loops are on {_DEBUG_PAGE}."
     return [
         Alert(
             "LoopsBurnMoney", AGENT, CRITICAL,
             "service:trajectory_guard_loop_cost_usd:sum1h", 5, "0s",
-            "{{ $labels.service_name }} spent ${{ $value | printf \"%.2f\" }} inside loops within an hour.",
+            "{{ $labels.service_name }} spent {{ $value | printf \"%.2f\" }} USD inside loops within an hour.",
             look, "Stop the runs that loop, then see AgentLoopsOften. Let the gate stop them by itself: mode `enforce`.",
             FLEET_UID, "Money inside loops by service", _SERVICE,
         ),
@@ -105,7 +105,7 @@ def _about_money() -> list[Alert]:
             "LoopsBurnTokens", AGENT, WARNING,
             "service:trajectory_guard_loop_tokens:sum1h", 1_000_000, "0s",
             "{{ $labels.service_name }} spent {{ $value | humanize }} tokens inside loops within an hour.",
-            look.replace("Money", "Tokens"), "As for LoopsBurnMoney. Counts models without a known price, too.",
+            look, "As for LoopsBurnMoney. Counts models without a known price, too.",
             FLEET_UID, "Tokens inside loops by service", _SERVICE,
         ),
     ]  # fmt: skip
@@ -149,7 +149,7 @@ def _about_judging() -> list[Alert]:
             "instance:trajectory_guard_evictions_full:count15m", 0, "0s",
             "The collector {{ $labels.instance }} forgot {{ $value | printf \"%.0f\" }} running trajectories within 15 minutes, "
             "since it holds as many as it may.",
-            "Panels 'Evictions' and 'Trajectories in memory'.",
+            "See 'Trajectories in memory', too.",
             "Raise guard.max_trajectories (some 13 kB each), lower guard.idle_ttl_s, or spread the load over more collectors "
             "by trace id.",
             COLLECTOR_UID, "Evictions", _INSTANCE,
@@ -158,7 +158,7 @@ def _about_judging() -> list[Alert]:
             "GuardHearsLate", GUARD, WARNING,
             "instance:trajectory_guard_late_steps:ratio15m", 0.05, "15m",
             "{{ $value | humanizePercentage }} of the steps reach the collector {{ $labels.instance }} too late to be put in order.",
-            "Panel 'Late and duplicate steps'.",
+            "too_late is the series that counts.",
             "Look for a sender with a large batch timeout or a long queue; or raise trajectories.reorder_steps and reorder_s.",
             COLLECTOR_UID, "Late and duplicate steps", _INSTANCE,
         ),
@@ -173,7 +173,7 @@ def _about_delivery() -> list[Alert]:
             "GuardLosesData", GUARD, CRITICAL,
             "instance_exporter_signal:otelcol_exporter_send_failed:count15m", 0, "0s",
             f"{of} gave up {{{{ $value | printf \"%.0f\" }}}} {{{{ $labels.signal }}}} within 15 minutes: the backend rejects them.",
-            "Panel 'Given up, and no room'; the collector's log has the backend's answer.",
+            "The collector's log has the backend's answer.",
             "401 or 403: correct the credentials. 400: one span is malformed, the others went through. 404: correct the endpoint.",
             COLLECTOR_UID, "Given up, and no room", output,
         ),
@@ -181,7 +181,7 @@ def _about_delivery() -> list[Alert]:
             "GuardQueueFilling", GUARD, WARNING,
             "instance_exporter:otelcol_exporter_queue:ratio", 0.7, "5m",
             f"The sending queue: {of} has {{{{ $value | humanizePercentage }}}} of it in use.",
-            "Panels 'Queue in use', 'Time of an attempt' and 'Retries'.",
+            "'Time of an attempt' and 'Retries' say whether the backend is slow or down.",
             "See whether the backend is down or slow. If it is merely slow, raise sending_queue.num_consumers; if it stays down, "
             "senders are refused once the queue is full: raise queue.max_size_mib in time.",
             COLLECTOR_UID, "Queue in use", output,
@@ -190,7 +190,7 @@ def _about_delivery() -> list[Alert]:
             "GuardBackendFailing", GUARD, WARNING,
             "instance_exporter:trajectory_guard_exporter_retries:count15m", 10, "5m",
             f"{of} had to try again {{{{ $value | printf \"%.0f\" }}}} times within 15 minutes.",
-            "Panels 'Retries' and 'Time of an attempt'; the collector's log, once a minute, has the reason.",
+            "The collector's log has the reason, once a minute.",
             "Look at the backend. Nothing is lost as long as the queue or the senders have room.",
             COLLECTOR_UID, "Retries", output,
         ),
@@ -198,7 +198,7 @@ def _about_delivery() -> list[Alert]:
             "GuardRefusesData", GUARD, WARNING,
             "instance:otelcol_receiver_refused_requests:ratio15m", 0.05, "10m",
             "The collector {{ $labels.instance }} refuses {{ $value | humanizePercentage }} of the requests.",
-            "Panels 'Requests by answer' and 'Refused and failed': a full queue, short memory, or a backend that is down.",
+            "'Refused and failed' says what; 'Queue in use', 'Memory' and 'Retries' say why.",
             "Senders try again, for as long as their own queue lasts. Give it a disk queue (queue.storage), more memory, or "
             "another instance.",
             COLLECTOR_UID, "Requests by answer", _INSTANCE,
@@ -207,7 +207,7 @@ def _about_delivery() -> list[Alert]:
             "GuardScoresFailing", GUARD, WARNING,
             "instance_exporter:trajectory_guard_scores_failed:count15m", 0, "0s",
             f"{of} gave up {{{{ $value | printf \"%.0f\" }}}} Langfuse scores within 15 minutes.",
-            "Panel 'Langfuse scores'; the collector's log has Langfuse's answer.",
+            "The collector's log has Langfuse's answer.",
             "Check public_key, secret_key and the endpoint. Traces and tags do not depend on scores.",
             COLLECTOR_UID, "Langfuse scores", output,
         ),

@@ -9,7 +9,7 @@ from typing import Any, Final
 from dashboards.generator.alerts import Alert, alerts
 from dashboards.generator.panels import Json
 from dashboards.generator.promql import indented
-from dashboards.generator.recordings import USUAL, Recording, Windows, recordings
+from dashboards.generator.recordings import USUAL, Windows, recordings
 
 FOLDER: Final = "Trajectory Guard"
 PROMETHEUS_UID: Final = "prometheus"
@@ -106,17 +106,15 @@ def _grafana_rule(alert: Alert, panel: int) -> Json:
         "execErrState": "Error",
         "for": alert.hold,
         "labels": _labels(alert),
-        "annotations": {
-            **{name: text.replace("$value", "$values.A.Value") for name, text in _annotations(alert).items()},
-            "__dashboardUid__": alert.dashboard,
-            "__panelId__": str(panel),
-        },
+        "annotations": {name: text.replace("$value", "$values.A.Value") for name, text in _annotations(alert).items()},
+        "dashboardUid": alert.dashboard,
+        "panelId": panel,
     }
 
 
-def written_out(expression: str, known: Sequence[Recording] | None = None) -> str:
+def written_out(expression: str, windows: Windows = USUAL) -> str:
     """An expression with what recording rules stand for instead of their names."""
-    for one in known or recordings():
+    for one in recordings(windows):
         expression = expression.replace(one.name, f"(\n{indented(one.expression)}\n)")
     return expression
 
