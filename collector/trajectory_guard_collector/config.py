@@ -209,6 +209,19 @@ class SendingQueue(Model):
     """Requests that may wait in memory for this backend (no storage); further ones are refused, retryable."""
 
 
+class Scores(Model):
+    """Scores that the langfuse exporter writes beside the traces. They need the extra ``langfuse``."""
+
+    enabled: bool = True
+    """Whether scores are written."""
+    max_waiting: int = Field(default=1000, ge=1)
+    """Scores that may wait; the oldest give way, and are counted as failed."""
+    batches_per_minute: float = Field(default=30.0, gt=0.0, le=6000.0)
+    """Batches of up to 15 scores; 30 is what the smallest plan of Langfuse Cloud allows."""
+    max_episodes: int = Field(default=10_000, ge=1)
+    """Loops remembered, so that nothing is written twice."""
+
+
 class Exporter(Model):
     """One backend. Its type is the part of its name before the slash: otlp, otlphttp, langfuse, debug."""
 
@@ -232,6 +245,8 @@ class Exporter(Model):
     """langfuse: public key of the project."""
     secret_key: SecretStr | None = None
     """langfuse: its secret key."""
+    scores: Scores = Scores()
+    """langfuse: scores beside the traces."""
     verbosity: Literal["verdicts", "batches"] = "verdicts"
     """debug: print verdicts only, or a line per batch too."""
 

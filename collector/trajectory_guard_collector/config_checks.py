@@ -20,11 +20,12 @@ EXPORTER_TYPES: Final = ("otlp", "otlphttp", "langfuse", "debug")
 UNKNOWN_KEY: Final = "extra_forbidden"
 _BAD_VALUE: Final = "bad_value"
 _LANGFUSE_KEYS: Final = ("public_key", "secret_key")
+_LANGFUSE: Final = (*_LANGFUSE_KEYS, "scores")
 _NOT_FOR: Final[Mapping[str, tuple[str, ...]]] = {
-    "otlp": (*_LANGFUSE_KEYS, "verbosity"),
-    "otlphttp": (*_LANGFUSE_KEYS, "verbosity"),
+    "otlp": (*_LANGFUSE, "verbosity"),
+    "otlphttp": (*_LANGFUSE, "verbosity"),
     "langfuse": ("verbosity",),
-    "debug": (*_LANGFUSE_KEYS, "endpoint", "headers", "compression", "tls"),
+    "debug": (*_LANGFUSE, "endpoint", "headers", "compression", "tls"),
 }
 _GRPC_TARGET: Final = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract):.+")
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")

@@ -106,7 +106,9 @@ class Fleet:
         self._place(trajectory, item)
 
     def _place(self, trajectory: Trajectory, item: Item) -> None:
-        if trajectory.is_too_late(item, self._limits.reorder_s):
+        if item.order[0] <= 0.0:  # a span without times: there is no other order than that of arrival
+            trajectory.add_last(item)
+        elif trajectory.is_too_late(item, self._limits.reorder_s):
             trajectory.add_last(item)
             self.metrics.late("too_late")
         elif not trajectory.add(item):
@@ -155,6 +157,7 @@ class Fleet:
             known = self._names.get(name, key)
             own = known is None or known == key or known[1] == name  # a trace's own trajectory gives way
             self._names[name] = key if own and known is not None else None
+            self._names.move_to_end(name)
         while len(self._names) > _NAMES_PER_TRAJECTORY * self._config.max_trajectories:
             self._names.popitem(last=False)
 
@@ -186,7 +189,7 @@ class Fleet:
         item.judged = True
         trajectory.last_seen = max(trajectory.last_seen, item.order[0])
         if verdict is None:
-            if first_time:
+            if first_time and item.repeats:
                 self.metrics.duplicate()
             return
         if first_time:
@@ -276,6 +279,7 @@ class Fleet:
                 attributes = self.attributes(item)
                 if attributes is not None:
                     self.mark(item.span, attributes)
+                item.release()
         trajectory.forgotten.clear()
 
     def _bound(self) -> None:
@@ -339,7 +343,7 @@ class Fleet:
 
     def find(self, name: str) -> Trajectory | None:
         """The trajectory that goes by a name: its id, or a trace, thread or session id it was linked to."""
-        key = self._names.get(name)
+        key = self._names.get(name, ("", name))
         return self._all.get(key) if key is not None else None
 
     def newest(self, count: int) -> list[Trajectory]:

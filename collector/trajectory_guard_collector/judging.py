@@ -24,6 +24,7 @@ from trajectory_guard.dialects.extract import agent_of, model_name, model_usage,
 from trajectory_guard.dialects.identity import all_conversation_ids, conversation_id
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import markers_of, recognise
+from trajectory_guard.langfuse_scores import environment_of
 from trajectory_guard.prices import PriceTable
 from trajectory_guard_collector.config import Trajectories
 from trajectory_guard_collector.fleet import Fleet, News
@@ -35,6 +36,7 @@ from trajectory_guard_collector.traces import Note, Trace, TraceTable
 from trajectory_guard_collector.trajectories import Item, Key, StepItem, UsageItem
 
 _log: Final = logging.getLogger(__name__)
+_KEY_BYTES: Final = 24
 _KEPT_BYTES: Final = 16_384
 """Steps up to this size are kept whole for judging them again; longer ones lose the middle of their texts."""
 
@@ -152,6 +154,9 @@ class Judge:
         view, trace = seen.view, seen.trace
         if view.scope == telemetry.SCOPE or trace is None:
             return  # a guard in process has told of a step; the step itself comes too
+        if len(seen.key) != _KEY_BYTES:
+            self.metrics.error("judge.ids")
+            return
         seen.item = self.fleet.known(seen.key)
         if seen.item is not None:
             self.metrics.duplicate()
@@ -205,6 +210,7 @@ class Judge:
             service=str(resource.get("service.name", "unknown_service")),
             tenant=self._tenant(resource),
             size=min(seen.size, _KEPT_BYTES),
+            environment=environment_of(seen.view.attributes, resource),
         )
 
     def _file(self, trace: Trace, item: StepItem, above: list[SpanView]) -> None:

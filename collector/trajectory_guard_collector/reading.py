@@ -20,7 +20,7 @@ from trajectory_guard_collector.views import lean, resource_attributes, view_of
 from trajectory_guard_collector.wire import Outline, Request
 
 _MAX_CACHED: Final = 1_024
-_SMALL_BYTES: Final = 1_536
+_SMALL_BYTES: Final = 1_024
 _AGENT_MARKERS: Final = frozenset(("gen_ai.agent.name", "agent.name", "graph.node.id"))
 T = TypeVar("T")
 

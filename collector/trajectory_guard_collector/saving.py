@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard_collector.errors import Refusal
-from trajectory_guard_collector.fleet import Attributes
+from trajectory_guard_collector.fleet import Attributes, News
 from trajectory_guard_collector.journal import request_of
 from trajectory_guard_collector.judging import Judge
 from trajectory_guard_collector.persistence import dump, key_bytes, load
@@ -71,21 +71,26 @@ class Saver:
 
     # --- reading back ----------------------------------------------------------------------------------------
 
-    async def restore(self) -> None:
-        """Read what was saved, and judge again what came after it. What cannot be read is named, counted and left."""
+    async def restore(self) -> list[News]:
+        """Read what was saved, and judge again what came after it. What cannot be read is named, counted and left.
+
+        Returns:
+            What there was to tell of what came after it.
+        """
         trajectories = await self._store.load_kv(_TRAJECTORIES)
         traces = await self._store.load_kv(_TRACES)
         journal = await self._store.journal_rows()
-        self._restore(trajectories, traces, journal)
+        news = self._restore(trajectories, traces, journal)
         if trajectories or journal:
             _log.info("restored %d trajectories, %d journal entries", len(trajectories), len(journal))
+        return news
 
     def _restore(
         self,
         trajectories: list[tuple[bytes, bytes]],
         traces: list[tuple[bytes, bytes]],
         journal: list[tuple[int, bytes]],
-    ) -> None:
+    ) -> list[News]:
         judge, metrics = self._judge, self._judge.metrics
         judge.metrics = judge.fleet.metrics = _Silence()  # type: ignore[assignment]
         try:
@@ -93,11 +98,12 @@ class Saver:
             for trace_id, conversation in traces:
                 judge.traces.learn(judge.traces.get(trace_id), conversation.decode("utf-8", "replace"))
             judge.traces.changed = {}
-            unreadable += sum(not self._judge_again(entry) for _, entry in journal)
+            again = [self._judge_again(entry) for _, entry in journal]
         finally:
             judge.metrics = judge.fleet.metrics = metrics
-        for _ in range(unreadable):
+        for _ in range(unreadable + again.count(None)):
             metrics.error("restore")
+        return [one for news in again for one in news or ()]
 
     def _restore_one(self, data: bytes) -> bool:
         try:
@@ -107,13 +113,12 @@ class Saver:
             return False
         return True
 
-    def _judge_again(self, entry: bytes) -> bool:
+    def _judge_again(self, entry: bytes) -> list[News] | None:
         try:
-            self._judge.judge(request_of(entry))
+            return self._judge.judge(request_of(entry)).news
         except (ValueError, DecodeError) as error:
             _log.error("queue.storage: a journal entry is left out: %s", error)
-            return False
-        return True
+            return None
 
     # --- writing ---------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from trajectory_guard.config import ConfigError
@@ -18,6 +19,7 @@ from trajectory_guard_collector.delivery import Delivery
 from trajectory_guard_collector.errors import StartError
 from trajectory_guard_collector.flags import FlagBook
 from trajectory_guard_collector.judging import Judge
+from trajectory_guard_collector.langfuse_scores import score_writers
 from trajectory_guard_collector.limits import MemoryLimiter
 from trajectory_guard_collector.metrics import Metrics
 from trajectory_guard_collector.pipeline import Listener, Pipeline
@@ -31,6 +33,7 @@ from trajectory_guard_collector.verdicts import VerdictLog, VerdictPrinter
 
 _log: Final = logging.getLogger(__name__)
 _SHOWN: Final = 10_000
+_SCORES_TIMEOUT_S: Final = 2.0
 
 
 class _Server(Protocol):
@@ -57,6 +60,7 @@ class Collector:
         self._limiter = MemoryLimiter(config.memory_limiter, self.metrics)
         self._store = Store(config.queue) if config.queue.storage is not None else None
         self._delivery = Delivery(config, self.metrics, self._store)
+        self._scores = score_writers(config.exporters, self.metrics, self._store, redact=config.guard.redact)
         self._flags = FlagBook(config.flags, self.judge.fleet, config.guard.max_score, self.metrics)
         self._pipeline = Pipeline(
             self.judge, self._delivery, self.metrics,
@@ -77,7 +81,7 @@ class Collector:
         listeners: list[Listener] = [self._flags.tell, VerdictLog(redact=redact).tell]
         if any(name.partition("/")[0] == "debug" for name in self.config.exporters):
             listeners.append(VerdictPrinter(redact=redact).tell)
-        return listeners
+        return [*listeners, *(writer.tell for writer in self._scores)]
 
     # --- life ------------------------------------------------------------------------------------------------
 
@@ -91,9 +95,14 @@ class Collector:
 
     async def _start(self) -> None:
         await self._limiter.start()
-        if self._store is not None and self._saver is not None:
+        if self._store is not None:
             await self._store.start()
-            await self._saver.restore()
+        for writer in self._scores:
+            await writer.start()
+        if self._saver is not None:
+            news = await self._saver.restore()
+            for writer in self._scores:  # what had not come so far before the restart
+                writer.tell(news)
             self._saver.start()
         await self._delivery.start()
         port = await self._admin.start()
@@ -127,6 +136,8 @@ class Collector:
         await self._step("delivery", lambda: self._delivery.stop(left()))
         if self._saver is not None:
             await self._step("trajectories", self._saver.stop)
+        for writer in self._scores:
+            await self._step("scores", partial(writer.stop, min(_SCORES_TIMEOUT_S, left())))
         if self._store is not None:
             await self._step("storage", self._store.stop)
         await self._step("limiter", self._limiter.stop)

@@ -70,8 +70,10 @@ class StepItem:
         step: the record, with identity as known by now; ``view`` and ``dialect`` are what identity is read from.
         own_agent: agent named by the span itself.
         service, tenant: service name, and scope of the trajectory's id.
+        environment: Langfuse's environment of the trace, None for its default.
         key: trajectory it belongs to; None while it does not count (inner duplicate).
         verdict: what was said of it, None if it did not count; ``judged`` tells the two apart.
+        repeats: another record of the same call came before it.
         first_step: span id of the first step of the loop that the verdict is about.
         told: what a guard span says of it; None if there is none.
         late: attributes of the flag its trajectory had when it was forgotten; the step came too late to be judged.
@@ -80,13 +82,14 @@ class StepItem:
     """
 
     __slots__ = (
-        "dialect", "first_step", "gone", "judged", "key", "late", "order", "own_agent", "service", "size", "span",
-        "step", "tenant", "told", "verdict", "view",
+        "dialect", "environment", "first_step", "gone", "judged", "key", "late", "order", "own_agent", "repeats",
+        "service", "size", "span", "step", "tenant", "told", "verdict", "view",
     )  # fmt: skip
 
     def __init__(
-        self, span: bytes, step: StepRecord, view: SpanView, dialect: Dialect, *, service: str, tenant: str, size: int
-    ) -> None:
+        self, span: bytes, step: StepRecord, view: SpanView, dialect: Dialect, *, service: str, tenant: str, size: int,
+        environment: str | None = None,
+    ) -> None:  # fmt: skip
         self.span = span
         self.size = size
         self.order: Order = (view.end, view.span_id)
@@ -96,13 +99,21 @@ class StepItem:
         self.own_agent: str | None = None
         self.service = service
         self.tenant = tenant
+        self.environment = environment
         self.key: Key | None = None
         self.verdict: Verdict | None = None
         self.first_step = ""
         self.judged = False
+        self.repeats = False
         self.told: Told | None = None
         self.late: Mapping[str, Any] | None = None
         self.gone = False
+
+    def release(self) -> None:
+        """Let go of texts: a trace may remember the item for long."""
+        self.step = StepRecord(self.step.step_id, self.step.trajectory_id, self.step.tool_name)
+        self.view = self.view._replace(attributes={})
+        self.verdict = None
 
 
 Item = StepItem | UsageItem
@@ -264,7 +275,8 @@ class Trajectory:
         step = item.step
         seen = CallRecord.of(step)
         other = reported(head.recent, seen)
-        if other is not None and not is_fuller(seen, other):
+        item.repeats = other is not None and not is_fuller(seen, other)
+        if item.repeats:
             return None
         if seen.outcome != INTERRUPTED:
             head.recent.append(seen)

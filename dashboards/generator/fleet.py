@@ -24,7 +24,7 @@ from dashboards.generator.panels import (
     table,
     traceql,
 )
-from dashboards.generator.promql import SHOWN, STEP, Window, counted, divided, minutes, or_zero, summed
+from dashboards.generator.promql import SHOWN, STEP, counted, divided, or_zero, summed
 from dashboards.generator.trajectory import TRAJECTORY_UID, VERDICT_COLUMNS
 
 FLEET_UID: Final = "trajectory-guard-fleet"
@@ -56,25 +56,25 @@ def fleet() -> Json:
     )  # fmt: skip
 
 
-def _episodes(window: Window, *by: str) -> str:
+def _episodes(window: str, *by: str) -> str:
     return summed(counted("trajectory_guard_episodes_total", window, _LOOP), *by)
 
 
-def _interventions(level: str, window: Window, *by: str, matchers: str = _LOOP) -> str:
+def _interventions(level: str, window: str, *by: str, matchers: str = _LOOP) -> str:
     selected = f'{matchers}, trajectory_guard_intervention="{level}"'
     return summed(counted("trajectory_guard_interventions_total", window, selected), *by)
 
 
-def _recoveries(window: Window, *by: str) -> str:
+def _recoveries(window: str, *by: str) -> str:
     return summed(counted("trajectory_guard_recoveries_total", window, _AGENT), *by)
 
 
-def _recovery_rate(window: Window, *by: str) -> str:
+def _recovery_rate(window: str, *by: str) -> str:
     nudges = _interventions("NUDGE", window, *by, matchers=_AGENT)
     return divided(or_zero(_recoveries(window, *by), nudges), nudges)
 
 
-def _of_service(metric: str, window: Window, *by: str) -> str:
+def _of_service(metric: str, window: str, *by: str) -> str:
     return summed(counted(metric, window, _SERVICE), *by)
 
 
@@ -114,7 +114,7 @@ def _loops() -> list[Json]:
 
 
 def _outcomes() -> list[Json]:
-    hour = minutes(60)
+    hour = "1h"
     return [
         graph("Nudges, stops and recoveries", "Healthy: recoveries follow nudges, stops are rare.",
               query(_interventions("NUDGE", STEP), "nudges", exemplars=True),

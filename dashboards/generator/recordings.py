@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from dashboards.generator.promql import Window, counted, divided, indented, minutes, or_zero, summed
+from dashboards.generator.promql import counted, divided, indented, or_zero, summed
 
 _BY_AGENT: Final = ("service_name", "gen_ai_agent_name")
 _BY_OUTPUT: Final = ("instance", "exporter")
@@ -15,8 +15,8 @@ _REFUSALS: Final = "RESOURCE_EXHAUSTED|UNAVAILABLE|429|503"
 class Windows(NamedTuple):
     """How far rules look back; their names tell of these."""
 
-    short: Window = minutes(15)
-    long: Window = minutes(60)
+    short: str = "15m"
+    long: str = "1h"
 
 
 USUAL: Final = Windows()
@@ -35,7 +35,7 @@ def recordings(windows: Windows = USUAL) -> list[Recording]:
 
 
 def _of_services(windows: Windows) -> list[Recording]:
-    def total(metric: str, window: Window) -> str:
+    def total(metric: str, window: str) -> str:
         return summed(counted(metric, window), "service_name")
 
     steps = total("trajectory_guard_steps_total", windows.short)
@@ -92,7 +92,7 @@ def _of_collectors(windows: Windows) -> list[Recording]:
     ]  # fmt: skip
 
 
-def _given_up(window: Window) -> str:
+def _given_up(window: str) -> str:
     """One metric a signal, told apart by a label."""
     parts = [
         f"label_replace(\n{indented(counted(f'otelcol_exporter_send_failed_{signal}_total', window))},\n"

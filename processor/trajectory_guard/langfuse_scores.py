@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid5
@@ -157,6 +157,10 @@ def _metadata(verdict: Verdict, stage: Stage) -> dict[str, Any]:
     }
 
 
+EpisodeKey = tuple[str, str, int]
+"""Scope, trajectory id, and ordinal of the episode."""
+
+
 class Episode:
     """What was written of one episode: its timestamp, and how far each target has come."""
 
@@ -172,11 +176,13 @@ class ScoreBook:
 
     Parameters:
         max_episodes: episodes remembered; of a forgotten one the same scores are written once more.
+        on_change: hears the key of an episode in which something was written, or which was forgotten.
     """
 
-    def __init__(self, max_episodes: int) -> None:
+    def __init__(self, max_episodes: int, *, on_change: Callable[[EpisodeKey], None] = lambda key: None) -> None:
         self._max_episodes = max_episodes
-        self.episodes: OrderedDict[tuple[str, int], Episode] = OrderedDict()
+        self._on_change = on_change
+        self.episodes: OrderedDict[EpisodeKey, Episode] = OrderedDict()
 
     def changes(
         self, verdict: Verdict, trace_id: str | None, *, scope: str = "", environment: str | None = None,
@@ -197,21 +203,27 @@ class ScoreBook:
         stage = stage_of(verdict)
         if stage is None:
             return []
-        key = (f"{scope}\0{verdict.trajectory_id}", verdict.episode)
+        key = (scope, verdict.trajectory_id, verdict.episode)
         episode = self.episodes.get(key)
         if episode is None:
             if stage is Stage.RECOVERED:
                 return []
-            episode = self.episodes[key] = Episode(verdict.began if verdict.began > 0 else now)
-            if len(self.episodes) > self._max_episodes:
-                self.episodes.popitem(last=False)
-        self.episodes.move_to_end(key)
+            episode = self._begin(key, verdict.began if verdict.began > 0 else now)
         scores = []
         for target in self._advance(episode, stage, targets_of(verdict, trace_id)):
             scores += scores_of(
                 verdict, stage, target, timestamp=episode.timestamp, environment=environment, redact=redact
             )
+        if scores:
+            self._on_change(key)
         return scores
+
+    def _begin(self, key: EpisodeKey, timestamp: float) -> Episode:
+        episode = self.episodes[key] = Episode(timestamp)
+        if len(self.episodes) > self._max_episodes:
+            forgotten, _ = self.episodes.popitem(last=False)
+            self._on_change(forgotten)
+        return episode
 
     def _advance(self, episode: Episode, stage: Stage, targets: Iterable[Target]) -> list[Target]:
         """The targets for which the stage is new."""

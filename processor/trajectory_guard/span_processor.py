@@ -157,6 +157,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._latency.record(time.perf_counter() - started)
         if verdict.detections or verdict.recovered:
             self._report(verdict, span)
+            if self.board.scorer is not None:
+                self.board.scorer.tell(verdict, view.trace_id, environment_of_span(span))
 
     def _step(self, span: ReadableSpan, view: SpanView) -> StepRecord | None:
         dialect = recognise(view, self._table)
@@ -177,8 +179,6 @@ class TrajectoryGuardProcessor(SpanProcessor):
         return self.board.observe(step)
 
     def _report(self, verdict: Verdict, span: ReadableSpan) -> None:
-        if self.board.scorer is not None and span.context is not None:
-            self.board.scorer.tell(verdict, f"{span.context.trace_id:032x}", environment_of_span(span))
         if verdict.recovered:
             log_recovery(verdict)
         if not verdict.detections:

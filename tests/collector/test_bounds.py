@@ -192,3 +192,42 @@ def test_spans_that_repeat_an_ancestor_for_ever_do_no_harm() -> None:
         judge.judge(request(tool(f"s{at}", {"q": at}, parent="missing", at=at)))
         judge.judge(request(span("missing", {"gen_ai.agent.name": "bob"}, parent="missing")))
     assert next(iter(judge.fleet)).steps == 50
+
+
+def test_steps_that_wait_for_a_parent_that_never_comes_hold_no_texts() -> None:
+    judge = new_judge(reorder_steps=8)
+    for at in range(400):
+        one = tool(f"s{at}", {"q": at}, "x" * 900, parent="never", conversation=None, at=at)
+        judge.judge(request(one))
+    waiting = [item for trace in judge.traces._traces.values() for items in trace.waiting.values() for item in items]
+    assert len(waiting) == 400
+    assert sum(item.step.result is not None for item in waiting) <= 8 + 2 * 64
+
+
+def test_spans_without_times_are_judged_as_they_come() -> None:
+    judge = new_judge()
+    for at in range(4):
+        one = tool(f"s{at}")
+        one.start_time_unix_nano = one.end_time_unix_nano = 0
+        judge.judge(request(one))
+    assert [verdicts(judge)[span_id(f"s{at}").hex()].step_index for at in range(4)] == [0, 1, 2, 3]
+
+
+def test_spans_without_ids_are_forwarded_counted_and_not_judged() -> None:
+    judge = new_judge()
+    one = tool("s")
+    one.span_id = b""
+    data = request(one, tool("t"))
+    assert judge.judge(data).data is data
+    assert counted(judge.metrics, "trajectory_guard_errors_total", where="judge.ids") == 1
+    assert next(iter(judge.fleet)).steps == 1
+
+
+def test_interrupted_and_ignored_calls_are_no_duplicates() -> None:
+    judge = new_judge(GuardConfig(tools={"search": {"ignore": True}}))  # type: ignore[dict-item]
+    for one in loop(3):
+        judge.judge(request(one))
+    assert counted(judge.metrics, "trajectory_guard_duplicates_total") == 0
+    judge = new_judge()
+    judge.judge(request(tool("a"), tool("b", extra={"gen_ai.tool.call.id": "call-a"})))
+    assert counted(judge.metrics, "trajectory_guard_duplicates_total") == 1

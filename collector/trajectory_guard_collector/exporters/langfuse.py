@@ -36,7 +36,7 @@ def langfuse_exporter(name: str, config: ExporterConfig, log: ThrottledLog) -> O
         name,
         config,
         log,
-        urls={Signal.TRACES: _traces_url(config.endpoint or CLOUD)},
+        urls={Signal.TRACES: base_url(config.endpoint) + _PATH},
         headers={
             "authorization": f"Basic {b64encode(credentials.encode()).decode()}",
             # Langfuse shows spans of this version at once; older ones wait for a batch job.
@@ -45,8 +45,13 @@ def langfuse_exporter(name: str, config: ExporterConfig, log: ThrottledLog) -> O
     )
 
 
-def _traces_url(endpoint: str) -> str:
-    base = endpoint.rstrip("/")
+def base_url(endpoint: str | None) -> str:
+    """Address of the Langfuse server that an ``endpoint`` stands for, without a path of its API.
+
+    >>> base_url("https://langfuse.example.com/api/public/otel/")
+    'https://langfuse.example.com'
+    """
+    base = (endpoint or CLOUD).rstrip("/")
     for given in (_PATH, _PATH.removesuffix(Signal.TRACES.path)):
         base = base.removesuffix(given)
-    return base + _PATH
+    return base

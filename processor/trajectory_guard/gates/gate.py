@@ -188,16 +188,16 @@ class Gate:
 
     def _report(self, verdict: Verdict) -> None:
         """Log what the gate found itself and tell the trace, as the span processor does for what it finds."""
-        if self.board.scorer is not None:
-            span = trace.get_current_span().get_span_context()
-            self.board.scorer.tell(verdict, f"{span.trace_id:032x}" if span.is_valid else None)
+        span = trace.get_current_span()
         if verdict.recovered:
             log_recovery(verdict)
-        if not verdict.detections:
-            return
-        log_verdict(verdict, redact=self.config.redact)
+        if verdict.detections:
+            log_verdict(verdict, redact=self.config.redact)
         if verdict.intervenes:
-            VerdictSpans().emit(verdict, first_step=str(verdict.first_step), live_parent=trace.get_current_span())
+            VerdictSpans().emit(verdict, first_step=str(verdict.first_step), live_parent=span)
+        if self.board.scorer is not None:
+            context = span.get_span_context()
+            self.board.scorer.tell(verdict, f"{context.trace_id:032x}" if context.is_valid else None)
 
     # --- what a collector knows ------------------------------------------------------------------------------
 

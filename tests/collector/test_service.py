@@ -1,0 +1,132 @@
+"""The collector as a whole, in the process of the test."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from tests.collector.backends import GrpcBackend, grpc_backend
+from tests.collector.kit import all_spans, loop, request
+from tests.collector.service_helpers import running, service_config
+
+from trajectory_guard import telemetry
+from trajectory_guard_collector.errors import StartError
+from trajectory_guard_collector.service import Collector
+
+
+def send_loop(collector: Collector, transport: str, calls: int = 4) -> None:
+    """An application with an SDK exporter whose agent repeats itself."""
+    endpoint = collector.endpoints[f"otlp/{transport}"]
+    exporter: Any = (
+        GrpcExporter(endpoint=endpoint, insecure=True)
+        if transport == "grpc"
+        else HttpExporter(endpoint=f"http://{endpoint}/v1/traces")
+    )
+    provider = TracerProvider(resource=Resource({"service.name": f"app-{transport}"}), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    for _ in range(calls):
+        with provider.get_tracer("app").start_as_current_span("execute_tool search") as span:
+            span.set_attribute("gen_ai.operation.name", "execute_tool")
+            span.set_attribute("gen_ai.tool.name", "search")
+            span.set_attribute("gen_ai.conversation.id", f"conv-{transport}")
+            span.set_attribute("gen_ai.tool.call.arguments", '{"q": 1}')
+            span.set_attribute("gen_ai.tool.call.result", "nothing")
+    provider.shutdown()
+
+
+def taken(backend: GrpcBackend) -> list[Span]:
+    return [span for _, data in backend.taken for span in all_spans(data)]
+
+
+async def get(collector: Collector, path: str) -> httpx.Response:
+    async with httpx.AsyncClient() as client:
+        return await client.get(f"http://{collector.endpoints['telemetry']}{path}")
+
+
+@pytest.mark.parametrize("transport", ["grpc", "http"])
+async def test_a_loop_is_found_tagged_printed_and_counted(transport: str, capsys: pytest.CaptureFixture[str]) -> None:
+    async with grpc_backend() as backend:
+        exporters = {"otlp": {"endpoint": f"http://{backend.endpoint}"}, "debug": {}}
+        async with running(exporters=exporters) as collector:
+            await asyncio.to_thread(send_loop, collector, transport)
+            rows = (await get(collector, "/debug/trajectories?format=json")).json()["trajectories"]
+            metrics = (await get(collector, "/metrics")).text
+    assert [(row["trajectory"], row["level"], row["service"]) for row in rows] == [
+        (f"conv-{transport}", "STOP", f"app-{transport}")
+    ]
+    assert f'trajectory_guard_steps_total{{service_name="app-{transport}"}} 4.0' in metrics
+    assert 'trajectory_guard_trajectories_by_score{bucket="stop"} 1.0' in metrics
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in shown] == ["loop", "NUDGE", "STOP"]
+    levels = [
+        item.value.string_value
+        for span in taken(backend)
+        for item in span.attributes
+        if item.key == telemetry.INTERVENTION and span.name.startswith("execute_tool")
+    ]
+    assert sorted(levels) == ["NUDGE", "OBSERVE", "STOP"]
+
+
+async def test_readiness_and_health_follow_the_life_of_the_service() -> None:
+    collector = Collector(service_config())
+    assert collector.ready() == "starting"
+    await collector.start()
+    assert (await get(collector, "/readyz")).status_code == 200
+    assert (await get(collector, "/healthz")).status_code == 200
+    await collector.stop()
+    assert collector.ready() == "shutting down"
+    await collector.stop()
+
+
+async def test_a_taken_port_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        protocols = {"http": {"endpoint": f"127.0.0.1:{port}"}}
+        collector = Collector(service_config(receivers={"otlp": {"protocols": protocols}}))
+        with pytest.raises(StartError, match=rf"protocols\.http\.endpoint.*{port}"):
+            await collector.start()
+        await collector.stop()
+
+
+async def test_two_collectors_do_not_share_a_storage(tmp_path: Path) -> None:
+    async with running(queue={"storage": str(tmp_path)}):
+        other = Collector(service_config(queue={"storage": str(tmp_path)}))
+        with pytest.raises(StartError, match=r"collector\.db"):
+            await other.start()
+        await other.stop()
+
+
+async def test_scores_and_batches_survive_a_restart(tmp_path: Path) -> None:
+    """The backend is down at first; the second collector delivers what the first one took."""
+    data = [request(one) for one in loop(4)]
+    async with grpc_backend() as backend:
+        dead = {"otlp": {"endpoint": "http://127.0.0.1:1", "retry_on_failure": {"initial_interval_s": 0.05}}}
+        async with running(queue={"storage": str(tmp_path)}, exporters=dead, shutdown_timeout_s=0.5) as first:
+            for one in data[:3]:
+                assert (await post(first, one)).status_code == 200
+        alive = {"otlp": {"endpoint": f"http://{backend.endpoint}"}}
+        async with running(queue={"storage": str(tmp_path)}, exporters=alive) as second:
+            assert (await post(second, data[3])).status_code == 200
+            row = (await get(second, "/debug/trajectories?format=json")).json()["trajectories"][0]
+            assert (row["steps"], row["level"]) == (4, "STOP")
+        await backend.until(lambda: len(backend.spans) >= 7)
+    names = [span.name for span in taken(backend)]
+    assert names.count("execute_tool search") == 4
+
+
+async def post(collector: Collector, data: bytes) -> httpx.Response:
+    async with httpx.AsyncClient() as client:
+        headers = {"content-type": "application/x-protobuf"}
+        return await client.post(f"http://{collector.endpoints['otlp/http']}/v1/traces", content=data, headers=headers)
