@@ -15,6 +15,9 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from tests.helpers import PACKAGE, TESTS, record
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.detectors import DetectionResult
+from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.scoring import Level
 from trajectory_guard.core.steps import StepRecord, Usage
 from trajectory_guard.flags import FlagBoard
 from trajectory_guard.logs import log_recovery, log_verdict
@@ -263,6 +266,14 @@ def test_a_redacted_log_entry_gives_no_reason(caplog: pytest.LogCaptureFixture) 
         log_verdict(verdict, redact=True)
     assert "the same answer" not in caplog.text
     assert json.loads(caplog.records[0].getMessage())["intervention"] == "NUDGE"
+
+
+def test_a_loop_between_its_nudge_and_its_stop_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    nudged = Verdict("t", "s", 3, 2.5, 0.5, Level.NUDGE, (DetectionResult("TYPE_III_PHANTOM", 1.0),))
+    with caplog.at_level(logging.DEBUG, logger=telemetry.LOGGER):
+        log_verdict(nudged)
+        log_verdict(nudged._replace(nudge="Do something else."))
+    assert [record.levelname for record in caplog.records] == ["DEBUG", "WARNING"]
 
 
 def test_nothing_is_logged_below_the_level(caplog: pytest.LogCaptureFixture) -> None:

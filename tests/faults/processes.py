@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -12,10 +13,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import httpx
 import psutil
@@ -57,6 +58,9 @@ def poll(holds: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
         time.sleep(0.02)
 
 
+_Started = TypeVar("_Started", bound="_Process")
+
+
 class _Process:
     """A process that can be killed and started again with the same command."""
 
@@ -69,6 +73,10 @@ class _Process:
 
     def prepare(self) -> None:
         """Runs in the child before the command."""
+
+    def start(self: _Started) -> _Started:
+        """Run it, and return once it is there for others."""
+        raise NotImplementedError
 
     def launch(self) -> None:
         path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -152,18 +160,14 @@ class Collector(_Process):
 
             resource.setrlimit(resource.RLIMIT_FSIZE, (self._file_limit, resource.RLIM_INFINITY))
 
-    def start(self, *, wait: bool = True) -> Collector:
+    def start(self) -> Collector:
         self.launch()
-        if wait:
-            self.wait_ready()
+        poll(self._started, "the collector is ready", _START_S)
         return self
 
-    def wait_ready(self) -> None:
-        def ready() -> bool:
-            assert self.running, self.log.read_text()[-2_000:]
-            return self.ready() is None
-
-        poll(ready, "the collector is ready", _START_S)
+    def _started(self) -> bool:
+        assert self.running, self.log.read_text()[-2_000:]
+        return self.ready() is None
 
     @property
     def grpc_target(self) -> str:
@@ -237,7 +241,9 @@ class Rotel(_Process):
 
     def ids(self) -> Counter[str]:
         """How often each span was taken, by span id; the guard's own spans are left out."""
-        return Counter(re.findall(r"\n    ID             : (\w{16})\n    Name           : (?!trajectory_guard\.)", self._text()))
+        return Counter(
+            re.findall(r"\n    ID             : (\w{16})\n    Name           : (?!trajectory_guard\.)", self._text())
+        )
 
     def tags(self) -> Iterator[tuple[str, dict[str, str]]]:
         """Each span taken: its id, and what the guard has written on it, as rotel prints it."""
@@ -250,15 +256,11 @@ class Rotel(_Process):
     def _text(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
-    def wait_for_any(self, count: int) -> None:
-        """Return once this many spans were taken."""
-        poll(lambda: len(self.ids()) >= count, f"{count} spans arrive")
-
-    def wait_for(self, ids: Sequence[str] | set[str], timeout_s: float = 40.0) -> None:
+    def wait_for(self, ids: set[str], timeout_s: float) -> None:
         """Return once every one of these spans was taken."""
-        end, wanted = time.monotonic() + timeout_s, set(ids)
-        while missing := wanted - self.ids().keys():
-            assert time.monotonic() < end, f"{len(missing)} of {len(wanted)} spans are lost"
+        end = time.monotonic() + timeout_s
+        while missing := ids - self.ids().keys():
+            assert time.monotonic() < end, f"{len(missing)} of {len(ids)} spans are lost"
             time.sleep(0.1)
 
 
@@ -268,10 +270,20 @@ def is_listening(port: int) -> bool:
         return one.connect_ex(("127.0.0.1", port)) == 0
 
 
-@contextmanager
-def started(process: Collector | Rotel) -> Iterator[Any]:
-    """A process for the time of a test."""
+@asynccontextmanager
+async def started(process: _Started) -> AsyncIterator[_Started]:
+    """A process for the time of a test. The event loop turns meanwhile: a proxy in it may be what the process needs."""
     try:
-        yield process.start()
+        yield await asyncio.to_thread(process.start)
     finally:
-        process.stop()
+        await asyncio.to_thread(process.stop)
+
+
+async def eventually(holds: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+    """Return once something holds that nothing announces; the event loop turns meanwhile."""
+    await asyncio.to_thread(poll, holds, what, timeout_s)
+
+
+async def arrived(rotel: Rotel, ids: Iterable[str], timeout_s: float = 40.0) -> None:
+    """Return once rotel has taken every one of these spans."""
+    await asyncio.to_thread(rotel.wait_for, set(ids), timeout_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -44,6 +44,9 @@ GARBAGE = Fault("answers garbage", reply=bytes(range(256)) * 40)
 WEB_PAGE = Fault("is a web server", reply=http("502 Bad Gateway", "<html>no", "content-type: text/html"))
 BUSY = Fault("is busy", reply=http("503 Service Unavailable", "later"))
 THROTTLING = Fault("is throttling", reply=http("429 Too Many Requests", "", "retry-after: 1"))
+NOT_FOUND = Fault("has another path", reply=http("404 Not Found"))
+DENIED = Fault("wants other credentials", reply=http("401 Unauthorized"))
+BROKEN = Fault("is broken", reply=http("500 Internal Server Error", "Traceback"))
 
 
 class Proxy:
@@ -130,12 +133,3 @@ async def proxy(port: int) -> AsyncIterator[Proxy]:
         made.set(CUT)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(server.wait_closed(), 5)
-
-
-async def eventually(holds: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
-    """Return once something holds; the event loop turns meanwhile."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + timeout_s
-    while not await asyncio.to_thread(holds):
-        assert loop.time() < end, f"not within {timeout_s} s: {what}"
-        await asyncio.sleep(0.03)

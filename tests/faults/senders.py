@@ -12,9 +12,9 @@ from typing import Any
 import grpc
 import httpx
 from google.rpc.status_pb2 import Status
+
 from tests.collector.kit import all_spans, judge_all, loop, request, span
 from tests.faults.processes import Collector
-
 from trajectory_guard_collector.signals import Signal
 
 METHOD = f"/{Signal.TRACES.grpc_service}/Export"

@@ -7,25 +7,29 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.faults.processes import Collector, Rotel, started
+
+from tests.faults.processes import Collector, Rotel, arrived, eventually, started
 from tests.faults.proxy import (
+    BROKEN,
     BUSY,
     CUT,
+    DENIED,
     FINE,
     GARBAGE,
     LOSSY,
+    NOT_FOUND,
     SILENT,
     SLOW,
     THROTTLING,
     WEB_PAGE,
     Fault,
-    eventually,
+    http,
     proxy,
 )
 from tests.faults.senders import GrpcSender, RejectedError, assert_well, ids, plain
 
 ANY = [CUT, SILENT, SLOW, LOSSY, GARBAGE, WEB_PAGE]
-FAULTS = {"otlp": ANY, "otlphttp": [*ANY, BUSY, THROTTLING]}
+FAULTS = {"otlp": ANY, "otlphttp": [*ANY, BUSY, THROTTLING, NOT_FOUND, DENIED, BROKEN]}
 
 
 def requests_of(name: str) -> list[bytes]:
@@ -36,38 +40,33 @@ def wanted(requests: list[bytes]) -> set[str]:
     return {one for data in requests for one in ids(data)}
 
 
-async def arrived(rotel: Rotel, requests: list[bytes], within_s: float = 30.0) -> None:
-    await asyncio.to_thread(rotel.wait_for, wanted(requests), within_s)
-
-
 @pytest.mark.parametrize("kind", ["otlp", "otlphttp"])
 async def test_with_storage_no_fault_of_a_backend_loses_a_span_or_holds_up_another(tmp_path: Path, kind: str) -> None:
     rotel, other = Rotel(tmp_path), Rotel(tmp_path)
     port = rotel.grpc_port if kind == "otlp" else rotel.http_port
-    with started(rotel), started(other):
-        async with proxy(port) as between:
-            exporters = {
-                kind: {"endpoint": f"http://127.0.0.1:{between.port}", "timeout_s": 0.5},
-                "otlp/other": {"endpoint": other.grpc_url},
-            }
-            with started(Collector(tmp_path, exporters, queue={"storage": str(tmp_path / "queue")})) as collector:
-                sender, everything = GrpcSender(collector.grpc_port), []
-                for fault in FAULTS[kind]:
-                    between.set(fault)
-                    requests = requests_of(fault.name)
-                    began = time.monotonic()
-                    await asyncio.gather(*(sender.once(data) for data in requests))
-                    acknowledged_s = time.monotonic() - began
-                    await arrived(other, requests, 5.0)
-                    await eventually(lambda: between.seen > 0, f"{between.fault.name}: it is tried")
-                    between.set(FINE)
-                    await arrived(rotel, requests)
-                    assert acknowledged_s < 3.0, fault.name
-                    everything += requests
-                await eventually(lambda: collector.metric("otelcol_exporter_queue_size") == 0, "the queue is empty")
-                await sender.close()
-                _check_counts(collector, kind, len(wanted(everything)))
-                await assert_well(collector, "after all faults")
+    async with started(rotel), started(other), proxy(port) as between:
+        exporters = {
+            kind: {"endpoint": f"http://127.0.0.1:{between.port}", "timeout_s": 0.5},
+            "otlp/other": {"endpoint": other.grpc_url},
+        }
+        async with started(Collector(tmp_path, exporters, queue={"storage": str(tmp_path / "queue")})) as collector:
+            sender, everything = GrpcSender(collector.grpc_port), []
+            for fault in FAULTS[kind]:
+                between.set(fault)
+                requests = requests_of(fault.name)
+                began = time.monotonic()
+                await asyncio.gather(*(sender.once(data) for data in requests))
+                acknowledged_s = time.monotonic() - began
+                await arrived(other, wanted(requests), 5.0)
+                await eventually(lambda: between.seen > 0, f"{between.fault.name}: it is tried")
+                between.set(FINE)
+                await arrived(rotel, wanted(requests))
+                assert acknowledged_s < 3.0, fault.name
+                everything += requests
+            await eventually(lambda: collector.metric("otelcol_exporter_queue_size") == 0, "the queue is empty")
+            await sender.close()
+            _check_counts(collector, kind, len(wanted(everything)))
+            await assert_well(collector, "after all faults")
 
 
 def _check_counts(collector: Collector, kind: str, spans: int) -> None:
@@ -85,52 +84,51 @@ def _check_counts(collector: Collector, kind: str, spans: int) -> None:
 
 @pytest.mark.parametrize("fault", [CUT, SILENT, LOSSY], ids=lambda fault: fault.name.replace(" ", "-"))
 async def test_without_storage_senders_wait_for_the_backend_and_lose_nothing(tmp_path: Path, fault: Fault) -> None:
-    with started(Rotel(tmp_path)) as rotel:
-        async with proxy(rotel.grpc_port) as between:
-            exporters = {"otlp": {"endpoint": f"http://127.0.0.1:{between.port}", "timeout_s": 0.3}}
-            with started(Collector(tmp_path, exporters, queue={"deadline_s": 0.6})) as collector:
-                sender, requests = GrpcSender(collector.grpc_port), requests_of(fault.name)
-                between.set(fault)
-                sending = asyncio.gather(*(sender.send(data) for data in requests))
-                await eventually(lambda: sender.refused["UNAVAILABLE"] >= len(requests), "senders are told to retry")
-                assert not sending.done()
-                assert collector.metric("otelcol_receiver_accepted_spans_total") == 0
-                between.set(FINE)
-                await sending
-                await arrived(rotel, requests)
-                assert collector.metric("otelcol_receiver_accepted_spans_total") == len(wanted(requests))
-                assert collector.metric("otelcol_receiver_refused_spans_total") >= len(wanted(requests))
-                assert collector.metric("otelcol_receiver_failed_spans_total") == 0
-                await sender.close()
-                await assert_well(collector, "after the fault")
+    async with started(Rotel(tmp_path)) as rotel, proxy(rotel.grpc_port) as between:
+        exporters = {"otlp": {"endpoint": f"http://127.0.0.1:{between.port}", "timeout_s": 0.3}}
+        async with started(Collector(tmp_path, exporters, queue={"deadline_s": 0.6})) as collector:
+            sender, requests = GrpcSender(collector.grpc_port), requests_of(fault.name)
+            between.set(fault)
+            sending = asyncio.gather(*(sender.send(data) for data in requests))
+            await eventually(lambda: sender.refused["UNAVAILABLE"] >= len(requests), "senders are told to retry")
+            assert not sending.done()
+            assert collector.metric("otelcol_receiver_accepted_spans_total") == 0
+            between.set(FINE)
+            await sending
+            await arrived(rotel, wanted(requests))
+            assert collector.metric("otelcol_receiver_accepted_spans_total") == len(wanted(requests))
+            assert collector.metric("otelcol_receiver_refused_spans_total") >= len(wanted(requests))
+            assert collector.metric("otelcol_receiver_failed_spans_total") == 0
+            await sender.close()
+            await assert_well(collector, "after the fault")
 
 
 async def test_a_full_queue_is_told_counted_and_overcome(tmp_path: Path) -> None:
-    with started(Rotel(tmp_path)) as rotel:
-        async with proxy(rotel.grpc_port) as between:
-            queue = {"num_consumers": 1, "queue_size": 2}
-            exporters = {
-                "otlp": {"endpoint": f"http://127.0.0.1:{between.port}", "timeout_s": 1.0, "sending_queue": queue}
-            }
-            with started(Collector(tmp_path, exporters)) as collector:
-                sender, requests = GrpcSender(collector.grpc_port), requests_of("full")
-                between.set(SILENT)
-                sending = asyncio.gather(*(sender.send(data) for data in requests))
-                await eventually(lambda: sender.refused["RESOURCE_EXHAUSTED"] > 0, "the queue is full")
-                assert collector.ready() == "queue full: otlp"
-                assert collector.metric("otelcol_exporter_enqueue_failed_spans_total", exporter="otlp") >= 50
-                between.set(FINE)
-                await sending
-                await arrived(rotel, requests)
-                await sender.close()
-                await assert_well(collector, "after the full queue")
+    async with started(Rotel(tmp_path)) as rotel, proxy(rotel.grpc_port) as between:
+        queue = {"num_consumers": 1, "queue_size": 2}
+        exporters = {"otlp": {"endpoint": f"http://127.0.0.1:{between.port}", "timeout_s": 1.0, "sending_queue": queue}}
+        async with started(Collector(tmp_path, exporters)) as collector:
+            sender, requests = GrpcSender(collector.grpc_port), requests_of("full")
+            between.set(SILENT)
+            sending = asyncio.gather(*(sender.send(data) for data in requests))
+            await eventually(lambda: sender.refused["RESOURCE_EXHAUSTED"] > 0, "the queue is full")
+            assert collector.ready() == "queue full: otlp"
+            assert collector.metric("otelcol_exporter_enqueue_failed_spans_total", exporter="otlp") >= 50
+            between.set(FINE)
+            await sending
+            await arrived(rotel, wanted(requests))
+            await sender.close()
+            await assert_well(collector, "after the full queue")
 
 
 @pytest.mark.parametrize("storage", [True, False], ids=["storage", "no-storage"])
 async def test_a_backend_that_is_restarted_gets_everything(tmp_path: Path, storage: bool) -> None:
     rotel = Rotel(tmp_path)
     queue = {"storage": str(tmp_path / "queue")} if storage else {}
-    with started(rotel), started(Collector(tmp_path, {"otlp": {"endpoint": rotel.grpc_url}}, queue=queue)) as collector:
+    async with (
+        started(rotel),
+        started(Collector(tmp_path, {"otlp": {"endpoint": rotel.grpc_url}}, queue=queue)) as collector,
+    ):
         sender, requests = GrpcSender(collector.grpc_port), [plain(f"r{at}", 20) for at in range(300)]
 
         async def send() -> None:
@@ -143,14 +141,14 @@ async def test_a_backend_that_is_restarted_gets_everything(tmp_path: Path, stora
             await asyncio.to_thread(rotel.stop)
             await asyncio.to_thread(rotel.start)
         await sending
-        await arrived(rotel, requests)
+        await arrived(rotel, wanted(requests))
         assert collector.metric("otelcol_exporter_send_failed_spans_total") == 0
         await sender.close()
         await assert_well(collector, "after the restarts")
 
 
 async def test_a_backend_with_a_small_message_limit_gets_everything_in_parts(tmp_path: Path) -> None:
-    with (
+    async with (
         started(Rotel(tmp_path, max_mib=1)) as rotel,
         started(Collector(tmp_path, {"otlp": {"endpoint": rotel.grpc_url}})) as collector,
     ):
@@ -158,39 +156,37 @@ async def test_a_backend_with_a_small_message_limit_gets_everything_in_parts(tmp
         assert len(data) > 4 << 20
         sender = GrpcSender(collector.grpc_port)
         await sender.once(data)
-        await arrived(rotel, [data])
+        await arrived(rotel, ids(data))
         assert set(rotel.ids().values()) == {1}
         await sender.close()
 
 
 async def test_what_a_backend_rejects_for_good_is_counted_and_no_error_for_the_sender(tmp_path: Path) -> None:
-    with started(Rotel(tmp_path)) as rotel:
-        async with proxy(rotel.http_port) as between:
-            exporters = {"otlphttp": {"endpoint": f"http://127.0.0.1:{between.port}"}}
-            with started(Collector(tmp_path, exporters)) as collector:
-                sender = GrpcSender(collector.grpc_port)
-                between.set(Fault("has no such page", reply=b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"))
-                await sender.once(plain("rejected", 7))
-                between.set(FINE)
-                taken = plain("taken", 9)
-                await sender.once(taken)
-                await arrived(rotel, [taken])
-                assert collector.metric("otelcol_exporter_send_failed_spans_total") == 7
-                assert collector.metric("otelcol_exporter_sent_spans_total") == 9
-                await sender.close()
+    async with started(Rotel(tmp_path)) as rotel, proxy(rotel.http_port) as between:
+        exporters = {"otlphttp": {"endpoint": f"http://127.0.0.1:{between.port}"}}
+        async with started(Collector(tmp_path, exporters)) as collector:
+            sender = GrpcSender(collector.grpc_port)
+            between.set(Fault("does not like it", reply=http("400 Bad Request")))
+            await sender.once(plain("rejected", 7))
+            between.set(FINE)
+            taken = plain("taken", 9)
+            await sender.once(taken)
+            await arrived(rotel, ids(taken))
+            assert collector.metric("otelcol_exporter_send_failed_spans_total") == 7
+            assert collector.metric("otelcol_exporter_sent_spans_total") == 9
+            await sender.close()
 
 
 async def test_a_request_the_sender_gives_up_on_is_delivered_all_the_same(tmp_path: Path) -> None:
-    with started(Rotel(tmp_path)) as rotel:
-        async with proxy(rotel.grpc_port) as between:
-            exporters = {"otlp": {"endpoint": f"http://127.0.0.1:{between.port}", "timeout_s": 2.0}}
-            with started(Collector(tmp_path, exporters)) as collector:
-                sender, data = GrpcSender(collector.grpc_port), plain("impatient", 5)
-                between.set(SILENT)
-                with pytest.raises(Exception, match="DEADLINE_EXCEEDED|Deadline"):
-                    await sender.once(data, timeout_s=0.2)
-                between.set(FINE)
-                await arrived(rotel, [data])
-                with pytest.raises(RejectedError, match="INVALID_ARGUMENT"):
-                    await sender.send(b"no protobuf")
-                await sender.close()
+    async with started(Rotel(tmp_path)) as rotel, proxy(rotel.grpc_port) as between:
+        exporters = {"otlp": {"endpoint": f"http://127.0.0.1:{between.port}", "timeout_s": 2.0}}
+        async with started(Collector(tmp_path, exporters)) as collector:
+            sender, data = GrpcSender(collector.grpc_port), plain("impatient", 5)
+            between.set(SILENT)
+            with pytest.raises(Exception, match="DEADLINE_EXCEEDED|Deadline"):
+                await sender.once(data, timeout_s=0.2)
+            between.set(FINE)
+            await arrived(rotel, ids(data))
+            with pytest.raises(RejectedError, match="INVALID_ARGUMENT"):
+                await sender.send(b"no protobuf")
+            await sender.close()

@@ -12,9 +12,10 @@ from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExport
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
 from tests.collector.kit import judge_all, request, span, tool
 from tests.faults.expected import end_in, end_of, finding_in, finding_of, last_of
-from tests.faults.processes import Collector, Rotel, started
+from tests.faults.processes import Collector, Rotel, arrived, eventually, started
 from tests.faults.senders import GrpcSender, HttpSender, assert_well, ids
 
 STEPS = 30
@@ -79,13 +80,13 @@ def wanted(load: Load) -> set[str]:
 
 async def test_with_storage_nothing_acknowledged_is_lost_and_scores_go_on(tmp_path: Path) -> None:
     queue = {"storage": str(tmp_path / "queue")}
-    with (
+    async with (
         started(Rotel(tmp_path)) as rotel,
         started(Collector(tmp_path, {"otlp": {"endpoint": rotel.grpc_url}}, queue=queue)) as collector,
     ):
         load = Load(collector)
         await load.with_kills()
-        rotel.wait_for(wanted(load))
+        await arrived(rotel, wanted(load))
 
         expected = judge_all(load.requests)
         tags = list(rotel.tags())
@@ -102,31 +103,31 @@ async def test_with_storage_nothing_acknowledged_is_lost_and_scores_go_on(tmp_pa
 async def test_killed_while_the_backend_is_down_everything_acknowledged_arrives_later(tmp_path: Path) -> None:
     queue = {"storage": str(tmp_path / "queue")}
     rotel = Rotel(tmp_path)
-    with started(Collector(tmp_path, {"otlphttp": {"endpoint": rotel.http_url}}, queue=queue)) as collector:
+    async with started(Collector(tmp_path, {"otlphttp": {"endpoint": rotel.http_url}}, queue=queue)) as collector:
         load = Load(collector)
         await load.with_kills()
         assert collector.metric("otelcol_exporter_queue_size") > 0
         collector.kill()
-        with started(rotel):
+        async with started(rotel):
             await asyncio.to_thread(collector.start)
-            rotel.wait_for(wanted(load))
+            await arrived(rotel, wanted(load))
             assert collector.errors() == 0
 
 
 async def test_without_storage_senders_have_what_was_not_acknowledged(tmp_path: Path) -> None:
-    with (
+    async with (
         started(Rotel(tmp_path)) as rotel,
         started(Collector(tmp_path, {"otlp": {"endpoint": rotel.grpc_url}})) as collector,
     ):
         load = Load(collector)
         await load.with_kills()
-        rotel.wait_for(wanted(load))
+        await arrived(rotel, wanted(load))
         await assert_well(collector, "after the kills")
 
 
 @pytest.mark.parametrize("transport", ["grpc", "http"])
 async def test_the_sdk_retries_what_a_killed_collector_had_not_acknowledged(tmp_path: Path, transport: str) -> None:
-    with (
+    async with (
         started(Rotel(tmp_path)) as rotel,
         started(Collector(tmp_path, {"otlp": {"endpoint": rotel.grpc_url}})) as collector,
     ):
@@ -147,11 +148,11 @@ async def test_the_sdk_retries_what_a_killed_collector_had_not_acknowledged(tmp_
                 await asyncio.sleep(0.001)
 
         working = asyncio.create_task(work())
-        await asyncio.to_thread(rotel.wait_for_any, 200)
+        await eventually(lambda: len(rotel.ids()) > 200, "some have arrived")
         collector.kill()
         await asyncio.to_thread(collector.start)
-        await asyncio.to_thread(rotel.wait_for_any, 2 * len(rotel.ids()))
+        await eventually(lambda before=len(rotel.ids()): len(rotel.ids()) > 2 * before, "more have arrived")
         stop.set()
         await working
         await asyncio.to_thread(provider.shutdown)
-        rotel.wait_for(made)
+        await arrived(rotel, made)
