@@ -53,11 +53,12 @@ Form = Literal["list", "single"]
 
 
 class Reply(NamedTuple):
-    """An answer of the script: a status, headers, and whether the request is carried out before it is given."""
+    """An answer of the script: status, headers and body, and whether the request is carried out before it is given."""
 
     status: int
     headers: Mapping[str, str] = {}
     carried_out: bool = False
+    body: str = "{}"
 
 
 def rate_limited(retry_after_s: int = 0) -> Reply:
@@ -87,7 +88,7 @@ class Langfuse:
         url: base URL.
         traces: by trace id.
         written: every score that was taken, in order; ``scores`` holds the last one of each id.
-        requests: every request to the scores endpoint with the status of its answer.
+        requests: every request to the scores endpoint with the status of its answer; ``headers`` are those of the last.
         violations: what a server would have taken and a user would have regretted.
         script: answers to the next requests to the scores endpoint.
         trace_script: answers to the next exports.
@@ -99,6 +100,7 @@ class Langfuse:
         self.traces: defaultdict[str, Trace] = defaultdict(Trace)
         self.written: list[dict[str, Any]] = []
         self.requests: list[tuple[int, Any]] = []
+        self.headers: dict[str, str] = {}
         self.violations: list[str] = []
         self.script: deque[Reply] = deque()
         self.trace_script: deque[Reply] = deque()
@@ -147,7 +149,9 @@ class Langfuse:
                 return Response(status_code=scripted.status, headers=dict(scripted.headers))
             reply = refused or self._ingest(body, request)
             self._changed.notify_all()
-        return Response(status_code=scripted.status, headers=dict(scripted.headers)) if scripted and not refused else reply
+        return (
+            Response(status_code=scripted.status, headers=dict(scripted.headers)) if scripted and not refused else reply
+        )
 
     def _ingest(self, body: bytes, request: Request) -> Response:
         headers = request.headers
@@ -185,13 +189,15 @@ class Langfuse:
     async def _score(self, request: Request) -> Response:
         body = await request.body()
         with self._changed:
+            self.headers = dict(request.headers)
             scripted = self.script.popleft() if self.script else self.always
             refused = self._unauthorized(request)
             reply = refused
             if reply is None and (scripted is None or scripted.carried_out):
                 reply = self._take(body, request)
             if scripted is not None and refused is None:
-                reply = Response("{}", scripted.status, dict(scripted.headers), "application/json")
+                kind = scripted.headers.get("content-type", "application/json")
+                reply = Response(scripted.body, scripted.status, dict(scripted.headers), kind)
             assert reply is not None
             self.requests.append((reply.status_code, json.loads(body)))
             self._changed.notify_all()

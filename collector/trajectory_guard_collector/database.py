@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ _WAL_BYTES: Final = _WAL_PAGES * _PAGE_BYTES
 _VACUUM_PAGES: Final = 512
 _MAX_JOINED: Final = 1024
 _KEPT_FREE_PAGES: Final = 2048
+_SPARE_BYTES: Final = 2 * 1024 * 1024
+"""Room on the disk that is left for deleting: on a full one nothing could be, not even what was delivered."""
 _SCHEMA: Final = """
 CREATE TABLE batches(id INTEGER PRIMARY KEY AUTOINCREMENT, signal TEXT NOT NULL, items INTEGER NOT NULL,
                      size INTEGER NOT NULL, data BLOB NOT NULL);
@@ -61,6 +64,7 @@ class Database:
 
     def __init__(self, directory: Path, *, fsync: bool) -> None:
         self.file = directory / FILE_NAME
+        self._log = directory / f"{FILE_NAME}-wal"
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._connection = sqlite3.connect(self.file, timeout=0.0, isolation_level=None)
@@ -190,6 +194,25 @@ class Database:
             return False
         self._rows(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
         return bool(self._row("PRAGMA freelist_count")[0] > _KEPT_FREE_PAGES)
+
+    def room(self, wanted: int) -> int:
+        """Bytes that can be written so that they can still be moved from the log into the file, and be deleted.
+
+        Parameters:
+            wanted: if there is less, the log is cut off to make room.
+        """
+        room = self._room()
+        if room < wanted or room < 0:
+            self.shrink_log()
+            room = self._room()
+        return room
+
+    def _room(self) -> int:
+        disk = os.statvfs(self.file)
+        free = disk.f_bavail * disk.f_frsize - _SPARE_BYTES
+        log = self._log.stat().st_size if self._log.exists() else 0
+        unused = int(self._row("PRAGMA freelist_count")[0]) * _PAGE_BYTES
+        return min(free, (free + unused - log) // 2)  # what is new is in the log first, then in the file too
 
     def shrink_log(self) -> None:
         """Write the log into the file and cut it off, to make room on a full disk."""

@@ -15,6 +15,7 @@ from trajectory_guard_collector.config import Queue
 from trajectory_guard_collector.database import Database, StoredBatch, StoreError
 from trajectory_guard_collector.errors import OverloadedError, UnavailableError
 from trajectory_guard_collector.signals import Batch, Signal
+from trajectory_guard_collector.throttled_log import ThrottledLog
 
 __all__ = ["Store", "StoreError", "StoredBatch"]
 
@@ -23,10 +24,13 @@ _MIB: Final = 1024 * 1024
 _T = TypeVar("_T")
 _Settled = list[tuple[str, list[tuple[str, int]]]]
 RETRY_AFTER_S: Final = 1.0
+_PROBE_BYTES: Final = 256 * 1024
+"""Room there must be before the disk counts as usable again."""
 
 
 class _Write(NamedTuple):
     statement: Callable[[Database], Any]
+    size: int
     result: asyncio.Future[Any]
 
 
@@ -51,6 +55,7 @@ class Store:
         self._settled: _Settled = []
         self._flusher: asyncio.Task[None] | None = None
         self._failure: str | None = None
+        self._told = ThrottledLog(_log)
         self._probe: asyncio.TimerHandle | None = None
         self.capacity_bytes: Final = int(queue.max_size_mib * _MIB)
         self.used_bytes = 0
@@ -106,7 +111,7 @@ class Store:
             raise OverloadedError("queue.max_size_mib is reached", retry_after_s=RETRY_AFTER_S)
         self.used_bytes += size
         try:
-            row = await self._write(lambda database: database.put(batch, exporters, journal))
+            row = await self._write(lambda database: database.put(batch, exporters, journal), size)
         except BaseException:
             self.used_bytes -= size
             raise
@@ -152,7 +157,8 @@ class Store:
         await to_the_end(self._checkpoint(space, rows, journal_up_to))
 
     async def _checkpoint(self, space: str, rows: Sequence[tuple[bytes, bytes | None]], journal_up_to: int) -> None:
-        self.used_bytes -= await self._write(lambda database: database.checkpoint(space, rows, journal_up_to))
+        size = sum(len(key) + len(data or b"") for key, data in rows)
+        self.used_bytes -= await self._write(lambda database: database.checkpoint(space, rows, journal_up_to), size)
 
     @property
     def _database(self) -> Database:
@@ -171,15 +177,15 @@ class Store:
     async def _run(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    async def _write(self, statement: Callable[[Database], _T]) -> _T:
+    async def _write(self, statement: Callable[[Database], _T], size: int = 0) -> _T:
         if self._opened is None:
             raise UnavailableError("queue.storage: not open")
         result: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-        self._writes.append(_Write(statement, result))
+        self._writes.append(_Write(statement, size, result))
         self._kick()
         try:
             return await result
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise OverloadedError(f"queue.storage: {error}", retry_after_s=RETRY_AFTER_S) from error
 
     def _kick(self) -> None:
@@ -195,37 +201,44 @@ class Store:
                 return
 
     async def _commit(self) -> bool:
-        writes, self._writes = self._writes, []
         settled, self._settled = self._settled, []
+        writes: list[_Write] = []
+        if self._failure is None or not settled:  # on a full disk, what makes room goes first, alone
+            writes, self._writes = self._writes, []
         try:
-            freed, results = await self._run(lambda: self._transact(settled, [write.statement for write in writes]))
+            freed, taken, results = await self._run(lambda: self._transact(settled, writes))
         except Exception as error:  # noqa: BLE001  who waits for the write is told
             self._settled[:0] = settled
-            self._fail(writes, error)
+            waiting, self._writes = self._writes, []
+            self._fail([*writes, *waiting], error)
             return False
-        self._failure = None
         self.used_bytes -= freed
-        for write, result in zip(writes, results, strict=True):
+        for write, result in zip(taken, results, strict=True):
             if not write.result.done():
                 write.result.set_result(result)
+        left_out = [write for write in writes if write not in taken]
+        if left_out:
+            self._fail(left_out, sqlite3.OperationalError("database or disk is full"))
+        elif writes:
+            self._failure = None
         return True
 
-    def _transact(self, settled: _Settled, statements: Sequence[Callable[[Database], Any]]) -> tuple[int, list[Any]]:
+    def _transact(self, settled: _Settled, writes: Sequence[_Write]) -> tuple[int, list[_Write], list[Any]]:
         def settle(database: Database) -> int:
             return sum(database.settle(exporter, rows) for exporter, rows in settled)
 
         try:
-            freed, *results = self._database.transact([settle, *statements])
-        except sqlite3.Error:
+            taken = _fitting(writes, self._database.room(sum(write.size for write in writes)))
+            freed, *results = self._database.transact([settle, *(write.statement for write in taken)])
+        except (sqlite3.Error, OSError):
             with suppress(sqlite3.Error):
                 self._database.shrink_log()
             raise
-        return freed, results
+        return freed, taken, results
 
     def _fail(self, writes: Sequence[_Write], error: Exception) -> None:
-        if self._failure is None:
-            _log.error("queue.storage: cannot write to %s: %s", self._database.file, error)
         self._failure = f"queue.storage: {error}"
+        self._told.log(logging.ERROR, "write", f"queue.storage: cannot write to {self._database.file}: {error}")
         for write in writes:
             if not write.result.done():
                 write.result.set_exception(error)
@@ -237,7 +250,7 @@ class Store:
         self._probe = None
         result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         result.add_done_callback(asyncio.Future.exception)
-        self._writes.append(_Write(Database.touch, result))
+        self._writes.append(_Write(Database.touch, _PROBE_BYTES, result))
         self._kick()
 
     def _give_back(self) -> bool:
@@ -250,3 +263,13 @@ class Store:
 async def to_the_end(work: Coroutine[Any, Any, _T]) -> _T:
     """Finish what was begun even if the caller is cancelled: a transaction is shared with others, and is counted."""
     return await asyncio.shield(asyncio.ensure_future(work))
+
+
+def _fitting(writes: Sequence[_Write], room: int) -> list[_Write]:
+    """As many of these writes as there is room for."""
+    taken = []
+    for write in writes:
+        if write.size <= room or not write.size:
+            taken.append(write)
+            room -= write.size
+    return taken

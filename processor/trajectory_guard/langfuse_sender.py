@@ -69,10 +69,9 @@ class ScoreSender:
         connection: where to.
         pace: how fast.
         name: of the thread, and in log lines.
+        counts: where scores are counted by what became of them (``scores.sent`` and so on), and failures
+            (``errors.langfuse``).
         on_settled: hears what needs no sending any more.
-
-    Attributes:
-        counts: scores by what became of them: ``sent``, ``rejected``, ``dropped``; and ``retries``, ``errors``.
     """
 
     def __init__(
@@ -81,13 +80,14 @@ class ScoreSender:
         pace: Pace | None = None,
         *,
         name: str = "langfuse",
+        counts: Counter[str] | None = None,
         on_settled: OnSettled | None = None,
     ) -> None:
         self._connection = connection
         self._pace = pace or Pace()
         self._name = name
         self._on_settled = on_settled
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter() if counts is None else counts
         self._waiting: OrderedDict[str, Score] = OrderedDict()
         self._reset()
         if hasattr(os, "register_at_fork"):
@@ -179,11 +179,11 @@ class ScoreSender:
                 self._take(settled)
             self._pause_s, self._failing = 0.0, ""
         except RetryableScoreError as error:
-            self._failed("retries", str(error), error.retry_after_s)
+            self._failed("langfuse_retries", str(error), error.retry_after_s)
         except RefusedAccessError as error:
-            self._failed("errors", str(error), self._pace.refused_s)
+            self._failed("errors.langfuse", str(error), self._pace.refused_s)
         except Exception as error:  # noqa: BLE001  the thread goes on, whatever happens
-            self._failed("errors", f"{type(error).__name__}: {error}", self._pace.refused_s)
+            self._failed("errors.langfuse", f"{type(error).__name__}: {error}", self._pace.refused_s)
         return client
 
     def _next(self) -> list[Score]:
@@ -218,7 +218,7 @@ class ScoreSender:
     def _settle(self, scores: Sequence[Score], outcome: str, reason: str = "") -> None:
         if not scores:
             return
-        self.counts[outcome] += len(scores)
+        self.counts[f"scores.{outcome}"] += len(scores)
         if outcome != SENT:
             _log.error("trajectory_guard: %s: %d scores %s %s", self._name, len(scores), outcome, reason)
         if self._on_settled is not None:

@@ -23,7 +23,7 @@ def register(meter: Meter, board: FlagBoard) -> Histogram:
     families = {
         telemetry.DETECTIONS: "detections.", telemetry.INTERVENTIONS: "interventions.",
         telemetry.EPISODES: "episodes.", telemetry.EVICTIONS: "evicted_", telemetry.ERRORS: "errors.",
-        telemetry.EXPIRED: "expired_", telemetry.SETTLED: "settle.",
+        telemetry.EXPIRED: "expired_", telemetry.SETTLED: "settle.", telemetry.SCORES: "scores.",
     }  # fmt: skip
     for metric, prefix in families.items():
         _counter(meter, metric, _family(board, prefix, metric.attributes[0]))

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Final
@@ -73,10 +74,15 @@ def environment_of_span(span: ReadableSpan) -> str | None:
     return environment_of(span.attributes or {}, span.resource.attributes)
 
 
-def scorer_of(config: GuardConfig, environ: Mapping[str, str] | None = None) -> Scorer | None:
+def scorer_of(config: GuardConfig, counts: Counter[str], environ: Mapping[str, str] | None = None) -> Scorer | None:
     """The scorer a configuration asks for, with the address and keys in Langfuse's own environment variables.
 
     None if it asks for none, or if the package ``langfuse`` or a key is missing: that is logged, the guard goes on.
+
+    Parameters:
+        config: ``langfuse_scores`` and the keys beside it.
+        counts: where scores are counted.
+        environ: environment variables, those of the process by default.
     """
     if not config.langfuse_scores:
         return None
@@ -95,7 +101,7 @@ def scorer_of(config: GuardConfig, environ: Mapping[str, str] | None = None) -> 
     )
     pace = Pace(max_waiting=config.langfuse_max_waiting, batches_per_minute=config.langfuse_batches_per_minute)
     return Scorer(
-        ScoreSender(connection, pace),
+        ScoreSender(connection, pace, counts=counts),
         max_episodes=config.max_trajectories,
         redact=config.redact,
         environment=environment_of({"langfuse.environment": environ.get("LANGFUSE_TRACING_ENVIRONMENT", "")}, {}),

@@ -91,7 +91,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._reported: set[str] = set()
         self._judged = 0
         if self.board.scorer is None:
-            self.board.scorer = scorer_of(self.config)
+            self.board.scorer = scorer_of(self.config, self.board.counts)
         provider = meter_provider or otel_metrics.get_meter_provider()
         self._latency = register(provider.get_meter(telemetry.SCOPE), self.board)
 
@@ -315,7 +315,7 @@ def shared_board(config: GuardConfig | None = None) -> FlagBoard:
 def _new_board(config: GuardConfig) -> FlagBoard:
     """A board, with a model behind it where one is asked for or installed. The model loads on a thread of its own."""
     board = _board_with_model(config)
-    board.scorer = scorer_of(config)  # a gate may use the board without any processor
+    board.scorer = scorer_of(config, board.counts)  # a gate may use the board without any processor
     return board
 
 

@@ -100,8 +100,11 @@ LOOP_COST: Final = Metric(
 SETTLED: Final = Metric(
     "trajectory_guard.settled", "counter", "{pair}", "pairs of texts a model was asked about, by answer", ("answer",)
 )
+SCORES: Final = Metric(
+    "trajectory_guard.scores", "counter", "{score}", "scores for Langfuse, by what became of them", ("outcome",)
+)
 
 METRICS: Final = (
     STEPS, DETECTIONS, INTERVENTIONS, EPISODES, RECOVERIES, ACTIVE, EVICTIONS, ERRORS, DUPLICATES, EXPIRED, LATENCY,
-    LOOP_STEPS, LOOP_TOKENS, LOOP_COST, SETTLED,
+    LOOP_STEPS, LOOP_TOKENS, LOOP_COST, SETTLED, SCORES,
 )  # fmt: skip

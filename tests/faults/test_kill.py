@@ -151,7 +151,8 @@ async def test_the_sdk_retries_what_a_killed_collector_had_not_acknowledged(tmp_
         await eventually(lambda: len(rotel.ids()) > 200, "some have arrived")
         collector.kill()
         await asyncio.to_thread(collector.start)
-        await eventually(lambda before=len(rotel.ids()): len(rotel.ids()) > 2 * before, "more have arrived")
+        before = len(rotel.ids())
+        await eventually(lambda: len(rotel.ids()) > 2 * before, "more have arrived")
         stop.set()
         await working
         await asyncio.to_thread(provider.shutdown)

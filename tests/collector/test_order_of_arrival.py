@@ -1,0 +1,82 @@
+"""Whatever the tree of spans and the order in which they arrive: the same verdicts in the end."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from tests.collector.in_process import judge_in_process
+from tests.collector.kit import comparable, judge_all, request, span, split, tool, views
+
+
+class Shape(NamedTuple):
+    """One span of a generated trace: what it is, where it hangs, and what it says of the conversation."""
+
+    kind: str
+    parent: int
+    trace: int
+    conversation: str | None
+    question: int
+
+
+SHAPES = st.lists(
+    st.builds(
+        Shape,
+        kind=st.sampled_from(["agent", "tool", "tool", "tool", "plain", "chat"]),
+        parent=st.integers(-1, 6),
+        trace=st.integers(0, 1),
+        conversation=st.sampled_from([None, None, None, "a", "b"]),
+        question=st.integers(0, 1),
+    ),
+    min_size=2,
+    max_size=14,
+)
+
+
+def spans_of(shapes: list[Shape]) -> list[Span]:
+    """Spans in order of their ends; a parent lasts longer than its children and stands in their trace."""
+    found: list[Span] = []
+    for at, shape in enumerate(shapes):
+        parents = [other for other in range(at) if shapes[other].trace == shape.trace and shapes[other].kind != "tool"]
+        parent = parents[shape.parent % len(parents)] if parents and shape.parent >= 0 else None
+        fields: dict[str, Any] = {
+            "trace": f"t{shape.trace}", "parent": f"s{parent}" if parent is not None else "", "at": at * 1.0,
+            "dur": 100.0 - 2.0 * at if shape.kind != "tool" else 0.5,
+        }  # fmt: skip
+        extra = {"gen_ai.conversation.id": shape.conversation} if shape.conversation else {}
+        if shape.kind == "tool":
+            args = {"q": shape.question}
+            found.append(tool(f"s{at}", args, "nothing", conversation=None, extra=extra, **fields))
+        elif shape.kind == "agent":
+            named = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": f"agent {shape.question}"}
+            found.append(span(f"s{at}", {**named, **extra}, **fields))
+        elif shape.kind == "chat":
+            usage = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 7}
+            found.append(span(f"s{at}", {**usage, **extra}, **{**fields, "dur": 0.2}))
+        else:
+            found.append(span(f"s{at}", {"http.route": "/", **extra}, **fields))
+    return sorted(found, key=lambda one: one.end_time_unix_nano)
+
+
+@settings(max_examples=150, deadline=None)
+@given(shapes=SHAPES, random=st.randoms(use_true_random=False), sizes=st.lists(st.integers(1, 4), max_size=14))
+def test_the_order_of_arrival_does_not_matter(shapes: list[Shape], random: Any, sizes: list[int]) -> None:
+    requests = [request(one) for one in spans_of(shapes)]
+    shuffled = requests[:]
+    random.shuffle(shuffled)
+    expected = comparable(judge_all(requests))
+    assert comparable(judge_all(split(shuffled, sizes))) == expected
+    assert comparable(judge_all([b"".join(requests)])) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(shapes=SHAPES)
+def test_one_conversation_a_trace_is_judged_as_in_process(shapes: list[Shape]) -> None:
+    """Where a trace names one conversation, and from its first span on, the processor knows what the collector knows."""
+    named = [shape._replace(conversation=f"conversation {shape.trace}") for shape in shapes]
+    requests = [request(one) for one in spans_of(named)]
+    seen = [view for data in requests for view in views(data)]
+    assert comparable(judge_all(requests)) == comparable(judge_in_process(seen))

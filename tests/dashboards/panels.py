@@ -1,0 +1,53 @@
+"""The committed dashboards, as tests look at them: panels, queries with variables filled in, names used."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from tests.dashboards.programs import DASHBOARDS, Prometheus, Sample
+
+BOARDS = ("fleet", "trajectory", "collector")
+EVERYTHING = {"service": ".*", "agent": ".*", "loop_type": ".*", "instance": ".*", "exporter": ".*"}
+TIMES = {"__rate_interval": "1m", "__interval": "5m", "__range": "5m"}
+Json = Mapping[str, Any]
+
+
+@cache
+def board(name: str) -> Json:
+    loaded: Json = json.loads((DASHBOARDS / f"grafana/dashboards/{name}.json").read_text(encoding="utf-8"))
+    return loaded
+
+
+def panels(name: str) -> dict[str, Json]:
+    """Panels by title, headings left out."""
+    return {one["title"]: one for one in board(name)["panels"] if one["type"] != "row"}
+
+
+def targets(name: str, kind: str) -> Iterator[tuple[str, Json]]:
+    """Title of the panel and query, for all queries to one type of data source."""
+    for title, panel in panels(name).items():
+        for target in panel["targets"]:
+            if target["datasource"]["type"] == kind:
+                yield title, target
+
+
+def filled(text: str, **chosen: str) -> str:
+    """A query as Grafana sends it."""
+    values = {**EVERYTHING, **TIMES, **chosen}
+    return re.sub(r"\$(\w+)", lambda found: values[found[1]], text)
+
+
+def shown(server: Prometheus, target: Json, at: float, **chosen: str) -> dict[str, float]:
+    """What a query of a panel shows at a time: values by legend."""
+    return {_legend(target, sample): sample.value for sample in server.query(filled(target["expr"], **chosen), at)}
+
+
+def _legend(target: Json, sample: Sample) -> str:
+    form = target["legendFormat"]
+    if form == "__auto":
+        return ""
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: sample.labels.get(found[1], ""), form).strip()

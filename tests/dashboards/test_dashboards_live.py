@@ -1,0 +1,223 @@
+"""A real Prometheus scrapes real collectors that stuck and healthy agents send to: what panels and alerts make of it.
+
+All queries are made at fixed times of one run, so that no test depends on another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+from tests.dashboards.lived import IN_TROUBLE, STUCK, WINDOWS, Run, lived_through
+from tests.dashboards.panels import board, filled, panels, shown, targets
+from tests.dashboards.programs import needs
+
+from dashboards.generator.alerts import alerts
+from dashboards.generator.recordings import recordings
+from dashboards.generator.rules import written_out
+
+pytestmark = needs("prometheus")
+
+Shown = list[dict[str, float]]
+FLEET: dict[str, list[Mapping[str, object]]] = {
+    # 8 runs of "support" repeat one call 6 times, 2 of "research" reword, 3 of "desk" recover after the nudge
+    "Loops begun": [{"": 13}],
+    "Nudges due": [{"": 13}],
+    "Stops due": [{"": 10}],
+    "Recovered": [{"": pytest.approx(3 / 13)}],
+    "Money inside loops": [{"": pytest.approx(8 * 5 * 0.25)}],
+    "Steps inside loops": [{"": pytest.approx((8 * 5 + 2 * 5 + 3 * 2) / 121)}],
+    "Loops begun by type": [{"TYPE_I_STUTTER": 11, "TYPE_II_INSANITY": 2}],
+    "Loops begun by service": [{"support": 8, "research": 2, "desk": 3}],
+    "Nudges, stops and recoveries": [{"nudges": 13}, {"stops": 10}, {"recoveries": 3}],
+    "Recovery rate by service": [{"support": 0, "research": 0, "desk": 1}],
+    "Trajectories by score": [{"healthy": 5, "watched": 3, "nudge": 0, "stop": 10}],
+    "Steps inside loops by service": [{"support": 40, "research": 10, "desk": 6}],
+    "Tokens inside loops by service": [{"support": 8 * 5 * 60_000, "research": 0, "desk": 0}],
+    "Money inside loops by service": [{"support": pytest.approx(10), "research": 0, "desk": 0}],
+    "Top tools": [{"search": 11, "lookup": 2}],
+    "Top agents": [{"support planner": 8, "research scout": 2, "desk helper": 3}],
+    "Findings by type": [{"TYPE_I_STUTTER": 8 * 5 + 3 * 2, "TYPE_II_INSANITY": 8, "TYPE_III_PHANTOM": 2}],
+}
+
+
+def above(limit: float, values: Mapping[str, float], *legends: str) -> bool:
+    return all(values.get(legend, float("-inf")) > limit for legend in legends)
+
+
+COLLECTOR: dict[str, Callable[[Shown], bool]] = {
+    "Collectors up": lambda of: of == [{"": 2}],
+    "Spans a second": lambda of: of[0][""] > 10,
+    "Refused": lambda of: of[0][""] > 1,
+    "Given up": lambda of: of[0][""] > 1,
+    "Fullest queue": lambda of: 0.5 <= of[0][""] <= 1,
+    "Own errors": lambda of: of[0][""] >= 1,
+    "Accepted": lambda of: above(0, of[0], "http spans", "grpc spans") and above(0, of[1], "http metric points")
+    and above(0, of[2], "http log records"),
+    "Refused and failed": lambda of: above(0, of[0], "grpc spans") and of[1] == of[2] == {} and not any(of[6:]),
+    "Requests by answer": lambda of: above(0, of[0], "http 200", "grpc OK", "grpc RESOURCE_EXHAUSTED"),
+    "Steps judged": lambda of: above(10, of[0], "library"),
+    "Time to judge a step": lambda of: 0 < of[0]["p50"] <= of[1]["p99"] <= 0.1,
+    "Time to judge and tag a request": lambda of: 0 < of[0]["p50"] <= of[1]["p99"] <= 1,
+    "Items through the judge": lambda of: above(10, of[0], "in") and above(10, of[1], "out"),
+    "Late and duplicate steps": lambda of: of[0] == {"too_late": 20} and "duplicate" in of[1],
+    "Trajectories in memory": lambda of: of[0]["troubled"] == 3 and of[0]["sound"] > 18,
+    "Evictions": lambda of: set(of[0]) == {"full"} and of[0]["full"] >= 4,
+    "Own errors by place": lambda of: set(of[0]) == {"tls_reload"} and of[0]["tls_reload"] >= 1,
+    "Label values beyond the bound": lambda of: above(0, of[0], "service_name"),
+    "Sent": lambda of: above(0, of[0], "otlphttp spans") and above(0, of[1], "otlphttp metric points")
+    and above(0, of[2], "otlphttp log records"),
+    "Queue in use": lambda of: of[0]["otlphttp sound"] < 0.1 and of[0]["otlp/dead troubled"] >= 0.5,
+    "Given up, and no room": lambda of: above(0, of[0], "langfuse spans") and above(0, of[3], "no room: spans otlp/dead"),
+    "Retries": lambda of: of[0]["otlp/dead"] > 1 and of[0].get("otlphttp", 0) == 0,
+    "Time of an attempt": lambda of: 0 < of[0]["p50 otlphttp"] <= of[1]["p99 otlphttp"] < 5,
+    "Requests in flight": lambda of: set(of[0]) == {"otlphttp", "langfuse", "otlp/dead"} and max(of[0].values()) <= 4,
+    "Langfuse scores": lambda of: "langfuse failed/s" in of[1] and "langfuse waiting" in of[2],
+    "Reads of flags": lambda of: set(of[0]) == {"200"} and of[0]["200"] > 0,
+    "Memory": lambda of: all(10e6 < of[0][name] < 2e9 for name in ("sound", "troubled")),
+    "Processor": lambda of: all(0 < of[0][name] < 3 for name in ("sound", "troubled")),
+    "Processor time for a span": lambda of: 0 < of[0]["sound"] < 0.1,
+    "Restarts": lambda of: of == [{"sound": 0, "troubled": 0}],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    with lived_through(tmp_path_factory.mktemp("live")) as run:
+        yield run
+
+
+# --- alerts ----------------------------------------------------------------------------------------------------------
+
+
+def test_no_alert_fires_on_the_healthy_load(lived: Run) -> None:
+    assert lived.calm == set()
+
+
+def test_alerts_about_agents_name_the_service_that_is_stuck_and_no_other(lived: Run) -> None:
+    assert lived.stuck == {(name, "support") for name in STUCK}
+
+
+def test_alerts_about_the_guard_name_the_collector_in_trouble_and_not_the_sound_one(lived: Run) -> None:
+    assert lived.troubled - lived.stuck == {(name, "troubled") for name in IN_TROUBLE}
+
+
+def test_collectors_that_are_gone_are_missed(lived: Run) -> None:
+    assert lived.gone - lived.troubled == {("GuardDown", "sound"), ("GuardDown", "troubled"), ("GuardAbsent", "")}
+
+
+def test_every_alert_has_fired(lived: Run) -> None:
+    assert {name for name, _ in lived.gone} == {alert.name for alert in alerts()}
+
+
+def test_annotations_are_filled_in(lived: Run) -> None:
+    firing = lived.server.get("alerts")["alerts"]
+    assert firing
+    for alert in firing:
+        for text in alert["annotations"].values():
+            assert "<no value>" not in text
+            assert "error expanding" not in text
+
+
+@pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert.name)
+def test_grafana_s_expression_says_what_prometheus_s_rule_says(lived: Run, alert: object) -> None:
+    """Written out, without recording rules, at the time the rule fired."""
+    expression = f"({written_out(alert.expression, WINDOWS)}) > {alert.above}"  # type: ignore[attr-defined]
+    at = lived.stuck_at if alert.concerns == "agent" else lived.troubled_at  # type: ignore[attr-defined]
+    subjects = {one.labels.get("service_name") or one.labels.get("instance") for one in lived.server.query(expression, at)}
+    name = alert.name  # type: ignore[attr-defined]
+    assert subjects == ({"support"} if name in STUCK else {"troubled"} if name in IN_TROUBLE else set())
+
+
+# --- recording rules -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", recordings(WINDOWS), ids=lambda rule: rule.name)
+def test_a_recording_rule_records_something(lived: Run, rule: object) -> None:
+    assert lived.server.query(rule.name, lived.troubled_at)  # type: ignore[attr-defined]
+
+
+# --- panels ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_panel_is_expected() -> None:
+    assert list(FLEET) == [title for title, panel in panels("fleet").items() if panel["datasource"]["type"] == "prometheus"]
+    assert list(COLLECTOR) == list(panels("collector"))
+
+
+@pytest.mark.parametrize("title", FLEET)
+def test_what_a_panel_of_fleet_shows(lived: Run, title: str) -> None:
+    found = [shown(lived.server, target, lived.stuck_at) for target in panels("fleet")[title]["targets"]]
+    assert found == FLEET[title]
+
+
+@pytest.mark.parametrize("title", COLLECTOR)
+def test_what_a_panel_of_collector_shows(lived: Run, title: str) -> None:
+    found = [shown(lived.server, target, lived.troubled_at) for target in panels("collector")[title]["targets"]]
+    assert COLLECTOR[title](found), found
+
+
+@pytest.mark.parametrize(
+    "title, chosen, expected",
+    [
+        ("Loops begun", {"service": "support|desk"}, {"": 11}),
+        ("Loops begun", {"loop_type": "TYPE_II_INSANITY"}, {"": 2}),
+        ("Nudges due", {"agent": "helper"}, {"": 3}),
+        ("Recovered", {"agent": "helper"}, {"": 1}),
+        ("Recovered", {"service": "support"}, {"": 0}),
+        ("Recovered", {"service": "library"}, {}),
+        ("Money inside loops", {"service": "desk"}, {"": 0}),
+        ("Loops begun by service", {"service": "library"}, {}),
+        ("Findings by type", {"loop_type": "TYPE_III_PHANTOM"}, {"TYPE_III_PHANTOM": 2}),
+    ],
+)
+def test_variables_choose(lived: Run, title: str, chosen: dict[str, str], expected: dict[str, float]) -> None:
+    (target,) = panels("fleet")[title]["targets"]
+    assert shown(lived.server, target, lived.stuck_at, **chosen) == expected
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("service", {"library", "support", "research", "desk"}),
+        ("agent", {"planner", "scout", "helper"}),
+        ("loop_type", {"TYPE_I_STUTTER", "TYPE_II_INSANITY", "TYPE_III_PHANTOM"}),
+    ],
+)
+def test_variables_of_fleet_offer_what_is_there(lived: Run, name: str, expected: set[str]) -> None:
+    assert offered(lived, "fleet", name, lived.stuck_at) == expected
+
+
+def test_variables_of_collector_offer_what_is_there(lived: Run) -> None:
+    assert offered(lived, "collector", "instance", lived.troubled_at) == {"sound", "troubled"}
+    assert offered(lived, "collector", "exporter", lived.troubled_at) == {"otlphttp", "langfuse", "otlp/dead"}
+
+
+def offered(lived: Run, dashboard: str, name: str, at: float) -> set[str]:
+    """What Grafana's ``label_values(metric, label)`` asks Prometheus for."""
+    (variable,) = (one for one in board(dashboard)["templating"]["list"] if one["name"] == name)
+    metric, label = variable["query"]["query"].removeprefix("label_values(").removesuffix(")").split(", ")
+    series = lived.server.query(f"{metric}", at)
+    return {one.labels[label] for one in series if one.labels.get(label)}
+
+
+def test_bars_add_up_to_the_total(lived: Run) -> None:
+    (target,) = panels("fleet")["Loops begun by service"]["targets"]
+    step_s = 3
+    window = {"start": lived.begun_at, "end": lived.stuck_at + step_s, "step": step_s}
+    answer = lived.server.get("query_range", query=filled(target["expr"], __interval=f"{step_s}s"), **window)
+    totals = {one["metric"]["service_name"]: sum(float(value) for _, value in one["values"]) for one in answer["result"]}
+    assert totals == {"support": 8, "research": 2, "desk": 3}
+    assert max(len(one["values"]) for one in answer["result"]) > 1
+
+
+def test_exemplars_lead_to_the_traces_of_the_loops(lived: Run) -> None:
+    exemplary = [target for _, target in targets("fleet", "prometheus") if target["exemplar"]]
+    assert len(exemplary) >= 3
+    for target in exemplary:
+        found = lived.server.get(
+            "query_exemplars", query=filled(target["expr"], service="support"), start=lived.begun_at, end=lived.stuck_at
+        )
+        traces = {one["labels"]["trace_id"] for series in found for one in series["exemplars"]}
+        assert traces
+        assert traces <= lived.traces["support"]

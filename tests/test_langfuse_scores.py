@@ -1,0 +1,408 @@
+"""Scores in Langfuse: which ones, when, and what arrives from a guarded process at a strict server over real HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+
+from tests.helpers import PACKAGE, judge, record
+from tests.langfuse_server import PUBLIC_KEY, SECRET_KEY, Form, Langfuse, Reply, langfuse
+from trajectory_guard import telemetry
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.engine import Verdict
+from trajectory_guard.flags import FlagBoard
+from trajectory_guard.gates.gate import Gate
+from trajectory_guard.langfuse_scores import HEALTH, LOOP, Score, ScoreBook, Stage, environment_of, stage_of
+from trajectory_guard.scorer import Scorer, scorer_of
+from trajectory_guard.span_processor import TrajectoryGuardProcessor
+
+TRACE = "a" * 32
+START = 1_700_000_000.0
+
+
+def verdicts(repeats: int = 4, fresh: int = 5) -> list[Verdict]:
+    """A loop of ``repeats`` equal calls, and ``fresh`` calls that bring something new."""
+    steps = [record("search", {"q": 1}, "the same", t=START + at) for at in range(repeats)]
+    steps += [record("read", {"page": at}, f"page {at}", t=START + 100 + at) for at in range(fresh)]
+    return [verdict for verdict in judge(steps) if verdict is not None]
+
+
+def changes(
+    found: list[Verdict], book: ScoreBook | None = None, trace_id: str | None = TRACE, **more: Any
+) -> list[Score]:
+    book = book or ScoreBook(100)
+    return [score for verdict in found for score in book.changes(verdict, trace_id, **more)]
+
+
+# --- which scores --------------------------------------------------------------------------------------------
+
+
+def test_a_loop_is_told_at_nudge_stop_and_recovery_and_not_per_step() -> None:
+    scores = changes(verdicts(repeats=8), ScoreBook(9))
+    told = [(score.metadata["intervention"], score.name) for score in scores if score.trace_id]
+    assert told == [("NUDGE", HEALTH), ("NUDGE", LOOP), ("STOP", HEALTH), ("STOP", LOOP), ("RECOVERED", HEALTH)]
+
+
+def test_values_follow_the_verdict_and_a_detected_loop_stays_detected() -> None:
+    by_stage = {(score.metadata["intervention"], score.name): score for score in changes(verdicts())}
+    health = [by_stage[stage, HEALTH].value for stage in ("NUDGE", "STOP", "RECOVERED")]
+    assert health == [0.4, 0.0, 0.9375]
+    assert {by_stage[stage, LOOP].value for stage in ("NUDGE", "STOP")} == {1.0}
+    assert {(score.name, score.data_type) for score in by_stage.values()} == {(HEALTH, "NUMERIC"), (LOOP, "BOOLEAN")}
+
+
+def test_a_healthy_run_and_a_weak_signal_write_nothing() -> None:
+    assert changes(verdicts(repeats=1)) == []
+    weak = [one for one in verdicts(repeats=2) if one.detections]
+    assert weak
+    assert changes(weak) == []
+
+
+def test_id_and_timestamp_are_those_of_the_episode_whatever_is_written() -> None:
+    scores = changes(verdicts())
+    assert len({score.id for score in scores if score.name == HEALTH and score.trace_id}) == 1
+    assert {score.timestamp for score in scores} == {START + 1}, "the step with which the episode began"
+    assert len({score.id for score in scores}) == 4
+
+
+def test_another_episode_another_trace_and_another_name_have_other_ids() -> None:
+    first = verdicts(3, 0)
+    second = [one._replace(episode=2) for one in first]
+    ids = [{score.id for score in changes(first)}, {score.id for score in changes(second)}]
+    ids.append({score.id for score in changes(first, trace_id="b" * 32) if score.trace_id})
+    assert [len(some) for some in ids] == [4, 4, 2], "two names for a trace and a session"
+    assert len(set.union(*ids)) == 10
+
+
+def test_who_has_forgotten_everything_writes_the_same_scores() -> None:
+    assert changes(verdicts(), ScoreBook(1)) == changes(verdicts(), ScoreBook(1))
+
+
+def test_the_same_news_twice_are_no_change() -> None:
+    book = ScoreBook(9)
+    assert changes(verdicts(), book)
+    assert changes(verdicts(), book) == []
+
+
+def test_a_conversation_is_told_to_its_session_and_every_trace_hears_of_its_recovery() -> None:
+    book, found = ScoreBook(9), verdicts()
+    for verdict, where in zip(found, [TRACE] * 3 + ["b" * 32] * 6, strict=True):
+        changes([verdict], book, where)
+    stages = {target: stage for episode in book.episodes.values() for target, stage in episode.stages.items()}
+    assert {(target.id, target.is_session) for target in stages} == {(TRACE, False), ("b" * 32, False), ("t", True)}
+    assert set(stages.values()) == {Stage.RECOVERED}
+
+
+def test_a_trace_that_is_the_trajectory_has_no_session() -> None:
+    found = [one._replace(trajectory_id=TRACE) for one in verdicts()]
+    assert {score.session_id for score in changes(found)} == {None}
+
+
+@pytest.mark.parametrize("name", ["x" * 201, "häuser", ""])
+def test_what_langfuse_takes_for_no_session_gets_no_score(name: str) -> None:
+    found = [one._replace(trajectory_id=name) for one in verdicts()]
+    assert {score.session_id for score in changes(found)} == {None}
+
+
+def test_the_comment_explains() -> None:
+    nudge = changes(verdicts())[0]
+    assert 'search({"q": 1}) was called 3 times since step 1 and returned "the same" each time.' in nudge.comment
+    assert (
+        "NUDGE at step 3 in episode 1 (TYPE_I_STUTTER; nudges so far: 1). In the loop: 2 steps, 2 s." in nudge.comment
+    )
+    assert nudge.metadata["types"] == ["TYPE_I_STUTTER"]
+    assert nudge.metadata["spent"]["steps"] == 2
+
+
+def test_redacted_scores_hold_no_excerpt() -> None:
+    text = json.dumps([score._asdict() for score in changes(verdicts(), redact=True)])
+    assert "the same" not in text
+    assert "search" not in text
+    assert "TYPE_I_STUTTER" in text
+
+
+def test_what_is_long_is_cut() -> None:
+    found = [one._replace(reason="x" * 5_000, trajectory_id="y" * 5_000) for one in verdicts()]
+    assert max(len(json.dumps(score._asdict())) for score in changes(found)) < 2_500
+
+
+def test_memory_is_bounded_and_says_what_it_forgot() -> None:
+    heard: list[Any] = []
+    book = ScoreBook(2, on_change=heard.append)
+    for name in "abc":
+        changes([one._replace(trajectory_id=name) for one in verdicts(3, 0)], book)
+    assert [key[1] for key in book.episodes] == ["b", "c"]
+    assert [key[1] for key in heard] == ["a", "b", "a", "c"]
+
+
+def test_without_times_the_clock_has_to_do() -> None:
+    found = [one._replace(began=0.0) for one in verdicts()]
+    assert {score.timestamp for score in changes(found, now=7.0)} == {7.0}
+
+
+def test_stages_of_verdicts() -> None:
+    stages = [stage_of(verdict) for verdict in verdicts()]
+    assert stages == [None, None, Stage.NUDGE, Stage.STOP, None, None, None, Stage.RECOVERED, None]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "resource", "wanted"),
+    [
+        ({}, {}, None),
+        ({}, {"deployment.environment": "staging"}, "staging"),
+        ({"langfuse.environment": "eu-1"}, {"deployment.environment.name": "prod"}, "eu-1"),
+        ({}, {"deployment.environment.name": "langfuse-Prod"}, "prod"),
+        ({}, {"deployment.environment.name": "my prod"}, None),
+    ],
+)
+def test_the_environment_is_the_one_langfuse_gives_the_trace(
+    attributes: Any, resource: Any, wanted: str | None
+) -> None:
+    assert environment_of(attributes, resource) == wanted
+
+
+# --- from a guarded process ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server() -> Iterator[Langfuse]:
+    with langfuse() as running:
+        yield running
+
+
+def environ(server: Langfuse) -> dict[str, str]:
+    return {
+        "LANGFUSE_PUBLIC_KEY": PUBLIC_KEY, "LANGFUSE_SECRET_KEY": SECRET_KEY, "LANGFUSE_BASE_URL": server.url,
+        "LANGFUSE_TRACING_ENVIRONMENT": "tests",
+    }  # fmt: skip
+
+
+class Guarded:
+    """An application under guard whose scores go to a server."""
+
+    def __init__(self, server: Langfuse, **more: Any) -> None:
+        config = GuardConfig(langfuse_scores=True, langfuse_batches_per_minute=6_000, **more)
+        self.board = FlagBoard(config)
+        self.board.scorer = scorer_of(config, self.board.counts, environ(server))
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.processor = TrajectoryGuardProcessor(board=self.board, tracer_provider=self.provider)
+        self.provider.add_span_processor(self.processor)
+        self.tracer = self.provider.get_tracer("app")
+        _guarded.append(self)
+
+    def run(self, repeats: int, *, fresh: int = 0, conversation: str | None = "c") -> str:
+        """A trace with equal calls and then new ones; its id."""
+        with self.tracer.start_as_current_span("agent") as root:
+            for _ in range(repeats):
+                self._call({"q": 1}, "the same", conversation)
+            for at in range(fresh):
+                self._call({"page": at}, f"page {at}", conversation)
+        return f"{root.get_span_context().trace_id:032x}"
+
+    def _call(self, args: Any, result: str, conversation: str | None) -> None:
+        attributes = {
+            "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search", "gen_ai.tool.call.result": result,
+            "gen_ai.tool.call.arguments": json.dumps(args), **({"gen_ai.conversation.id": conversation} if conversation else {}),
+        }  # fmt: skip
+        self.tracer.start_span("execute_tool search", attributes=attributes).end()
+
+    def arrived(self) -> None:
+        assert self.board.scorer is not None
+        assert self.board.scorer.flush(15.0)
+
+
+_guarded: list[Guarded] = []
+
+
+@pytest.fixture(autouse=True)
+def _stopped() -> Iterator[None]:
+    yield
+    while _guarded:
+        scorer = _guarded.pop().board.scorer
+        if isinstance(scorer, Scorer):
+            scorer.stop(0.0)
+
+
+@pytest.mark.parametrize("form", ["list", "single"])
+def test_scores_of_a_loop_arrive_for_trace_and_session(form: Form) -> None:
+    with langfuse(form) as server:
+        app = Guarded(server)
+        where = app.run(3)
+        app.arrived()
+        nudged = {score["name"]: score["value"] for score in server.scores_of(where)}
+        app.run(2)
+        app.run(0, fresh=5)
+        app.arrived()
+    assert nudged == {HEALTH: 0.4, LOOP: 1}
+    assert [score["value"] for score in server.scores_of(where, HEALTH)] == [0.9375]
+    assert {score["name"]: score["value"] for score in server.scores_of("c")} == {HEALTH: 0.9375, LOOP: 1}
+    assert {score["environment"] for score in server.written} == {"tests"}
+    assert server.violations == []
+
+
+def test_a_healthy_run_writes_nothing(server: Langfuse) -> None:
+    app = Guarded(server)
+    app.run(1, fresh=20)
+    app.provider.shutdown()
+    assert server.requests == []
+
+
+def test_shutdown_sends_what_waits(server: Langfuse) -> None:
+    app = Guarded(server)
+    where = app.run(3, conversation=None)
+    app.provider.shutdown()
+    assert {score["name"] for score in server.scores_of(where)} == {HEALTH, LOOP}
+    assert app.board.counts["scores.sent"] == 2
+
+
+def test_force_flush_waits_for_scores(server: Langfuse) -> None:
+    app = Guarded(server)
+    where = app.run(3)
+    assert app.provider.force_flush()
+    assert len(server.scores_of(where)) == 2
+
+
+def test_what_a_gate_finds_is_scored_too(server: Langfuse) -> None:
+    from langchain_core.messages import AIMessage, ToolMessage
+
+    app = Guarded(server)
+    gate, messages = Gate(board=app.board), []
+    for at in range(3):
+        call = {"name": "search", "args": {"q": 1}, "id": f"call-{at}"}
+        messages += [AIMessage("", tool_calls=[call]), ToolMessage("the same", tool_call_id=f"call-{at}")]
+    with app.tracer.start_as_current_span("agent") as root:
+        gate.decide(messages, None, "thread-1")
+    app.arrived()
+    assert len(server.scores_of(f"{root.get_span_context().trace_id:032x}")) == 2
+    assert len(server.scores_of("thread-1")) == 2
+
+
+def test_the_application_does_not_wait_for_a_server_that_hangs() -> None:
+    with langfuse() as server:
+        server.always = Reply(503)
+        app = Guarded(server, langfuse_max_waiting=8)
+        began = time.perf_counter()
+        for at in range(20):
+            app.run(3, conversation=f"c{at}")
+        took = time.perf_counter() - began
+        assert took < 1.0
+        assert app.board.scorer is not None
+        assert len(app.board.scorer.sender.waiting) == 8
+        assert app.board.counts["scores.dropped"] == 20 * 4 - 8
+        server.always = None
+    assert app.board.read("c19").level.value == "NUDGE"
+
+
+def test_an_error_in_scoring_is_contained(server: Langfuse) -> None:
+    app = Guarded(server)
+    app.board.scorer = object()  # type: ignore[assignment]
+    app.run(3)
+    assert app.board.counts["errors.on_end"] == 2, "the weak signal and the nudge"
+    assert app.board.read("c").level.value == "NUDGE"
+
+
+@pytest.mark.parametrize("missing", ["LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY"])
+def test_a_missing_key_is_named_and_the_guard_goes_on(missing: str, caplog: pytest.LogCaptureFixture) -> None:
+    given = {name: "x" for name in ("LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY") if name != missing}
+    assert scorer_of(GuardConfig(langfuse_scores=True), Counter(), given) is None
+    assert f"no scores are written: {missing} is not set" in caplog.text
+
+
+def test_nothing_is_written_unless_asked_for(server: Langfuse) -> None:
+    assert scorer_of(GuardConfig(), Counter(), environ(server)) is None
+
+
+def test_scores_are_a_metric(server: Langfuse) -> None:
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+    from trajectory_guard.metrics import register
+
+    app, reader = Guarded(server), InMemoryMetricReader()
+    register(MeterProvider([reader]).get_meter(telemetry.SCOPE), app.board)
+    app.run(3)
+    app.arrived()
+    data = reader.get_metrics_data()
+    assert data is not None
+    found = {metric.name: metric for metric in data.resource_metrics[0].scope_metrics[0].metrics}
+    points = found[telemetry.SCORES.name].data.data_points
+    assert {point.attributes["outcome"]: point.value for point in points} == {"sent": 4}
+
+
+# --- a process of its own ------------------------------------------------------------------------------------
+
+APPLICATION = """
+import json, sys, threading
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from trajectory_guard import GuardConfig, instrument
+provider = TracerProvider()
+processor = instrument(provider, GuardConfig(langfuse_scores=True, mode="observe"))
+for _ in range(3):
+    with provider.get_tracer("app").start_as_current_span("execute_tool x", attributes={
+        "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.arguments": "{}",
+        "gen_ai.tool.call.result": "same", "gen_ai.conversation.id": "c"}):
+        pass
+"""
+
+
+def run_application(server: Langfuse, code: str, *, blocked: bool = False) -> str:
+    block = "import sys\nsys.modules['langfuse'] = None\n" if blocked else ""
+    done = subprocess.run(
+        [sys.executable, "-c", block + APPLICATION + code], capture_output=True, text=True, check=False, timeout=60,
+        env={**os.environ, **environ(server), "PYTHONPATH": str(PACKAGE.parent)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_scores_are_sent_when_the_process_ends(server: Langfuse) -> None:
+    run_application(server, "")
+    assert {score["name"] for score in server.scores_of("c")} == {HEALTH, LOOP}
+
+
+def test_langfuses_own_tracing_is_not_switched_on(server: Langfuse) -> None:
+    code = """
+assert processor.board.scorer.flush(20)
+assert "langfuse" in sys.modules
+print(type(trace.get_tracer_provider()).__name__, sorted(thread.name for thread in threading.enumerate()))
+"""
+    assert "ProxyTracerProvider ['MainThread', 'langfuse-scores']" in run_application(server, code)
+    assert server.traces == {}
+    assert len(server.scores_of("c")) == 2
+
+
+def test_without_the_package_the_guard_works_and_names_what_to_install(server: Langfuse) -> None:
+    told = run_application(server, "print(processor.board.read('c').level)", blocked=True)
+    assert "NUDGE" in told
+    assert "no scores are written: pip install 'trajectory-guard[langfuse]'" in told
+    assert server.requests == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_worker_sends_its_own_scores(server: Langfuse) -> None:
+    code = """
+import os
+assert processor.board.scorer.flush(20)
+if os.fork() == 0:
+    for _ in range(3):
+        with provider.get_tracer("app").start_as_current_span("execute_tool x", attributes={
+            "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.arguments": "{}",
+            "gen_ai.tool.call.result": "same", "gen_ai.conversation.id": "child"}):
+            pass
+    assert processor.board.scorer.flush(20)
+    os._exit(0)
+assert os.wait()[1] == 0
+"""
+    run_application(server, code)
+    assert len(server.scores_of("child")) == 2
+    assert server.violations == []

@@ -1,0 +1,310 @@
+"""Sending scores through everything that can go wrong, over real HTTP, to a strict server."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.langfuse_server import PUBLIC_KEY, SECRET_KEY, Langfuse, Reply, langfuse, rate_limited
+from trajectory_guard.langfuse_client import Connection
+from trajectory_guard.langfuse_scores import Score
+from trajectory_guard.langfuse_sender import Pace, ScoreSender
+
+FAST = Pace(batches_per_minute=60_000, initial_s=0.01, max_s=0.05, refused_s=0.05)
+
+
+@pytest.fixture(params=["list", "single"])
+def server(request: pytest.FixtureRequest) -> Iterator[Langfuse]:
+    with langfuse(request.param) as running:
+        yield running
+
+
+def score(number: int = 1, value: float = 0.5, **fields: Any) -> Score:
+    fields = {"name": "trajectory_health", "trace_id": "a" * 32, **fields}
+    return Score(
+        id=f"score-{number}", value=value, data_type="NUMERIC", timestamp=1_700_000_000.25, session_id=None,
+        comment="why", metadata={"n": number}, **fields,
+    )  # fmt: skip
+
+
+def sender(server: Langfuse | str, pace: Pace = FAST, **fields: Any) -> ScoreSender:
+    url = server if isinstance(server, str) else server.url
+    more = {"on_settled": fields.pop("on_settled")} if "on_settled" in fields else {}
+    one = ScoreSender(Connection(url, PUBLIC_KEY, SECRET_KEY, **{"timeout_s": 5.0, **fields}), pace, **more)
+    _senders.append(one)
+    return one
+
+
+_senders: list[ScoreSender] = []
+
+
+@pytest.fixture(autouse=True)
+def _stopped() -> Iterator[None]:
+    yield
+    while _senders:
+        _senders.pop().stop(0.0)
+
+
+def test_what_arrives_is_what_was_put(server: Langfuse) -> None:
+    one = sender(server)
+    one.put([score(1, environment="prod")])
+    assert one.flush(15)
+    assert server.written == [
+        {
+            "id": "score-1", "name": "trajectory_health", "value": 0.5, "dataType": "NUMERIC", "traceId": "a" * 32,
+            "comment": "why", "metadata": {"n": 1}, "environment": "prod", "timestamp": "2023-11-14T22:13:20.250000Z",
+        }
+    ]  # fmt: skip
+
+
+def test_many_scores_go_in_batches_of_fifteen() -> None:
+    with langfuse("list") as server:
+        one = sender(server)
+        one.put(score(number) for number in range(40))
+        assert one.flush(15)
+    assert [len(body) for _, body in server.requests] == [15, 15, 10]
+
+
+def test_an_older_server_gets_single_scores_and_is_asked_only_once() -> None:
+    with langfuse("single") as server:
+        one = sender(server)
+        one.put(score(number) for number in range(20))
+        assert one.flush(15)
+    assert [status for status, _ in server.requests] == [400, 400, *[200] * 20]
+    assert [body["id"] for _, body in server.requests[2:]] == [f"score-{number}" for number in range(20)]
+
+
+def test_a_server_that_is_updated_meanwhile_is_followed() -> None:
+    with langfuse("single") as server:
+        one = sender(server)
+        one.put([score(1)])
+        assert one.flush(15)
+        server.form = "list"
+        one.put([score(2)])
+        assert one.flush(15)
+        one.put([score(3), score(4)])
+        assert one.flush(15)
+    assert [status for status, _ in server.requests] == [400, 200, 400, 202, 202]
+    assert len(server.scores) == 4
+
+
+@pytest.mark.parametrize("trouble", [rate_limited(0), Reply(500), Reply(502), Reply(503), Reply(408)])
+def test_what_may_pass_is_tried_again(server: Langfuse, trouble: Reply) -> None:
+    one = sender(server)
+    server.script.extend([trouble] * 3)
+    one.put([score(1)])
+    assert one.flush(15)
+    assert [status for status, _ in server.requests][:3] == [trouble.status] * 3
+    assert server.violations == []
+    assert (one.counts["langfuse_retries"], one.counts["scores.sent"]) == (3, 1)
+
+
+def test_retry_after_is_waited_for() -> None:
+    with langfuse() as server:
+        server.script.append(rate_limited(1))
+        one = sender(server)
+        began = time.monotonic()
+        one.put([score(1)])
+        assert one.flush(15)
+        assert time.monotonic() - began >= 1.0
+
+
+def test_parts_that_were_taken_are_not_sent_again() -> None:
+    with langfuse("single") as server:
+        one = sender(server)
+        one.put([score(0)])
+        assert one.flush(15)
+        server.script.extend([Reply(200, carried_out=True)] * 7 + [rate_limited(0)])
+        one.put(score(number) for number in range(1, 16))
+        assert one.flush(15)
+    assert server.violations == []
+    assert len(server.written) == 16
+
+
+def test_an_answer_that_got_lost_is_an_update_without_a_change() -> None:
+    with langfuse() as server:
+        server.script.append(Reply(502, carried_out=True))
+        one = sender(server)
+        one.put([score(1)])
+        assert one.flush(15)
+    assert len(server.scores) == 1
+    assert server.written[0] == server.written[1]
+
+
+def test_a_server_that_comes_up_later_gets_everything() -> None:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+    one = sender(f"http://127.0.0.1:{port}")
+    one.put(score(number) for number in range(3))
+    end = time.monotonic() + 15
+    while not one.counts["langfuse_retries"]:
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    with langfuse(port=port) as server:
+        assert one.flush(15)
+    assert len(server.scores) == 3
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 302])
+def test_refused_access_is_logged_once_and_nothing_is_lost(
+    server: Langfuse, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.always = Reply(status)
+    if status == 401:
+        server.keys = ("pk", "other")
+    one = sender(server)
+    one.put([score(1)])
+    server.wait(lambda: len(server.requests) >= 3)
+    server.always, server.keys = None, (PUBLIC_KEY, SECRET_KEY)
+    assert one.flush(15)
+    assert len(server.scores) == 1
+    assert one.counts["errors.langfuse"] >= 3
+    told = [entry for entry in caplog.records if "scores wait" in entry.message]
+    assert len(told) == 1
+    assert f"answered {status}" in told[0].message
+    assert SECRET_KEY not in caplog.text
+
+
+def test_what_is_not_langfuse_is_no_success() -> None:
+    with langfuse() as server:
+        server.always = Reply(200, {"content-type": "text/html"}, body="<html>Sign in</html>")
+        one = sender(server)
+        one.put([score(1)])
+        server.wait(lambda: len(server.requests) >= 2)
+        assert one.waiting == [score(1)]
+
+
+def test_a_rejected_score_is_counted_and_not_sent_again(server: Langfuse, caplog: pytest.LogCaptureFixture) -> None:
+    one = sender(server)
+    one.put([score(1), score(2, name=""), score(3)])
+    assert one.flush(15)
+    assert sorted(server.scores) == ["score-1", "score-3"]
+    assert (one.counts["scores.sent"], one.counts["scores.rejected"]) == (2, 1)
+    assert "1 scores rejected" in caplog.text
+    assert "name" in caplog.text
+    assert sum(1 for status, _ in server.requests if status == 207) <= 1
+
+
+def test_the_newest_value_takes_the_place_of_one_that_waits() -> None:
+    with langfuse() as server:
+        server.always = Reply(503)
+        one = sender(server)
+        for value in (0.4, 0.2, 0.9):
+            one.put([score(1, value), score(2, value)])
+        assert len(one.waiting) == 2
+        server.always = None
+        assert one.flush(15)
+    assert [entry["value"] for entry in server.written] == [0.9, 0.9]
+
+
+def test_a_value_that_changes_while_the_last_one_is_under_way_is_sent_after_it() -> None:
+    with langfuse() as server:
+        one = sender(server)
+        one.put([score(1, 0.4)])
+        server.wait(lambda: len(server.requests) == 1)
+        one.put([score(1, 0.2)])
+        assert one.flush(15)
+    assert [entry["value"] for entry in server.written] == [0.4, 0.2]
+    assert server.violations == []
+
+
+def test_too_many_push_out_the_oldest_and_are_counted() -> None:
+    settled: list[tuple[str, str]] = []
+    with langfuse() as server:
+        server.always = Reply(503)
+        one = sender(
+            server, FAST._replace(max_waiting=20),
+            on_settled=lambda scores, outcome: settled.extend((score.id, outcome) for score in scores),
+        )  # fmt: skip
+        one.put(score(number) for number in range(30))
+        assert [entry.id for entry in one.waiting] == [f"score-{number}" for number in range(10, 30)]
+        server.always = None
+        assert one.flush(15)
+    assert [entry for entry in settled if entry[1] == "dropped"] == [
+        (f"score-{number}", "dropped") for number in range(10)
+    ]
+    assert one.counts["scores.dropped"] == 10
+    assert len(server.scores) == 20
+
+
+def test_batches_are_spread_over_the_minute() -> None:
+    with langfuse() as server:
+        one = sender(server, FAST._replace(batches_per_minute=600))
+        began = time.monotonic()
+        for number in range(4):
+            one.put([score(number)])
+            assert one.flush(15)
+        assert time.monotonic() - began >= 0.3
+
+
+def test_stopping_does_not_wait_for_the_pace() -> None:
+    with langfuse() as server:
+        one = sender(server, FAST._replace(batches_per_minute=1))
+        one.put(score(number) for number in range(40))
+        server.wait(lambda: len(server.requests) == 1)
+        assert one.stop(15) == []
+    assert len(server.scores) == 40
+
+
+def test_stopping_is_bounded_and_tells_what_is_left() -> None:
+    with langfuse() as server:
+        server.always = Reply(503)
+        one = sender(server)
+        one.put([score(1)])
+        began = time.monotonic()
+        assert one.stop(0.2) == [score(1)]
+        assert time.monotonic() - began < 2.0
+        server.always = None
+        one.put([score(2)])
+        assert one.flush(15), "a later score starts the thread again"
+    assert sorted(server.scores) == ["score-1", "score-2"]
+
+
+def test_stopping_twice_or_before_the_first_score_is_fine() -> None:
+    one = sender("http://127.0.0.1:9")
+    assert one.stop(0.1) == []
+    assert one.stop(0.1) == []
+
+
+def test_an_unusable_address_harms_nobody() -> None:
+    one = sender("http://[::bad")
+    one.put([score(1)])
+    end = time.monotonic() + 15
+    while not one.counts["errors.langfuse"]:
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    assert one.stop(0.2) == [score(1)]
+
+
+def test_own_requests_leave_no_spans() -> None:
+    pytest.importorskip("opentelemetry.instrumentation.httpx")
+    from opentelemetry.instrumentation.httpx import HTTPXClientInstrumentor
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    HTTPXClientInstrumentor().instrument(tracer_provider=provider)
+    try:
+        with langfuse() as server:
+            one = sender(server)
+            one.put([score(1)])
+            assert one.flush(15)
+    finally:
+        HTTPXClientInstrumentor().uninstrument()
+    assert exporter.get_finished_spans() == ()
+
+
+def test_configured_headers_and_the_name_of_the_client_are_sent() -> None:
+    with langfuse() as server:
+        one = sender(server, headers={"x-proxy": "yes"})
+        one.put([score(1)])
+        assert one.flush(15)
+    assert server.headers["x-proxy"] == "yes"
+    assert server.headers["x-langfuse-sdk-name"] == "trajectory-guard"
