@@ -1,7 +1,8 @@
 """Agents without any framework: one is stubborn, one listens, one is fine. Tool spans are written by hand.
 
-Run: python examples/looping_demo_agent.py   (offline). With OTEL_EXPORTER_OTLP_ENDPOINT set, the spans go to that collector
-instead, which judges them and is asked for flags: dashboards/docker-compose.yaml does so. ``--rounds 0`` goes on until it is stopped.
+Run: python examples/looping_demo_agent.py   (offline). With OTEL_EXPORTER_OTLP_ENDPOINT set, the spans go to that
+collector instead, which judges them and is asked for flags: dashboards/docker-compose.yaml does so. ``--rounds 0`` goes
+on until it is stopped.
 """
 
 from __future__ import annotations
@@ -81,7 +82,9 @@ def listening(conversation: str, ask: Ask) -> Iterator[str]:
 def healthy(conversation: str, ask: Ask) -> Iterator[str]:
     """Reads one page after the other."""
     for page in range(1, MANY + 1):
-        call_tool(conversation, "read_page", {"page": page}, f"Text of page {page}, as long as it is different: {page * 37}")
+        call_tool(
+            conversation, "read_page", {"page": page}, f"Text of page {page}, as long as it is different: {page * 37}"
+        )
         yield f"read page {page}"
 
 

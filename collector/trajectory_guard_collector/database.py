@@ -190,10 +190,12 @@ class Database:
 
     def give_back(self) -> bool:
         """Return a few MiB of unused pages to the file system; whether there is more to return."""
-        if self._row("PRAGMA freelist_count")[0] <= _KEPT_FREE_PAGES:
+        before = int(self._row("PRAGMA freelist_count")[0])
+        if before <= _KEPT_FREE_PAGES:
             return False
-        self._rows(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
-        return bool(self._row("PRAGMA freelist_count")[0] > _KEPT_FREE_PAGES)
+        self.room(0)
+        self._connection.executescript(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")  # execute() returns one page
+        return _KEPT_FREE_PAGES < int(self._row("PRAGMA freelist_count")[0]) < before
 
     def room(self, wanted: int) -> int:
         """Bytes that can be written so that they can still be moved from the log into the file, and be deleted.
@@ -226,6 +228,8 @@ class Database:
                 self._create()
             self._rows("PRAGMA journal_mode = WAL")
             self._rows(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
+            # Some builds overwrite what is deleted: twice the writing, and no deleting on a full disk.
+            self._rows("PRAGMA secure_delete = OFF")
             self._rows(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
             self._rows(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
         except sqlite3.Error as error:

@@ -29,11 +29,18 @@ Attributes = Mapping[str, AttributeValue]
 
 
 class News(NamedTuple):
-    """Something to tell: a loop began, a nudge or a stop is due, or an agent has recovered (``told`` is None)."""
+    """Something to tell.
+
+    Fields:
+        told: a loop began, a nudge or a stop is due; None if an agent has recovered.
+        verdict, item: what was found, at which step.
+        renamed: it was told before, under the name that the trajectory had until its conversation became known.
+    """
 
     told: Told | None
     verdict: Verdict
     item: StepItem
+    renamed: bool = False
 
 
 class Flagged(NamedTuple):
@@ -136,10 +143,11 @@ class Fleet:
                 self._dirty[before.key] = before
             else:
                 self._drop(before.key)
+        if isinstance(item, StepItem):
+            item.told = item.verdict = None
+            item.moved = item.judged
         if key is not None:
             self.add(item, key)
-        elif isinstance(item, StepItem):
-            item.verdict = None
 
     def refresh(self, item: StepItem) -> None:
         """What is known of a step has changed."""
@@ -205,9 +213,9 @@ class Fleet:
             self._count(trajectory, item, verdict, first_time=first_time)
             told = _to_tell(trajectory, item, verdict)
             if told is not None:
-                item.told = told
-                self._tell(item, verdict, told)
-                yield News(told, verdict, item)
+                renamed, item.told, item.told_as = item.told_as is told, told, told
+                self._tell(item, verdict, told, renamed=renamed)
+                yield News(told, verdict, item, renamed)
 
     def _keep_flag(self, trajectory: Trajectory, verdict: Verdict) -> None:
         trajectory.last = verdict
@@ -217,27 +225,23 @@ class Fleet:
             trajectory.stop = verdict
 
     def _count(self, trajectory: Trajectory, item: StepItem, verdict: Verdict, *, first_time: bool) -> None:
+        """Count what was not counted before: under another name, or before the step was judged again."""
         if first_time:
             for kind in verdict.types:
                 self.metrics.detection(item.service, kind)
-        episode, before = trajectory.counted_spent
-        before = before if episode == verdict.episode else Spent()
-        spent = verdict.spent
-        most = Spent(
-            max(spent.steps, before.steps), spent.seconds, max(spent.tokens, before.tokens),
-            max(spent.cost_usd, before.cost_usd),
-        )  # fmt: skip
-        trajectory.counted_spent = (verdict.episode, most)
-        self.metrics.loop_spent(
-            item.service, most.steps - before.steps, most.tokens - before.tokens, most.cost_usd - before.cost_usd
-        )
-        if verdict.episode > trajectory.counted_episode:
-            trajectory.counted_episode = verdict.episode
-            self.metrics.episode(*_labels(item, verdict))
+        begins = verdict.episode > trajectory.counted_episode
+        trajectory.counted_episode = max(verdict.episode, trajectory.counted_episode)
+        spent = _spent_more(trajectory, verdict)
+        if not item.moved:
+            self.metrics.loop_spent(item.service, spent.steps, spent.tokens, spent.cost_usd)
+            if begins:
+                self.metrics.episode(*_labels(item, verdict))
+        item.moved = False
 
-    def _tell(self, item: StepItem, verdict: Verdict, told: Told) -> None:
+    def _tell(self, item: StepItem, verdict: Verdict, told: Told, *, renamed: bool) -> None:
         if told is not Told.START:
-            self.metrics.intervention(str(verdict.level), *_labels(item, verdict))
+            if not renamed:
+                self.metrics.intervention(str(verdict.level), *_labels(item, verdict))
             parent = item.view.parent_id
             if parent:
                 self.mark(item.span[:16] + bytes.fromhex(parent), self.attributes(item) or {})
@@ -355,6 +359,19 @@ def _describe(trajectory: Trajectory, item: StepItem) -> None:
     trajectory.trace_id = item.view.trace_id
     trajectory.services = _with(trajectory.services, item.service)
     trajectory.agents = _with(trajectory.agents, item.step.agent_id)
+
+
+def _spent_more(trajectory: Trajectory, verdict: Verdict) -> Spent:
+    """What a loop has consumed since this was asked last; the trajectory remembers."""
+    episode, before = trajectory.counted_spent
+    before = before if episode == verdict.episode else Spent()
+    spent = verdict.spent
+    most = Spent(
+        max(spent.steps, before.steps), spent.seconds, max(spent.tokens, before.tokens),
+        max(spent.cost_usd, before.cost_usd),
+    )  # fmt: skip
+    trajectory.counted_spent = (verdict.episode, most)
+    return Spent(most.steps - before.steps, 0.0, most.tokens - before.tokens, most.cost_usd - before.cost_usd)
 
 
 def _labels(item: StepItem, verdict: Verdict) -> tuple[str, str, str, str, str]:

@@ -129,9 +129,10 @@ class ScoreWriter:
     def tell(self, news: Sequence[News]) -> None:
         """Write what has changed."""
         scores: list[Score] = []
-        for _, verdict, item in news:
+        for one in news:
+            item = one.item
             scores += self._book.changes(
-                verdict, item.view.trace_id, scope=item.tenant, environment=item.environment, redact=self._redact,
+                one.verdict, item.view.trace_id, scope=item.tenant, environment=item.environment, redact=self._redact,
                 now=time.time(),
             )  # fmt: skip
         if scores:

@@ -73,17 +73,18 @@ class StepItem:
         environment: Langfuse's environment of the trace, None for its default.
         key: trajectory it belongs to; None while it does not count (inner duplicate).
         verdict: what was said of it, None if it did not count; ``judged`` tells the two apart.
+        moved: judged before in another trajectory, and not yet in this one.
         repeats: another record of the same call came before it.
         first_step: span id of the first step of the loop that the verdict is about.
-        told: what a guard span says of it; None if there is none.
+        told: what a guard span says of it; None if there is none. told_as: what was told of it last, under any name.
         late: attributes of the flag its trajectory had when it was forgotten; the step came too late to be judged.
         size: bytes it takes in memory, roughly.
         gone: left the memory of steps that can still be put in order.
     """
 
     __slots__ = (
-        "dialect", "environment", "first_step", "gone", "judged", "key", "late", "order", "own_agent", "repeats",
-        "service", "size", "span", "step", "tenant", "told", "verdict", "view",
+        "dialect", "environment", "first_step", "gone", "judged", "key", "late", "moved", "order", "own_agent",
+        "repeats", "service", "size", "span", "step", "tenant", "told", "told_as", "verdict", "view",
     )  # fmt: skip
 
     def __init__(
@@ -104,8 +105,10 @@ class StepItem:
         self.verdict: Verdict | None = None
         self.first_step = ""
         self.judged = False
+        self.moved = False
         self.repeats = False
         self.told: Told | None = None
+        self.told_as: Told | None = None
         self.late: Mapping[str, Any] | None = None
         self.gone = False
 

@@ -27,7 +27,7 @@ class VerdictPrinter:
 
     def tell(self, news: Sequence[News]) -> None:
         """Print them."""
-        for one in news:
+        for one in (one for one in news if not one.renamed):
             print(self._line(one), file=self._stream or sys.stdout, flush=True)
 
     def _line(self, news: News) -> str:
@@ -47,7 +47,7 @@ class VerdictLog:
 
     def tell(self, news: Sequence[News]) -> None:
         """Log them."""
-        for one in news:
+        for one in (one for one in news if not one.renamed):
             if one.told is None:
                 log_recovery(one.verdict)
             else:

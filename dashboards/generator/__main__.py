@@ -1,14 +1,12 @@
-"""Writes everything that is generated, into the folder this package is in, or into another one."""
+"""Writes everything that is generated into the folder above: ``make dashboards``."""
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
-
 from dashboards.generator.collector import collector
 from dashboards.generator.fleet import fleet
 from dashboards.generator.rules import grafana_rules, prometheus_rules
@@ -57,12 +55,9 @@ def files() -> dict[str, str]:
 
 def main() -> None:
     """Write the files."""
-    parser = argparse.ArgumentParser(description="Write dashboards and alert rules.")
-    parser.add_argument("--into", type=Path, default=HOME, help="folder; the one with the committed files by default")
-    into: Path = parser.parse_args().into
     for name, content in files().items():
-        (into / name).parent.mkdir(parents=True, exist_ok=True)
-        (into / name).write_text(content, encoding="utf-8")
+        (HOME / name).parent.mkdir(parents=True, exist_ok=True)
+        (HOME / name).write_text(content, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -62,30 +62,33 @@ def _about_agents() -> list[Alert]:
             "service_agent_type:trajectory_guard_episodes:count15m", 5, "0s",
             f"Agent {_AGENT_NAME} of {{{{ $labels.service_name }}}} began {{{{ $value | printf \"%.0f\" }}}} loops of "
             "{{ $labels.trajectory_guard_loop_type }} within 15 minutes.",
-            f"'Top tools' says in which tool, 'Latest nudges and stops' leads to single trajectories, as does {_DEBUG_PAGE}.",
-            "Read the reason of one verdict. Most often a tool says nothing useful when it finds nothing: let it say what to try "
-            "instead. If it is deliberate polling, declare the tool `poll` in the guard's configuration.",
+            f"'Top tools' says in which tool, 'Latest nudges and stops' leads to single trajectories, as does "
+            f"{_DEBUG_PAGE}.",
+            "Read the reason of one verdict. Most often a tool says nothing useful when it finds nothing: let it say "
+            "what to try instead. If it is deliberate polling, declare the tool `poll` in the guard's configuration.",
             FLEET_UID, "Loops begun by type", _SERVICE,
         ),
         Alert(
             "AgentStuck", AGENT, WARNING,
-            "service:trajectory_guard_loop_steps:ratio15m\nand on (service_name)\nservice:trajectory_guard_steps:count15m >= 20",
+            "service:trajectory_guard_loop_steps:ratio15m\nand on "
+            "(service_name)\nservice:trajectory_guard_steps:count15m >= 20",
             0.3, "10m",
             "{{ $value | humanizePercentage }} of the tool calls of {{ $labels.service_name }} are made inside loops.",
             f"The trajectories with the highest score are on {_DEBUG_PAGE}.",
-            "See what changed: a deployment, a prompt, a tool that is down. Roll back, or put a gate into the agent so that nudges "
-            "reach it.",
+            "See what changed: a deployment, a prompt, a tool that is down. Roll back, or put a gate into the agent "
+            "so that nudges reach it.",
             FLEET_UID, "Steps inside loops by service", _SERVICE,
         ),
         Alert(
             "AgentIgnoresNudges", AGENT, CRITICAL,
             "service_agent:trajectory_guard_stops:ratio1h\nand\nservice_agent:trajectory_guard_stops:count1h >= 3",
             0.5, "0s",
-            f"Agent {_AGENT_NAME} of {{{{ $labels.service_name }}}} went on after {{{{ $value | humanizePercentage }}}} of its "
+            f"Agent {_AGENT_NAME} of {{{{ $labels.service_name }}}} went on after "
+            f"{{{{ $value | humanizePercentage }}}} of its "
             "nudges within an hour; a stop was due.",
             "Then open a trajectory in 'Latest nudges and stops' and see what followed the nudge.",
-            "If the agent has no gate, it never heard of the nudge: add apply_guard, or read its flag. If it has one, its prompt "
-            "probably forbids to give up: allow it. Until then stop the runs.",
+            "If the agent has no gate, it never heard of the nudge: add apply_guard, or read its flag. If it has one, "
+            "its prompt probably forbids to give up: allow it. Until then stop the runs.",
             FLEET_UID, "Recovery rate by service", _SERVICE,
         ),
     ]  # fmt: skip
@@ -98,7 +101,8 @@ def _about_money() -> list[Alert]:
             "LoopsBurnMoney", AGENT, CRITICAL,
             "service:trajectory_guard_loop_cost_usd:sum1h", 5, "0s",
             "{{ $labels.service_name }} spent {{ $value | printf \"%.2f\" }} USD inside loops within an hour.",
-            look, "Stop the runs that loop, then see AgentLoopsOften. Let the gate stop them by itself: mode `enforce`.",
+            look, "Stop the runs that loop, then see AgentLoopsOften. Let the gate stop them by itself: mode "
+            "`enforce`.",
             FLEET_UID, "Money inside loops by service", _SERVICE,
         ),
         Alert(
@@ -118,7 +122,8 @@ def _about_presence() -> list[Alert]:
             f'1 - up{{job="{JOB}"}}', 0, "2m",
             "The collector {{ $labels.instance }} does not answer Prometheus.",
             "Its log, /healthz and /readyz on port 8888; is the process there, is the port reachable?",
-            "Restart it. With queue.storage nothing that was acknowledged is lost; senders keep the rest as long as they retry.",
+            "Restart it. With queue.storage nothing that was acknowledged is lost; senders keep the rest as long as "
+            "they retry.",
             COLLECTOR_UID, "Collectors up",
         ),
         Alert(
@@ -140,26 +145,28 @@ def _about_judging() -> list[Alert]:
             "The collector {{ $labels.instance }} contained {{ $value | printf \"%.0f\" }} errors of its own in "
             "{{ $labels.where }} within 15 minutes.",
             "Its log has the first error of each kind, with a traceback.",
-            "Telemetry goes on, untagged where judging failed. In `receivers.tls` or `receivers.auth` a file that was changed "
-            "cannot be used: correct the file. Anything else is a bug: report it with the traceback.",
+            "Telemetry goes on, untagged where judging failed. `tls_reload`: a changed certificate cannot be used, correct "
+            "the file. Anything else is a bug: report it with the traceback.",
             COLLECTOR_UID, "Own errors by place", _INSTANCE,
         ),
         Alert(
             "GuardForgets", GUARD, WARNING,
             "instance:trajectory_guard_evictions_full:count15m", 0, "0s",
-            "The collector {{ $labels.instance }} forgot {{ $value | printf \"%.0f\" }} running trajectories within 15 minutes, "
-            "since it holds as many as it may.",
+            "The collector {{ $labels.instance }} forgot {{ $value | printf \"%.0f\" }} running trajectories within "
+            "15 minutes, since it holds as many as it may.",
             "See 'Trajectories in memory', too.",
-            "Raise guard.max_trajectories (some 13 kB each), lower guard.idle_ttl_s, or spread the load over more collectors "
-            "by trace id.",
+            "Raise guard.max_trajectories (some 13 kB each), lower guard.idle_ttl_s, or spread the load over more "
+            "collectors by trace id.",
             COLLECTOR_UID, "Evictions", _INSTANCE,
         ),
         Alert(
             "GuardHearsLate", GUARD, WARNING,
             "instance:trajectory_guard_late_steps:ratio15m", 0.05, "15m",
-            "{{ $value | humanizePercentage }} of the steps reach the collector {{ $labels.instance }} too late to be put in order.",
+            "{{ $value | humanizePercentage }} of the steps reach the collector {{ $labels.instance }} too late to be "
+            "put in order.",
             "too_late is the series that counts.",
-            "Look for a sender with a large batch timeout or a long queue; or raise trajectories.reorder_steps and reorder_s.",
+            "Look for a sender with a large batch timeout or a long queue; or raise trajectories.reorder_steps and "
+            "reorder_s.",
             COLLECTOR_UID, "Late and duplicate steps", _INSTANCE,
         ),
     ]  # fmt: skip
@@ -172,9 +179,11 @@ def _about_delivery() -> list[Alert]:
         Alert(
             "GuardLosesData", GUARD, CRITICAL,
             "instance_exporter_signal:otelcol_exporter_send_failed:count15m", 0, "0s",
-            f"{of} gave up {{{{ $value | printf \"%.0f\" }}}} {{{{ $labels.signal }}}} within 15 minutes: the backend rejects them.",
+            f"{of} gave up {{{{ $value | printf \"%.0f\" }}}} {{{{ $labels.signal }}}} within 15 minutes: the backend "
+            "rejects them.",
             "The collector's log has the backend's answer.",
-            "401 or 403: correct the credentials. 400: one span is malformed, the others went through. 404: correct the endpoint.",
+            "401 or 403: correct the credentials. 400: one span is malformed, the others went through. 404: correct "
+            "the endpoint.",
             COLLECTOR_UID, "Given up, and no room", output,
         ),
         Alert(
@@ -182,8 +191,8 @@ def _about_delivery() -> list[Alert]:
             "instance_exporter:otelcol_exporter_queue:ratio", 0.7, "5m",
             f"The sending queue: {of} has {{{{ $value | humanizePercentage }}}} of it in use.",
             "'Time of an attempt' and 'Retries' say whether the backend is slow or down.",
-            "See whether the backend is down or slow. If it is merely slow, raise sending_queue.num_consumers; if it stays down, "
-            "senders are refused once the queue is full: raise queue.max_size_mib in time.",
+            "See whether the backend is down or slow. If it is merely slow, raise sending_queue.num_consumers; if it "
+            "stays down, senders are refused once the queue is full: raise queue.max_size_mib in time.",
             COLLECTOR_UID, "Queue in use", output,
         ),
         Alert(
@@ -199,8 +208,8 @@ def _about_delivery() -> list[Alert]:
             "instance:otelcol_receiver_refused_requests:ratio15m", 0.05, "10m",
             "The collector {{ $labels.instance }} refuses {{ $value | humanizePercentage }} of the requests.",
             "'Refused and failed' says what; 'Queue in use', 'Memory' and 'Retries' say why.",
-            "Senders try again, for as long as their own queue lasts. Give it a disk queue (queue.storage), more memory, or "
-            "another instance.",
+            "Senders try again, for as long as their own queue lasts. Give it a disk queue (queue.storage), more "
+            "memory, or another instance.",
             COLLECTOR_UID, "Requests by answer", _INSTANCE,
         ),
         Alert(
@@ -212,5 +221,3 @@ def _about_delivery() -> list[Alert]:
             COLLECTOR_UID, "Langfuse scores", output,
         ),
     ]  # fmt: skip
-
-

@@ -19,7 +19,7 @@ from dashboards.generator.panels import (
     row,
     stat,
 )
-from dashboards.generator.promql import SHOWN, STEP, counted, divided, summed
+from dashboards.generator.promql import SHOWN, STEP, any_signal, counted, divided, summed
 
 COLLECTOR_UID: Final = "trajectory-guard-collector"
 
@@ -56,15 +56,11 @@ def _rates(metric: str, matchers: str, by: str) -> list[Json]:
 
 def _any_signal(metric: str, matchers: str) -> str:
     """Items of all signals in the time shown."""
-    parts = [
-        f'label_replace(\n  {_inline(counted(f"{metric}_{items}_total", SHOWN, matchers))},\n  "signal", "{items}", "", ""\n)'
-        for items in _ITEMS
-    ]
-    return summed("\nor\n".join(parts))
+    return summed(any_signal({items: counted(f"{metric}_{items}_total", SHOWN, matchers) for items in _ITEMS}))
 
 
-def _inline(expression: str) -> str:
-    return expression.replace("\n", "\n  ")
+def _rate(metric: str, *by: str) -> str:
+    return f"sum by ({', '.join(by)}) (rate({metric}{{{_AT}}}[$__rate_interval]))"
 
 
 def _totals() -> list[Json]:
@@ -73,9 +69,10 @@ def _totals() -> list[Json]:
         stat("Collectors up", "Instances that answer. Healthy: as many as you run.",
              instant(f"count(trajectory_guard_trajectories_active{{{_AT}}})"), decimals=0),
         stat("Spans a second", "Taken over from senders right now. Healthy: your load.",
-             instant(f"sum(rate(otelcol_receiver_accepted_spans_total{{{_AT}}}[$__rate_interval]))"), unit="cps", decimals=1),
-        stat("Refused", "Items refused in the time shown; the senders still have them and try again. Healthy: 0, bursts while a "
-             "backend is down.",
+             instant(f"sum(rate(otelcol_receiver_accepted_spans_total{{{_AT}}}[$__rate_interval]))"), unit="cps",
+             decimals=1),
+        stat("Refused", "Items refused in the time shown; the senders still have them and try again. Healthy: 0, "
+             "bursts while a backend is down.",
              instant(_any_signal("otelcol_receiver_refused", _AT)), unit="short", steps=[(1, ORANGE)]),
         stat("Given up", "Items a backend rejected for good in the time shown: lost for that backend. Healthy: 0.",
              instant(_any_signal("otelcol_exporter_send_failed", _OUT)), unit="short", steps=[(1, RED)]),
@@ -88,11 +85,12 @@ def _totals() -> list[Json]:
 
 
 def _receiving() -> list[Json]:
-    requests = f"sum by (transport, status) (rate(otelcol_receiver_requests_total{{{_AT}}}[$__rate_interval]))"
+    requests = _rate("otelcol_receiver_requests_total", "transport", "status")
     return [
         graph("Accepted", "Items taken over from senders, by transport. Healthy: follows the load.",
               *_rates("otelcol_receiver_accepted", _AT, "transport"), unit="cps"),
-        graph("Refused and failed", "Refused: no room, the sender tries again. Failed: an error of the collector. Healthy: empty.",
+        graph("Refused and failed", "Refused: no room, the sender tries again. Failed: an error of the collector. "
+      "Healthy: empty.",
               *_rates("otelcol_receiver_refused", _AT, "transport"),
               *_failed(), *_short_of_memory(), unit="cps"),
         graph("Requests by answer", "gRPC code or HTTP status. Healthy: OK and 200 only.",
@@ -130,31 +128,31 @@ def _events(metric: str, *by: str) -> str:
 
 
 def _judging() -> list[Json]:
-    items = "sum(rate(otelcol_processor_{}_items_total{{{}}}[$__rate_interval]))"
+    items = f"sum(rate(otelcol_processor_{{}}_items_total{{{{{_AT}}}}}[$__rate_interval]))"
     late = _events("trajectory_guard_late_steps_total", "how")
     duplicates = _events("trajectory_guard_duplicates_total")
     return [
         graph("Steps judged", "Tool calls judged, by service. Healthy: follows the load.",
-              query(f"sum by (service_name) (rate(trajectory_guard_steps_total{{{_AT}}}[$__rate_interval]))", "{{service_name}}"),
+              query(_rate("trajectory_guard_steps_total", "service_name"), "{{service_name}}"),
               unit="cps"),
         graph("Time to judge a step", "Healthy: tens of microseconds, flat.",
               *_quantiles("trajectory_guard_observe_duration_seconds", _AT), unit="s"),
         graph("Time to judge and tag a request", "Healthy: milliseconds.",
               *_quantiles("otelcol_processor_internal_duration_seconds", _AT), unit="s"),
         graph("Items through the judge", "Healthy: out is a little above in, by the guard's own spans.",
-              query(items.format("incoming", _AT), "in"), query(items.format("outgoing", _AT), "out"), unit="cps"),
-        graph("Late and duplicate steps", "reordered: arrived late and were put in order. too_late: judged as they came, a verdict "
-              "may differ. Healthy: too_late 0; duplicates only after redelivery.",
+              query(items.format("incoming"), "in"), query(items.format("outgoing"), "out"), unit="cps"),
+        graph("Late and duplicate steps", "reordered: arrived late and were put in order. too_late: judged as they "
+              "came, a verdict may differ. Healthy: too_late 0; duplicates only after redelivery.",
               query(late, "{{how}}"), query(duplicates, "duplicate"), bars=True),
         graph("Trajectories in memory", "Healthy: below guard.max_trajectories (10,000 by default).",
               query(f"sum by (instance) (trajectory_guard_trajectories_active{{{_AT}}})", "{{instance}}")),
-        graph("Evictions", "Trajectories forgotten. idle: nothing came for guard.idle_ttl_s. full: too many at a time, running ones "
-              "lose their score. Healthy: idle only.",
+        graph("Evictions", "Trajectories forgotten. idle: nothing came for guard.idle_ttl_s. full: too many at a "
+              "time, running ones lose their score. Healthy: idle only.",
               query(_events("trajectory_guard_evictions_total", "reason"), "{{reason}}"), bars=True),
         graph("Own errors by place", "Healthy: empty. The log has the first of each kind.",
               query(_events("trajectory_guard_errors_total", "where"), "{{where}}"), bars=True),
-        graph("Label values beyond the bound", "Services, agents and tools counted as other from then on. Healthy: empty; else raise "
-              "telemetry.max_label_values.",
+        graph("Label values beyond the bound", "Services, agents and tools counted as other from then on. Healthy: "
+              "empty; else raise telemetry.max_label_values.",
               query(_events("trajectory_guard_label_overflow_total", "label"), "{{label}}"), bars=True),
     ]  # fmt: skip
 
@@ -170,10 +168,10 @@ def _sending() -> list[Json]:
         graph("Sent", "Items each backend has. Healthy: as accepted, for each exporter.",
               *_rates("otelcol_exporter_sent", _OUT, "exporter"), unit="cps"),
         graph("Queue in use", "Share of the sending queue. Healthy: near 0; rising: the backend is down or too slow.",
-              query(f"max by (exporter, instance) ({fill})", "{{exporter}} {{instance}}"), unit="percentunit", maximum=1,
-              steps=[(0.7, RED)]),
-        graph("Given up, and no room", "Given up: rejected by the backend for good. No room: queue full, the sender tries again. "
-              "Healthy: empty.",
+              query(f"max by (exporter, instance) ({fill})", "{{exporter}} {{instance}}"), unit="percentunit",
+              maximum=1, steps=[(0.7, RED)]),
+        graph("Given up, and no room", "Given up: rejected by the backend for good. No room: queue full, the sender "
+              "tries again. Healthy: empty.",
               *_rates("otelcol_exporter_send_failed", _OUT, "exporter"), *_no_room(), unit="cps"),
         graph("Retries", "Further attempts after a failure. Healthy: 0; steady: look at the backend.",
               _by_exporter(rate, "trajectory_guard_exporter_retries_total", ""), unit="cps"),
@@ -200,7 +198,7 @@ def _scores() -> Sequence[Json]:
               _by_exporter(rate, "trajectory_guard_scores_failed_total", "failed/s"),
               _by_exporter("{}", "trajectory_guard_scores_waiting", "waiting"), width=12),
         graph("Reads of flags", "Agents in other processes that ask for their flag, by HTTP status. Healthy: 200 only.",
-              query(f"sum by (status) (rate(trajectory_guard_flag_requests_total{{{_AT}}}[$__rate_interval]))", "{{status}}"),
+              query(_rate("trajectory_guard_flag_requests_total", "status"), "{{status}}"),
               unit="reqps", width=12),
     ]  # fmt: skip
 

@@ -89,11 +89,11 @@ def _totals() -> list[Json]:
              instant(_interventions("NUDGE", SHOWN)), decimals=0, steps=[(1, YELLOW), (10, ORANGE)]),
         stat("Stops due", "Loops that went on after the nudge. Healthy: 0, and much rarer than nudges.",
              instant(_interventions("STOP", SHOWN)), decimals=0, steps=[(1, RED)]),
-        stat("Recovered", "Share of nudged loops the agent left by itself, of any loop type. Healthy: near 100 %; low: the "
-             "agent ignores nudges, or has no gate that tells it.",
+        stat("Recovered", "Share of nudged loops the agent left by itself, of any loop type. Healthy: near 100 %; "
+             "low: the agent ignores nudges, or has no gate that tells it.",
              instant(_recovery_rate(SHOWN)), unit="percentunit", decimals=0, no_value="-"),
-        stat("Money inside loops", "Spent from the first repeat on, where prices are known, of any agent and loop type. "
-             "Healthy: cents.",
+        stat("Money inside loops", "Spent from the first repeat on, where prices are known, of any agent and loop "
+             "type. Healthy: cents.",
              instant(_of_service("trajectory_guard_loop_cost_total", SHOWN)), unit="currencyUSD", decimals=2,
              steps=[(1, YELLOW), (10, RED)]),
         stat("Steps inside loops", "Share of all tool calls that were made inside loops. Healthy: a few per cent.",
@@ -103,13 +103,14 @@ def _totals() -> list[Json]:
 
 def _loops() -> list[Json]:
     return [
-        graph("Loops begun by type", "One bar counts the loops that began since the bar before. The dots are traces: click one "
-              "to see the loop. Healthy: empty, or a few.",
+        graph("Loops begun by type", "One bar counts the loops that began since the bar before. The dots are traces: "
+              "click one to see the loop. Healthy: empty, or a few.",
               query(_episodes(STEP, _BY_TYPE), "{{trajectory_guard_loop_type}}", exemplars=True),
               bars=True, stacked=True, width=12),
-        graph("Loops begun by service", "The same by service. Healthy: no service stands out; a step up after a deployment is "
-              "that deployment.",
-              query(_episodes(STEP, "service_name"), "{{service_name}}", exemplars=True), bars=True, stacked=True, width=12),
+        graph("Loops begun by service", "The same by service. Healthy: no service stands out; a step up after a "
+              "deployment is that deployment.",
+              query(_episodes(STEP, "service_name"), "{{service_name}}", exemplars=True),
+              bars=True, stacked=True, width=12),
     ]  # fmt: skip
 
 
@@ -121,10 +122,11 @@ def _outcomes() -> list[Json]:
               query(_interventions("STOP", STEP), "stops", exemplars=True),
               query(_recoveries(STEP), "recoveries"),
               bars=True, overrides=coloured({"nudges": ORANGE, "stops": RED, "recoveries": GREEN})),
-        graph("Recovery rate by service", "Share of nudged loops left again, over the hour before. Healthy: near 100 %.",
+        graph("Recovery rate by service", "Share of nudged loops left again, over the hour before. Healthy: near 100 "
+      "%.",
               query(_recovery_rate(hour, "service_name"), "{{service_name}}"), unit="percentunit"),
-        graph("Trajectories by score", "Conversations in memory, of all services: without any finding, with some, with a nudge "
-              "due, with a stop due. Healthy: nearly all without.",
+        graph("Trajectories by score", "Conversations in memory, of all services: without any finding, with some, "
+              "with a nudge due, with a stop due. Healthy: nearly all without.",
               query("sum by (bucket) (trajectory_guard_trajectories_by_score)", "{{bucket}}"), stacked=True,
               overrides=coloured({"healthy": GREEN, "watched": YELLOW, "nudge": ORANGE, "stop": RED})),
     ]  # fmt: skip
@@ -149,13 +151,13 @@ def _costs() -> list[Json]:
 def _places() -> list[Json]:
     agents = _episodes(SHOWN, "service_name", "gen_ai_agent_name")
     return [
-        ranking("Top tools", "Tools in whose calls loops began. A tool that leads here answers too little: look at what it says "
-                "when it finds nothing.",
+        ranking("Top tools", "Tools in whose calls loops began. Healthy: none leads by far; one that does says too "
+                "little when it finds nothing.",
                 instant(f"topk(10, {_episodes(SHOWN, 'gen_ai_tool_name')})", "{{gen_ai_tool_name}}")),
         ranking("Top agents", "Agents in which loops began, with their service. Healthy: none leads by far.",
                 instant(f"topk(10, {agents})", "{{service_name}} {{gen_ai_agent_name}}")),
-        ranking("Findings by type", "All findings of the detectors, those that led to nothing included. Healthy: more findings "
-                "than nudges, since hints count too.",
+        ranking("Findings by type", "All findings of the detectors, those that led to nothing included. Healthy: more "
+                "findings than nudges, since hints count too.",
                 instant(summed(counted("trajectory_guard_detections_total", SHOWN, _TYPE), _BY_TYPE),
                         "{{trajectory_guard_loop_type}}")),
     ]  # fmt: skip
@@ -165,7 +167,8 @@ def _latest() -> Json:
     found = '{ name = "trajectory_guard.intervention" && resource.service.name =~ "${service:regex}" }'
     link = {
         "title": "Open the trajectory",
-        "url": f"/d/{TRAJECTORY_UID}?var-trajectory=${{__value.raw}}&var-trace=${{__data.fields.traceIdHidden}}&${{__url_time_range}}",
+        "url": f"/d/{TRAJECTORY_UID}?var-trajectory=${{__value.raw}}&var-trace=${{__data.fields.traceIdHidden}}"
+        "&${__url_time_range}",
     }
     return table(
         "Latest nudges and stops",

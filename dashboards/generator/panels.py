@@ -58,8 +58,9 @@ def traceql(text: str, *, table: str = "spans", limit: int = 200) -> Json:
 
 
 def panel(
-    kind: str, title: str, description: str, targets: Sequence[Json], *, width: int, height: int = 8, unit: str = "none",
-    defaults: Json | None = None, options: Json | None = None, overrides: Sequence[Json] = (), **more: Any,
+    kind: str, title: str, description: str, targets: Sequence[Json], *, width: int, height: int = 8,
+    unit: str = "none", defaults: Json | None = None, options: Json | None = None, overrides: Sequence[Json] = (),
+    **more: Any,
 ) -> Json:  # fmt: skip
     """A panel; its place is found by ``dashboard``. Descriptions say what healthy looks like."""
     return {
@@ -83,10 +84,13 @@ def stat(
     places = {"decimals": decimals} if decimals is not None else {}
     return panel(
         "stat", title, description, [target], width=width, height=4, unit=unit,
-        defaults={"thresholds": thresholds(steps), "color": {"mode": "thresholds"}, "noValue": no_value, "min": 0, **places},
+        defaults={
+            "thresholds": thresholds(steps), "color": {"mode": "thresholds"}, "noValue": no_value, "min": 0, **places,
+        },
         options={
-            "colorMode": "value", "graphMode": "none", "textMode": "value", "justifyMode": "auto", "orientation": "auto",
-            "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}, **options,
+            "colorMode": "value", "graphMode": "none", "textMode": "value", "justifyMode": "auto",
+            "orientation": "auto", "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+            **options,
         },
     )  # fmt: skip
 
@@ -100,9 +104,9 @@ def thresholds(steps: Sequence[tuple[float, str]], base: str = GREEN) -> Json:
 
 
 def graph(
-    title: str, description: str, *targets: Json, unit: str = "none", width: int = 8, height: int = 8, bars: bool = False,
-    stacked: bool = False, overrides: Sequence[Json] = (), minimum: float | None = 0, maximum: float | None = None,
-    steps: Sequence[tuple[float, str]] = (), **more: Any,
+    title: str, description: str, *targets: Json, unit: str = "none", width: int = 8, height: int = 8,
+    bars: bool = False, stacked: bool = False, overrides: Sequence[Json] = (), minimum: float | None = 0,
+    maximum: float | None = None, steps: Sequence[tuple[float, str]] = (), **more: Any,
 ) -> Json:  # fmt: skip
     """Values over time. ``bars`` are for events: each bar counts what happened since the one before."""
     custom: Json = {
@@ -156,7 +160,8 @@ def table(
 def row(title: str) -> Json:
     """A heading."""
     return {
-        "type": "row", "title": title, "collapsed": False, "panels": [], "gridPos": {"x": 0, "y": 0, "w": WIDTH, "h": 1},
+        "type": "row", "title": title, "collapsed": False, "panels": [],
+        "gridPos": {"x": 0, "y": 0, "w": WIDTH, "h": 1},
     }  # fmt: skip
 
 
@@ -189,7 +194,7 @@ def label_values(name: str, title: str, metric: str, label: str) -> Json:
     """A variable with the values a label has, All by default. All matches series without the label, too."""
     text = f"label_values({metric}, {label})"
     return {
-        "type": "query", "name": name, "label": title, "datasource": PROMETHEUS, "definition": text,
+        "type": "query", "name": name, "label": title, "datasource": PROMETHEUS,
         "query": {"qryType": 1, "query": text, "refId": "PrometheusVariableQueryEditor-VariableQuery"},
         "multi": True, "includeAll": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"},
         "options": [], "refresh": 2, "sort": 5, "hide": 0, "regex": "",
@@ -221,8 +226,9 @@ def dashboard(uid: str, title: str, description: str, variables: Sequence[Json],
         "annotations": {"list": []},
         "links": [
             {
-                "type": "dashboards", "title": "Trajectory Guard", "tags": [TAG], "asDropdown": False, "icon": "external link",
-                "includeVars": False, "keepTime": True, "targetBlank": False, "tooltip": "", "url": "",
+                "type": "dashboards", "title": "Trajectory Guard", "tags": [TAG], "asDropdown": False,
+                "icon": "external link", "includeVars": False, "keepTime": True, "targetBlank": False, "tooltip": "",
+                "url": "",
             }
         ],
         "templating": {"list": list(variables)},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 SCRAPES: Final = "otelcol_process_uptime_seconds_total"
@@ -15,8 +16,8 @@ SHOWN: Final = "$__range"
 def counted(metric: str, window: str, matchers: str = "") -> str:
     """By how much a counter grew in a window, for each of its series.
 
-    ``increase()`` alone does not do for rare events. It misses the first one of each series, since a counter with labels is
-    not there before, and it extrapolates: one loop becomes 1.07 loops. So, for each series:
+    ``increase()`` alone does not do for rare events. It misses the first one of each series, since a counter with
+    labels is not there before, and it extrapolates: one loop becomes 1.07 loops. So, for each series:
 
     - there at both ends: the difference,
     - not there at first, while its collector was scraped: all it has counted,
@@ -57,6 +58,15 @@ def divided(above: str, below: str) -> str:
 def or_zero(expression: str, like: str) -> str:
     """An expression, and 0 for the series only another one has: nobody recovered is a rate of 0, not an unknown one."""
     return f"(\n{indented(expression)}\n  or\n{indented(like)} * 0\n)"
+
+
+def any_signal(expressions: Mapping[str, str]) -> str:
+    """Expressions about one signal each as one, told apart by the label ``signal``."""
+    labelled = (
+        f'label_replace(\n{indented(expression)},\n  "signal", "{signal}", "", ""\n)'
+        for signal, expression in expressions.items()
+    )
+    return "\nor\n".join(labelled)
 
 
 def indented(expression: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from dashboards.generator.promql import counted, divided, indented, or_zero, summed
+from dashboards.generator.promql import any_signal, counted, divided, or_zero, summed
 
 _BY_AGENT: Final = ("service_name", "gen_ai_agent_name")
 _BY_OUTPUT: Final = ("instance", "exporter")
@@ -43,8 +43,12 @@ def _of_services(windows: Windows) -> list[Recording]:
     return [
         Recording("service:trajectory_guard_steps:count15m", steps),
         Recording("service:trajectory_guard_loop_steps:ratio15m", divided(in_loops, steps)),
-        Recording("service:trajectory_guard_loop_cost_usd:sum1h", total("trajectory_guard_loop_cost_total", windows.long)),
-        Recording("service:trajectory_guard_loop_tokens:sum1h", total("trajectory_guard_loop_tokens_total", windows.long)),
+        Recording(
+            "service:trajectory_guard_loop_cost_usd:sum1h", total("trajectory_guard_loop_cost_total", windows.long)
+        ),
+        Recording(
+            "service:trajectory_guard_loop_tokens:sum1h", total("trajectory_guard_loop_tokens_total", windows.long)
+        ),
     ]
 
 
@@ -76,7 +80,8 @@ def _of_collectors(windows: Windows) -> list[Recording]:
     late = total("trajectory_guard_late_steps_total", "instance", matchers='how="too_late"')
     steps = total("trajectory_guard_steps_total", "instance")
     return [
-        Recording("instance_where:trajectory_guard_errors:count15m", total("trajectory_guard_errors_total", "instance", "where")),
+        Recording("instance_where:trajectory_guard_errors:count15m",
+                  total("trajectory_guard_errors_total", "instance", "where")),
         Recording("instance:trajectory_guard_evictions_full:count15m",
                   total("trajectory_guard_evictions_total", "instance", matchers='reason="full"')),
         Recording("instance:trajectory_guard_late_steps:ratio15m", divided(late, steps)),
@@ -93,10 +98,5 @@ def _of_collectors(windows: Windows) -> list[Recording]:
 
 
 def _given_up(window: str) -> str:
-    """One metric a signal, told apart by a label."""
-    parts = [
-        f"label_replace(\n{indented(counted(f'otelcol_exporter_send_failed_{signal}_total', window))},\n"
-        f'  "signal", "{signal}", "", ""\n)'
-        for signal in _SIGNALS
-    ]
-    return summed("\nor\n".join(parts), *_BY_OUTPUT, "signal")
+    counts = {signal: counted(f"otelcol_exporter_send_failed_{signal}_total", window) for signal in _SIGNALS}
+    return summed(any_signal(counts), *_BY_OUTPUT, "signal")

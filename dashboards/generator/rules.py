@@ -31,7 +31,11 @@ def prometheus_rules(windows: Windows = USUAL, *, interval: str = "1m", hold: st
                 "rules": [{"record": one.name, "expr": one.expression} for one in recordings(windows)],
             },
             *(
-                {"name": f"trajectory-guard-{concerns}", "interval": interval, "rules": [_rule(one, hold) for one in of]}
+                {
+                    "name": f"trajectory-guard-{concerns}",
+                    "interval": interval,
+                    "rules": [_rule(one, hold) for one in of],
+                }
                 for concerns, of in _by_concern().items()
             ),
         ]

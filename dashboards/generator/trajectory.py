@@ -81,8 +81,8 @@ def _summary() -> list[Json]:
 
 def _score() -> Json:
     shown = graph(
-        "Score", "The score after each step with a finding; steps without one halve it and are not shown. The lines are where a "
-        "nudge and a stop are due. Healthy: no points above 2.",
+        "Score", "The score after each step with a finding; steps without one halve it and are not shown. The lines "
+        "are where a nudge and a stop are due. Healthy: no points above 2.",
         traceql(f"{_JUDGED} | select(span.{SCORE})"), width=16, height=4, maximum=5, steps=[(2, ORANGE), (3, RED)],
         overrides=[by_name("Duration", custom__hideFrom={"viz": True, "legend": True, "tooltip": True})],
         transformations=[_NUMBER],
@@ -93,8 +93,8 @@ def _score() -> Json:
 
 def _verdicts() -> Json:
     return table(
-        "Verdicts", "Spans the guard has tagged, and its own: level, score, and the reason in words. A click on a span id opens the "
-        "trace there. Healthy: empty.",
+        "Verdicts", "Spans the guard has tagged, and its own: level, score, and the reason in words. A click on a "
+        "span id opens the trace there. Healthy: empty.",
         traceql(f"{_JUDGED} | select({', '.join(VERDICT_COLUMNS)})"),
     )  # fmt: skip
 
@@ -102,8 +102,8 @@ def _verdicts() -> Json:
 def _steps() -> Json:
     columns = "span.gen_ai.tool.name, span.gen_ai.agent.name, span.trajectory_guard.intervention, status"
     return table(
-        "Steps", "Tool calls of all traces in which this conversation was seen. Healthy: different tools, or the same with "
-        "different answers.",
+        "Steps", "Tool calls of all traces in which this conversation was seen. Healthy: different tools, or the same "
+        "with different answers.",
         traceql(f"{_MEMBERS} && {_TOOLS} | select({columns})"),
     )  # fmt: skip
 
@@ -117,6 +117,6 @@ def _traces() -> Json:
 
 def _trace() -> Json:
     return panel(
-        "traces", "Trace", "The trace picked above. Spans named trajectory_guard.* are the guard's own, right after the step "
-        "they are about.", [traceql("$trace", table="traces")], width=24, height=14,
+        "traces", "Trace", "The trace picked above. Spans named trajectory_guard.* are the guard's own, right after "
+        "the step they are about.", [traceql("$trace", table="traces")], width=24, height=14,
     )  # fmt: skip

@@ -124,3 +124,23 @@ def test_a_trajectory_is_found_by_the_names_it_goes_by() -> None:
     assert judge.fleet.find(one.trace_id.hex()) is found
     assert judge.fleet.find("session") is found
     assert judge.fleet.find("unknown") is None
+
+
+def test_what_was_told_under_the_trace_is_told_again_under_the_conversation() -> None:
+    """Once more for those who write it down by conversation, as Langfuse's sessions; it is counted once."""
+    judge = new_judge()
+    first = [news for one in loop(3, conversation=None) for news in judge.judge(request(one)).news]
+    late = judge.judge(request(span("root", {"session.id": "conv"}))).news
+    assert [(news.told, news.renamed) for news in first] == [("start", False), ("nudge", False)]
+    assert [(news.told, news.renamed, news.verdict.trajectory_id) for news in late] == [
+        ("start", True, "conv"),
+        ("nudge", True, "conv"),
+    ]
+    labels = {
+        "service_name": "app", "gen_ai_agent_name": "", "gen_ai_tool_name": "search",
+        "trajectory_guard_intervention": "NUDGE", "trajectory_guard_loop_type": "TYPE_I_STUTTER",
+    }  # fmt: skip
+    assert judge.metrics.registry.get_sample_value("trajectory_guard_interventions_total", labels) == 1
+    episodes = {key: value for key, value in labels.items() if key != "trajectory_guard_intervention"}
+    assert judge.metrics.registry.get_sample_value("trajectory_guard_episodes_total", episodes) == 1
+    assert judge.metrics.registry.get_sample_value("trajectory_guard_loop_steps_total", {"service_name": "app"}) == 2

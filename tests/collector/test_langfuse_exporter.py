@@ -18,6 +18,8 @@ from tests.collector.backends import (
     settings,
     spans,
 )
+from tests.langfuse_server import PUBLIC_KEY, SECRET_KEY
+from tests.langfuse_server import langfuse as strict_langfuse
 
 from trajectory_guard_collector.config import Exporter
 from trajectory_guard_collector.errors import UnavailableError
@@ -86,6 +88,17 @@ async def test_wrong_keys_lose_nothing_and_are_told(caplog):
     assert metrics.value("send_failed_spans", "langfuse") == 0
     assert "Invalid credentials" in caplog.text
     assert "sk-other" not in caplog.text
+
+
+async def test_a_span_without_an_id_does_not_cost_its_request_at_a_strict_server():
+    metrics = Counted()
+    with strict_langfuse() as server:
+        section = {"endpoint": server.url, "public_key": PUBLIC_KEY, "secret_key": SECRET_KEY}
+        async with delivering(settings({"langfuse": section}), metrics) as delivery:
+            await delivery.deliver(spans(range(64)))  # the id of number 0 is all zeros
+    assert len(server.traces[(b"t" * 16).hex()].spans) == 63
+    assert metrics.value("send_failed_spans", "langfuse") == 1
+    assert server.violations == []
 
 
 @pytest.mark.parametrize("key", ["public_key", "secret_key"])

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
+from dashboards.generator.recordings import Windows
+from dashboards.generator.rules import prometheus_rules
 from tests.collector.backends import log_records, metric_points
 from tests.collector.receiver_helpers import Authority
 from tests.dashboards import load
 from tests.dashboards.programs import Collector, Prometheus, backend, collector, prometheus, until
-
-from dashboards.generator.recordings import Windows
-from dashboards.generator.rules import prometheus_rules
 
 WINDOWS = Windows("5m", "5m")
 STEPS = "trajectory_guard_steps_total"
@@ -88,7 +87,9 @@ def fired(server: Prometheus, since: float) -> Alerts:
     """Alerts that have fired from a time on."""
     window = max(1, round(time.time() - since))
     found = server.query(f'last_over_time(ALERTS{{alertstate="firing"}}[{window}s])')
-    return {(one.labels["alertname"], one.labels.get("service_name") or one.labels.get("instance", "")) for one in found}
+    return {
+        (one.labels["alertname"], one.labels.get("service_name") or one.labels.get("instance", "")) for one in found
+    }
 
 
 def alerts_after(server: Prometheus, begun_at: float, arrived: Callable[[Alerts], bool]) -> Alerts:
@@ -108,7 +109,8 @@ def evaluated(server: Prometheus) -> float:
 
 def _readable(moment: str) -> str:
     """As Python 3.10 reads it: microseconds, no Z."""
-    return re.sub(r"(?:\.(\d+))?(Z|[+-][\d:]+)$", lambda found: f".{(found[1] or '0'):0<6.6}{found[2]}", moment).replace("Z", "+00:00")
+    seconds, fraction, zone = re.fullmatch(r"([^.Z+]+)(?:\.(\d+))?(.*)", moment).groups("0")  # type: ignore[union-attr]
+    return f"{seconds}.{fraction:0<6.6}{zone.replace('Z', '+00:00')}"
 
 
 # --- load ------------------------------------------------------------------------------------------------------------
@@ -146,7 +148,6 @@ def in_trouble(url: str, certificates: Any) -> dict[str, Any]:
     return {
         "receivers": {"otlp": {"protocols": {"http": {"tls": certificates.model_dump(exclude_none=True)}}}},
         "guard": {"max_trajectories": 3},
-        "trajectories": {"reorder_steps": 8},
         "exporters": {
             "langfuse": {"endpoint": f"{url}/rejects", "public_key": "p", "secret_key": "s"},
             "otlp/dead": {
@@ -163,8 +164,13 @@ def in_trouble(url: str, certificates: Any) -> dict[str, Any]:
 def trouble(troubled: Collector, sound: Collector, certificate: Path) -> Iterator[None]:
     """Rubbish in a certificate file, late steps, a loop, more trajectories and services than allowed, and no end of requests."""
     certificate.write_text("rubbish", encoding="utf-8")
-    httpx.get(f"https://{troubled.http}/", verify=False)  # a connection makes it look at the file; it goes on with what it has
-    late = [load.conversation("noisy", "late", "reader", load.reading(20), start_s=at) for at in (60.0, 0.0)]
+    httpx.get(
+        f"https://{troubled.http}/", verify=False
+    )  # has it look at the file; it goes on with the last certificate
+    late = [
+        load.conversation("noisy", "late", "reader", load.reading(20), start_s=1_000.0),
+        load.conversation("noisy", "late", "reader", load.reading(20, first=21)),
+    ]
     many = [load.conversation(f"noisy-{at}", f"many-{at}", "reader", load.reading(8)) for at in range(6)]
     many.append(load.conversation("noisy", "stuck", "reader", load.stubborn(4)))
     through = load.exporter(grpc=troubled.grpc, timeout=1)

@@ -49,7 +49,9 @@ def reading(pages: int, first: int = 1) -> list[Call]:
     ]
 
 
-def conversation(service: str, name: str, agent: str, calls: Sequence[Call], *, start_s: float = 0.0) -> list[ReadableSpan]:
+def conversation(
+    service: str, name: str, agent: str, calls: Sequence[Call], *, start_s: float = 0.0
+) -> list[ReadableSpan]:
     """The spans of one run, with times of their own, a second a call."""
     memory = InMemorySpanExporter()
     provider = TracerProvider(resource=Resource({"service.name": service}), shutdown_on_exit=False)

@@ -115,7 +115,9 @@ def prometheus(folder: Path, targets: Mapping[str, str], rules: Any) -> Iterator
     config = yaml.safe_load((DASHBOARDS / "prometheus/prometheus.yml").read_text(encoding="utf-8"))
     config["global"] = {"scrape_interval": "200ms", "evaluation_interval": "500ms"}
     (scrape,) = config["scrape_configs"]
-    scrape["static_configs"] = [{"targets": [address], "labels": {"instance": name}} for name, address in targets.items()]
+    scrape["static_configs"] = [
+        {"targets": [address], "labels": {"instance": name}} for name, address in targets.items()
+    ]
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
     (folder / "rules.yml").write_text(yaml.safe_dump(rules), encoding="utf-8")
     port = free_port()

@@ -71,9 +71,6 @@ class _Process:
     def command(self) -> list[str]:
         raise NotImplementedError
 
-    def prepare(self) -> None:
-        """Runs in the child before the command."""
-
     def start(self: _Started) -> _Started:
         """Run it, and return once it is there for others."""
         raise NotImplementedError
@@ -81,9 +78,7 @@ class _Process:
     def launch(self) -> None:
         path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self.command(), stdout=log, stderr=log, env={**os.environ, **path}, preexec_fn=self.prepare
-            )
+            self._process = subprocess.Popen(self.command(), stdout=log, stderr=log, env={**os.environ, **path})
 
     @property
     def pid(self) -> int:
@@ -116,6 +111,10 @@ class _Process:
         process = psutil.Process(self.pid)
         return Resources(process.num_fds(), process.num_threads(), process.memory_info().rss)
 
+    def limit_files(self, size: int) -> None:
+        """No file may grow beyond this many bytes; -1 for any size."""
+        psutil.Process(self.pid).rlimit(psutil.RLIMIT_FSIZE, (size, -1))
+
     def peak_rss(self) -> int:
         """Most resident bytes since the start, or since ``reset_peak``."""
         found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text())
@@ -131,12 +130,11 @@ class Collector(_Process):
 
     def __init__(
         self, folder: Path, exporters: Mapping[str, Any], *, auth: Mapping[str, Any] | None = None,
-        grpc: Mapping[str, Any] | None = None, http: Mapping[str, Any] | None = None, file_limit: int | None = None,
+        grpc: Mapping[str, Any] | None = None, http: Mapping[str, Any] | None = None,
         **sections: Any,
     ) -> None:  # fmt: skip
         super().__init__(folder / "collector.log")
         self.grpc_port, self.http_port, self.admin_port = free_port(), free_port(), free_port()
-        self._file_limit = file_limit
         self._config = folder / "collector.json"
         protocols = {
             "grpc": {"endpoint": f"127.0.0.1:{self.grpc_port}", **(grpc or {})},
@@ -153,12 +151,6 @@ class Collector(_Process):
 
     def command(self) -> list[str]:
         return [sys.executable, "-m", "trajectory_guard_collector.cli", "run", "--config", str(self._config)]
-
-    def prepare(self) -> None:
-        if self._file_limit is not None:
-            import resource
-
-            resource.setrlimit(resource.RLIMIT_FSIZE, (self._file_limit, resource.RLIM_INFINITY))
 
     def start(self) -> Collector:
         self.launch()

@@ -1,0 +1,129 @@
+"""Trajectories as no agent should have them: endless, countless, and with clocks that jump."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from tests.collector.kit import SECOND_NS, START_NS, request, tool
+from tests.faults.processes import FULL, Collector, Rotel, arrived, started
+from tests.faults.senders import GrpcSender, assert_well, ids
+
+MIB = 1 << 20
+STEPS = 1_000_000 if FULL else 100_000
+TRAJECTORIES = 1_000_000 if FULL else 100_000
+PER_REQUEST = 2_000
+"""Steps of a request."""
+
+
+@pytest.fixture(scope="module")
+def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
+    exporters = {"debug": {}}
+    process = Collector(tmp_path_factory.mktemp("collector"), exporters, queue={"deadline_s": 60.0}).start()
+    yield process
+    process.stop()
+
+
+def many(prefix: str, count: int, *, conversation: str | None = None) -> Iterator[bytes]:
+    """Requests of fresh steps: all of one conversation, or each the only one of its own."""
+    for start in range(0, count, PER_REQUEST):
+        yield request(*(_step(prefix, at, conversation) for at in range(start, min(count, start + PER_REQUEST))))
+
+
+def _step(prefix: str, at: int, conversation: str | None) -> Span:
+    own = conversation or f"{prefix}-{at}"
+    return tool(f"{prefix}/{at}", {"page": at}, f"page {at}", conversation=own, trace=own, at=at)
+
+
+async def test_one_trajectory_with_very_many_steps(collector: Collector) -> None:
+    sender, endless, seconds, rss = GrpcSender(collector.grpc_port), "endless", [], []
+    for data in many(endless, STEPS, conversation=endless):
+        began = time.monotonic()
+        await sender.once(data, timeout_s=60)
+        seconds.append(time.monotonic() - began)
+        rss.append(collector.resources().rss)
+    assert collector.flag(endless)["steps"] == STEPS
+    half = len(seconds) // 2
+    assert sum(seconds[half:]) < 1.5 * sum(seconds[:half]), "a step takes the longer the more there were"
+    assert max(rss[half:]) < max(rss[:half]) + 10 * MIB, "memory grows with the steps"
+    looping = [tool(f"again/{at}", {"q": 1}, conversation=endless, trace=endless, at=STEPS + at) for at in range(8)]
+    await sender.once(request(*looping))
+    assert collector.flag(endless)["level"] == "STOP"
+    assert collector.metric("trajectory_guard_late_steps_total") == 0
+    await sender.close()
+    await assert_well(collector, "after-the-endless")
+    assert collector.errors() == 0
+
+
+async def test_very_many_trajectories_with_one_step(collector: Collector) -> None:
+    sender, evicted = GrpcSender(collector.grpc_port), collector.metric("trajectory_guard_evictions_total")
+    before, rss = collector.metric("trajectory_guard_trajectories_active"), []
+    for data in many("one", TRAJECTORIES):
+        await sender.once(data, timeout_s=60)
+        rss.append(collector.resources().rss)
+    evicted = collector.metric("trajectory_guard_evictions_total", reason="full") - evicted
+    assert collector.metric("trajectory_guard_trajectories_active") == 10_000
+    assert evicted == TRAJECTORIES + before - 10_000
+    assert max(rss[len(rss) // 2 :]) < max(rss[: len(rss) // 2]) + 25 * MIB
+    await sender.close()
+    await assert_well(collector, "after-the-many")
+    assert collector.errors() == 0
+
+
+JUMPS = {
+    "back-a-day": -86_400.0,
+    "forward-a-day": 86_400.0,
+    "forward-ten-years": 10 * 365.25 * 86_400.0,
+    "to-the-beginning-of-time": -START_NS / SECOND_NS,
+}
+
+
+@pytest.mark.parametrize("jump", JUMPS)
+async def test_a_clock_that_jumps_hides_no_loop_and_makes_none(tmp_path: Path, collector: Collector, jump: str) -> None:
+    """Half of the steps before the jump, half after it, and a last one on the old time."""
+    sender = GrpcSender(collector.grpc_port)
+    for name, args in (("healthy", None), ("looping", {"q": "same"})):
+        conversation = f"{name}-{jump}"
+        times = [*range(5), *(JUMPS[jump] + at for at in range(5, 9)), 9.0]
+        steps = [
+            tool(f"{conversation}/{at}", args or {"page": at}, f"page {at if args is None else 0}",
+                 conversation=conversation, trace=conversation, at=when)
+            for at, when in enumerate(times)
+        ]  # fmt: skip
+        for one in steps:
+            await sender.once(request(one))
+        flag = collector.flag(conversation)
+        assert (flag["steps"], flag["level"]) == (10, "OBSERVE" if args is None else "STOP")
+        regular = [tool(f"{conversation}/later/{at}", {"q": "later"}, conversation=conversation, trace=conversation,
+                        at=max(times) + 1 + at) for at in range(8)]  # fmt: skip
+        for one in regular:
+            await sender.once(request(one))
+        assert collector.flag(conversation)["level"] == "STOP", "loops are found after the jump as before"
+    await sender.close()
+    assert collector.errors() == 0
+
+
+async def test_impossible_times_are_forwarded_and_judged(tmp_path: Path) -> None:
+    async with (
+        started(Rotel(tmp_path)) as rotel,
+        started(Collector(tmp_path, {"otlp": {"endpoint": rotel.grpc_url}})) as collector,
+    ):
+        sender, steps = GrpcSender(collector.grpc_port), []
+        for at, (start, end) in enumerate(
+            [(0, 0), (2**63 - 1, 1), (1, 2**63 - 1), (5, 3), (0, 7), (9, 0), (4, 4), (8, 8)]
+        ):
+            step = tool(f"times/{at}", {"q": 1}, conversation="times", trace="times")
+            step.start_time_unix_nano, step.end_time_unix_nano = start, end
+            steps.append(request(step))
+        for data in steps:
+            await sender.once(data)
+        await arrived(rotel, {one for data in steps for one in ids(data)})
+        flag = collector.flag("times")
+        assert (flag["steps"], flag["level"]) == (8, "STOP")
+        await sender.close()
+        await assert_well(collector, "after-impossible-times")
+        assert collector.errors() == 0
