@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from opentelemetry import trace
-from tests.collector.kit import SECOND_NS, START_NS, loop, request, tool, trace_id
+from tests.collector.kit import SECOND_NS, START_NS, loop, request, span, tool, trace_id
 from tests.collector.service_helpers import running
 from tests.faults.processes import Collector as Process
 from tests.langfuse_server import PUBLIC_KEY, SECRET_KEY, Langfuse, Reply, langfuse, rate_limited
@@ -147,6 +147,15 @@ async def test_a_conversation_over_several_traces_has_one_score_each_and_one_of_
     assert (stages(server, TRACE), stages(server, second)) == (["NUDGE", "RECOVERED"], ["STOP", "RECOVERED"])
     assert stages(server, "c") == ["NUDGE", "STOP", "RECOVERED"]
     assert server.violations == []
+
+
+async def test_a_conversation_that_becomes_known_after_its_loop_was_told_has_session_scores(server: Langfuse) -> None:
+    async with collecting(server) as collector:
+        await send(collector, *singles(3, conversation=None))
+        await until(server, lambda: len(server.scores_of(TRACE)) == 2)
+        await send(collector, request(span("root", {"session.id": "known-late"})))
+        await until(server, lambda: len(server.scores_of("known-late")) == 2)
+    assert values(server, "known-late") == values(server, TRACE)
 
 
 async def test_redacted_scores_hold_nothing_of_what_was_said(server: Langfuse) -> None:
