@@ -301,6 +301,15 @@ class Fleet:
                 break
             self._evict(oldest, "full" if full else "idle")
 
+    def relieve(self) -> bool:
+        """Give back half of the memory of single steps and of marks, the longest unused ones; whether there was any."""
+        some = bool(self._open)
+        for trajectory in list(islice(self._open.values(), (len(self._open) + 1) // 2)):
+            self._rest(trajectory)
+        for _ in range(len(self._marks) // 2):
+            self._marks.popitem(last=False)
+        return some
+
     def _rest(self, trajectory: Trajectory) -> None:
         trajectory.settle()
         self._clear(trajectory)

@@ -37,6 +37,8 @@ from trajectory_guard_collector.trajectories import Item, Key, StepItem, UsageIt
 
 _log: Final = logging.getLogger(__name__)
 _KEY_BYTES: Final = 24
+_ITEM_BYTES: Final = 2_200
+"""What a step takes in memory beside its texts."""
 _KEPT_BYTES: Final = 16_384
 """Steps up to this size are kept whole for judging them again; longer ones lose the middle of their texts."""
 
@@ -109,6 +111,11 @@ class Judge:
         journal = journal_of(reading) if journaled and reading.agent_spans else None
         tagged, guard_spans = self._tagger.tag(reading, data, news)
         return Judged(tagged, reading.count + guard_spans, len(reading.agent_spans), news, journal)
+
+    def relieve(self) -> bool:
+        """Memory is short: give back half of what serves late spans only; whether there was any. Scores are kept."""
+        self.traces.relieve()
+        return self.fleet.relieve()
 
     def _take_safely(self, seen: SeenSpan) -> None:
         try:
@@ -209,7 +216,7 @@ class Judge:
             dialect,
             service=str(resource.get("service.name", "unknown_service")),
             tenant=self._tenant(resource),
-            size=min(seen.size, _KEPT_BYTES),
+            size=_ITEM_BYTES + min(seen.size, _KEPT_BYTES),
             environment=environment_of(seen.view.attributes, resource),
         )
 

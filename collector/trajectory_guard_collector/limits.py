@@ -57,6 +57,7 @@ class MemoryLimiter:
         rss: resident memory in bytes.
         total: memory that ``limit_percentage`` is a share of, in bytes.
         clock: seconds, monotonic.
+        relieve: lets go of memory that can be spared; whether there was any.
 
     Raises:
         ConfigError: the spike limit leaves nothing of the hard limit.
@@ -70,11 +71,13 @@ class MemoryLimiter:
         rss: Callable[[], int] = process_rss,
         total: Callable[[], int] = available_memory,
         clock: Callable[[], float] = time.monotonic,
+        relieve: Callable[[], bool] = lambda: False,
     ) -> None:
         self._config = config
         self._metrics = metrics
         self._rss = rss
         self._clock = clock
+        self._relieve = relieve
         self.hard_limit, self.soft_limit = _limits(config, total)
         self._used = 0
         self._looked_at = -math.inf
@@ -130,11 +133,12 @@ class MemoryLimiter:
 
     def _reclaim(self) -> None:
         before = self._used
+        relieved = self._relieve()
         gc.collect()
         _give_back()
         self._look()
         self._reclaimed_at = self._clock()
-        useful = before - self._used >= _USEFUL_SHARE * before
+        useful = relieved or before - self._used >= _USEFUL_SHARE * before
         self._pause_s = self._config.check_interval_s if useful else min(2.0 * self._pause_s, _MAX_PAUSE_S)
 
 

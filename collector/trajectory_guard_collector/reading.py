@@ -20,7 +20,6 @@ from trajectory_guard_collector.views import lean, resource_attributes, view_of
 from trajectory_guard_collector.wire import Outline, Request
 
 _MAX_CACHED: Final = 1_024
-_SMALL_BYTES: Final = 1_024
 _AGENT_MARKERS: Final = frozenset(("gen_ai.agent.name", "agent.name", "graph.node.id"))
 T = TypeVar("T")
 
@@ -44,7 +43,7 @@ class SeenSpan:
         self.scope = scope
         self.span = span
         self.view = view
-        self.lean = view if size <= _SMALL_BYTES else lean(view)
+        self.lean = lean(view)
         self.size = size
         self.trace: Trace | None = None
         self.item: Item | None = None

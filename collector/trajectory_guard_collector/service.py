@@ -57,7 +57,7 @@ class Collector:
         self.endpoints: dict[str, str] = {}
         self.metrics = Metrics(max_label_values=config.telemetry.max_label_values)
         self.judge = Judge(config.guard, config.trajectories, self.metrics)
-        self._limiter = MemoryLimiter(config.memory_limiter, self.metrics)
+        self._limiter = MemoryLimiter(config.memory_limiter, self.metrics, relieve=self.judge.relieve)
         self._store = Store(config.queue) if config.queue.storage is not None else None
         self._delivery = Delivery(config, self.metrics, self._store)
         self._scores = score_writers(config.exporters, self.metrics, self._store, redact=config.guard.redact)

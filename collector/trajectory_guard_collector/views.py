@@ -11,11 +11,16 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationSc
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from trajectory_guard.dialects.base import ARGUMENT_KEYS, RESULT_KEYS
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 
 _KINDS: Final = ("internal", "internal", "server", "client", "producer", "consumer")
 _STATUS: Final = ("unset", "ok", "error")
 _NANO: Final = 1e9
+_CONTENT: Final = frozenset((*ARGUMENT_KEYS, *RESULT_KEYS))
+_MAX_KEYS: Final = 4_096
+_KEYS: Final[dict[str, str]] = {}
+"""Names of attributes, so that a hundred thousand spans in memory share them."""
 _MAX_KEPT_CHARS: Final = 512
 _MAX_KEPT_METADATA_CHARS: Final = 8_192
 _MAX_KEPT_KEYS: Final = 64
@@ -47,16 +52,16 @@ def lean(view: SpanView) -> SpanView:
     short = {
         key: value
         for key, value in view.attributes.items()
-        if not isinstance(value, (str, list, dict))
-        or (isinstance(value, str) and (len(value) <= _MAX_KEPT_CHARS or _is_metadata(key, value)))
+        if key not in _CONTENT
+        and (not isinstance(value, (str, list, dict)) or (isinstance(value, str) and len(value) <= _limit(key)))
     }
     if len(short) > _MAX_KEPT_KEYS:
         short = dict(islice(short.items(), _MAX_KEPT_KEYS))
     return view._replace(attributes=short, events=(), status_description="", resource={})
 
 
-def _is_metadata(key: str, value: str) -> bool:
-    return key == "metadata" and len(value) <= _MAX_KEPT_METADATA_CHARS
+def _limit(key: str) -> int:
+    return _MAX_KEPT_METADATA_CHARS if key == "metadata" else _MAX_KEPT_CHARS
 
 
 def resource_attributes(data: bytes) -> dict[str, Any]:
@@ -66,7 +71,16 @@ def resource_attributes(data: bytes) -> dict[str, Any]:
 
 def attributes_of(items: Iterable[KeyValue]) -> dict[str, Any]:
     """Attributes as a plain mapping; of keys that repeat the last one counts."""
-    return {item.key: (value := item.value).string_value or any_value(value) for item in items}
+    found = {}
+    for item in items:
+        key, value = item.key, item.value
+        shared = _KEYS.get(key)
+        if shared is None:
+            shared = _KEYS[key] = key
+            if len(_KEYS) > _MAX_KEYS:
+                _KEYS.clear()
+        found[shared] = value.string_value or any_value(value)
+    return found
 
 
 def any_value(value: AnyValue) -> Any:

@@ -34,6 +34,7 @@ _AGENT: Final = f'{_SERVICE}, gen_ai_agent_name=~"$agent"'
 _LOOP: Final = f'{_AGENT}, trajectory_guard_loop_type=~"$loop_type"'
 _TYPE: Final = f'{_SERVICE}, trajectory_guard_loop_type=~"$loop_type"'
 _BY_TYPE: Final = "trajectory_guard_loop_type"
+_BUCKETS: Final = {"healthy": GREEN, "watched": YELLOW, "nudge": ORANGE, "stop": RED}
 
 
 def fleet() -> Json:
@@ -91,7 +92,8 @@ def _totals() -> list[Json]:
              instant(_interventions("STOP", SHOWN)), decimals=0, steps=[(1, RED)]),
         stat("Recovered", "Share of nudged loops the agent left by itself, of any loop type. Healthy: near 100 %; "
              "low: the agent ignores nudges, or has no gate that tells it.",
-             instant(_recovery_rate(SHOWN)), unit="percentunit", decimals=0, no_value="-"),
+             instant(_recovery_rate(SHOWN)), unit="percentunit", decimals=0, no_value="-", base=RED,
+             steps=[(0.5, ORANGE), (0.8, GREEN)]),
         stat("Money inside loops", "Spent from the first repeat on, where prices are known, of any agent and loop "
              "type. Healthy: cents.",
              instant(_of_service("trajectory_guard_loop_cost_total", SHOWN)), unit="currencyUSD", decimals=2,
@@ -121,14 +123,15 @@ def _outcomes() -> list[Json]:
               query(_interventions("NUDGE", STEP), "nudges", exemplars=True),
               query(_interventions("STOP", STEP), "stops", exemplars=True),
               query(_recoveries(STEP), "recoveries"),
-              bars=True, overrides=coloured({"nudges": ORANGE, "stops": RED, "recoveries": GREEN})),
+              bars=True, stacked=True, overrides=coloured({"nudges": ORANGE, "stops": RED, "recoveries": GREEN})),
         graph("Recovery rate by service", "Share of nudged loops left again, over the hour before. Healthy: near 100 "
       "%.",
               query(_recovery_rate(hour, "service_name"), "{{service_name}}"), unit="percentunit"),
         graph("Trajectories by score", "Conversations in memory, of all services: without any finding, with some, "
               "with a nudge due, with a stop due. Healthy: nearly all without.",
-              query("sum by (bucket) (trajectory_guard_trajectories_by_score)", "{{bucket}}"), stacked=True,
-              overrides=coloured({"healthy": GREEN, "watched": YELLOW, "nudge": ORANGE, "stop": RED})),
+              *(query(f'sum(trajectory_guard_trajectories_by_score{{bucket="{one}"}})', one) for one in _BUCKETS),
+              stacked=True,
+              overrides=coloured(_BUCKETS)),
     ]  # fmt: skip
 
 

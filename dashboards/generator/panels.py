@@ -78,14 +78,14 @@ def panel(
 
 def stat(
     title: str, description: str, target: Json, *, unit: str = "none", steps: Sequence[tuple[float, str]] = (),
-    width: int = 4, decimals: int | None = None, no_value: str = "0", **options: Any,
+    base: str = GREEN, width: int = 4, decimals: int | None = None, no_value: str = "0", **options: Any,
 ) -> Json:  # fmt: skip
-    """One number. ``steps`` are thresholds with the colour from there on; below, it is green."""
+    """One number. ``steps`` are thresholds with the colour from there on; below, it is ``base``."""
     places = {"decimals": decimals} if decimals is not None else {}
     return panel(
         "stat", title, description, [target], width=width, height=4, unit=unit,
         defaults={
-            "thresholds": thresholds(steps), "color": {"mode": "thresholds"}, "noValue": no_value, "min": 0, **places,
+            "thresholds": thresholds(steps, base), "color": {"mode": "thresholds"}, "noValue": no_value, "min": 0, **places,
         },
         options={
             "colorMode": "value", "graphMode": "none", "textMode": "value", "justifyMode": "auto",
@@ -139,6 +139,7 @@ def ranking(title: str, description: str, target: Json, *, unit: str = "none", w
         options={
             "displayMode": "basic", "orientation": "horizontal", "valueMode": "color", "showUnfilled": True,
             "minVizHeight": 10, "minVizWidth": 0, "namePlacement": "auto", "sizing": "auto",
+            "text": {"titleSize": 13, "valueSize": 18},
             "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
         },
         **more,

@@ -30,7 +30,7 @@ FLEET: dict[str, list[Mapping[str, object]]] = {
     "Loops begun by service": [{"support": 8, "research": 2, "desk": 3}],
     "Nudges, stops and recoveries": [{"nudges": 13}, {"stops": 10}, {"recoveries": 3}],
     "Recovery rate by service": [{"support": 0, "research": 0, "desk": 1}],
-    "Trajectories by score": [{"healthy": 5, "watched": 3, "nudge": 0, "stop": 10}],
+    "Trajectories by score": [{"healthy": 5}, {"watched": 3}, {"nudge": 0}, {"stop": 10}],
     "Steps inside loops by service": [{"support": 40, "research": 10, "desk": 6}],
     "Tokens inside loops by service": [{"support": 8 * 5 * 60_000, "research": 0, "desk": 0}],
     "Money inside loops by service": [{"support": pytest.approx(10), "research": 0, "desk": 0}],

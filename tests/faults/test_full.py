@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.collector.kit import request, tool
 from tests.faults.processes import Collector, Rotel, arrived, eventually, started
 from tests.faults.proxy import FINE, SILENT, proxy
 from tests.faults.senders import GrpcSender, HttpSender, assert_well, ids, plain
@@ -126,3 +127,31 @@ async def test_at_the_memory_limit_data_is_refused_until_there_is_room(tmp_path:
             await eventually(lambda: collector.resources().rss < before.rss + 60 * MIB, "memory is given back")
             await eventually(lambda: collector.resources().fds <= before.fds + 4, "descriptors are given back")
             assert collector.errors() == 0
+
+
+async def test_memory_that_trajectories_hold_is_given_back_at_the_limit(tmp_path: Path) -> None:
+    """What was judged holds memory too: if nothing of it were given back, data would be refused for ever."""
+    limiter = {"limit_mib": 200, "spike_limit_mib": 40, "check_interval_s": 0.1}
+    async with started(Collector(tmp_path, {"debug": {}}, memory_limiter=limiter)) as collector:
+        sender, most = GrpcSender(collector.grpc_port), 0
+        for at in range(60):
+            steps = [
+                tool(
+                    f"{at}/{of}",
+                    {"page": at, "text": "x" * 800},
+                    f"page {of}",
+                    conversation=f"c{of}",
+                    trace=f"c{of}",
+                    at=at,
+                )
+                for of in range(1_000)
+            ]
+            await sender.send(request(*steps), within_s=20.0)
+            most = max(most, collector.resources().rss)
+        assert sender.refused["RESOURCE_EXHAUSTED"] > 0, f"{most / MIB:.0f} MiB are not enough for this test"
+        assert most < 240 * MIB, f"{most / MIB:.0f} MiB"
+        assert collector.flag("c1")["steps"] == 60, "scores are kept"
+        await eventually(lambda: collector.ready() is None, "ready again")
+        await sender.close()
+        await assert_well(collector, "after-the-memory-limit")
+        assert collector.errors() == 0
