@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
@@ -24,7 +24,6 @@ from trajectory_guard.dialects.extract import agent_of, model_name, model_usage,
 from trajectory_guard.dialects.identity import all_conversation_ids, conversation_id
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import markers_of, recognise
-from trajectory_guard.langfuse_scores import environment_of
 from trajectory_guard.prices import PriceTable
 from trajectory_guard_collector.config import Trajectories
 from trajectory_guard_collector.fleet import Fleet, News
@@ -82,12 +81,11 @@ class Judge:
         self._table = table_with(config.dialects)
         self._markers = markers_of(self._table)
         self._conversations = tuple(key for row in self._table for key in row.conversations)
-        self._separate_by = limits.separate_by
         self.metrics = metrics
         self._prices = PriceTable()
         self.traces = TraceTable(limits.max_traces, limits.max_spans_per_trace)
         self.fleet = Fleet(Engine(config), config, limits, metrics, clock=clock)
-        self._reader = SpanReader(self._table)
+        self._reader = SpanReader(self._table, limits.separate_by)
         self._tagger = Tagger(self.fleet)
 
     def judge(self, data: bytes, *, journaled: bool = False) -> Judged:
@@ -184,7 +182,7 @@ class Judge:
         if usage is None or usage == Usage():
             return
         usage = self._priced(usage, model_name(view))
-        tenant = self._tenant(view.resource)
+        tenant = seen.origin.tenant
         item = UsageItem(seen.key, (view.end, view.span_id), view.trace_id, view.scope, usage, tenant)
         trajectory = conversation or self._by_trace(trace, view)
         self.fleet.add(item, (tenant, trajectory))
@@ -206,19 +204,9 @@ class Judge:
         self._file(trace, item, above)
 
     def _item(self, seen: SeenSpan, step: StepRecord, dialect: Dialect) -> StepItem:
-        resource = seen.view.resource
         if seen.size > _KEPT_BYTES:
             step = light(step)
-        return StepItem(
-            seen.key,
-            step,
-            seen.lean,
-            dialect,
-            service=str(resource.get("service.name", "unknown_service")),
-            tenant=self._tenant(resource),
-            size=_ITEM_BYTES + min(seen.size, _KEPT_BYTES),
-            environment=environment_of(seen.view.attributes, resource),
-        )
+        return StepItem(seen.key, step, seen.lean, dialect, seen.origin, _ITEM_BYTES + min(seen.size, _KEPT_BYTES))
 
     def _file(self, trace: Trace, item: StepItem, above: list[SpanView]) -> None:
         """Put a step into its trajectory."""
@@ -278,11 +266,6 @@ class Judge:
         if trace.key != key:
             trace.key = key
             self.fleet.name(key, (key[1], item.span[:16].hex()))
-
-    def _tenant(self, resource: Mapping[str, Any]) -> str:
-        if not self._separate_by:
-            return ""
-        return "/".join(str(resource.get(name, "")) for name in self._separate_by).strip("/")
 
     def _priced(self, usage: Usage, model: str | None) -> Usage:
         if usage.cost_usd or model is None or not self._prices.available:

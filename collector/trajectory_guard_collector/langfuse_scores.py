@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import orjson
 
 from trajectory_guard.langfuse_client import INSTALL, Connection
-from trajectory_guard.langfuse_scores import Episode, EpisodeKey, Score, ScoreBook, Stage, Target
+from trajectory_guard.langfuse_scores import Episode, EpisodeKey, Score, ScoreBook, Stage, Target, environment_of
 from trajectory_guard.langfuse_sender import SENT, Pace, ScoreSender
 from trajectory_guard_collector.config import Exporter
 from trajectory_guard_collector.errors import Refusal
@@ -132,8 +132,8 @@ class ScoreWriter:
         for one in news:
             item = one.item
             scores += self._book.changes(
-                one.verdict, item.view.trace_id, scope=item.tenant, environment=item.environment, redact=self._redact,
-                now=time.time(),
+                one.verdict, item.view.trace_id, scope=item.tenant, redact=self._redact, now=time.time(),
+                environment=environment_of(item.view.attributes, item.origin.attributes),
             )  # fmt: skip
         if scores:
             for score in scores:

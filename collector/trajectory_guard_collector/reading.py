@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
@@ -16,7 +16,7 @@ from trajectory_guard.dialects.table import markers_of
 from trajectory_guard.span_processor import USAGE_MARKERS
 from trajectory_guard_collector.traces import Trace
 from trajectory_guard_collector.trajectories import Item
-from trajectory_guard_collector.views import lean, resource_attributes, view_of
+from trajectory_guard_collector.views import Origin, lean, resource_attributes, view_of
 from trajectory_guard_collector.wire import Outline, Request
 
 _MAX_CACHED: Final = 1_024
@@ -30,16 +30,20 @@ class SeenSpan:
     Attributes:
         holder, place: the repeated field of bytes that holds it, and its place there.
         group, scope: the ``ResourceSpans`` around it, and its scope in bytes.
+        origin: the resource it comes from.
         span, view: the span, as protobuf and as the dialects see it; lean: what is kept of it.
         size: its bytes.
         trace: what is known of its trace; set when it is noted.
         item: the step or usage it stands for; set when it is taken.
     """
 
-    __slots__ = ("group", "holder", "item", "lean", "place", "scope", "size", "span", "trace", "view")
+    __slots__ = ("group", "holder", "item", "lean", "origin", "place", "scope", "size", "span", "trace", "view")
 
-    def __init__(self, place: tuple[Any, Any, int], scope: bytes, span: Span, view: SpanView, size: int) -> None:
+    def __init__(
+        self, place: tuple[Any, Any, int], origin: Origin, scope: bytes, span: Span, view: SpanView, size: int
+    ) -> None:
         self.group, self.holder, self.place = place
+        self.origin = origin
         self.scope = scope
         self.span = span
         self.view = view
@@ -94,12 +98,14 @@ class SpanReader:
     Parameters:
         table: the dialects in use; a span with none of their keys, and none that names a conversation, an agent or
             the usage of a model, is left unread.
+        separate_by: resource attributes that make a tenant.
     """
 
-    def __init__(self, table: tuple[Dialect, ...]) -> None:
+    def __init__(self, table: tuple[Dialect, ...], separate_by: Sequence[str] = ()) -> None:
+        self._separate_by = separate_by
         declared = {key for row in table for key in (*row.conversations, *row.agents)}
         self._interesting = markers_of(table) | USAGE_MARKERS | CONVERSATION_KEYS | _AGENT_MARKERS | declared
-        self._resources: OrderedDict[bytes, Mapping[str, Any]] = OrderedDict()
+        self._origins: OrderedDict[bytes, Origin] = OrderedDict()
         self._scopes: OrderedDict[bytes, InstrumentationScope] = OrderedDict()
 
     def read(self, data: bytes) -> Reading:
@@ -124,8 +130,14 @@ class SpanReader:
     def _seen(self, raw: bytes, holder: Any, place: int, group: Any, scoped: Any) -> SeenSpan:
         span = Span.FromString(raw)
         scope = _cached(self._scopes, scoped.scope, InstrumentationScope.FromString)
-        resource = _cached(self._resources, group.resource, resource_attributes)
-        return SeenSpan((group, holder, place), scoped.scope, span, view_of(span, scope, resource), len(raw))
+        origin = _cached(self._origins, group.resource, self._origin)
+        view = view_of(span, scope, origin.attributes)
+        return SeenSpan((group, holder, place), origin, scoped.scope, span, view, len(raw))
+
+    def _origin(self, data: bytes) -> Origin:
+        attributes = resource_attributes(data)
+        tenant = "/".join(str(attributes.get(name, "")) for name in self._separate_by).strip("/")
+        return Origin(attributes, str(attributes.get("service.name", "unknown_service")), tenant)
 
 
 def _cached(table: OrderedDict[bytes, T], data: bytes, read: Callable[[bytes], T]) -> T:

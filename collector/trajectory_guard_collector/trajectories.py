@@ -23,6 +23,7 @@ from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, StepRecord, Usage
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanView
+from trajectory_guard_collector.views import Origin
 
 Order = tuple[float, str]
 """End of a span in seconds, and its id: the order in which steps are judged."""
@@ -69,8 +70,7 @@ class StepItem:
         order: place among the steps of its trajectory.
         step: the record, with identity as known by now; ``view`` and ``dialect`` are what identity is read from.
         own_agent: agent named by the span itself.
-        service, tenant: service name, and scope of the trajectory's id.
-        environment: Langfuse's environment of the trace, None for its default.
+        origin, service, tenant: the resource of the span, its service name, and the scope of the trajectory's id.
         key: trajectory it belongs to; None while it does not count (inner duplicate).
         verdict: what was said of it, None if it did not count; ``judged`` tells the two apart.
         moved: judged before in another trajectory, and not yet in this one.
@@ -83,24 +83,23 @@ class StepItem:
     """
 
     __slots__ = (
-        "dialect", "environment", "first_step", "gone", "judged", "key", "late", "moved", "order", "own_agent",
-        "repeats", "service", "size", "span", "step", "tenant", "told", "told_as", "verdict", "view",
+        "dialect", "first_step", "gone", "judged", "key", "late", "moved", "order", "origin", "own_agent", "repeats",
+        "service", "size", "span", "step", "tenant", "told", "told_as", "verdict", "view",
     )  # fmt: skip
 
     def __init__(
-        self, span: bytes, step: StepRecord, view: SpanView, dialect: Dialect, *, service: str, tenant: str, size: int,
-        environment: str | None = None,
-    ) -> None:  # fmt: skip
+        self, span: bytes, step: StepRecord, view: SpanView, dialect: Dialect, origin: Origin, size: int
+    ) -> None:
         self.span = span
         self.size = size
         self.order: Order = (view.end, view.span_id)
         self.step = step
         self.view = view
         self.dialect = dialect
+        self.origin = origin
+        self.service = origin.service
+        self.tenant = origin.tenant
         self.own_agent: str | None = None
-        self.service = service
-        self.tenant = tenant
-        self.environment = environment
         self.key: Key | None = None
         self.verdict: Verdict | None = None
         self.first_step = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -26,24 +26,38 @@ _MAX_KEPT_METADATA_CHARS: Final = 8_192
 _MAX_KEPT_KEYS: Final = 64
 
 
+class Origin(NamedTuple):
+    """The resource that spans come from.
+
+    Fields:
+        attributes: its attributes.
+        service: name of the service.
+        tenant: what keeps equal ids of different tenants apart.
+    """
+
+    attributes: Mapping[str, Any]
+    service: str
+    tenant: str
+
+
 def view_of(span: Span, scope: InstrumentationScope, resource: Mapping[str, Any]) -> SpanView:
     """A ``SpanView`` of a span, equal to the one read from the span's JSON encoding."""
-    status = span.status.code
+    status, events = span.status, span.events
     return SpanView(
-        name=span.name,
-        attributes=attributes_of(span.attributes),
-        trace_id=span.trace_id.hex(),
-        span_id=span.span_id.hex(),
-        parent_id=span.parent_span_id.hex() or None,
-        kind=_KINDS[span.kind % len(_KINDS)],
-        status=_STATUS[status] if 0 <= status < len(_STATUS) else "unset",
-        status_description=span.status.message,
-        events=[SpanEvent(event.name, attributes_of(event.attributes)) for event in span.events],
-        start=span.start_time_unix_nano / _NANO,
-        end=span.end_time_unix_nano / _NANO,
-        scope=scope.name,
-        scope_version=scope.version or None,
-        resource=resource,
+        span.name,
+        attributes_of(span.attributes),
+        span.trace_id.hex(),
+        span.span_id.hex(),
+        span.parent_span_id.hex() or None,
+        _KINDS[span.kind % len(_KINDS)],
+        _STATUS[status.code] if 0 <= status.code < len(_STATUS) else "unset",
+        status.message,
+        [SpanEvent(event.name, attributes_of(event.attributes)) for event in events] if events else [],
+        span.start_time_unix_nano / _NANO,
+        span.end_time_unix_nano / _NANO,
+        scope.name,
+        scope.version or None,
+        resource,
     )
 
 
