@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench bench-accuracy format clean help
+.PHONY: demo test lint bench bench-accuracy dashboards format clean help
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -29,6 +29,9 @@ lint: $(STAMP) ## ruff, formatting and mypy
 format: $(STAMP) ## apply ruff's fixes and formatting
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+dashboards: $(STAMP) ## write Grafana's dashboards and all alert rules from dashboards/generator
+	$(BIN)/python -m dashboards.generator
 
 $(VENV)/.bench: $(STAMP)
 	$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --constraint requirements-dev.txt --editable '.[dev,bench]'

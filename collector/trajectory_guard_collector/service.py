@@ -108,7 +108,7 @@ class Collector:
         port = await self._admin.start()
         if port:
             self.endpoints["telemetry"] = _with_port(self.config.telemetry.endpoint or "", port)
-        auth = Authenticator(self.config.receivers.otlp.auth)
+        auth = Authenticator(self.config.receivers.otlp.auth, failed=lambda: self.metrics.error("tokens_reload"))
         protocols = self.config.receivers.otlp.protocols
         if protocols.grpc is not None:
             grpc = GrpcServer(protocols.grpc, auth, self._pipeline.accept, self.metrics, refuse=self._limiter.refuse)

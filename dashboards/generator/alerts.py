@@ -145,8 +145,8 @@ def _about_judging() -> list[Alert]:
             "The collector {{ $labels.instance }} contained {{ $value | printf \"%.0f\" }} errors of its own in "
             "{{ $labels.where }} within 15 minutes.",
             "Its log has the first error of each kind, with a traceback.",
-            "Telemetry goes on, untagged where judging failed. `tls_reload`: a changed certificate cannot be used, correct "
-            "the file. Anything else is a bug: report it with the traceback.",
+            "Telemetry goes on, untagged where judging failed. `tls_reload`: a changed certificate cannot be used, "
+            "correct the file. Anything else is a bug: report it with the traceback.",
             COLLECTOR_UID, "Own errors by place", _INSTANCE,
         ),
         Alert(

@@ -85,7 +85,8 @@ def stat(
     return panel(
         "stat", title, description, [target], width=width, height=4, unit=unit,
         defaults={
-            "thresholds": thresholds(steps, base), "color": {"mode": "thresholds"}, "noValue": no_value, "min": 0, **places,
+            "thresholds": thresholds(steps, base), "color": {"mode": "thresholds"}, "noValue": no_value, "min": 0,
+            **places,
         },
         options={
             "colorMode": "value", "graphMode": "none", "textMode": "value", "justifyMode": "auto",
@@ -120,6 +121,7 @@ def graph(
     }
     limits = {"min": minimum} if minimum is not None else {}
     limits |= {"max": maximum} if maximum is not None else {}
+    limits |= {"decimals": 0} if bars and unit == "none" else {}
     return panel(
         "timeseries", title, description, targets, width=width, height=height, unit=unit, overrides=overrides,
         defaults={"custom": custom, "color": {"mode": "palette-classic"}, "thresholds": thresholds(steps), **limits},

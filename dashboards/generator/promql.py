@@ -20,7 +20,7 @@ def counted(metric: str, window: str, matchers: str = "") -> str:
     labels is not there before, and it extrapolates: one loop becomes 1.07 loops. So, for each series:
 
     - there at both ends: the difference,
-    - not there at first, while its collector was scraped: all it has counted,
+    - not there at first, while its collector was already scraped, then or before it appeared: all it has counted,
     - anything else (a restart in between, a scrape that failed, a collector that is gone): ``increase()``.
 
     Parameters:
@@ -33,6 +33,9 @@ def counted(metric: str, window: str, matchers: str = "") -> str:
     return (
         "(\n"
         f"  {series} - {before} >= 0\n"
+        "  or\n"
+        f"  {series} unless {before}\n"
+        f"    and on (job, instance) {SCRAPES} offset {window}\n"
         "  or\n"
         f"  {series} unless {before}\n"
         f"    and count_over_time({series}[{window}])\n"

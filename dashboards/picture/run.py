@@ -1,6 +1,8 @@
-"""A fleet lives for some minutes under a real collector and a real Prometheus; the answers to all queries of *Fleet* are kept.
+"""A fleet lives for some minutes under a real collector and a real Prometheus; what *Fleet* asks for is kept in a file.
 
-Usage, from the root of the repository: python -m dashboards.picture.run OUT.json [SECONDS]. Needs Prometheus, as the tests do.
+From the root of the repository: ``python -m dashboards.picture.run OUT.json [SECONDS]``, then in this folder
+``npm install`` and ``node draw.mjs OUT.json ../../docs/figures/fleet-dashboard.png``. Needs Prometheus, as the tests
+do, and Chromium.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -24,12 +27,13 @@ Calls = Callable[[random.Random], list[load.Call]]
 
 
 class Agent(NamedTuple):
-    """One agent: how often it is fine, recovers, goes on, and what it does when it is stuck."""
+    """One agent: how often it is fine, recovers, goes on; what it does when stuck, and the call it is nudged at."""
 
     service: str
     name: str
     weights: tuple[float, float, float]
     stuck: Calls
+    nudged_at: int = 3
 
 
 def _same(tool: str, result: str) -> Calls:
@@ -38,7 +42,7 @@ def _same(tool: str, result: str) -> Calls:
 
 AGENTS: Final = (
     Agent("support-bot", "planner", (0.75, 0.2, 0.05), _same("search", "No results found")),
-    Agent("research", "scout", (0.7, 0.2, 0.1), lambda chance: load.rewording()),
+    Agent("research", "scout", (0.7, 0.2, 0.1), lambda chance: load.rewording(), 4),
     Agent("coding", "editor", (0.75, 0.15, 0.1), _same("run_tests", "3 failed: test_tax, test_total, test_round")),
     Agent("billing", "clerk", (0.9, 0.08, 0.02), _same("query_ledger", "[]")),
     Agent("library", "reader", (1.0, 0.0, 0.0), _same("search", "")),
@@ -70,7 +74,7 @@ def _calls(agent: Agent, chance: random.Random) -> list[load.Call]:
     if fate == "fine":
         return load.reading(chance.randint(4, 12))
     stuck = agent.stuck(chance)
-    return stuck if fate == "goes on" else stuck[:4] + load.reading(6)
+    return stuck if fate == "goes on" else stuck[: agent.nudged_at] + load.reading(6)
 
 
 def answers(server: Prometheus, seconds: int) -> dict[str, Any]:
@@ -97,14 +101,15 @@ def _answer(server: Prometheus, target: Any, times: dict[str, str], end: float, 
 def main() -> None:
     """Live, ask, write."""
     out, seconds = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 300
-    with tempfile.TemporaryDirectory() as name, backend() as url:
-        folder = Path(name)
-        with collector(folder, "collector", exporters={"otlphttp": {"endpoint": f"{url}/takes"}}) as one:
-            with prometheus(folder, {"collector": one.telemetry}, {"groups": []}) as server:
-                until(lambda: server.query("up == 1"), "the collector is scraped")
-                live(one.http, seconds)
-                time.sleep(STEP_S)
-                out.write_text(json.dumps(answers(server, seconds)), encoding="utf-8")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        output = {"otlphttp": {"endpoint": f"{stack.enter_context(backend())}/takes"}}
+        one = stack.enter_context(collector(folder, "collector", exporters=output))
+        server = stack.enter_context(prometheus(folder, {"collector": one.telemetry}, {"groups": []}))
+        until(lambda: server.query("up == 1"), "the collector is scraped")
+        live(one.http, seconds)
+        time.sleep(STEP_S)
+        out.write_text(json.dumps(answers(server, seconds)), encoding="utf-8")
 
 
 if __name__ == "__main__":

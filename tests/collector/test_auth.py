@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -19,8 +20,8 @@ class Clock:
         return self.now
 
 
-def with_file(file: Path, clock: Clock) -> Authenticator:
-    return Authenticator(Auth(bearer_tokens_file=str(file)), clock=clock)
+def with_file(file: Path, clock: Clock, **more: Any) -> Authenticator:
+    return Authenticator(Auth(bearer_tokens_file=str(file)), clock=clock, **more)
 
 
 def test_without_tokens_everybody_may_come_in() -> None:
@@ -67,12 +68,14 @@ def test_fixed_tokens_and_file_add_up(tmp_path: Path) -> None:
 def test_spoilt_file_keeps_the_last_tokens(tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil) -> None:  # type: ignore[no-untyped-def]
     file, clock = tmp_path / "tokens", Clock()
     file.write_text("token")
-    auth = with_file(file, clock)
+    failures: list[str] = []
+    auth = with_file(file, clock, failed=lambda: failures.append("failed"))
     spoil(file)
     clock.now += 1.0
     with caplog.at_level(logging.ERROR):
         assert auth.check("Bearer token")
     assert str(file) in caplog.text
+    assert failures == ["failed"]
     file.write_text("repaired")
     clock.now += 1.0
     assert auth.check("Bearer repaired")

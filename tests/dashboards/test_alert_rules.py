@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from dashboards.generator.alerts import AGENT, CRITICAL, GUARD, WARNING, Alert, alerts
+from dashboards.generator.alerts import AGENT, CRITICAL, GUARD, JOB, WARNING, Alert, alerts
 from dashboards.generator.recordings import recordings
 from dashboards.generator.rules import FOLDER, written_out
 from tests.dashboards.panels import BOARDS, board, panels
@@ -55,6 +55,12 @@ def test_where_to_look_exists(alert: Alert) -> None:
     variables = {one["name"] for one in board(name)["templating"]["list"]}
     assert set(re.findall(r"var-(\w+)=", alert.link)) <= variables
     assert set(re.findall(r"(?<!\w)'([^']+)'(?!\w)", alert.look)) <= set(panels(name))
+
+
+def test_the_job_that_is_watched_is_the_job_that_is_scraped() -> None:
+    (scrape,) = loaded("prometheus/prometheus.yml")["scrape_configs"]
+    assert scrape["job_name"] == JOB
+    assert f'job="{JOB}"' in rules_of_prometheus()["GuardDown"]["expr"]
 
 
 @each_alert

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -107,7 +108,7 @@ class _Process:
             self.kill()
             raise
 
-    def resources(self) -> Resources:
+    def held(self) -> Resources:
         process = psutil.Process(self.pid)
         return Resources(process.num_fds(), process.num_threads(), process.memory_info().rss)
 
@@ -134,6 +135,7 @@ class Collector(_Process):
         **sections: Any,
     ) -> None:  # fmt: skip
         super().__init__(folder / "collector.log")
+        self._client = httpx.Client(timeout=20.0, verify=False, limits=httpx.Limits(max_keepalive_connections=0))
         self.grpc_port, self.http_port, self.admin_port = free_port(), free_port(), free_port()
         self._config = folder / "collector.json"
         protocols = {
@@ -169,7 +171,7 @@ class Collector(_Process):
         return f"http://127.0.0.1:{self.http_port}{path}"
 
     def _admin(self, path: str) -> httpx.Response:
-        return httpx.get(f"http://127.0.0.1:{self.admin_port}{path}", timeout=20.0)
+        return self._client.get(f"http://127.0.0.1:{self.admin_port}{path}")
 
     def ready(self) -> str | None:
         """None if it takes data, else why not."""
@@ -190,7 +192,7 @@ class Collector(_Process):
         return self.metric("trajectory_guard_errors_total")
 
     def flag(self, trajectory: str, **headers: str) -> dict[str, Any]:
-        answer = httpx.get(self.url(f"/v1/flags/{trajectory}"), headers=headers, timeout=20.0)
+        answer = self._client.get(self.url(f"/v1/flags/{trajectory}"), headers=headers)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
@@ -210,10 +212,8 @@ class Rotel(_Process):
         self._arguments += ["--exporter", "otlp", "--otlp-exporter-endpoint", to] if to else ["--exporter", "blackhole"]
 
     def command(self) -> list[str]:
-        import rotel
-
         return [
-            str(Path(rotel.__file__).parent / "rotel-agent"), "start",
+            str(resources.files("rotel") / "rotel-agent"), "start",
             "--otlp-grpc-endpoint", f"127.0.0.1:{self.grpc_port}", "--otlp-http-endpoint", f"127.0.0.1:{self.http_port}",
             "--debug-log", "traces", "--debug-log-verbosity", "detailed", *self._arguments,
         ]  # fmt: skip

@@ -186,7 +186,7 @@ class Soak:
                 print("".join(f"{value:13,.0f}" for value in sample), flush=True)
 
     def _sample(self) -> Sample:
-        held, metric = self.collector.resources(), self.collector.metric
+        held, metric = self.collector.held(), self.collector.metric
         return Sample(
             seconds=time.monotonic() - self._began,
             rss_mib=held.rss / MIB,
@@ -222,7 +222,7 @@ async def soak(minutes: float) -> list[str]:
     memory_s = minutes * 60 / 10
     sections = {
         "guard": {"idle_ttl_s": memory_s, "max_trajectories": 5_000},
-        "trajectories": {"reorder_s": memory_s, "max_flagged": 1_000},
+        "trajectories": {"reorder_s": memory_s, "max_flagged": 1_000, "max_traces": 2_000},
     }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -47,13 +47,13 @@ async def collector(survivor: Collector, request: pytest.FixtureRequest) -> Asyn
     """The collector, of which nothing may have been left behind after the test."""
     name = request.node.name
     await assert_well(survivor, f"before {name}")
-    before: Resources = survivor.resources()
+    before: Resources = survivor.held()
     survivor.reset_peak()
     yield survivor
     await assert_well(survivor, f"after {name}")
-    await eventually(lambda: survivor.resources().fds <= before.fds + 2, "descriptors are given back", 15.0)
-    assert survivor.resources().threads <= before.threads + 4
-    assert survivor.resources().rss < before.rss + 150 * MIB
+    await eventually(lambda: survivor.held().fds <= before.fds + 2, "descriptors are given back", 15.0)
+    assert survivor.held().threads <= before.threads + 4
+    assert survivor.held().rss < before.rss + 150 * MIB
     assert survivor.errors() == survivor.metric("trajectory_guard_errors_total", where="judge.ids")
 
 
@@ -69,12 +69,25 @@ async def test_a_message_of_100_mb_is_refused_for_good_and_taken_in_parts(collec
         await sender.once(data)
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert (await http.once(data)).status_code == 413
+    assert await _chunked(collector, 4 * parts) == 413
     assert collector.peak_rss() < 400 * MIB, f"{collector.peak_rss() / MIB:.0f} MiB"
     await sender.once(parts[0], timeout_s=30)
     assert (await http.once(parts[1])).status_code == 200
     await arrived(rotel, ids(parts[0]) | ids(parts[1]))
     await sender.close()
     await http.close()
+
+
+async def _chunked(collector: Collector, parts: list[bytes]) -> int:
+    """Status of a request that does not say how long it will be."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for part in parts:
+            for at in range(0, len(part), MIB):
+                yield part[at : at + MIB]
+
+    async with httpx.AsyncClient(verify=False, timeout=20.0) as client:
+        return (await client.post(collector.url(), content=chunks(), headers=PROTOBUF)).status_code
 
 
 async def test_a_message_of_100_mb_passes_where_the_limit_allows_it(tmp_path: Path, rotel: Rotel) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
 from opentelemetry.sdk.trace import TracerProvider
@@ -16,10 +15,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from tests.collector.kit import judge_all, request, span, tool
 from tests.faults.expected import end_in, end_of, finding_in, finding_of, last_of
 from tests.faults.processes import Collector, Rotel, arrived, eventually, started
-from tests.faults.senders import GrpcSender, HttpSender, assert_well, ids
+from tests.faults.senders import GrpcSender, HttpSender, Sender, assert_well, ids
 
 STEPS = 30
-KILLS = 3
 
 
 def conversation(name: str) -> list[bytes]:
@@ -52,7 +50,9 @@ class Load:
 
     async def _send(self, number: int, requests: Sequence[bytes]) -> None:
         target = self._collector
-        sender: Any = GrpcSender(target.grpc_port) if number % 2 else HttpSender(target.url(), compressed=number == 0)
+        sender: Sender = (
+            GrpcSender(target.grpc_port) if number % 2 else HttpSender(target.url(), compressed=number == 0)
+        )
         for data in requests:
             await sender.send(data)
             self.acknowledged += 1
@@ -64,11 +64,11 @@ class Load:
             self._enough.clear()
             await asyncio.wait_for(self._enough.wait(), 30)
 
-    async def with_kills(self) -> None:
+    async def with_kills(self, kills: int) -> None:
         """Everything is sent while the collector is killed now and then."""
         sending = asyncio.create_task(self.run())
-        for number in range(1, KILLS + 1):
-            await self.until(number * len(self.requests) // (KILLS + 1))
+        for number in range(1, kills + 1):
+            await self.until(number * len(self.requests) // (kills + 1))
             self._collector.kill()
             await asyncio.to_thread(self._collector.start)
         await sending
@@ -85,7 +85,7 @@ async def test_with_storage_nothing_acknowledged_is_lost_and_scores_go_on(tmp_pa
         started(Collector(tmp_path, {"otlp": {"endpoint": rotel.grpc_url}}, queue=queue)) as collector,
     ):
         load = Load(collector)
-        await load.with_kills()
+        await load.with_kills(3)
         await arrived(rotel, wanted(load))
 
         expected = judge_all(load.requests)
@@ -105,7 +105,7 @@ async def test_killed_while_the_backend_is_down_everything_acknowledged_arrives_
     rotel = Rotel(tmp_path)
     async with started(Collector(tmp_path, {"otlphttp": {"endpoint": rotel.http_url}}, queue=queue)) as collector:
         load = Load(collector)
-        await load.with_kills()
+        await load.with_kills(1)
         assert collector.metric("otelcol_exporter_queue_size") > 0
         collector.kill()
         async with started(rotel):
@@ -120,40 +120,47 @@ async def test_without_storage_senders_have_what_was_not_acknowledged(tmp_path: 
         started(Collector(tmp_path, {"otlp": {"endpoint": rotel.grpc_url}})) as collector,
     ):
         load = Load(collector)
-        await load.with_kills()
+        await load.with_kills(1)
         await arrived(rotel, wanted(load))
         await assert_well(collector, "after the kills")
 
 
-@pytest.mark.parametrize("transport", ["grpc", "http"])
-async def test_the_sdk_retries_what_a_killed_collector_had_not_acknowledged(tmp_path: Path, transport: str) -> None:
+class Application:
+    """A process of somebody else's, instrumented with OpenTelemetry's SDK."""
+
+    def __init__(self, exporter: Any) -> None:
+        self.made: set[str] = set()
+        self._provider = TracerProvider(shutdown_on_exit=False)
+        self._provider.add_span_processor(
+            BatchSpanProcessor(exporter, schedule_delay_millis=20, max_queue_size=100_000)
+        )
+        self._tracer = self._provider.get_tracer("app")
+        self._working = asyncio.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            with self._tracer.start_as_current_span("work") as one:
+                self.made.add(f"{one.get_span_context().span_id:016x}")
+            await asyncio.sleep(0.002)
+
+    async def stop(self) -> None:
+        self._working.cancel()
+        await asyncio.to_thread(self._provider.shutdown)
+
+
+async def test_the_sdk_retries_what_a_killed_collector_had_not_acknowledged(tmp_path: Path) -> None:
     async with (
         started(Rotel(tmp_path)) as rotel,
         started(Collector(tmp_path, {"otlp": {"endpoint": rotel.grpc_url}})) as collector,
     ):
-        made, stop = set(), asyncio.Event()
-        provider = TracerProvider(shutdown_on_exit=False)
-        exporter: Any = (
-            GrpcExporter(endpoint=collector.grpc_target, insecure=True, timeout=30)
-            if transport == "grpc"
-            else HttpExporter(endpoint=collector.url(), timeout=30)
-        )
-        provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=20, max_queue_size=100_000))
-        tracer = provider.get_tracer("app")
-
-        async def work() -> None:
-            while not stop.is_set():
-                with tracer.start_as_current_span("work") as one:
-                    made.add(f"{one.get_span_context().span_id:016x}")
-                await asyncio.sleep(0.001)
-
-        working = asyncio.create_task(work())
+        applications = [
+            Application(GrpcExporter(endpoint=collector.grpc_target, insecure=True, timeout=30)),
+            Application(HttpExporter(endpoint=collector.url(), timeout=30)),
+        ]
         await eventually(lambda: len(rotel.ids()) > 200, "some have arrived")
         collector.kill()
         await asyncio.to_thread(collector.start)
         before = len(rotel.ids())
         await eventually(lambda: len(rotel.ids()) > 2 * before, "more have arrived")
-        stop.set()
-        await working
-        await asyncio.to_thread(provider.shutdown)
-        await arrived(rotel, made)
+        await asyncio.gather(*(application.stop() for application in applications))
+        await arrived(rotel, {one for application in applications for one in application.made})

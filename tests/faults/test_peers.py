@@ -24,9 +24,10 @@ from tests.collector.in_process import judge_in_process
 from tests.collector.kit import capture_request, run_requests, singles, split, views
 from tests.faults.expected import end_in, end_of, finding_in, finding_of, last_of
 from tests.faults.processes import Collector, Rotel, arrived, eventually, started
-from tests.faults.senders import GrpcSender, HttpSender, ids
+from tests.faults.senders import GrpcSender, HttpSender, Sender, ids
 from tests.helpers import DATA, capture, capture_names, lines
 from trajectory_guard.core.engine import Verdict
+from trajectory_guard.dialects.identity import all_conversation_ids
 
 RUNS = 24
 STEPS = 10
@@ -41,10 +42,12 @@ class Recorded(NamedTuple):
 
 @cache
 def recorded() -> Recorded:
-    requests, verdicts, taken = [], {}, set()
+    requests, verdicts = [], {}
+    taken: set[str] = set()
     for name in capture_names():
         found = judge_in_process(capture(name))
         names = {verdict.trajectory_id for verdict in found.values()} | {view.trace_id for view in capture(name)}
+        names.update(one for view in capture(name) for one in all_conversation_ids(view.attributes))
         if found and not names & taken:
             taken |= names
             requests.append(singles(capture_request(name)))
@@ -82,21 +85,24 @@ def deliveries() -> dict[str, tuple[list[bytes], bool]]:
     return {
         "in order": (in_order, True),
         "interleaved, in batches": (split(mixed, [sizes.randint(1, 40) for _ in mixed]), True),
-        "interleaved, every span twice": ([one for data in mixed for one in (data, data)], True),
-        "shuffled": (shuffled, False),
+        "interleaved, every span twice": (
+            split([one for data in mixed for one in (data, data)], [7] * len(mixed)),
+            True,
+        ),
         "shuffled, in batches": (split(shuffled, [sizes.randint(1, 40) for _ in mixed]), False),
-        "backwards, and again shuffled": (in_order[::-1] + shuffled, False),
+        "backwards, and again shuffled": (split(in_order[::-1] + shuffled, [5] * len(mixed)), False),
     }
 
 
-async def send(collector: Collector, requests: Sequence[bytes]) -> None:
-    """One after the other, over one transport after the other."""
-    senders: list[Any] = [
+async def send(collector: Collector, requests: Sequence[bytes], *, at_a_time: int) -> None:
+    """Over one transport after the other."""
+    senders: list[Sender] = [
         GrpcSender(collector.grpc_port), HttpSender(collector.url()), HttpSender(collector.url(), compressed=True),
         GrpcSender(collector.grpc_port, compression=grpc.Compression.Gzip),
     ]  # fmt: skip
-    for at, data in enumerate(requests):
-        await senders[at % len(senders)].send(data)
+    for start in range(0, len(requests), at_a_time):
+        some = requests[start : start + at_a_time]
+        await asyncio.gather(*(senders[at % len(senders)].send(data) for at, data in enumerate(some, start)))
     for sender in senders:
         await sender.close()
 
@@ -109,11 +115,11 @@ async def test_verdicts_are_those_in_process_however_spans_arrive(tmp_path: Path
         started(Rotel(tmp_path)) as rotel,
         started(Collector(tmp_path, {"otlp": {"endpoint": rotel.grpc_url}})) as collector,
     ):
-        await send(collector, requests)
+        await send(collector, requests, at_a_time=1 if ordered else 20)
         wanted = {one for data in requests for one in ids(data)}
         await arrived(rotel, wanted)
 
-        rows, ends = rows_of(collector), last_of(verdicts)
+        rows, ends = collector.rows(), last_of(verdicts)
         assert {name: end_in(rows[name]) for name in ends} == {name: end_of(verdict) for name, verdict in ends.items()}
         for name, verdict in ends.items():
             flag = collector.flag(name)
@@ -123,10 +129,6 @@ async def test_verdicts_are_those_in_process_however_spans_arrive(tmp_path: Path
             assert dict(found) == {one: finding_of(verdict) for one, verdict in verdicts.items()}
             assert len(set(found)) == len(verdicts), "a span was tagged twice, and differently"
         assert collector.errors() == 0
-
-
-def rows_of(collector: Collector) -> dict[str, dict[str, Any]]:
-    return collector.rows()
 
 
 # --- OpenTelemetry's SDK as the sender -----------------------------------------------------------------------

@@ -29,12 +29,20 @@ class Authenticator:
     Parameters:
         config: the ``auth`` section.
         clock: seconds, monotonic.
+        failed: called when the file was to be read again and could not be used.
 
     Raises:
         ConfigError: the tokens file cannot be read or has no token in it.
     """
 
-    def __init__(self, config: Auth, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        config: Auth,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        failed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._failed = failed
         self._required = config.required
         self._fixed = tuple(_digest(token.get_secret_value()) for token in config.bearer_tokens)
         self._file = Path(config.bearer_tokens_file) if config.bearer_tokens_file is not None else None
@@ -65,6 +73,7 @@ class Authenticator:
         try:
             self._load(self._file)
         except ConfigError as error:
+            self._failed()
             logger.error("%s; the last tokens stay", error)
 
     def _load(self, file: Path) -> None:

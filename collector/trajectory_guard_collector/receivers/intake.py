@@ -107,13 +107,18 @@ class Intake:
         batch = Batch(signal, data, count_items(signal, data))
         task = asyncio.ensure_future(self._hand_over(batch))
         self._in_work.add(task)
-        task.add_done_callback(self._in_work.discard)
+        task.add_done_callback(self._finished)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled():  # by drain(): the sender is still there, and must hear that it may try again
                 raise UnavailableError("shutting down") from None
             raise
+
+    def _finished(self, task: asyncio.Task[Receipt]) -> None:
+        self._in_work.discard(task)
+        if not task.cancelled():
+            task.exception()  # nobody may be left to hear of it: a sender that went away is no reason for a traceback
 
     def close(self) -> None:
         """Take no further requests."""
