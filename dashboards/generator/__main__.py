@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+
 from dashboards.generator.collector import collector
 from dashboards.generator.fleet import fleet
 from dashboards.generator.rules import grafana_rules, prometheus_rules

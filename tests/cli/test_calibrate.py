@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fake_model import blind, first_word, knowing
 
+from tests.fake_model import blind, first_word, knowing
 from trajectory_guard import embedding
 from trajectory_guard.calibration_store import bundled_pairs, default_store, load_calibration
 from trajectory_guard.cli import calibrate as cli

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.helpers import DATA, capture, capture_names, record, span_view, tool_view
 
+from tests.helpers import DATA, capture, capture_names, record, span_view, tool_view
 from trajectory_guard.cli import doctor
 from trajectory_guard.cli.doctor_capture import capture_findings, length_limit, recorded_findings
 from trajectory_guard.cli.doctor_environment import environment_findings, instrumentations, release

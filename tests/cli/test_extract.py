@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tests.cli.helpers_cli import Command, otlp_span, request, run_line, step, write
 from tests.cli.synthetic import synthetic_spans
 from tests.helpers import capture, capture_names
-
 from trajectory_guard.cli import spool as spooling
 from trajectory_guard.cli.grouping import Groups
 from trajectory_guard.cli.inputs import Limits, Sink, read

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tests.cli.helpers_cli import Command, otlp_span, request, run_line, step, write
 from tests.helpers import capture, capture_names
-
 from trajectory_guard.cli import json_files, json_stream
 from trajectory_guard.cli.inputs import Limits, Recorded, Sink, read
 from trajectory_guard.cli.sink import MAX_ERRORS_PER_SOURCE

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.cli.helpers_cli import Command, run_line, write
 from tests.helpers import PACKAGE
-
 from trajectory_guard import __version__
 from trajectory_guard.cli import main as entry
 from trajectory_guard.cli import progress

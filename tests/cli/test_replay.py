@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.cli.helpers_cli import Command, otlp_span, request, run_line, step, write
 from tests.cli.synthetic import loops_in, synthetic_spans
 from tests.helpers import DATA, lines
-
 from trajectory_guard.cli import replay as replaying
 from trajectory_guard.cli.inputs import Limits, Sink
 from trajectory_guard.cli.replay import replay, trajectories

@@ -10,7 +10,6 @@ import asyncio
 import sys
 
 from tests.collector.backends import Counted, settings, spans
-
 from trajectory_guard_collector.config import CollectorConfig
 from trajectory_guard_collector.delivery import Delivery
 from trajectory_guard_collector.store import Store

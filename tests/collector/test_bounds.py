@@ -7,9 +7,9 @@ import tracemalloc
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tests.collector.in_process import judge_in_process
 from tests.collector.kit import by_name, comparable, loop, new_judge, request, span, span_id, tool, verdicts, views
-
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard_collector.metrics import Metrics

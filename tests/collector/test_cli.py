@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.helpers import DATA
 
+from tests.helpers import DATA
 from trajectory_guard import __version__
 from trajectory_guard_collector.cli import main
 from trajectory_guard_collector.config_checks import EXPORTER_TYPES

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.helpers import DATA
 
+from tests.helpers import DATA
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config import CollectorConfig, Exporter, Keepalive, MemoryLimiter, Telemetry
 from trajectory_guard_collector.config_checks import without_userinfo

@@ -11,8 +11,8 @@ import zstandard
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests.collector.receiver_helpers import request_of, traces
 
+from tests.collector.receiver_helpers import request_of, traces
 from trajectory_guard_collector.errors import BadDataError
 from trajectory_guard_collector.receivers.decoding import count_items, decompress, from_json
 from trajectory_guard_collector.receivers.statuses import TooLargeError

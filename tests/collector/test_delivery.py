@@ -12,6 +12,7 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
 from tests.collector.backends import (
     Counted,
     delivering,
@@ -27,7 +28,6 @@ from tests.collector.backends import (
     spans,
     until,
 )
-
 from trajectory_guard_collector import memory_queue
 from trajectory_guard_collector.config import CollectorConfig
 from trajectory_guard_collector.delivery import Delivery

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from grpc import StatusCode
+
 from tests.collector.backends import (
     Counted,
     delivering,
@@ -28,7 +29,6 @@ from tests.collector.backends import (
     spans,
     until,
 )
-
 from trajectory_guard_collector.config import CollectorConfig, Queue
 from trajectory_guard_collector.delivery import Delivery
 from trajectory_guard_collector.errors import OverloadedError, UnavailableError

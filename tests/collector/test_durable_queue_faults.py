@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from grpc import StatusCode
-from tests.collector.backends import Counted, GrpcBackend, delivering, grpc_backend, otlp, refuse, settings, until
 
+from tests.collector.backends import Counted, GrpcBackend, delivering, grpc_backend, otlp, refuse, settings, until
 from trajectory_guard_collector.store import Store
 
 

@@ -12,9 +12,9 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
+
 from tests.collector.kit import loop, request, tool
 from tests.collector.service_helpers import running
-
 from trajectory_guard import FlagBoard, GuardConfig, apply_guard
 from trajectory_guard_collector.service import Collector
 

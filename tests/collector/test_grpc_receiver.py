@@ -20,8 +20,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.sdk.trace.export import SpanExportResult
 from pydantic import SecretStr
-from tests.collector.receiver_helpers import Running, Sink, eventually, grpc_server, request_of, sdk_spans, traces
 
+from tests.collector.receiver_helpers import Running, Sink, eventually, grpc_server, request_of, sdk_spans, traces
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config import Auth, GrpcReceiver
 from trajectory_guard_collector.errors import BadDataError, OverloadedError, UnavailableError

@@ -30,6 +30,7 @@ from pydantic import SecretStr
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+
 from tests.collector.receiver_helpers import (
     Running,
     Sink,
@@ -41,7 +42,6 @@ from tests.collector.receiver_helpers import (
     to_json,
     traces,
 )
-
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config import Auth, HttpReceiver
 from trajectory_guard_collector.errors import BadDataError, OverloadedError, UnavailableError

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from starlette.responses import JSONResponse, Response
+
 from tests.collector.backends import (
     Counted,
     delivering,
@@ -20,7 +21,6 @@ from tests.collector.backends import (
 )
 from tests.langfuse_server import PUBLIC_KEY, SECRET_KEY
 from tests.langfuse_server import langfuse as strict_langfuse
-
 from trajectory_guard_collector.config import Exporter
 from trajectory_guard_collector.errors import UnavailableError
 from trajectory_guard_collector.exporters.langfuse import langfuse_exporter

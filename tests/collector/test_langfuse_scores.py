@@ -14,11 +14,11 @@ from typing import Any
 import httpx
 import pytest
 from opentelemetry import trace
+
 from tests.collector.kit import SECOND_NS, START_NS, loop, request, span, tool, trace_id
 from tests.collector.service_helpers import running
 from tests.faults.processes import Collector as Process
 from tests.langfuse_server import PUBLIC_KEY, SECRET_KEY, Langfuse, Reply, langfuse, rate_limited
-
 from trajectory_guard.langfuse_scores import HEALTH, LOOP
 from trajectory_guard_collector.config import Exporter
 from trajectory_guard_collector.langfuse_scores import score_writers

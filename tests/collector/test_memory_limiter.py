@@ -7,8 +7,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.collector.receiver_helpers import eventually
 
+from tests.collector.receiver_helpers import eventually
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config import MemoryLimiter as Config
 from trajectory_guard_collector.limits import MemoryLimiter, available_memory, cgroup_limit, process_rss

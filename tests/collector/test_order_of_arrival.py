@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
 from tests.collector.in_process import judge_in_process
 from tests.collector.kit import comparable, judge_all, request, span, split, tool, views
 

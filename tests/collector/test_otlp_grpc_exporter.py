@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc import StatusCode
+
 from tests.collector.backends import (
     Certificates,
     Counted,
@@ -27,7 +28,6 @@ from tests.collector.backends import (
     spans,
     until,
 )
-
 from trajectory_guard_collector.config import Exporter
 from trajectory_guard_collector.exporters import otlp_grpc
 from trajectory_guard_collector.exporters.otlp_grpc import OtlpGrpcExporter, parse_target

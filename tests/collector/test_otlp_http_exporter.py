@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from starlette.responses import Response, StreamingResponse
+
 from tests.collector.backends import (
     Certificates,
     Counted,
@@ -28,7 +29,6 @@ from tests.collector.backends import (
     spans,
     status,
 )
-
 from trajectory_guard_collector.errors import UnavailableError
 from trajectory_guard_collector.exporters import otlp_http
 from trajectory_guard_collector.exporters.otlp_http import MAX_REPLY_BYTES, signal_urls

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.collector.kit import by_name, comparable, judge_all, loop, new_judge, request, span, span_id, tool, verdicts
 
+from tests.collector.kit import by_name, comparable, judge_all, loop, new_judge, request, span, span_id, tool, verdicts
 from trajectory_guard import telemetry
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard_collector.errors import OverloadedError

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.collector.kit import all_spans, by_name, loop, new_judge, request, span, span_id, tool
 
+from tests.collector.kit import all_spans, by_name, loop, new_judge, request, span, span_id, tool
 from trajectory_guard import telemetry
 from trajectory_guard_collector.errors import BadDataError, OverloadedError
 from trajectory_guard_collector.fleet import News

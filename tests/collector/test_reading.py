@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
 from tests.collector.kit import capture_request, new_judge, request, span, tool
 from tests.helpers import capture, capture_names
-
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.table import DIALECTS
 from trajectory_guard_collector.reading import SpanReader

@@ -13,8 +13,8 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
-from tests.helpers import TESTS
 
+from tests.helpers import TESTS
 from trajectory_guard.config import GuardConfig
 from trajectory_guard_collector.config import CollectorConfig, Exporter
 from trajectory_guard_collector.config_files import load_config

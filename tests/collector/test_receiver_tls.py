@@ -14,6 +14,7 @@ from cryptography import x509
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
 from opentelemetry.sdk.trace.export import SpanExportResult
+
 from tests.collector.receiver_helpers import (
     Authority,
     Running,
@@ -23,7 +24,6 @@ from tests.collector.receiver_helpers import (
     replace,
     sdk_spans,
 )
-
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config import ServerTls
 

@@ -7,6 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tests.collector.in_process import judge_in_process
 from tests.collector.kit import (
     capture_request,

@@ -15,10 +15,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
 from tests.collector.backends import GrpcBackend, grpc_backend
 from tests.collector.kit import all_spans, loop, request
 from tests.collector.service_helpers import running, service_config
-
 from trajectory_guard import telemetry
 from trajectory_guard_collector.errors import StartError
 from trajectory_guard_collector.service import Collector

@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 import pytest
 import uvloop
+
 from tests.collector.receiver_helpers import Running, Sink, eventually, grpc_server, http_server, traces
 
 SPANS = traces().SerializeToString()

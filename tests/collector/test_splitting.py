@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
-from tests.collector.backends import FAST, POISON, Counted, log_records, metric_points, span_ids, spans
 
+from tests.collector.backends import FAST, POISON, Counted, log_records, metric_points, span_ids, spans
 from trajectory_guard_collector.config import Retry
 from trajectory_guard_collector.exporters.base import PermanentExportError
 from trajectory_guard_collector.exporters.sender import MAX_REFUSED_PARTS, Sender

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
-from tests.collector.kit import all_spans, attributes, by_name, loop, new_judge, request, span, span_id, tool
 
+from tests.collector.kit import all_spans, attributes, by_name, loop, new_judge, request, span, span_id, tool
 from trajectory_guard import telemetry
 from trajectory_guard_collector.tagging import tagged
 

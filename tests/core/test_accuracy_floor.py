@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.bench.accuracy.data import OWN, PEERS, Data, Run, load
 from tests.bench.accuracy.metrics import Figures, Judged, figures, judge_all, middle
 from tests.bench.accuracy.pairs import pair_figures

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.helpers import PACKAGE
 
+from tests.helpers import PACKAGE
 from trajectory_guard.core.fingerprints import MAX_DEPTH, args_hash, canonical_bytes, parse_json
 from trajectory_guard.core.masking import result_hash
 

@@ -7,8 +7,8 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from tests.helpers import record
 
+from tests.helpers import record
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import LOOP_TYPES, REGISTRY, DetectionResult, Detector, Observation
 from trajectory_guard.core.engine import Engine

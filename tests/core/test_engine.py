@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.helpers import first_level, judge, record
 
+from tests.helpers import first_level, judge, record
 from trajectory_guard.config import GuardConfig, ToolPolicy
 from trajectory_guard.core.detectors import TYPE_I, TYPE_III
 from trajectory_guard.core.engine import Engine, Verdict

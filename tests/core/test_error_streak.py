@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tests.helpers import fired, first_level, judge, record
-
 from trajectory_guard.core.detectors import TYPE_V
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.helpers import fired, judge, record
 
+from tests.helpers import fired, judge, record
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import TYPE_II
 

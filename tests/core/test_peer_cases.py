@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.helpers import DATA, first_level, judge_run, lines
 
+from tests.helpers import DATA, first_level, judge_run, lines
 from trajectory_guard.config import GuardConfig, ToolPolicy
 from trajectory_guard.core.scoring import Level
 

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from tests.helpers import record
 
+from tests.helpers import record
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.steps import StepRecord

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.helpers import DATA, first_level, judge_run, lines
 
+from tests.helpers import DATA, first_level, judge_run, lines
 from trajectory_guard.core.scoring import Level
 
 RUNS = {run["id"]: run for run in lines(DATA / "trajectories_sample.jsonl.gz")}

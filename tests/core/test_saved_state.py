@@ -8,8 +8,8 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.helpers import record
 
+from tests.helpers import record
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.state import StateFormatError, _checksum

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.helpers import fired, judge, record
 
+from tests.helpers import fired, judge, record
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import TYPE_I
 from trajectory_guard.core.steps import StepRecord

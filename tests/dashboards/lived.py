@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
+
 from dashboards.generator.recordings import Windows
 from dashboards.generator.rules import prometheus_rules
 from tests.collector.backends import log_records, metric_points

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from dashboards.generator.alerts import AGENT, CRITICAL, GUARD, JOB, WARNING, Alert, alerts
 from dashboards.generator.recordings import recordings
 from dashboards.generator.rules import FOLDER, written_out

@@ -8,10 +8,10 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
+
 from dashboards.generator.__main__ import files
 from tests.dashboards.panels import BOARDS, board, panels, targets
 from tests.dashboards.programs import DASHBOARDS
-
 from trajectory_guard import telemetry as guard
 from trajectory_guard.core.detectors import LOOP_TYPES
 from trajectory_guard.langfuse_scores import HEALTH, LOOP

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.dashboards.panels import BOARDS, board, filled, targets
 
 PACKAGES = ("@grafana/schema@13.2.3", "@grafana/lezer-traceql@1.0.0", "@lezer/common", "@lezer/lr", "typescript@5.9.3")

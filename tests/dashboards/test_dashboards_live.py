@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
+
 from dashboards.generator.alerts import AGENT, Alert, alerts
 from dashboards.generator.recordings import Recording, recordings
 from dashboards.generator.rules import written_out

@@ -16,8 +16,8 @@ import httpx
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from tests.dashboards.programs import DASHBOARDS, Collector, backend, collector
 
+from tests.dashboards.programs import DASHBOARDS, Collector, backend, collector
 from trajectory_guard_collector.cli import main
 
 ROOT = DASHBOARDS.parent

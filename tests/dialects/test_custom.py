@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.helpers import span_view
 
+from tests.helpers import span_view
 from trajectory_guard.dialects.assemble import extract_steps
 from trajectory_guard.dialects.custom import custom_dialect
 from trajectory_guard.dialects.extract import extract_step

@@ -7,8 +7,8 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
-from tests.helpers import DATA, capture, capture_names, golden
 
+from tests.helpers import DATA, capture, capture_names, golden
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.assemble import extract_steps
 

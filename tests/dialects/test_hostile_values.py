@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.helpers import span_view, tool_view
 
+from tests.helpers import span_view, tool_view
 from trajectory_guard.dialects.arguments import Decoded, decode_arguments
 from trajectory_guard.dialects.extract import extract_step, model_usage
 from trajectory_guard.dialects.results import Payload, decode_result

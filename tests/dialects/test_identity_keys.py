@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from tests.helpers import span_view, tool_view
 
+from tests.helpers import span_view, tool_view
 from trajectory_guard.dialects.assemble import extract_steps
 from trajectory_guard.dialects.extract import extract_step
 from trajectory_guard.dialects.identity import agent_name, all_conversation_ids, batch_label, conversation_id

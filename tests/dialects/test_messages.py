@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.helpers import DATA, capture, capture_names, lines, span_view, tool_view
 
+from tests.helpers import DATA, capture, capture_names, lines, span_view, tool_view
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.assemble import extract_steps
 from trajectory_guard.dialects.messages import (

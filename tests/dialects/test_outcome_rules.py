@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from tests.helpers import span_view, tool_view
 
+from tests.helpers import span_view, tool_view
 from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.dialects.extract import extract_step
 from trajectory_guard.dialects.span import SpanEvent, SpanView

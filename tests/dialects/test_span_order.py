@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.helpers import capture
 
+from tests.helpers import capture
 from trajectory_guard.dialects.assemble import extract_steps
 from trajectory_guard.dialects.span import SpanView
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.fake_model import DIM, blind, first_word
 
+from tests.fake_model import DIM, blind, first_word
 from trajectory_guard.calibration_store import bundled_pairs
 from trajectory_guard.core.similarity import Relation, compare, normalize
 from trajectory_guard.core.similarity.calibration import (

@@ -5,8 +5,8 @@ from importlib import import_module
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.fake_model import first_word
 
+from tests.fake_model import first_word
 from trajectory_guard.core.similarity.cascade import MAX_TEXT_CHARS, Settler, VectorCache, focus, text_key, unit
 
 LINES = st.lists(st.sampled_from(["subject", "hello there", "bye", "one two"]), max_size=4).map("\n".join)
