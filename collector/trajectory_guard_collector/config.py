@@ -294,7 +294,7 @@ class Trajectories(Model):
     """Idle seconds after which that memory is given back; later steps are judged as they come."""
     max_history_mib: float = Field(default=256.0, gt=0.0)
     """Bound of that memory over all trajectories; the longest idle give theirs back first."""
-    max_traces: int = Field(default=50_000, ge=1)
+    max_traces: int = Field(default=20_000, ge=1)
     """Traces remembered for identity."""
     max_spans_per_trace: int = Field(default=1_024, ge=1)
     """Spans of a trace remembered as possible ancestors."""

@@ -22,7 +22,6 @@ from trajectory_guard_collector.trajectories import Item, Key, Order, StepItem, 
 
 _log: Final = logging.getLogger(__name__)
 _MIB: Final = 1024 * 1024
-_MAX_NAMES: Final = 8
 _NAMES_PER_TRAJECTORY: Final = 4
 
 Attributes = Mapping[str, AttributeValue]
@@ -202,7 +201,7 @@ class Fleet:
             return
         if first_time:
             self.metrics.step(item.service)
-        _describe(trajectory, item)
+        trajectory.describe(item)
         if verdict.recovered:
             trajectory.nudge = trajectory.stop = None
         if verdict.recovered and first_time:
@@ -364,12 +363,6 @@ class Fleet:
         return list(islice(reversed(self._all.values()), count))
 
 
-def _describe(trajectory: Trajectory, item: StepItem) -> None:
-    trajectory.trace_id = item.view.trace_id
-    trajectory.services = _with(trajectory.services, item.service)
-    trajectory.agents = _with(trajectory.agents, item.step.agent_id)
-
-
 def _spent_more(trajectory: Trajectory, verdict: Verdict) -> Spent:
     """What a loop has consumed since this was asked last; the trajectory remembers."""
     episode, before = trajectory.counted_spent
@@ -385,10 +378,6 @@ def _spent_more(trajectory: Trajectory, verdict: Verdict) -> Spent:
 
 def _labels(item: StepItem, verdict: Verdict) -> tuple[str, str, str, str, str]:
     return item.service, item.step.agent_id or "", item.step.tool_name, verdict.types[0], item.view.trace_id
-
-
-def _with(names: tuple[str, ...], name: str | None) -> tuple[str, ...]:
-    return names if not name or name in names else (*names[1 - _MAX_NAMES :], name)
 
 
 def _to_tell(trajectory: Trajectory, item: StepItem, verdict: Verdict) -> Told | None:

@@ -31,6 +31,7 @@ from trajectory_guard_collector.journal import journal_of
 from trajectory_guard_collector.metrics import Metrics
 from trajectory_guard_collector.reading import Reading, SeenSpan, SpanReader
 from trajectory_guard_collector.tagging import Tagger
+from trajectory_guard_collector.throttled_log import ThrottledLog
 from trajectory_guard_collector.traces import Note, Trace, TraceTable
 from trajectory_guard_collector.trajectories import Item, Key, StepItem, UsageItem
 
@@ -83,6 +84,7 @@ class Judge:
         self._conversations = tuple(key for row in self._table for key in row.conversations)
         self.metrics = metrics
         self._prices = PriceTable()
+        self._throttled = ThrottledLog(_log)
         self.traces = TraceTable(limits.max_traces, limits.max_spans_per_trace)
         self.fleet = Fleet(Engine(config), config, limits, metrics, clock=clock)
         self._reader = SpanReader(self._table, limits.separate_by)
@@ -161,6 +163,7 @@ class Judge:
             return  # a guard in process has told of a step; the step itself comes too
         if len(seen.key) != _KEY_BYTES:
             self.metrics.error("judge.ids")
+            self._throttled.log(logging.WARNING, "ids", f"a span of {seen.origin.service} has no valid ids: not judged")
             return
         seen.item = self.fleet.known(seen.key)
         if seen.item is not None:

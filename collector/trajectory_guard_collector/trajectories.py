@@ -33,6 +33,7 @@ Key = tuple[str, str]
 _RECENT: Final = 16
 _SNAPSHOT_STEPS: Final = 64
 SEEN: Final = 1_024
+_MAX_NAMES: Final = 8
 _ITEM_BYTES: Final = 512
 FIRST: Final[Order] = (float("-inf"), "")
 
@@ -321,6 +322,12 @@ class Trajectory:
         self.forgotten += self.items[:count]
         del self.items[:count]
 
+    def describe(self, item: StepItem) -> None:
+        """Take over whose step it was."""
+        self.trace_id = item.view.trace_id
+        self.services = _with(self.services, item.service)
+        self.agents = _with(self.agents, item.step.agent_id)
+
     # --- reading ---------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot | None:
@@ -331,6 +338,10 @@ class Trajectory:
 def _step_id(state: TrajectoryState, index: int) -> str:
     ids = state.step_ids
     return ids[index].hex() if ids.start <= index < ids.start + len(ids) else str(index)
+
+
+def _with(names: tuple[str, ...], name: str | None) -> tuple[str, ...]:
+    return names if not name or name in names else (*names[1 - _MAX_NAMES :], name)
 
 
 def _order(item: Item) -> Order:

@@ -90,7 +90,8 @@ async def test_what_waits_survives_a_restart_in_order(tmp_path):
         backend.always = None
         async with running(config):
             await backend.until(lambda: backend.spans.total() == 20)
-    assert [span_ids(data) for _, data in backend.taken] == [[number] for number in range(20)]
+    arrived = [tuple(span_ids(data)) for _, data in backend.taken]
+    assert list(dict.fromkeys(arrived)) == [(number,) for number in range(20)]  # at least once: a repetition is fine
 
 
 async def test_waiting_requests_of_a_signal_are_sent_together(tmp_path):

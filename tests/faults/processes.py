@@ -21,14 +21,18 @@ from typing import Any, NamedTuple, TypeVar
 
 import httpx
 import psutil
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 FULL = os.environ.get("FAULTS") == "full"
-"""Ten times as many connections, steps and trajectories: ``FAULTS=full make test``."""
+"""All tests, and ten times as many connections, steps and trajectories: ``FAULTS=full make test``."""
+slow = pytest.mark.skipif(not FULL, reason="runs with FAULTS=full")
 FAST = {"initial_interval_s": 0.05, "max_interval_s": 0.3}
 _MIB = 1 << 20
 _START_S = 30.0
-_GUARD_PREFIX = "trajectory_guard."
+_ID = rb"\n    ID             : (\w{16})\n    Name           : (?!trajectory_guard\.)"
+_TAG = rb"\n     -> (trajectory_guard\.[\w.]+): \w+\((.*)\)"
+_AFTER_NAME = b"\n    Kind           :"
 
 
 class Resources(NamedTuple):
@@ -208,6 +212,8 @@ class Rotel(_Process):
     def __init__(self, folder: Path, *arguments: str, to: str | None = None, max_mib: int = 64) -> None:
         super().__init__(folder / f"rotel-{free_port()}.log")
         self.grpc_port, self.http_port = free_port(), free_port()
+        self._ids: Counter[str] = Counter()
+        self._read = 0
         self._arguments = [*arguments, "--otlp-grpc-max-recv-msg-size-mib", str(max_mib)]
         self._arguments += ["--exporter", "otlp", "--otlp-exporter-endpoint", to] if to else ["--exporter", "blackhole"]
 
@@ -233,20 +239,20 @@ class Rotel(_Process):
 
     def ids(self) -> Counter[str]:
         """How often each span was taken, by span id; the guard's own spans are left out."""
-        return Counter(
-            re.findall(r"\n    ID             : (\w{16})\n    Name           : (?!trajectory_guard\.)", self._text())
-        )
+        with self.log.open("rb") as log:
+            log.seek(self._read)
+            new = log.read()
+        new = new[: new.rfind(_AFTER_NAME) + 1]
+        self._read += len(new)
+        self._ids.update(found.decode() for found in re.findall(_ID, new))
+        return self._ids
 
     def tags(self) -> Iterator[tuple[str, dict[str, str]]]:
         """Each span taken: its id, and what the guard has written on it, as rotel prints it."""
-        for part in re.split(r"\nSpan #\d+\n", self._text())[1:]:
-            found = re.search(r"\n    ID             : (\w{16})\n    Name           : (?!trajectory_guard\.)", part)
+        for part in re.split(rb"\nSpan #\d+(?=\n)", self.log.read_bytes())[1:]:
+            found = re.search(_ID, part)
             if found:
-                tags = re.findall(rf"\n     -> ({re.escape(_GUARD_PREFIX)}[\w.]+): \w+\((.*)\)", part)
-                yield found[1], dict(tags)
-
-    def _text(self) -> str:
-        return self.log.read_text(encoding="utf-8", errors="replace")
+                yield found[1].decode(), {key.decode(): value.decode() for key, value in re.findall(_TAG, part)}
 
     def wait_for(self, ids: set[str], timeout_s: float) -> None:
         """Return once every one of these spans was taken."""

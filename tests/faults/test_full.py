@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.collector.kit import request, tool
-from tests.faults.processes import Collector, Rotel, arrived, eventually, started
+from tests.faults.processes import Collector, Rotel, arrived, eventually, slow, started
 from tests.faults.proxy import FINE, SILENT, proxy
 from tests.faults.senders import GrpcSender, HttpSender, Sender, assert_well, ids, plain
 from trajectory_guard_collector.database import Database
@@ -68,29 +69,54 @@ async def test_a_full_disk_is_told_and_overcome(tmp_path: Path) -> None:
             await fills_up_and_recovers(collector, rotel)
 
 
-@pytest.mark.parametrize("then", ["the backend is back", "there is room again"])
-async def test_a_disk_that_fails_without_a_word_is_overcome(tmp_path: Path, then: str) -> None:
-    """A limit that the file system does not tell of, as a quota is: writing fails, deleting has to go on."""
+async def test_a_disk_that_fails_without_a_word_is_overcome(tmp_path: Path) -> None:
+    """A limit that the file system does not tell of: what fits goes on, what does not is refused until there is room."""
     rotel = Rotel(tmp_path)
     queue = {"storage": str(tmp_path / "queue")}
     async with started(Collector(tmp_path, {"otlp": {"endpoint": rotel.grpc_url}}, queue=queue)) as collector:
         collector.limit_files(6 * MIB)
-        sender, requests = GrpcSender(collector.grpc_port), [plain(f"r{at}", 10, padding=20_000) for at in range(100)]
-        sending = asyncio.gather(*(sender.send(data) for data in requests))
+        sender, small = GrpcSender(collector.grpc_port), [plain(f"s{at}", 10, padding=20_000) for at in range(15)]
+        large = [plain(f"l{at}", 10, padding=800_000) for at in range(4)]
+        await asyncio.gather(*(sender.send(data) for data in small))
+        sending = asyncio.gather(*(sender.send(data) for data in large))
         await eventually(lambda: (collector.ready() or "").startswith("queue.storage: "), "no file may grow")
-        await eventually(lambda: sender.refused["RESOURCE_EXHAUSTED"] > 0, "the sender knows")
-        if then == "there is room again":
+        async with started(rotel):
+            await arrived(rotel, {one for data in small for one in ids(data)})
+            await eventually(lambda: collector.metric("otelcol_exporter_queue_size") == 0, "what was sent is deleted")
+            assert sender.refused["RESOURCE_EXHAUSTED"] > 0
+            assert not sending.done()
             collector.limit_files(-1)
             await sending
-            assert collector.ready() is None
-            collector.kill()
-        async with started(rotel):
-            if not collector.running:
-                await asyncio.to_thread(collector.start)
-            await sending
-            await arrived(rotel, {one for data in requests for one in ids(data)})
+            await arrived(rotel, {one for data in large for one in ids(data)})
             await eventually(lambda: collector.ready() is None, "ready again")
             await sender.close()
+
+
+async def fill(collector: Collector) -> set[str]:
+    """Send until the first refusal; ids of the spans that were taken."""
+    sender = GrpcSender(collector.grpc_port)
+    taken: set[str] = set()
+    for at in range(100):
+        data = plain(f"r{at}", 10, padding=20_000)
+        try:
+            await sender.once(data)
+        except grpc.aio.AioRpcError:
+            return taken
+        taken |= ids(data)
+    raise AssertionError("everything fits")
+
+
+@slow
+async def test_what_was_taken_before_the_disk_was_full_survives_a_kill(tmp_path: Path) -> None:
+    rotel = Rotel(tmp_path)
+    queue = {"storage": str(tmp_path / "queue")}
+    async with started(Collector(tmp_path, {"otlp": {"endpoint": rotel.grpc_url}}, queue=queue)) as collector:
+        collector.limit_files(6 * MIB)
+        taken = await fill(collector)
+        collector.kill()
+        async with started(rotel):
+            await asyncio.to_thread(collector.start)
+            await arrived(rotel, taken)
 
 
 def test_unused_space_is_given_back_in_large_parts(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from tests.collector.in_process import judge_in_process
 from tests.collector.kit import capture_request, run_requests, singles, split, views
 from tests.faults.expected import end_in, end_of, finding_in, finding_of, last_of
-from tests.faults.processes import Collector, Rotel, arrived, eventually, started
+from tests.faults.processes import Collector, Rotel, arrived, eventually, slow, started
 from tests.faults.senders import GrpcSender, HttpSender, Sender, ids
 from tests.helpers import DATA, capture, capture_names, lines
 from trajectory_guard.core.engine import Verdict
@@ -184,7 +184,7 @@ async def test_the_sdk_upstream_rotel_downstream(tmp_path: Path) -> None:
             assert collector.flag(name)["level"] == "STOP"
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "http"])
+@pytest.mark.parametrize("protocol", ["grpc", pytest.param("http", marks=slow)])
 async def test_rotel_upstream_and_downstream(tmp_path: Path, protocol: str) -> None:
     """rotel joins what it is sent to batches of its own; each conversation arrives in order."""
     verdicts = recorded().verdicts
