@@ -85,16 +85,17 @@ def resource_attributes(data: bytes) -> dict[str, Any]:
 
 def attributes_of(items: Iterable[KeyValue]) -> dict[str, Any]:
     """Attributes as a plain mapping; of keys that repeat the last one counts."""
-    found = {}
-    for item in items:
-        key, value = item.key, item.value
-        shared = _KEYS.get(key)
-        if shared is None:
-            shared = _KEYS[key] = key
-            if len(_KEYS) > _MAX_KEYS:
-                _KEYS.clear()
-        found[shared] = value.string_value or any_value(value)
-    return found
+    return {
+        _KEYS.get(key := item.key) or _shared(key): (value := item.value).string_value or any_value(value)
+        for item in items
+    }
+
+
+def _shared(key: str) -> str:
+    if len(_KEYS) >= _MAX_KEYS:
+        _KEYS.clear()
+    _KEYS[key] = key
+    return key
 
 
 def any_value(value: AnyValue) -> Any:
