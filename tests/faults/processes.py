@@ -43,16 +43,22 @@ class Resources(NamedTuple):
     rss: int
 
 
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """A port nobody uses, and that no outgoing connection will be given before it is listened on."""
+    """A port nobody uses, given once, that no outgoing connection will be given before it is listened on."""
     while True:
-        port = random.randrange(15_000, 32_000)
+        port = random.SystemRandom().randrange(15_000, 32_000)
+        if port in _given:
+            continue
         with socket.socket() as one:
             try:
                 one.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return port
+        _given.add(port)
+        return port
 
 
 def poll(holds: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
