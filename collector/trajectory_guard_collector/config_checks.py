@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -11,6 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import SecretStr, ValidationError, ValidatorFunctionWrapHandler
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from trajectory_guard.config import nearest
 from trajectory_guard_collector.signals import Signal
 
 if TYPE_CHECKING:
@@ -55,12 +55,6 @@ def refuse(mistakes: Sequence[Mistake]) -> None:
                 for one in mistakes
             ],
         )
-
-
-def nearest(name: str, known: Sequence[str]) -> str:
-    """`` (did you mean 'x'?)``, or nothing."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def parse_endpoint(endpoint: str) -> tuple[str, int]:

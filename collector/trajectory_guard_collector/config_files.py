@@ -12,9 +12,9 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, 
 import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from trajectory_guard.config import ConfigError, GuardConfig
+from trajectory_guard.config import ConfigError, GuardConfig, nearest
 from trajectory_guard_collector.config import CollectorConfig
-from trajectory_guard_collector.config_checks import UNKNOWN_KEY, nearest, without_userinfo
+from trajectory_guard_collector.config_checks import UNKNOWN_KEY, without_userinfo
 from trajectory_guard_collector.config_sources import COMMAND_LINE, Sources, read_file, read_override
 from trajectory_guard_collector.references import Text, resolve
 

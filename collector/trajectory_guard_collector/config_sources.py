@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from trajectory_guard.config import ConfigError
+from trajectory_guard.config import ConfigError, decode_toml
 from trajectory_guard_collector.references import Text
 
 COMMAND_LINE: Final = "--set"
@@ -69,7 +68,7 @@ def read_file(file: str) -> dict[str, Any]:
         return {}
     if not isinstance(data, dict):
         raise ConfigError(f"{file}: expected a mapping at the top level, got {type(data).__name__}")
-    return {str(key): value for key, value in _text_keys(data).items()}
+    return dict(_text_keys(data))
 
 
 def _lines(error: ValueError | yaml.YAMLError) -> Sequence[str]:
@@ -86,16 +85,8 @@ def _decode(file: Path) -> Any:
     if suffix == ".json":
         return json.loads(text, object_pairs_hook=_unique)
     if suffix == ".toml":
-        return _toml(text)
+        return decode_toml(text)
     raise ValueError(f"unknown suffix {suffix!r}; use .yaml, .yml, .json or .toml")
-
-
-def _toml(text: str) -> Any:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    return tomllib.loads(text)
 
 
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

@@ -184,7 +184,7 @@ class Judge:
         usage = model_usage(view)
         if usage is None or usage == Usage():
             return
-        usage = self._priced(usage, model_name(view))
+        usage = self._prices.priced(usage, model_name(view))
         tenant = seen.origin.tenant
         item = UsageItem(seen.key, (view.end, view.span_id), view.trace_id, view.scope, usage, tenant)
         trajectory = conversation or self._by_trace(trace, view)
@@ -269,8 +269,3 @@ class Judge:
         if trace.key != key:
             trace.key = key
             self.fleet.name(key, (key[1], item.span[:16].hex()))
-
-    def _priced(self, usage: Usage, model: str | None) -> Usage:
-        if usage.cost_usd or model is None or not self._prices.available:
-            return usage
-        return usage._replace(cost_usd=self._prices.get(model).cost(usage.input_tokens, usage.output_tokens))

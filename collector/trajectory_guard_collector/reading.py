@@ -10,10 +10,10 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from trajectory_guard.dialects.base import Dialect
+from trajectory_guard.dialects.extract import USAGE_MARKERS
 from trajectory_guard.dialects.identity import CONVERSATION_KEYS
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import markers_of
-from trajectory_guard.span_processor import USAGE_MARKERS
 from trajectory_guard_collector.traces import Trace
 from trajectory_guard_collector.trajectories import Item
 from trajectory_guard_collector.views import Origin, lean, resource_attributes, view_of

@@ -6,7 +6,7 @@ import difflib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
@@ -116,7 +116,7 @@ class GuardConfig(_Model):
     def _consistent(self) -> GuardConfig:
         unknown = [name for name in self.weights if name not in LOOP_TYPES]
         if unknown:
-            raise ValueError(f"weights: unknown loop type {unknown[0]!r}{_nearest(unknown[0], LOOP_TYPES)}")
+            raise ValueError(f"weights: unknown loop type {unknown[0]!r}{nearest(unknown[0], LOOP_TYPES)}")
         negative = [name for name, weight in self.weights.items() if not weight >= 0]  # NaN is not either
         if negative:
             raise ValueError(f"weights.{negative[0]}: {self.weights[negative[0]]} is below 0 or no number")
@@ -199,7 +199,7 @@ def _decode(file: Path) -> Any:
     if suffix == ".json":
         return json.loads(text)
     if suffix == ".toml":
-        return _toml(text)
+        return decode_toml(text)
     if suffix in (".yaml", ".yml"):
         try:
             import yaml
@@ -212,7 +212,8 @@ def _decode(file: Path) -> Any:
     raise ValueError(f"unknown suffix {suffix!r}; use .json, .toml, .yaml or .yml")
 
 
-def _toml(text: str) -> Any:
+def decode_toml(text: str) -> Any:
+    """Decode TOML; raises ``ValueError``."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -220,7 +221,8 @@ def _toml(text: str) -> Any:
     return tomllib.loads(text)
 
 
-def _nearest(key: str, known: Any) -> str:
+def nearest(key: str, known: Iterable[str]) -> str:
+    """`` (did you mean 'x'?)``, or nothing."""
     close = difflib.get_close_matches(key, list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
@@ -230,7 +232,7 @@ def _messages(error: ValidationError, source: str, model: type[BaseModel]) -> It
         path = ".".join(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
             known = ToolPolicy.model_fields if str(item["loc"][0]) == "tools" else model.model_fields
-            yield f"{source}: unknown key {path!r}{_nearest(str(item['loc'][-1]), known)}"
+            yield f"{source}: unknown key {path!r}{nearest(str(item['loc'][-1]), known)}"
         else:
             message = item["msg"].removeprefix("Value error, ")
             value = f", got {item['input']!r}" if path else ""

@@ -8,15 +8,14 @@ take: a single object up to 4.58, a list from 4.59 on. What the server takes is 
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
 from functools import partial
 from ssl import SSLContext
 from typing import Any, Final, NamedTuple
 
+from trajectory_guard.backoff import parse_retry_after
 from trajectory_guard.langfuse_scores import Score
 
 CLOUD: Final = "https://cloud.langfuse.com"
@@ -24,7 +23,6 @@ INSTALL: Final = "pip install 'trajectory-guard[langfuse]'"
 _SDK_NAME: Final = "trajectory-guard"
 _LATER: Final = frozenset({408, 409, 425, 429})
 _BAD: Final = frozenset({400, 413, 422})
-_MAX_RETRY_AFTER_S: Final = 3_600.0
 _MAX_REASON_CHARS: Final = 300
 _NO_RETRIES: Final = {"max_retries": 0}
 
@@ -175,7 +173,8 @@ class ScoresClient:
         if status in _BAD:
             return _BadRequestError(message)
         if status is None or status >= 500 or status in _LATER:
-            return RetryableScoreError(message, retry_after_s=_retry_after_s(headers))
+            asked = next((value for key, value in headers.items() if key.lower() == "retry-after"), None)
+            return RetryableScoreError(message, retry_after_s=parse_retry_after(asked))
         return RefusedAccessError(message)
 
 
@@ -211,13 +210,3 @@ def _request(score: Score) -> Any:
 def _fields(score: Score) -> dict[str, Any]:
     fields = {key: value for key, value in score._asdict().items() if value is not None}
     return {**fields, "timestamp": datetime.fromtimestamp(score.timestamp, timezone.utc)}
-
-
-def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Seconds that ``Retry-After`` asks for, as a number or a date; None if it does not."""
-    text = next((value for key, value in headers.items() if key.lower() == "retry-after"), "")
-    try:
-        seconds = float(text) if text.strip().isdigit() else parsedate_to_datetime(text).timestamp() - time.time()
-    except (ValueError, TypeError):
-        return None
-    return min(max(seconds, 0.0), _MAX_RETRY_AFTER_S)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import random
 import threading
 import time
 import weakref
@@ -16,6 +15,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from trajectory_guard import telemetry
+from trajectory_guard.backoff import Backoff
 from trajectory_guard.langfuse_client import (
     Connection,
     RefusedAccessError,
@@ -89,6 +89,10 @@ class ScoreSender:
         self._on_settled = on_settled
         self.counts: Counter[str] = Counter() if counts is None else counts
         self._waiting: OrderedDict[str, Score] = OrderedDict()
+        pace = self._pace
+        self._backoff = Backoff(
+            initial_s=pace.initial_s, multiplier=pace.multiplier, max_s=pace.max_s, jitter=pace.jitter
+        )
         self._reset()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=_weakly(self._after_fork))
@@ -99,7 +103,8 @@ class ScoreSender:
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._give_up_at = 0.0
-        self._not_before = self._paused_until = self._pause_s = 0.0
+        self._not_before = self._paused_until = 0.0
+        self._backoff.reset()
         self._in_flight: frozenset[str] = frozenset()
         self._failing = ""
 
@@ -177,13 +182,14 @@ class ScoreSender:
             client = client or ScoresClient(self._connection)
             for settled in client.send(batch):
                 self._take(settled)
-            self._pause_s, self._failing = 0.0, ""
+            self._backoff.reset()
+            self._failing = ""
         except RetryableScoreError as error:
-            self._failed("langfuse_retries", str(error), error.retry_after_s)
+            self._failed("langfuse_retries", str(error), requested_s=error.retry_after_s)
         except RefusedAccessError as error:
-            self._failed("errors.langfuse", str(error), self._pace.refused_s)
+            self._failed("errors.langfuse", str(error), least_s=self._pace.refused_s)
         except Exception as error:  # noqa: BLE001  the thread goes on, whatever happens
-            self._failed("errors.langfuse", f"{type(error).__name__}: {error}", self._pace.refused_s)
+            self._failed("errors.langfuse", f"{type(error).__name__}: {error}", least_s=self._pace.refused_s)
         return client
 
     def _next(self) -> list[Score]:
@@ -224,11 +230,9 @@ class ScoreSender:
         if self._on_settled is not None:
             self._on_settled(scores, outcome)
 
-    def _failed(self, kind: str, message: str, pause_s: float | None) -> None:
-        pace = self._pace
+    def _failed(self, kind: str, message: str, *, requested_s: float | None = None, least_s: float = 0.0) -> None:
         self.counts[kind] += 1
-        self._pause_s = min(pace.max_s, self._pause_s * pace.multiplier or pace.initial_s)
-        wait_s = max(self._pause_s * (1 + random.uniform(-pace.jitter, pace.jitter)), pause_s or 0.0)
+        wait_s = max(self._backoff.next_pause_s(requested_s), least_s)
         self._paused_until = time.monotonic() + wait_s
         if self._failing != kind:  # once per kind until something is taken again
             self._failing = kind

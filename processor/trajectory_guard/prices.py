@@ -12,6 +12,8 @@ import threading
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from trajectory_guard.core.steps import Usage
+
 _MILLION: Final = 1_000_000
 _MAX_MODELS: Final = 512
 
@@ -32,11 +34,11 @@ FREE: Final = UnitPrice(0.0, 0.0)
 
 def look_up(model: str) -> UnitPrice:
     """Unit price of a model by its name; ``FREE`` if it is unknown. Blocks; imports ``genai_prices``."""
-    from genai_prices import Usage, calc_price
+    import genai_prices
 
     try:
-        inputs = calc_price(Usage(input_tokens=_MILLION, output_tokens=0), model_ref=model)
-        outputs = calc_price(Usage(input_tokens=0, output_tokens=_MILLION), model_ref=model)
+        inputs = genai_prices.calc_price(genai_prices.Usage(input_tokens=_MILLION, output_tokens=0), model_ref=model)
+        outputs = genai_prices.calc_price(genai_prices.Usage(input_tokens=0, output_tokens=_MILLION), model_ref=model)
     except LookupError:
         return FREE
     return UnitPrice(float(inputs.total_price) / _MILLION, float(outputs.total_price) / _MILLION)
@@ -81,6 +83,12 @@ class PriceTable:
         if self.available and len(self._known) < _MAX_MODELS:
             self._ask(model)
         return FREE
+
+    def priced(self, usage: Usage, model: str | None) -> Usage:
+        """``usage`` with its cost, where the telemetry names none and the price of the model is known."""
+        if usage.cost_usd or model is None or not self.available:
+            return usage
+        return usage._replace(cost_usd=self.get(model).cost(usage.input_tokens, usage.output_tokens))
 
     def _ask(self, model: str) -> None:
         with self._lock:

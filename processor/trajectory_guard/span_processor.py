@@ -22,7 +22,7 @@ from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.steps import StepRecord, Usage
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.duplicates import MAX_ANCESTORS, is_inner_duplicate
-from trajectory_guard.dialects.extract import model_name, model_usage, read_step
+from trajectory_guard.dialects.extract import USAGE_MARKERS, model_name, model_usage, read_step
 from trajectory_guard.dialects.identity import CONVERSATION_KEYS, all_conversation_ids, conversation_id
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.dialects.table import MARKERS, markers_of, recognise
@@ -36,15 +36,6 @@ from trajectory_guard.verdict_spans import VerdictSpans
 _log: Final = logging.getLogger(telemetry.LOGGER)
 _KINDS: Final = ("internal", "server", "client", "producer", "consumer")
 _STATUS: Final = {StatusCode.UNSET: "unset", StatusCode.OK: "ok", StatusCode.ERROR: "error"}
-USAGE_MARKERS: Final = frozenset(
-    (
-        "langfuse.observation.usage_details",
-        "gen_ai.usage.input_tokens",
-        "gen_ai.usage.output_tokens",
-        "llm.token_count.prompt",
-        "llm.token_count.completion",
-    )
-)
 _INTERESTING: Final = MARKERS | USAGE_MARKERS | CONVERSATION_KEYS
 _LATENCY_SAMPLE: Final = 16
 _EXPIRY_CHECK: Final = 256
@@ -210,18 +201,13 @@ class TrajectoryGuardProcessor(SpanProcessor):
         usage = model_usage(view)
         if usage is not None:
             by_scope = dict(self._usage.get(context.trace_id, {}))
-            usage = self._priced(usage, model_name(view)).plus(by_scope.get(view.scope, Usage()))
+            usage = self._prices.priced(usage, model_name(view)).plus(by_scope.get(view.scope, Usage()))
             self._bounded(self._usage, context.trace_id, {**by_scope, view.scope: usage})
         if context.trace_id not in self._conversations:
             named = conversation_id(view.attributes)
             if named is not None:
                 self._remember_conversation(context.trace_id, named)
                 self.board.join(view.trace_id, named)
-
-    def _priced(self, usage: Usage, model: str | None) -> Usage:
-        if usage.cost_usd or model is None or not self._prices.available:
-            return usage
-        return usage._replace(cost_usd=self._prices.get(model).cost(usage.input_tokens, usage.output_tokens))
 
     def _remember_conversation(self, trace_id: int, named: str) -> None:
         known = self._conversations.get(trace_id)

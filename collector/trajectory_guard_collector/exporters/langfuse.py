@@ -5,12 +5,12 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Final
 
+from trajectory_guard.langfuse_client import CLOUD
 from trajectory_guard_collector.config import Exporter as ExporterConfig
 from trajectory_guard_collector.exporters.otlp_http import OtlpHttpExporter
 from trajectory_guard_collector.signals import Signal
 from trajectory_guard_collector.throttled_log import ThrottledLog
 
-CLOUD: Final = "https://cloud.langfuse.com"
 _PATH: Final = "/api/public/otel/v1/traces"
 _INGESTION_VERSION: Final = "4"
 

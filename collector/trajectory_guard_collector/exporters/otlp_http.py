@@ -12,11 +12,11 @@ from typing import Final
 import anyio
 import httpx
 
+from trajectory_guard.backoff import parse_retry_after
 from trajectory_guard_collector.config import Exporter as ExporterConfig
 from trajectory_guard_collector.config_checks import without_userinfo
 from trajectory_guard_collector.exporters.base import UNCLEAR_PATIENCE_S, PermanentExportError, RetryableExportError
 from trajectory_guard_collector.exporters.replies import read_reply
-from trajectory_guard_collector.exporters.retry import parse_retry_after
 from trajectory_guard_collector.exporters.tls import client_context
 from trajectory_guard_collector.signals import Batch, Receipt, Signal
 from trajectory_guard_collector.throttled_log import ThrottledLog

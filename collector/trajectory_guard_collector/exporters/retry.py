@@ -1,24 +1,16 @@
-"""Pauses between attempts, and what backends say about them."""
+"""Pauses between attempts at a backend, as its ``retry_on_failure`` section has them."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
-from typing import Final
 
+from trajectory_guard import backoff
 from trajectory_guard_collector.config import Retry
 
-MAX_REQUESTED_PAUSE_S: Final = 3600.0
 
-
-class Backoff:
-    """Pauses of one batch at one backend: exponential, with jitter.
-
-    The n-th pause (from 0) is uniform in ``[i·(1 - f), i·(1 + f)]``, where ``i = min(max_interval_s,
-    initial_interval_s·multiplier**n)`` and ``f = randomization_factor``; never shorter than what the backend asked
-    for, of which at most an hour counts.
+class Backoff(backoff.Backoff):
+    """Pauses of one batch at one backend.
 
     Parameters:
         retry: the configuration.
@@ -26,33 +18,10 @@ class Backoff:
     """
 
     def __init__(self, retry: Retry, *, uniform: Callable[[float, float], float] = random.uniform) -> None:
-        self._retry = retry
-        self._uniform = uniform
-        self._interval_s = retry.initial_interval_s
-
-    def next_pause_s(self, requested_s: float | None = None) -> float:
-        """Seconds to wait before the next attempt."""
-        interval_s, share = self._interval_s, self._retry.randomization_factor
-        self._interval_s = min(interval_s * self._retry.multiplier, self._retry.max_interval_s)
-        pause_s = self._uniform(interval_s * (1.0 - share), interval_s * (1.0 + share))
-        return max(pause_s, min(requested_s or 0.0, MAX_REQUESTED_PAUSE_S))
-
-
-def parse_retry_after(value: str | None, now: datetime | None = None) -> float | None:
-    """Seconds of a ``Retry-After`` header, which holds seconds or an HTTP date (RFC 9110, 10.2.3).
-
-    Returns None if the header is absent or neither; 0 for a date that has passed.
-
-    >>> parse_retry_after("120"), parse_retry_after("soon")
-    (120.0, None)
-    """
-    text = (value or "").strip()
-    if text.isascii() and text.isdigit():
-        return float(text)
-    try:
-        date = parsedate_to_datetime(text)
-    except (TypeError, ValueError):
-        return None
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=timezone.utc)
-    return max(0.0, (date - (now or datetime.now(timezone.utc))).total_seconds())
+        super().__init__(
+            initial_s=retry.initial_interval_s,
+            multiplier=retry.multiplier,
+            max_s=retry.max_interval_s,
+            jitter=retry.randomization_factor,
+            uniform=uniform,
+        )

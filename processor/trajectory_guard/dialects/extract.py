@@ -17,6 +17,16 @@ from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, MARKERS, markers_of, recognise
 
 MAX_RESULT_CHARS: Final = 1_000_000
+USAGE_MARKERS: Final = frozenset(
+    (
+        "langfuse.observation.usage_details",
+        "gen_ai.usage.input_tokens",
+        "gen_ai.usage.output_tokens",
+        "llm.token_count.prompt",
+        "llm.token_count.completion",
+    )
+)
+"""A span with none of these keys is no model call with usage; see ``model_usage``."""
 
 
 def extract_step(
