@@ -298,6 +298,16 @@ def test_a_conversation_named_by_a_sibling_holds_for_the_rest_of_the_trace() -> 
     assert app.board.read("thread-7").steps == 3
 
 
+def test_a_declared_conversation_named_by_a_sibling_holds_for_the_rest_of_the_trace() -> None:
+    app = App(dialects=[{"name": "mine", "match": {"acme.kind": "tool"}, "conversation": "acme.chat"}])
+    with app.tracer.start_as_current_span("run"):
+        with app.tracer.start_as_current_span("chat", attributes={"acme.chat": 7}):
+            pass
+        for _ in range(3):
+            app.call(conversation=None)
+    assert app.board.read("7").steps == 3
+
+
 def test_without_any_name_the_trace_is_the_trajectory() -> None:
     app = App()
     for _ in range(2):

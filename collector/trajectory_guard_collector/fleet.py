@@ -204,9 +204,9 @@ class Fleet:
         trajectory.describe(item)
         if verdict.recovered:
             trajectory.nudge = trajectory.stop = None
-        if verdict.recovered and first_time:
-            self.metrics.recovery(item.service, item.step.agent_id or "")
-            yield News(None, verdict, item)
+            if first_time:
+                self.metrics.recovery(item.service, item.step.agent_id or "")
+                yield News(None, verdict, item)
         if verdict.detections:
             self._keep_flag(trajectory, verdict)
             self._count(trajectory, item, verdict, first_time=first_time)
@@ -238,12 +238,12 @@ class Fleet:
         item.moved = False
 
     def _tell(self, item: StepItem, verdict: Verdict, told: Told, *, renamed: bool) -> None:
-        if told is not Told.START:
-            if not renamed:
-                self.metrics.intervention(str(verdict.level), *_labels(item, verdict))
-            parent = item.view.parent_id
-            if parent:
-                self.mark(item.span[:16] + bytes.fromhex(parent), self.attributes(item) or {})
+        if told is Told.START:
+            return
+        if not renamed:
+            self.metrics.intervention(str(verdict.level), *_labels(item, verdict))
+        if item.parent_id:
+            self.mark(item.span[:16] + item.parent_id, self.attributes(item) or {})
 
     # --- marks -----------------------------------------------------------------------------------------------
 

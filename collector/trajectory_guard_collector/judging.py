@@ -1,6 +1,6 @@
 """The engine of the fleet: trace requests in, the same requests with what was found out.
 
-Single-threaded: one thread calls ``Judge``, so that nothing needs a lock. The same spans give the same verdicts as in
+Called from the event loop only, so that nothing needs a lock. The same spans give the same verdicts as in
 process: what a span says is read by the same dialects, steps are judged by the same engine, in the order in which
 they ended.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from trajectory_guard import telemetry
@@ -17,7 +17,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.calls import light
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.steps import StepRecord, Usage
-from trajectory_guard.dialects.base import Dialect, first
+from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.duplicates import is_inner_duplicate
 from trajectory_guard.dialects.extract import agent_of, model_name, model_usage, read_step, trajectory_id
@@ -37,7 +37,7 @@ from trajectory_guard_collector.trajectories import Item, Key, StepItem, UsageIt
 
 _log: Final = logging.getLogger(__name__)
 _KEY_BYTES: Final = 24
-_ITEM_BYTES: Final = 2_200
+_STEP_BYTES: Final = 2_200
 """What a step takes in memory beside its texts."""
 _KEPT_BYTES: Final = 16_384
 """Steps up to this size are kept whole for judging them again; longer ones lose the middle of their texts."""
@@ -177,8 +177,7 @@ class Judge:
 
     def _take_other(self, seen: SeenSpan, trace: Trace) -> None:
         view = seen.view
-        named = first(view.attributes, self._conversations) if self._conversations else None
-        conversation = str(named) if named is not None else conversation_id(view.attributes)
+        conversation = conversation_id(view.attributes, self._conversations)
         if conversation is not None:
             self._learn(trace, conversation)
         usage = model_usage(view)
@@ -209,26 +208,27 @@ class Judge:
     def _item(self, seen: SeenSpan, step: StepRecord, dialect: Dialect) -> StepItem:
         if seen.size > _KEPT_BYTES:
             step = light(step)
-        return StepItem(seen.key, step, seen.lean, dialect, seen.origin, _ITEM_BYTES + min(seen.size, _KEPT_BYTES))
+        return StepItem(seen.key, step, seen.lean, dialect, seen.origin, _STEP_BYTES + min(seen.size, _KEPT_BYTES))
 
     def _file(self, trace: Trace, item: StepItem, above: list[SpanView]) -> None:
         """Put a step into its trajectory."""
         view, key = item.view, (item.tenant, item.step.trajectory_id)
-        own = [span for span in (view, *above) if self._names_conversation(span, item.dialect)]
-        if own:
+        if self._names_conversation((view, *above), item.dialect):
             self._learn(trace, key[1])
         else:
             trace.follow(item, self.traces.max_spans)
         self.fleet.add(item, key)
+        self._name(trace, key, view)
+
+    def _names_conversation(self, spans: Iterable[SpanView], dialect: Dialect) -> bool:
+        return any(conversation_id(span.attributes, dialect.conversations) is not None for span in spans)
+
+    def _name(self, trace: Trace, key: Key, view: SpanView | None = None) -> None:
+        """Let flags be asked for by the trace, and by all ids on the span."""
         if trace.key != key:
             trace.key = key
-            self.fleet.name(key, (key[1], view.trace_id, *all_conversation_ids(view.attributes)))
-
-    def _names_conversation(self, span: SpanView, dialect: Dialect) -> bool:
-        attributes = span.attributes
-        if dialect.conversations and first(attributes, dialect.conversations) is not None:
-            return True
-        return conversation_id(attributes) is not None
+            others = all_conversation_ids(view.attributes) if view is not None else ()
+            self.fleet.name(key, (key[1], trace.id.hex(), *others))
 
     def _by_trace(self, trace: Trace, span: SpanView) -> str:
         return trace.conversation or span.trace_id
@@ -236,8 +236,7 @@ class Judge:
     # --- what becomes known later ----------------------------------------------------------------------------
 
     def _identify_again(self, trace: Trace, item: StepItem) -> None:
-        parent = trace.spans.get(item.span[16:])
-        above, missing = trace.above(parent.parent if parent is not None else bytes.fromhex(item.view.parent_id or ""))
+        above, missing = trace.above(item.parent_id)
         if missing:
             trace.wait(missing, item, self.traces.max_spans)
         if is_inner_duplicate(item.view, above, self._table):
@@ -255,17 +254,12 @@ class Judge:
 
     def _follow(self, trace: Trace, item: Item) -> None:
         """The trace's conversation has become known: does an item that followed the trace go there?"""
-        if isinstance(item, StepItem):
-            parent = trace.spans.get(item.span[16:])
-            above = trace.above(parent.parent).known if parent is not None else []
-            if any(self._names_conversation(span, item.dialect) for span in above):
-                return
-        key: Key = (item.tenant, trace.conversation or item.span[:16].hex())
+        key: Key = (item.tenant, trace.conversation or trace.id.hex())
         if key == item.key:
             return
         if isinstance(item, StepItem):
+            if self._names_conversation(trace.above(item.parent_id).known, item.dialect):
+                return
             item.step = item.step._replace(trajectory_id=key[1])
         self.fleet.move(item, key)
-        if trace.key != key:
-            trace.key = key
-            self.fleet.name(key, (key[1], item.span[:16].hex()))
+        self._name(trace, key)

@@ -13,7 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from trajectory_guard import __version__, telemetry
 from trajectory_guard_collector.fleet import Attributes, Fleet, News
-from trajectory_guard_collector.reading import OtherSpan, Reading, SeenSpan
+from trajectory_guard_collector.reading import OtherSpan, Reading
 from trajectory_guard_collector.trajectories import StepItem, Told
 from trajectory_guard_collector.views import any_value
 
@@ -35,14 +35,15 @@ class Tagger:
         changed = False
         told: set[bytes] = set()
         for seen in reading.agent_spans:
-            attributes = self._attributes(seen)
+            item = seen.item
+            own = self._fleet.attributes(item) if isinstance(item, StepItem) else None
+            attributes = own or self._fleet.marked(seen.key)
             if attributes:
                 seen.holder[seen.place] = tagged(seen.span, attributes)
                 changed = True
-            item = seen.item
             if isinstance(item, StepItem) and item.told is not None and item.key is not None:
                 told.add(item.span)
-                _add_guard_span(seen.group, guard_span(item, item.told, self._fleet.attributes(item) or {}))
+                _add_guard_span(seen.group, guard_span(item, item.told, own or {}))
         if self._fleet.has_marks:
             changed = self._tag_others(reading.others) or changed
         late = [one.item for one in news if one.told is not None and one.item.span not in told]
@@ -51,10 +52,6 @@ class Tagger:
             _add_guard_span(group, guard_span(item, item.told or Told.START, self._fleet.attributes(item) or {}))
         changed = changed or bool(told or late)
         return reading.request.SerializeToString() if changed else data, len(told) + len(late)
-
-    def _attributes(self, seen: SeenSpan) -> Attributes | None:
-        own = self._fleet.attributes(seen.item) if isinstance(seen.item, StepItem) else None
-        return own or self._fleet.marked(seen.key)
 
     def _tag_others(self, others: Iterable[OtherSpan]) -> bool:
         changed = False
@@ -99,7 +96,7 @@ def guard_span(item: StepItem, told: Told, attributes: Attributes) -> Span:
     span = Span(
         trace_id=item.span[:16],
         span_id=blake2b(item.span + told.value.encode(), digest_size=8, person=b"guard-span").digest(),
-        parent_span_id=bytes.fromhex(item.view.parent_id or "") or span_id,
+        parent_span_id=item.parent_id or span_id,
         name=telemetry.LOOP_SPAN_NAME if told is Told.START else telemetry.SPAN_NAME,
         kind=Span.SPAN_KIND_INTERNAL,
         start_time_unix_nano=end,

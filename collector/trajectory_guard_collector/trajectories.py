@@ -34,7 +34,7 @@ _RECENT: Final = 16
 _SNAPSHOT_STEPS: Final = 64
 SEEN: Final = 1_024
 _MAX_NAMES: Final = 8
-_ITEM_BYTES: Final = 512
+_USAGE_BYTES: Final = 512
 FIRST: Final[Order] = (float("-inf"), "")
 
 
@@ -53,7 +53,7 @@ class UsageItem:
 
     def __init__(self, span: bytes, order: Order, trace_id: str, scope: str, usage: Usage, tenant: str) -> None:
         self.span = span
-        self.size = _ITEM_BYTES
+        self.size = _USAGE_BYTES
         self.tenant = tenant
         self.order = order
         self.trace_id = trace_id
@@ -111,6 +111,11 @@ class StepItem:
         self.told_as: Told | None = None
         self.late: Mapping[str, Any] | None = None
         self.gone = False
+
+    @property
+    def parent_id(self) -> bytes:
+        """Span id of the parent, empty for a root."""
+        return bytes.fromhex(self.view.parent_id or "")
 
     def release(self) -> None:
         """Let go of texts: a trace may remember the item for long."""

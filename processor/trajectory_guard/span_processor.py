@@ -73,7 +73,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._max_open = self.config.max_open_spans
         self._table = table_with(self.config.dialects)
         self._markers = markers_of(self._table)
-        self._interesting = _INTERESTING | self._markers | {key for row in self._table for key in row.conversations}
+        self._declared = tuple(key for row in self._table for key in row.conversations)
+        self._interesting = _INTERESTING | self._markers | frozenset(self._declared)
         self._started = 0
         self._conversations: OrderedDict[int, str] = OrderedDict()  # trace id -> conversation id
         # trace id -> instrumentation scope -> model usage since the last tool call
@@ -204,7 +205,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             usage = self._prices.priced(usage, model_name(view)).plus(by_scope.get(view.scope, Usage()))
             self._bounded(self._usage, context.trace_id, {**by_scope, view.scope: usage})
         if context.trace_id not in self._conversations:
-            named = conversation_id(view.attributes)
+            named = conversation_id(view.attributes, self._declared)
             if named is not None:
                 self._remember_conversation(context.trace_id, named)
                 self.board.join(view.trace_id, named)

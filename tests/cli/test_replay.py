@@ -15,7 +15,10 @@ from trajectory_guard.cli import replay as replaying
 from trajectory_guard.cli.inputs import Limits, Sink
 from trajectory_guard.cli.replay import replay, trajectories
 from trajectory_guard.cli.settings import load_config
+from trajectory_guard.cli.spool import Spool
 from trajectory_guard.config import ConfigError, GuardConfig
+from trajectory_guard.dialects.custom import table_with
+from trajectory_guard.dialects.span import SpanView
 
 LOOP, FINE = run_line("loop"), run_line("fine", [step(args={"q": at}, result=f"answer {at}") for at in range(6)])
 
@@ -255,3 +258,14 @@ def test_compare_excludes_config(runs: Path, command: Command) -> None:
     with pytest.raises(SystemExit) as stopped:
         command("replay", runs, "--compare", "default", "default", "--config", "x.json")
     assert stopped.value.code == 2
+
+
+def test_a_declared_conversation_may_be_a_number() -> None:
+    table = table_with([{"name": "mine", "match": {"acme.kind": "tool"}, "conversation": "acme.chat"}])
+    call = {"acme.kind": "tool", "gen_ai.tool.name": "search"}
+    with Spool(None, table) as spool:
+        for at in range(2):
+            spool.add(SpanView("run", {"acme.chat": 7}, f"{at:032x}", f"{at:015x}a", start=at, end=at + 1))
+            spool.add(SpanView("call", call, f"{at:032x}", f"{at:015x}b", start=at, end=at + 0.5))
+        spool.collect(Sink())
+        assert [(one.id, len(one.steps)) for one in spool.trajectories()] == [("7", 2)]

@@ -21,7 +21,7 @@ from trajectory_guard.cli.grouping import Groups, offered_calls, wanted_calls
 from trajectory_guard.cli.sink import MIB, Limits, Recorded, Sink
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.assemble import drop_duplicates, extract_steps
-from trajectory_guard.dialects.base import Dialect, first
+from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.identity import conversation_id
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS
@@ -89,7 +89,7 @@ class Spool:
         trace, data = _key(span.trace_id), _dump(fields)
         self._stored_bytes += len(data)
         self._rows.append(_Row(trace, len(self._sources) - 1, self._resources.number(span.resource), data))
-        conversation = first(span.attributes, self._conversations) or conversation_id(span.attributes)
+        conversation = conversation_id(span.attributes, self._conversations)
         if conversation is not None:
             self._links.add((_key(conversation), trace))
         if len(self._rows) >= _BATCH_ROWS:

@@ -197,8 +197,7 @@ def _trace_conversations(spans: Iterable[SpanView], keys: tuple[str, ...]) -> di
     found: dict[str, str] = {}
     for span in spans:
         if span.trace_id not in found:
-            declared = first(span.attributes, keys) if keys else None
-            named = str(declared) if declared is not None else conversation_id(span.attributes)
+            named = conversation_id(span.attributes, keys)
             if named is not None:
                 found[span.trace_id] = named
     return found

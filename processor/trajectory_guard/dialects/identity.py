@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.dialects.base import Keys
 from trajectory_guard.dialects.span import SpanView
 
 _CONVERSATION: Final = (
@@ -44,8 +45,12 @@ _GRAPHS_AS_AGENTS: Final = frozenset(
 _NOT_AN_AGENT: Final = frozenset(("OpenAI Agent", "agent", "LangGraph", ""))
 
 
-def conversation_id(attributes: Mapping[str, Any]) -> str | None:
-    """Conversation, session or thread id on one span, None if it has none."""
+def conversation_id(attributes: Mapping[str, Any], declared: Keys = ()) -> str | None:
+    """Conversation, session or thread id on one span, None if it has none. ``declared`` keys are asked first."""
+    for key in declared:
+        value = attributes.get(key)
+        if value is not None and value != "":
+            return str(value)
     for key in _CONVERSATION:
         value = attributes.get(key)
         if value is not None and value != "":
