@@ -43,14 +43,15 @@ class Scorer:
         self._environment = environment
         self._lock = threading.Lock()
 
-    def tell(self, verdict: Verdict, trace_id: str | None, environment: str | None = None) -> None:
+    def tell(self, verdict: Verdict, trace_id: str | None, span: ReadableSpan | None = None) -> None:
         """Write what has changed with a verdict.
 
         Parameters:
             verdict: what was found.
             trace_id: trace of the step, 32 hex digits, None if there is none.
-            environment: of the trace, None if it names none.
+            span: the step's span, which may name Langfuse's environment.
         """
+        environment = environment_of(span.attributes or {}, span.resource.attributes) if span is not None else None
         with self._lock:
             scores = self._book.changes(
                 verdict, trace_id, environment=environment or self._environment, redact=self._redact, now=time.time()
@@ -67,11 +68,6 @@ class Scorer:
         left = self.sender.stop(timeout_s)
         if left:
             _log.error("trajectory_guard: %d scores did not reach Langfuse in %.0f s", len(left), timeout_s)
-
-
-def environment_of_span(span: ReadableSpan) -> str | None:
-    """Langfuse's environment of a span, None if it names none."""
-    return environment_of(span.attributes or {}, span.resource.attributes)
 
 
 def scorer_of(config: GuardConfig, counts: Counter[str], environ: Mapping[str, str] | None = None) -> Scorer | None:

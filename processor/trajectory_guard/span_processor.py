@@ -30,7 +30,6 @@ from trajectory_guard.flags import FlagBoard
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.metrics import register
 from trajectory_guard.prices import PriceTable, is_installed
-from trajectory_guard.scorer import environment_of_span, scorer_of
 from trajectory_guard.verdict_spans import VerdictSpans
 
 _log: Final = logging.getLogger(telemetry.LOGGER)
@@ -82,8 +81,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._prices = PriceTable()
         self._reported: set[str] = set()
         self._judged = 0
-        if self.board.scorer is None:
-            self.board.scorer = scorer_of(self.config, self.board.counts)
+        _add_scorer(self.board)
         provider = meter_provider or otel_metrics.get_meter_provider()
         self._latency = register(provider.get_meter(telemetry.SCOPE), self.board)
 
@@ -150,7 +148,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         if verdict.detections or verdict.recovered:
             self._report(verdict, span)
             if self.board.scorer is not None:
-                self.board.scorer.tell(verdict, view.trace_id, environment_of_span(span))
+                self.board.scorer.tell(verdict, view.trace_id, span)
 
     def _step(self, span: ReadableSpan, view: SpanView) -> StepRecord | None:
         dialect = recognise(view, self._table)
@@ -302,7 +300,7 @@ def shared_board(config: GuardConfig | None = None) -> FlagBoard:
 def _new_board(config: GuardConfig) -> FlagBoard:
     """A board, with a model behind it where one is asked for or installed. The model loads on a thread of its own."""
     board = _board_with_model(config)
-    board.scorer = scorer_of(config, board.counts)  # a gate may use the board without any processor
+    _add_scorer(board)  # a gate may use the board without any processor
     return board
 
 
@@ -316,6 +314,14 @@ def _board_with_model(config: GuardConfig) -> FlagBoard:
     settler = BackgroundSettler(settings)
     settler.start()
     return FlagBoard(config, settler=settler)
+
+
+def _add_scorer(board: FlagBoard) -> None:
+    """A writer of scores, where they are asked for; nobody else waits for its imports."""
+    if board.scorer is None and board.config.langfuse_scores:
+        from trajectory_guard.scorer import scorer_of
+
+        board.scorer = scorer_of(board.config, board.counts)
 
 
 def instrument(
