@@ -205,9 +205,13 @@ def test_json_and_toml_say_the_same(tmp_path: Path) -> None:
 
 def test_ports_may_be_equal_on_different_hosts_and_if_the_system_chooses() -> None:
     for first, second in (("127.0.0.1:4317", "10.0.0.1:4317"), ("localhost:0", "localhost:0")):
-        CollectorConfig.model_validate(
+        config = CollectorConfig.model_validate(
             {"receivers": {"otlp": {"protocols": {"grpc": {"endpoint": first}, "http": {"endpoint": second}}}}}
         )
+        protocols = config.receivers.otlp.protocols
+        assert protocols.grpc is not None
+        assert protocols.http is not None
+        assert (protocols.grpc.endpoint, protocols.http.endpoint) == (first, second)
 
 
 @pytest.mark.parametrize(

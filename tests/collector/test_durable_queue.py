@@ -229,6 +229,7 @@ async def test_a_sender_that_goes_away_does_not_undo_the_write(tmp_path):
         await asyncio.gather(*senders, return_exceptions=True)
         await backend.until(lambda: set(range(1, 20, 2)) <= set(backend.spans))
         await until(lambda: store.used_bytes == 0)
+    assert set(backend.spans.values()) == {1}  # what a sender left behind was written once or not at all
 
 
 async def test_two_collectors_cannot_share_a_directory(tmp_path):

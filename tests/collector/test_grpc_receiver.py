@@ -306,7 +306,10 @@ async def test_stop_does_not_wait_longer_than_its_grace() -> None:
 
 
 async def test_stop_without_start() -> None:
-    await GrpcServer(GrpcReceiver(), Authenticator(Auth()), Sink().accept, None).stop(0.1)  # type: ignore[arg-type]
+    server = GrpcServer(GrpcReceiver(), Authenticator(Auth()), Sink().accept, None)  # type: ignore[arg-type]
+    for _ in range(2):
+        await server.stop(0.1)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_endpoint_that_is_taken() -> None:

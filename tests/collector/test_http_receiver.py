@@ -379,7 +379,10 @@ async def test_stop_does_not_wait_longer_than_its_grace() -> None:
 
 
 async def test_stop_without_start() -> None:
-    await HttpServer(HttpReceiver(), Authenticator(Auth()), Sink().accept, None).stop(0.1)  # type: ignore[arg-type]
+    server = HttpServer(HttpReceiver(), Authenticator(Auth()), Sink().accept, None)  # type: ignore[arg-type]
+    for _ in range(2):
+        await server.stop(0.1)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_endpoint_that_is_taken() -> None:
@@ -395,6 +398,8 @@ async def test_endpoint_that_is_taken() -> None:
 async def test_every_address_of_a_name_listens() -> None:
     async with http_server(endpoint="localhost:0") as running:
         found = {(family, address[0]) for family, _, _, _, address in socket.getaddrinfo("localhost", running.port)}
+        assert found
         for _, address in found:
             _, writer = await asyncio.open_connection(str(address), running.port)
+            assert writer.get_extra_info("peername")[:2] == (address, running.port)
             writer.close()

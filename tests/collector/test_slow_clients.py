@@ -139,6 +139,7 @@ async def test_sender_that_goes_away_does_not_interrupt_the_pipeline() -> None:
         writer.transport.abort()
         running.sink.gate.set()
         await eventually(lambda: running.sink.items == 3)
+        assert running.errors("receiver") == 0
 
 
 async def test_sender_that_goes_away_within_the_body_leaves_nothing() -> None:
@@ -256,6 +257,8 @@ async def test_many_grpc_connections_in_sequence_leave_nothing_behind() -> None:
             writer.close()
             await writer.wait_closed()
         await eventually(lambda: process.num_fds() <= files + 2)
+        assert running.errors("receiver") == 0
+        assert running.sink.batches == []
 
 
 def on_uvloop(work: Callable[[], Awaitable[None]]) -> None:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -72,19 +73,20 @@ def poll(holds: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
 _Started = TypeVar("_Started", bound="_Process")
 
 
-class _Process:
+class _Process(ABC):
     """A process that can be killed and started again with the same command."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
         self._process: subprocess.Popen[bytes] | None = None
 
+    @abstractmethod
     def command(self) -> list[str]:
-        raise NotImplementedError
+        """What to run."""
 
+    @abstractmethod
     def start(self: _Started) -> _Started:
         """Run it, and return once it is there for others."""
-        raise NotImplementedError
 
     def launch(self) -> None:
         path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

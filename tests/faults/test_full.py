@@ -67,6 +67,7 @@ async def test_a_full_disk_is_told_and_overcome(tmp_path: Path) -> None:
         exporters = {"otlp": {"endpoint": rotel.grpc_url}}
         async with started(Collector(tmp_path, exporters, queue={"storage": str(disk)})) as collector:
             await fills_up_and_recovers(collector, rotel)
+            assert collector.running
 
 
 async def test_a_disk_that_fails_without_a_word_is_overcome(tmp_path: Path) -> None:
@@ -117,6 +118,7 @@ async def test_what_was_taken_before_the_disk_was_full_survives_a_kill(tmp_path:
         async with started(rotel):
             await asyncio.to_thread(collector.start)
             await arrived(rotel, taken)
+            assert taken <= rotel.ids().keys()
 
 
 def test_unused_space_is_given_back_in_large_parts(tmp_path: Path) -> None:

@@ -100,6 +100,7 @@ async def test_a_message_of_100_mb_passes_where_the_limit_allows_it(tmp_path: Pa
         sender = GrpcSender(collector.grpc_port)
         await sender.once(data, timeout_s=30)
         await arrived(rotel, ids(data))
+        assert collector.errors() == 0
         await sender.close()
 
 
