@@ -9,6 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -21,6 +22,8 @@ _MIB: Final = 1 << 20
 _SPIKE_SHARE: Final = 0.2
 _LOOK_INTERVAL_S: Final = 0.05
 _USEFUL_SHARE: Final = 0.02
+_COPIES: Final = 2
+"""Times that a request is in memory while it is read: with the transport, and with us."""
 _MAX_PAUSE_S: Final = 60.0
 
 logger = logging.getLogger(__name__)
@@ -48,8 +51,8 @@ def cgroup_limit(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/
 
 class MemoryLimiter:
     """Watches the resident memory, and says when to refuse data: from the soft limit on, which is the hard limit less
-    the spike limit. Above the soft limit it also gives back memory that is free but still held; attempts that achieve
-    nothing become rarer.
+    the spike limit, and before it if what is being read at the moment would reach it. Above the soft limit it also
+    gives back memory that is free but still held; attempts that achieve nothing become rarer.
 
     Parameters:
         config: the ``memory_limiter`` section.
@@ -80,8 +83,11 @@ class MemoryLimiter:
         self._relieve = relieve
         self.hard_limit, self.soft_limit = _limits(config, total)
         self._used = 0
+        self._reading = 0
+        self._unseen = 0
         self._looked_at = -math.inf
         self._short = False
+        self._was_short = False
         self._pause_s = config.check_interval_s
         self._reclaimed_at = -math.inf
         self._watching: asyncio.Task[None] | None = None
@@ -97,21 +103,45 @@ class MemoryLimiter:
             await asyncio.gather(self._watching, return_exceptions=True)
             self._watching = None
 
-    def refuse(self) -> str | None:
-        """Why data must be refused right now, None if it can be taken. Cheap enough to ask for every request."""
-        if self._clock() - self._looked_at >= min(_LOOK_INTERVAL_S, self._config.check_interval_s):
+    def refuse(self, size: int = 0) -> str | None:
+        """Why ``size`` more bytes must be refused right now, None if they can be taken. Cheap enough for every request.
+
+        A request that would be read alone is let in below the soft limit whatever its size: it fits at no other time.
+        With no size only what is resident counts: whether to go on reading.
+        """
+        stale = self._clock() - self._looked_at >= min(_LOOK_INTERVAL_S, self._config.check_interval_s)
+        if stale or (size and not self._fits(size)):
             self._look()
-        if not self._short:
-            return None
-        return f"memory: {self._used // _MIB} MiB in use, soft limit {self.soft_limit // _MIB} MiB"
+        if self._short:
+            return f"memory: {self._used // _MIB} MiB in use, soft limit {self.soft_limit // _MIB} MiB"
+        if size and self._reading and not self._fits(size):
+            used, reading = self._used // _MIB, self._reading // _MIB
+            return f"memory: {used} MiB in use, {reading} MiB being read, soft limit {self.soft_limit // _MIB} MiB"
+        return None
+
+    @contextmanager
+    def reading(self, size: int) -> Iterator[None]:
+        """Around the reading of a request of about ``size`` bytes, which are not resident yet."""
+        size *= _COPIES
+        self._reading += size
+        try:
+            yield
+        finally:
+            self._reading -= size
+            self._unseen += size
 
     def check(self) -> None:
-        """Look at the memory now, and give some back if it is short."""
+        """Look at the memory now, and give some back if it is short; afterwards too, for as long as that helps."""
         self._look()
-        if not self._short:
+        if self._short:
+            self._was_short = True
+        else:
             self._pause_s = self._config.check_interval_s
-        elif self._clock() - self._reclaimed_at >= self._pause_s:
+        if self._was_short and self._clock() - self._reclaimed_at >= self._pause_s:
             self._reclaim()
+
+    def _fits(self, size: int) -> bool:
+        return self._used + self._unseen + self._reading + size * _COPIES <= self.soft_limit
 
     async def _watch(self) -> None:
         while True:
@@ -124,6 +154,7 @@ class MemoryLimiter:
 
     def _look(self) -> None:
         self._used = self._rss()
+        self._unseen = 0
         self._looked_at = self._clock()
         short = self._used >= self.soft_limit
         if short != self._short:
@@ -132,13 +163,15 @@ class MemoryLimiter:
             logger.log(level, "memory: %d MiB, limit %d MiB: %s", self._used // _MIB, self.soft_limit // _MIB, text)
 
     def _reclaim(self) -> None:
-        before = self._used
-        relieved = self._relieve()
-        gc.collect()
+        before, relieved = self._used, False
+        if self._short:
+            relieved = self._relieve()
+            gc.collect()
         _give_back()
         self._look()
         self._reclaimed_at = self._clock()
         useful = relieved or before - self._used >= _USEFUL_SHARE * before
+        self._was_short = self._short or useful
         self._pause_s = self._config.check_interval_s if useful else min(2.0 * self._pause_s, _MAX_PAUSE_S)
 
 

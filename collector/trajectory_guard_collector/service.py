@@ -111,12 +111,12 @@ class Collector:
         auth = Authenticator(self.config.receivers.otlp.auth, failed=lambda: self.metrics.error("tokens_reload"))
         protocols = self.config.receivers.otlp.protocols
         if protocols.grpc is not None:
-            grpc = GrpcServer(protocols.grpc, auth, self._pipeline.accept, self.metrics, refuse=self._limiter.refuse)
+            grpc = GrpcServer(protocols.grpc, auth, self._pipeline.accept, self.metrics, memory=self._limiter)
             await self._listen("otlp/grpc", protocols.grpc.endpoint, grpc)
         if protocols.http is not None:
             http = HttpServer(
                 protocols.http, auth, self._pipeline.accept, self.metrics, self._flags.routes(),
-                refuse=self._limiter.refuse,
+                memory=self._limiter,
             )  # fmt: skip
             await self._listen("otlp/http", protocols.http.endpoint, http)
 

@@ -30,6 +30,7 @@ from trajectory_guard_collector.metrics import Metrics
 from trajectory_guard_collector.receivers.auth import Authenticator
 from trajectory_guard_collector.receivers.grpc_server import GrpcServer
 from trajectory_guard_collector.receivers.http_server import HttpServer
+from trajectory_guard_collector.receivers.intake import Unlimited
 from trajectory_guard_collector.signals import Batch, Receipt, Signal
 
 ANYWHERE = "127.0.0.1:0"
@@ -62,6 +63,18 @@ class Sink:
         return sum(batch.items for batch in self.batches)
 
 
+class Room(Unlimited):
+    """Memory that is short when the test says so, and notes what it was asked for."""
+
+    def __init__(self, short: Callable[[], str | None] = lambda: None) -> None:
+        self._short = short
+        self.asked: list[int] = []
+
+    def refuse(self, size: int = 0) -> str | None:
+        self.asked.append(size)
+        return self._short()
+
+
 class Running(NamedTuple):
     """A server in work."""
 
@@ -69,6 +82,7 @@ class Running(NamedTuple):
     sink: Sink
     metrics: Metrics
     server: Any
+    memory: Room
 
     def url(self, path: str = "/v1/traces", scheme: str = "http") -> str:
         return f"{scheme}://127.0.0.1:{self.port}{path}"
@@ -90,12 +104,12 @@ class Running(NamedTuple):
 
 @asynccontextmanager
 async def grpc_server(sink: Sink | None = None, *, auth: Auth | None = None, **settings: Any) -> AsyncIterator[Running]:
-    refuse = settings.pop("refuse", lambda: None)
     sink, metrics = sink or Sink(), Metrics()
+    memory = Room(settings.pop("refuse", lambda: None))
     config = GrpcReceiver(**{"endpoint": ANYWHERE, **settings})
-    server = GrpcServer(config, Authenticator(auth or Auth()), sink.accept, metrics, refuse=refuse)
+    server = GrpcServer(config, Authenticator(auth or Auth()), sink.accept, metrics, memory=memory)
     try:
-        yield Running(await server.start(), sink, metrics, server)
+        yield Running(await server.start(), sink, metrics, server, memory)
     finally:
         await server.stop(0.2)
 
@@ -104,12 +118,12 @@ async def grpc_server(sink: Sink | None = None, *, auth: Auth | None = None, **s
 async def http_server(
     sink: Sink | None = None, *, auth: Auth | None = None, routes: Any = (), **settings: Any
 ) -> AsyncIterator[Running]:
-    refuse = settings.pop("refuse", lambda: None)
     sink, metrics = sink or Sink(), Metrics()
+    memory = Room(settings.pop("refuse", lambda: None))
     config = HttpReceiver(**{"endpoint": ANYWHERE, **settings})
-    server = HttpServer(config, Authenticator(auth or Auth()), sink.accept, metrics, routes, refuse=refuse)
+    server = HttpServer(config, Authenticator(auth or Auth()), sink.accept, metrics, routes, memory=memory)
     try:
-        yield Running(await server.start(), sink, metrics, server)
+        yield Running(await server.start(), sink, metrics, server, memory)
     finally:
         await server.stop(0.2)
 

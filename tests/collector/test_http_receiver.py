@@ -338,6 +338,12 @@ async def test_short_memory_refuses_before_reading() -> None:
         assert Status.FromString(response.content).message == "memory: soft limit"
 
 
+async def test_room_is_asked_for_what_a_request_declares() -> None:
+    async with http_server() as running:
+        await post(running, bytes(6 * MIB))
+        assert running.memory.asked[0] == 6 * MIB
+
+
 async def test_memory_that_becomes_short_within_a_body() -> None:
     answers = iter([None, None, "memory: soft limit"])
     async with http_server(refuse=lambda: next(answers, None)) as running, client() as opened:

@@ -8,9 +8,10 @@ import gc
 import pytest
 
 from tests.collector.kit import request, tool
+from tests.collector.receiver_helpers import Room, Sink
 from trajectory_guard_collector.errors import UnavailableError
 from trajectory_guard_collector.metrics import Metrics
-from trajectory_guard_collector.receivers.intake import Intake, never
+from trajectory_guard_collector.receivers.intake import Intake, Unlimited
 from trajectory_guard_collector.signals import Batch, Receipt, Signal
 
 
@@ -23,7 +24,7 @@ async def test_a_refusal_that_nobody_hears_leaves_no_traceback(caplog: pytest.Lo
         await decided.wait()
         raise UnavailableError("the backend is down")
 
-    intake = Intake("grpc", accept, Metrics(), refuse=never, max_requests=1)
+    intake = Intake("grpc", accept, Metrics(), memory=Unlimited(), max_requests=1)
     sender = asyncio.create_task(intake.submit(Signal.TRACES, request(tool("s"))))
     await heard.wait()
     sender.cancel()
@@ -34,3 +35,18 @@ async def test_a_refusal_that_nobody_hears_leaves_no_traceback(caplog: pytest.Lo
     del sender
     gc.collect()
     assert "never retrieved" not in caplog.text
+
+
+async def test_room_is_asked_for_the_usual_size_of_requests() -> None:
+    """gRPC does not say how large a request will be."""
+    room, data = Room(), request(tool("s"))
+    intake = Intake("grpc", Sink().accept, Metrics(), memory=room, max_requests=10)
+    for _ in range(40):
+        with intake.reading():
+            pass
+        await intake.submit(Signal.TRACES, data)
+    assert room.asked[0] == 4 << 20, "after a start all senders come at once"
+    assert room.asked == sorted(room.asked, reverse=True)
+    assert len(data) <= room.asked[-1] < len(data) + 100
+    with intake.reading(50_000):
+        assert room.asked[-1] == 50_000, "what is declared counts if it is more"

@@ -60,6 +60,48 @@ def test_asking_often_does_not_look_often() -> None:
     assert memory.looks == 1
 
 
+def test_what_is_being_read_counts() -> None:
+    """A burst of requests that were all let in, because none of them was there yet, went far beyond the hard limit."""
+    memory = Memory()
+    limiter = memory.limiter()
+    with limiter.reading(20 * MIB):
+        assert limiter.refuse(10 * MIB) is None
+        with limiter.reading(10 * MIB):
+            assert limiter.refuse(10 * MIB) == "memory: 10 MiB in use, 60 MiB being read, soft limit 80 MiB"
+        memory.used = 20 * MIB
+        assert limiter.refuse(10 * MIB) is None, "looked again: it is there now"
+    memory.used = 30 * MIB
+    assert limiter.refuse(30 * MIB) is None
+    assert limiter.refuse(500 * MIB) is None, "alone, or never"
+    with limiter.reading(500 * MIB):
+        assert limiter.refuse() is None, "what is let in is read to its end"
+
+
+def test_what_was_just_read_counts_before_it_is_seen() -> None:
+    memory = Memory()
+    limiter = memory.limiter()
+    limiter.refuse()
+    with limiter.reading(30 * MIB):
+        memory.used = 85 * MIB
+    assert limiter.refuse(10 * MIB) == "memory: 85 MiB in use, soft limit 80 MiB"
+
+
+def test_memory_is_given_back_after_it_was_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, given = Memory(), []
+
+    def give_back() -> None:
+        given.append(memory.now)
+        memory.used = max(20 * MIB, memory.used - 20 * MIB)
+
+    monkeypatch.setattr("trajectory_guard_collector.limits._give_back", give_back)
+    limiter = memory.limiter()
+    for used in (90, None, None, None, None, None, None):
+        memory.used, memory.now = used * MIB if used else memory.used, memory.now + 1.0
+        limiter.check()
+    assert memory.used == 20 * MIB
+    assert len(given) == 5, "until it does not help any more"
+
+
 def test_limits() -> None:
     memory = Memory()
     assert memory.limiter(spike_limit_mib=30.0).soft_limit == 70 * MIB

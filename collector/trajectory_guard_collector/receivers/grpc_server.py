@@ -17,7 +17,7 @@ from trajectory_guard_collector.config import GrpcReceiver
 from trajectory_guard_collector.config_checks import parse_endpoint
 from trajectory_guard_collector.errors import BadDataError, Refusal, UnavailableError
 from trajectory_guard_collector.receivers.auth import Authenticator
-from trajectory_guard_collector.receivers.intake import Accept, Intake, ReceiverMetrics, Refuse, never
+from trajectory_guard_collector.receivers.intake import Accept, Intake, Memory, ReceiverMetrics, Unlimited
 from trajectory_guard_collector.receivers.statuses import (
     UnauthenticatedError,
     codes,
@@ -33,6 +33,8 @@ _KEY: Final = "receivers.otlp.protocols.grpc"
 _MIB: Final = 1 << 20
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 _MIN_PING_INTERVAL_MS: Final = 10_000
+_LOOKAHEAD: Final = 1 << 18
+"""Bytes of a request that its sender may send before it is read: usual batches need no second round trip."""
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ class GrpcServer:
         auth: who may send.
         accept: the pipeline.
         metrics: counts.
-        refuse: asked before a request is read: why none can be taken right now.
+        memory: asked for room before a request is read.
     """
 
     def __init__(
@@ -55,12 +57,14 @@ class GrpcServer:
         accept: Accept,
         metrics: ReceiverMetrics,
         *,
-        refuse: Refuse = never,
+        memory: Memory | None = None,
     ) -> None:
         self._config = config
         self._auth = auth
         self._metrics = metrics
-        self._intake = Intake(_TRANSPORT, accept, metrics, refuse=refuse, max_requests=config.max_concurrent_requests)
+        self._intake = Intake(
+            _TRANSPORT, accept, metrics, memory=memory or Unlimited(), max_requests=config.max_concurrent_requests
+        )
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> int:
@@ -158,6 +162,10 @@ def _options(config: GrpcReceiver) -> list[tuple[str, int]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
         ("grpc.server_handshake_timeout_ms", int(config.read_timeout_s * 1_000)),
+        # What gRPC takes in of requests that nobody reads yet is out of reach of the memory limiter: left to itself it
+        # is megabytes a request, and a burst of refused requests doubled the memory.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", _LOOKAHEAD),
         ("grpc.so_reuseport", 0),  # with it a second collector would take half of the connections unnoticed
     ]
     return options if age_s is None else [*options, ("grpc.max_connection_age_ms", int(age_s * 1_000))]

@@ -22,7 +22,7 @@ from trajectory_guard_collector.receivers.auth import Authenticator
 from trajectory_guard_collector.receivers.decoding import decompress, from_json
 from trajectory_guard_collector.receivers.http_replies import JSON, Encoding, encoding_of, refused, reply
 from trajectory_guard_collector.receivers.http_wrappers import BearerAuth, CountRequests
-from trajectory_guard_collector.receivers.intake import Accept, Intake, ReceiverMetrics, Refuse, never
+from trajectory_guard_collector.receivers.intake import Accept, Intake, Memory, ReceiverMetrics, Unlimited
 from trajectory_guard_collector.receivers.slow_clients import BoundedServer
 from trajectory_guard_collector.receivers.statuses import TooLargeError, export_response
 from trajectory_guard_collector.signals import Signal
@@ -45,7 +45,7 @@ class HttpServer:
         accept: the pipeline.
         metrics: counts.
         extra_routes: further endpoints, behind the same authentication and bounds.
-        refuse: asked before a request is read: why none can be taken right now.
+        memory: asked for room before a request is read.
     """
 
     def __init__(
@@ -56,12 +56,14 @@ class HttpServer:
         metrics: ReceiverMetrics,
         extra_routes: Sequence[BaseRoute] = (),
         *,
-        refuse: Refuse = never,
+        memory: Memory | None = None,
     ) -> None:
         self._config = config
         self._metrics = metrics
         self._limit = int(config.max_request_body_size_mib * _MIB)
-        self._intake = Intake(_TRANSPORT, accept, metrics, refuse=refuse, max_requests=config.max_connections)
+        self._intake = Intake(
+            _TRANSPORT, accept, metrics, memory=memory or Unlimited(), max_requests=config.max_connections
+        )
         self._decoding = ThreadPoolExecutor(_DECODING_THREADS, thread_name_prefix="otlp-decoding")
         routes = [Route(signal.path, partial(self._export, signal), methods=["POST"]) for signal in Signal]
         wrappers = [Middleware(CountRequests, metrics=metrics), Middleware(BearerAuth, auth=auth)]
@@ -90,7 +92,8 @@ class HttpServer:
         encoding: Encoding = JSON
         try:
             encoding = encoding_of(request.headers.get("content-type", ""))
-            with self._intake.reading():
+            declared = request.headers.get("content-length", "")
+            with self._intake.reading(int(declared) if declared.isdigit() else 0):
                 data = await self._decode(signal, encoding, request)
             receipt = await self._intake.submit(signal, data)
         except Refusal as refusal:

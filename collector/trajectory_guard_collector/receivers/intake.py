@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from typing import Protocol
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Final, Protocol
 
 from trajectory_guard_collector.errors import OverloadedError, Refusal, UnavailableError
 from trajectory_guard_collector.receivers.decoding import count_items
@@ -16,10 +16,34 @@ from trajectory_guard_collector.throttled_log import ThrottledLog
 Accept = Callable[[Batch, str], Awaitable[Receipt]]
 """The pipeline: takes a batch and the transport's name, raises ``errors.Refusal``."""
 
-Refuse = Callable[[], "str | None"]
-"""Why nothing can be taken right now, None if something can; ``MemoryLimiter.refuse``."""
+_FIRST_SIZE: Final = 4 << 20
+"""Bytes that requests are taken to have before any was seen: after a restart all senders come at once."""
+_SIZE_WEIGHT: Final = 0.25
+"""Share of the latest request in the usual size."""
 
 logger = logging.getLogger(__name__)
+
+
+class Memory(Protocol):
+    """Room for requests: ``MemoryLimiter``."""
+
+    def refuse(self, size: int = 0) -> str | None:
+        """Why this many bytes cannot be taken right now, None if they can."""
+
+    def reading(self, size: int) -> AbstractContextManager[None]:
+        """Around the reading of this many bytes."""
+
+
+class Unlimited:
+    """A ``Memory`` that takes everything."""
+
+    def refuse(self, size: int = 0) -> str | None:
+        """Never."""
+        return None
+
+    def reading(self, size: int) -> AbstractContextManager[None]:
+        """Nothing to keep account of."""
+        return nullcontext()
 
 
 class ReceiverMetrics(Protocol):
@@ -41,11 +65,6 @@ class ReceiverMetrics(Protocol):
         """An error of our own that was contained."""
 
 
-def never() -> str | None:
-    """A ``Refuse`` that takes everything."""
-    return None
-
-
 class Intake:
     """Hands requests of one transport to the pipeline.
 
@@ -53,17 +72,18 @@ class Intake:
         transport: ``grpc`` or ``http``.
         accept: the pipeline.
         metrics: counts.
-        refuse: asked before a request is read, so that a refused one costs no memory.
+        memory: asked before a request is read, so that a refused one costs none.
         max_requests: requests that may be in work.
     """
 
     def __init__(
-        self, transport: str, accept: Accept, metrics: ReceiverMetrics, *, refuse: Refuse, max_requests: int
+        self, transport: str, accept: Accept, metrics: ReceiverMetrics, *, memory: Memory, max_requests: int
     ) -> None:
         self._transport = transport
         self._accept = accept
         self._metrics = metrics
-        self._refuse = refuse
+        self._memory = memory
+        self._usual_size = float(_FIRST_SIZE)
         self._max_requests = max_requests
         self._reading = 0
         self._in_work: set[asyncio.Task[Receipt]] = set()
@@ -71,8 +91,9 @@ class Intake:
         self._log = ThrottledLog(logger)
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Around the reading of a request.
+    def reading(self, size: int = 0) -> Iterator[None]:
+        """Around the reading of a request of at least ``size`` bytes. How many there will be is not known before: what
+        is usual is taken for it.
 
         Raises:
             OverloadedError: memory is short, or too many requests are in work.
@@ -80,22 +101,24 @@ class Intake:
         """
         if self._closing:
             raise UnavailableError("shutting down")
-        self.check_memory()
         if self._reading + len(self._in_work) >= self._max_requests:
             raise OverloadedError(f"more than {self._max_requests} requests in work")
+        expected = max(size, int(self._usual_size))
+        self.check_memory(expected)
         self._reading += 1
         try:
-            yield
+            with self._memory.reading(expected):
+                yield
         finally:
             self._reading -= 1
 
-    def check_memory(self) -> None:
-        """Between the parts of a request.
+    def check_memory(self, size: int = 0) -> None:
+        """Between the parts of a request, or before ``size`` bytes are read.
 
         Raises:
             OverloadedError: memory is short.
         """
-        if why := self._refuse():
+        if why := self._memory.refuse(size):
             raise OverloadedError(why)
 
     async def submit(self, signal: Signal, data: bytes) -> Receipt:
@@ -104,6 +127,7 @@ class Intake:
         Raises:
             Refusal: the pipeline did not take it, or it cannot be decoded (``BadDataError``).
         """
+        self._usual_size += _SIZE_WEIGHT * (len(data) - self._usual_size)
         batch = Batch(signal, data, count_items(signal, data))
         task = asyncio.ensure_future(self._hand_over(batch))
         self._in_work.add(task)
