@@ -298,6 +298,8 @@ class Trajectories(Model):
     """Traces remembered for identity."""
     max_spans_per_trace: int = Field(default=1_024, ge=1)
     """Spans of a trace remembered as possible ancestors."""
+    max_traces_mib: float = Field(default=128.0, gt=0.0)
+    """Bound of what is remembered of traces; the longest unused ones are forgotten first."""
     max_flagged: int = Field(default=100_000, ge=0)
     """Flagged trajectories remembered after their state was evicted."""
     separate_by: tuple[str, ...] = ("service.namespace", "deployment.environment.name")

@@ -36,6 +36,7 @@ from trajectory_guard_collector.traces import Note, Trace, TraceTable
 from trajectory_guard_collector.trajectories import Item, Key, StepItem, UsageItem
 
 _log: Final = logging.getLogger(__name__)
+_MIB: Final = 1 << 20
 _KEY_BYTES: Final = 24
 _STEP_BYTES: Final = 2_200
 """What a step takes in memory beside its texts."""
@@ -85,7 +86,7 @@ class Judge:
         self.metrics = metrics
         self._prices = PriceTable()
         self._throttled = ThrottledLog(_log)
-        self.traces = TraceTable(limits.max_traces, limits.max_spans_per_trace)
+        self.traces = TraceTable(limits.max_traces, limits.max_spans_per_trace, limits.max_traces_mib * _MIB)
         self.fleet = Fleet(Engine(config), config, limits, metrics, clock=clock)
         self._reader = SpanReader(self._table, limits.separate_by)
         self._tagger = Tagger(self.fleet)
@@ -138,7 +139,7 @@ class Judge:
         for outline, _, _ in reading.others:
             known = find(outline.trace_id)
             if known is not None:
-                self.traces.note(known, outline.span_id, Note(outline.parent_span_id, None))
+                self.traces.note(known, outline.span_id, Note(outline.parent_span_id))
                 if known.waiting and outline.span_id in known.waiting:
                     arrived.append((known, outline.span_id))
         return arrived

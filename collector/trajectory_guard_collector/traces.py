@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from sys import getsizeof
 from typing import Final, NamedTuple
 
 from trajectory_guard.dialects.duplicates import MAX_ANCESTORS
@@ -11,13 +12,30 @@ from trajectory_guard_collector.trajectories import Item, Key, StepItem
 
 _SEVERAL: Final = ""
 _NOTES_PER_TRACE: Final = 4
+_NOTE_BYTES: Final = 300
+_VIEW_BYTES: Final = 1_500
+"""What a span of an agent takes beside the values of its attributes, with the step that may wait for another span."""
+_SLOT_BYTES: Final = 30
 
 
-class Note(NamedTuple):
-    """A span that may turn out to be an ancestor. ``view`` is None if the span says nothing of agents."""
+class Note:
+    """A span that may turn out to be an ancestor.
 
-    parent: bytes
-    view: SpanView | None
+    Attributes:
+        parent: id of its parent, empty for a root.
+        view: what is kept of it; None if the span says nothing of agents.
+        size: bytes it takes in memory, about.
+    """
+
+    __slots__ = ("parent", "size", "view")
+
+    def __init__(self, parent: bytes, view: SpanView | None = None) -> None:
+        self.parent = parent
+        self.view = view
+        self.size = _NOTE_BYTES
+        if view is not None:
+            values = view.attributes.values()
+            self.size += _VIEW_BYTES + sum(map(getsizeof, values)) + _SLOT_BYTES * len(values)
 
 
 class Ancestors(NamedTuple):
@@ -81,17 +99,21 @@ class TraceTable:
     Parameters:
         max_traces: traces remembered.
         max_spans_per_trace: spans remembered of each trace, and four per trace on average over all of them.
+        max_bytes: what they may take in memory together, about.
 
     Attributes:
+        size: bytes they take, about.
         changed: conversations by trace id that became known, or (None) were forgotten, for somebody who saves them and
             clears this; None as long as nobody does.
     """
 
-    def __init__(self, max_traces: int, max_spans_per_trace: int) -> None:
+    def __init__(self, max_traces: int, max_spans_per_trace: int, max_bytes: float) -> None:
         self._max_traces = max_traces
         self.max_spans = max_spans_per_trace
         self._max_notes = max(max_spans_per_trace, _NOTES_PER_TRACE * max_traces)
+        self._max_bytes = max_bytes
         self._notes = 0
+        self.size = 0
         self.changed: dict[bytes, str | None] | None = None
         self._traces: OrderedDict[bytes, Trace] = OrderedDict()
 
@@ -119,14 +141,21 @@ class TraceTable:
         return True
 
     def note(self, trace: Trace, span_id: bytes, note: Note) -> None:
-        """Remember a span of a trace; its oldest ones are forgotten beyond the limit."""
-        self._notes += span_id not in trace.spans
-        trace.spans[span_id] = note
-        if len(trace.spans) > self.max_spans:
-            del trace.spans[next(iter(trace.spans))]
-            self._notes -= 1
-        while self._notes > self._max_notes and len(self._traces) > 1:
+        """Remember a span of a trace; its oldest ones, and then the oldest traces, are forgotten beyond the limits."""
+        spans = trace.spans
+        if (before := spans.get(span_id)) is not None:
+            self._discount(before)
+        spans[span_id] = note
+        self._notes += 1
+        self.size += note.size
+        while len(spans) > self.max_spans or (self.size > self._max_bytes and len(self._traces) == 1 < len(spans)):
+            self._discount(spans.pop(next(iter(spans))))
+        while (self._notes > self._max_notes or self.size > self._max_bytes) and len(self._traces) > 1:
             self._forget_oldest()
+
+    def _discount(self, note: Note) -> None:
+        self._notes -= 1
+        self.size -= note.size
 
     def relieve(self) -> None:
         """Forget half of the traces, the longer unused ones."""
@@ -135,7 +164,8 @@ class TraceTable:
 
     def _forget_oldest(self) -> None:
         _, oldest = self._traces.popitem(last=False)
-        self._notes -= len(oldest.spans)
+        for note in oldest.spans.values():
+            self._discount(note)
         if oldest.conversation is not None and self.changed is not None:
             self.changed[oldest.id] = None
 

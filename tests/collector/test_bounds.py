@@ -15,6 +15,8 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard_collector.metrics import Metrics
 from trajectory_guard_collector.traces import Note, TraceTable
 
+MIB = 1 << 20
+
 
 class Clock:
     def __init__(self) -> None:
@@ -157,15 +159,48 @@ def test_a_late_span_of_a_flagged_conversation_stays_flagged_after_eviction() ->
 
 
 def test_traces_are_bounded_by_number_and_by_spans() -> None:
-    table = TraceTable(max_traces=4, max_spans_per_trace=8)
+    table = TraceTable(max_traces=4, max_spans_per_trace=8, max_bytes=MIB)
     for at in range(100):
         trace = table.get(bytes([at % 10]) * 16)
-        table.note(trace, bytes([at]) * 8, Note(b"", None))
+        table.note(trace, bytes([at]) * 8, Note(b""))
     assert len(table) == 4
     one = table.get(b"x" * 16)
     for at in range(100):
-        table.note(one, bytes([at]) * 8, Note(b"", None))
+        table.note(one, bytes([at]) * 8, Note(b""))
     assert len(one.spans) == 8
+
+
+def test_traces_are_bounded_in_bytes() -> None:
+    """Twenty thousand traces of four spans with 64 attributes each could take gigabytes."""
+    judge = new_judge(GuardConfig(max_trajectories=5), max_flagged=5, max_traces_mib=2.0)
+    keys = [f"key.{at}" for at in range(60)]
+
+    def judge_many(start: int, count: int) -> int:
+        for at in range(start, start + count):
+            extra = dict.fromkeys(keys, f"{at}" + "x" * 490)
+            extra = {key: f"{value}{key}" for key, value in extra.items()}
+            judge.judge(request(tool(f"s{at}", conversation=None, trace=f"t{at}", parent="never", at=at, extra=extra)))
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    judge_many(0, 10)
+    tracemalloc.start()
+    try:
+        grown = judge_many(10, 300)
+    finally:
+        tracemalloc.stop()
+    assert 30 < len(judge.traces) < 60
+    assert 0.5 * judge.traces.size < grown < 1.5 * 2.0 * MIB
+
+
+def test_one_trace_cannot_outgrow_the_bytes_of_all() -> None:
+    table, step = TraceTable(max_traces=9, max_spans_per_trace=1_000, max_bytes=20_000), views(request(tool("s")))[0]
+    trace = table.get(b"x" * 16)
+    for at in range(100):
+        table.note(trace, at.to_bytes(8, "big"), Note(b"", step))
+        table.note(trace, at.to_bytes(8, "big"), Note(b"", step))
+    assert 5 < len(trace.spans) < 12
+    assert table.size == sum(note.size for note in trace.spans.values()) <= 20_000
 
 
 def test_memory_is_flat_over_many_trajectories_of_one_step() -> None:
