@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -35,7 +36,7 @@ class _Metrics(Protocol):
 
 def process_rss() -> int:
     """Resident memory of this process in bytes."""
-    return int(psutil.Process().memory_info().rss)
+    return int(_this_process().memory_info().rss)
 
 
 def available_memory() -> int:
@@ -173,6 +174,12 @@ class MemoryLimiter:
         useful = relieved or before - self._used >= _USEFUL_SHARE * before
         self._was_short = self._short or useful
         self._pause_s = self._config.check_interval_s if useful else min(2.0 * self._pause_s, _MAX_PAUSE_S)
+
+
+@cache
+def _this_process() -> psutil.Process:
+    """Made once: psutil finds out when it was started, which takes longer than asking for its memory."""
+    return psutil.Process()
 
 
 def _limits(config: configuration.MemoryLimiter, total: Callable[[], int]) -> tuple[int, int]:

@@ -84,10 +84,12 @@ class Trace:
     def wait(self, missing: bytes, item: StepItem, limit: int) -> None:
         """Let a step wait for an ancestor."""
         if len(self.waiting) < limit:
+            item.held = True
             self.waiting.setdefault(missing, []).append(item)
 
     def follow(self, item: Item, limit: int) -> None:
         """Let an item follow whatever becomes known of the trace's conversation."""
+        item.held = True
         self.by_trace.append(item)
         if len(self.by_trace) > limit:
             self.by_trace = [one for one in self.by_trace if not one.gone][-limit:]

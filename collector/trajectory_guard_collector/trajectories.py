@@ -49,7 +49,7 @@ class Told(str, Enum):
 class UsageItem:
     """Tokens and money of a model call."""
 
-    __slots__ = ("gone", "key", "order", "scope", "size", "span", "tenant", "trace_id", "usage")
+    __slots__ = ("gone", "held", "key", "order", "scope", "size", "span", "tenant", "trace_id", "usage")
 
     def __init__(self, span: bytes, order: Order, trace_id: str, scope: str, usage: Usage, tenant: str) -> None:
         self.span = span
@@ -61,6 +61,7 @@ class UsageItem:
         self.usage = usage
         self.key: Key | None = None
         self.gone = False
+        self.held = False
 
 
 class StepItem:
@@ -81,11 +82,12 @@ class StepItem:
         late: attributes of the flag its trajectory had when it was forgotten; the step came too late to be judged.
         size: bytes it takes in memory, roughly.
         gone: left the memory of steps that can still be put in order.
+        held: its trace remembers it, which may be for longer.
     """
 
     __slots__ = (
-        "dialect", "first_step", "gone", "judged", "key", "late", "moved", "order", "origin", "own_agent", "repeats",
-        "service", "size", "span", "step", "tenant", "told", "told_as", "verdict", "view",
+        "dialect", "first_step", "gone", "held", "judged", "key", "late", "moved", "order", "origin", "own_agent",
+        "repeats", "service", "size", "span", "step", "tenant", "told", "told_as", "verdict", "view",
     )  # fmt: skip
 
     def __init__(
@@ -111,6 +113,7 @@ class StepItem:
         self.told_as: Told | None = None
         self.late: Mapping[str, Any] | None = None
         self.gone = False
+        self.held = False
 
     @property
     def parent_id(self) -> bytes:
@@ -118,7 +121,9 @@ class StepItem:
         return bytes.fromhex(self.view.parent_id or "")
 
     def release(self) -> None:
-        """Let go of texts: a trace may remember the item for long."""
+        """Let go of texts, if anybody still remembers the item."""
+        if not self.held:
+            return
         self.step = StepRecord(self.step.step_id, self.step.trajectory_id, self.step.tool_name)
         self.view = self.view._replace(attributes={})
         self.verdict = None
