@@ -115,7 +115,7 @@ async def test_gzip_bombs_are_refused_before_they_unfold(collector: Collector) -
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await zeros.once(bytes(96 * MIB))
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert collector.peak_rss() < 350 * MIB, f"{collector.peak_rss() / MIB:.0f} MiB"
+    assert collector.peak_rss() < 450 * MIB, f"{collector.peak_rss() / MIB:.0f} MiB; one bomb alone has 512"
     await http.close()
     await zeros.close()
 
