@@ -14,16 +14,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import grpc
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.bench.fleet_load import SPANS, Sender
 from tests.bench.measure import Effort
 from tests.bench.otlp_sink import COUNT
 from tests.bench.report import Row
+from tests.collector.receiver_helpers import to_json
+from trajectory_guard_collector.receivers.decoding import from_json
 from trajectory_guard_collector.signals import Signal
 
 METHOD = f"/{Signal.TRACES.grpc_service}/Export"
@@ -68,6 +71,23 @@ def rows(effort: Effort) -> Iterator[Row]:
     added, theirs = (one.percentile(0.99) - direct.percentile(0.5) for one in (own, peer))
     what = f"collector, p99 latency added at {LATENCY_SPANS_PER_S:,} spans/s"
     yield Row(what, added, reference=theirs, versus="rotel (answers before it forwards)", most=TARGET_ADDED_P99_US)
+    yield _json_row()
+
+
+def _json_row() -> Row:
+    data = Sender(0).next()
+    body = to_json(ExportTraceServiceRequest.FromString(data))
+    ours, reference = (
+        min(_cpu_seconds(read) for _ in range(5)) / SPANS * 1e6
+        for read in (lambda: from_json(Signal.TRACES, body), lambda: ExportTraceServiceRequest.FromString(data))
+    )
+    return Row("collector, OTLP/JSON, a span, decoding alone", ours, reference=reference, versus="protobuf, all of it")
+
+
+def _cpu_seconds(read: Callable[[], object]) -> float:
+    started = time.process_time()
+    read()
+    return time.process_time() - started
 
 
 async def _throughput(kind: str, seconds: float) -> Result:
