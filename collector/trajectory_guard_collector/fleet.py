@@ -204,8 +204,11 @@ class Fleet:
         trajectory.describe(item)
         if verdict.recovered:
             trajectory.nudge = trajectory.stop = None
-            if first_time:
-                self.metrics.recovery(item.service, item.step.agent_id or "")
+            if verdict.episode > trajectory.recovered_episode:
+                trajectory.recovered_episode = verdict.episode
+                if not item.recovered:
+                    self.metrics.recovery(item.service, item.step.agent_id or "")
+                item.recovered = True
                 yield News(None, verdict, item)
         if verdict.detections:
             self._keep_flag(trajectory, verdict)
@@ -218,8 +221,8 @@ class Fleet:
 
     def _keep_flag(self, trajectory: Trajectory, verdict: Verdict) -> None:
         trajectory.last = verdict
-        if verdict.nudge is not None:
-            trajectory.nudge = verdict
+        if verdict.nudge is not None and (trajectory.nudge is None or trajectory.nudge.episode != verdict.episode):
+            trajectory.nudge = verdict  # a late step may move it to another step: it was given already
         if verdict.level is Level.STOP:
             trajectory.stop = verdict
 
@@ -381,14 +384,19 @@ def _labels(item: StepItem, verdict: Verdict) -> tuple[str, str, str, str, str]:
 
 
 def _to_tell(trajectory: Trajectory, item: StepItem, verdict: Verdict) -> Told | None:
-    """What is worth a guard span: the first finding of an episode, its nudge, and its first stop."""
+    """What is worth a guard span: the first finding of an episode, its nudge, and its first stop. Late steps may move
+    each of them to another step; it is not told again.
+    """
     starts = verdict.episode > trajectory.started_episode
     trajectory.started_episode = max(verdict.episode, trajectory.started_episode)
     if verdict.level is Level.STOP:
-        if item.told is Told.STOP or trajectory.stopped_episode == verdict.episode:
+        if trajectory.stopped_episode >= verdict.episode:
             return None
         trajectory.stopped_episode = verdict.episode
         return Told.STOP
     if verdict.nudge is not None:
-        return Told.NUDGE if item.told is not Told.NUDGE else None
+        if trajectory.nudged_episode >= verdict.episode:
+            return None
+        trajectory.nudged_episode = verdict.episode
+        return Told.NUDGE
     return Told.START if starts and item.told is None else None

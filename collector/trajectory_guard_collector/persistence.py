@@ -22,8 +22,11 @@ from trajectory_guard.core.steps import Evidence, Usage
 from trajectory_guard_collector.fleet import Attributes
 from trajectory_guard_collector.trajectories import SEEN, Key, Snapshot, Trajectory
 
-FORMAT_VERSION: Final = 1
-_COUNTERS: Final = ("started_episode", "stopped_episode", "counted_episode", "steps", "score", "episode", "nudges")
+FORMAT_VERSION: Final = 2
+_COUNTERS: Final = (
+    "started_episode", "nudged_episode", "stopped_episode", "recovered_episode", "counted_episode", "steps", "score",
+    "episode", "nudges",
+)  # fmt: skip
 _FLAGS: Final = ("last", "nudge", "stop")
 
 

@@ -76,6 +76,7 @@ class StepItem:
         key: trajectory it belongs to; None while it does not count (inner duplicate).
         verdict: what was said of it, None if it did not count; ``judged`` tells the two apart.
         moved: judged before in another trajectory, and not yet in this one.
+        recovered: counted as the end of a loop.
         repeats: another record of the same call came before it.
         first_step: span id of the first step of the loop that the verdict is about.
         told: what a guard span says of it; None if there is none. told_as: what was told of it last, under any name.
@@ -87,7 +88,7 @@ class StepItem:
 
     __slots__ = (
         "dialect", "first_step", "gone", "held", "judged", "key", "late", "moved", "order", "origin", "own_agent",
-        "repeats", "service", "size", "span", "step", "tenant", "told", "told_as", "verdict", "view",
+        "recovered", "repeats", "service", "size", "span", "step", "tenant", "told", "told_as", "verdict", "view",
     )  # fmt: skip
 
     def __init__(
@@ -108,6 +109,7 @@ class StepItem:
         self.first_step = ""
         self.judged = False
         self.moved = False
+        self.recovered = False
         self.repeats = False
         self.told: Told | None = None
         self.told_as: Told | None = None
@@ -181,8 +183,7 @@ class Trajectory:
         self.changed = True
         self.counted_episode = 0
         self.counted_spent = (0, Spent())
-        self.started_episode = 0
-        self.stopped_episode = 0
+        self.started_episode = self.nudged_episode = self.stopped_episode = self.recovered_episode = 0
         self.forgotten: list[Item] = []  # for the owner to take
         self._head: Head | None = None
         self._folded = 0  # items that the head covers

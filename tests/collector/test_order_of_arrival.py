@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.collector.in_process import judge_in_process
-from tests.collector.kit import comparable, judge_all, request, span, split, tool, views
+from tests.collector.kit import comparable, judge_all, loop, new_judge, request, span, split, tool, views
+from trajectory_guard_collector.metrics import Metrics
+from trajectory_guard_collector.trajectories import Told
 
 
 class Shape(NamedTuple):
@@ -80,3 +82,32 @@ def test_one_conversation_a_trace_is_judged_as_in_process(shapes: list[Shape]) -
     requests = [request(one) for one in spans_of(named)]
     seen = [view for data in requests for view in views(data)]
     assert comparable(judge_all(requests)) == comparable(judge_in_process(seen))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.permutations(range(7)))
+def test_each_intervention_is_told_once_whatever_the_order(order: list[int]) -> None:
+    """A late step moves the nudge to another step: told again there, most loops behind a real network had several."""
+    spans = loop(7)
+    judge = new_judge()
+    told = [news.told for at in order for news in judge.judge(request(spans[at])).news]
+    assert sorted(told, key=str) == [Told.NUDGE, Told.START, Told.STOP]
+    assert counted(judge.metrics, "trajectory_guard_interventions_total") == [1.0, 1.0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.permutations(range(3, 9)))
+def test_a_recovery_is_told_once_whatever_the_order(order: list[int]) -> None:
+    """Of the steps that show progress the first counts, and which that is may be learned last."""
+    spans = [*loop(3), *(tool(f"new{at}", {"q": at}, f"answer {at}", at=at) for at in range(3, 9))]
+    judge = new_judge()
+    for one in spans[:3]:
+        judge.judge(request(one))
+    told = [news.told for at in order for news in judge.judge(request(spans[at])).news]
+    assert told == [None]
+    assert counted(judge.metrics, "trajectory_guard_recoveries_total") == [1.0]
+
+
+def counted(metrics: Metrics, name: str) -> list[float]:
+    """Values of a counter."""
+    return [one.value for family in metrics.registry.collect() for one in family.samples if one.name == name]
