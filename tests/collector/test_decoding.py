@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
+import time
 import zlib
 from typing import Any
 
@@ -35,6 +37,26 @@ def test_compressed(encoding: str) -> None:
 def test_compressed_in_parts(encoding: str) -> None:
     parts = [DATA[start : start + 500] for start in range(0, len(DATA), 500)]
     assert decompress(encoding, b"".join(COMPRESS[encoding](part) for part in parts), MIB) == DATA
+
+
+@pytest.mark.parametrize("padding", [1, 512, 10_000])
+def test_gzip_with_padding(padding: int) -> None:
+    part = gzip.compress(DATA) + bytes(padding)
+    assert decompress("gzip", part * 2, MIB) == DATA * 2
+
+
+@pytest.mark.parametrize("encoding", list(COMPRESS))
+@pytest.mark.parametrize("size", [0, 1, MIB - 1, MIB, MIB + 1, 3 * MIB, 5 * MIB + 77])
+def test_sizes_around_a_piece(encoding: str, size: int) -> None:
+    for data in (bytes(size), random.Random(size).randbytes(size)):
+        assert decompress(encoding, COMPRESS[encoding](data), size) == data
+
+
+def test_many_empty_members_take_time_by_their_number_only() -> None:
+    member = gzip.compress(b"")
+    started = time.process_time()
+    assert decompress("gzip", member * 50_000 + gzip.compress(b"x"), MIB) == b"x"
+    assert time.process_time() - started < 5.0
 
 
 def test_zstd_that_does_not_tell_its_size() -> None:

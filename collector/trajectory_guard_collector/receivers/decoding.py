@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import orjson
@@ -27,8 +25,14 @@ try:
 except ImportError:
     zstandard = None  # type: ignore[assignment]
 
+_SLICE: Final = 4_096
+"""Bytes given to zlib at a time, so that what it hands back at the end of each of many small members is little."""
+_PIECE: Final = 1 << 20
+"""Bytes that zlib gives at a time."""
 _ZSTD_SLICE: Final = 256
-"""Bytes decompressed at a time: there is no other bound on what comes out at once, up to 8 MiB of them."""
+"""Bytes given to zstd at a time: there is no other bound on what comes out at once, up to 8 MiB."""
+_GZIP_BITS: Final = 31
+_CUT: Final = "the data does not end where the body ends"
 _ZSTD_WINDOW: Final = 8 << 20
 """Largest window over HTTP, RFC 9659."""
 _REQUESTS: Final[Mapping[Signal, type[Message]]] = {
@@ -85,13 +89,18 @@ def decompress(encoding: str, body: bytes, limit: int) -> bytes:
     reader = _READERS.get(encoding)
     if reader is None:
         raise BadDataError(f"Content-Encoding {encoding!r} is not known; known: {', '.join(filter(None, _READERS))}")
+    pieces: list[bytes] = []
+    size = 0
     try:
-        data = reader(body, limit + 1)
+        for piece in reader(body):
+            size += len(piece)
+            if size > limit:
+                raise TooLargeError(f"body larger than {limit} bytes after decompression")
+            if piece:
+                pieces.append(piece)
     except _DAMAGED as error:
         raise BadDataError(f"not valid {encoding}: {error}") from None
-    if len(data) > limit:
-        raise TooLargeError(f"body larger than {limit} bytes after decompression")
-    return data
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _name(signal: Signal) -> str:
@@ -123,46 +132,60 @@ _COUNTS: Final[Mapping[Signal, Callable[[Any], int]]] = {
 }
 
 
-def _read_gzip(body: bytes, size: int) -> bytes:
-    if not body:
-        raise EOFError("no data")
-    with gzip.GzipFile(fileobj=io.BytesIO(body)) as file:
-        return file.read(size)
+def _whole(body: bytes) -> Iterator[bytes]:
+    yield body
 
 
-def _read_zlib(body: bytes, size: int) -> bytes:
-    decompressor = zlib.decompressobj()
-    data = decompressor.decompress(body, size)
-    if len(data) < size and (not decompressor.eof or decompressor.unused_data):
-        raise EOFError("the data does not end where the body ends")
-    return data
+def _gzip(body: bytes) -> Iterator[bytes]:
+    """One member after the other, with zeros between them as padding."""
+    member = zlib.decompressobj(_GZIP_BITS)
+    for rest in _slices(body, _SLICE):
+        while rest := rest.lstrip(b"\0") if member.eof else rest:
+            if member.eof:
+                member = zlib.decompressobj(_GZIP_BITS)
+            yield member.decompress(rest, _PIECE)
+            rest = member.unconsumed_tail or member.unused_data
+    if not member.eof:
+        raise EOFError(_CUT)
 
 
-def _read_zstd(body: bytes, size: int) -> bytes:
-    data, frame = bytearray(), _zstd_frame()
-    for start in range(0, len(body), _ZSTD_SLICE):
-        rest = body[start : start + _ZSTD_SLICE]
-        while rest and len(data) < size:
+def _zlib(body: bytes) -> Iterator[bytes]:
+    stream = zlib.decompressobj()
+    for rest in _slices(body, _SLICE):
+        while rest:
+            yield stream.decompress(rest, _PIECE)
+            rest = stream.unconsumed_tail
+    if not stream.eof or stream.unused_data:
+        raise EOFError(_CUT)
+
+
+def _zstd(body: bytes) -> Iterator[bytes]:
+    frame = _zstd_frame()
+    for rest in _slices(body, _ZSTD_SLICE):
+        while rest:
             frame = _zstd_frame() if frame.eof else frame
-            data += frame.decompress(rest)
+            yield frame.decompress(rest)
             rest = frame.unused_data
-    if len(data) < size and not frame.eof:
-        raise EOFError("the data does not end where the body ends")
-    return bytes(data)
+    if not frame.eof:
+        raise EOFError(_CUT)
+
+
+def _slices(body: bytes, size: int) -> Iterator[bytes]:
+    return (body[start : start + size] for start in range(0, len(body), size))
 
 
 def _zstd_frame() -> zstandard.ZstdDecompressionObj:
     return zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()
 
 
-_DAMAGED: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error)
-_READERS: Final[dict[str, Callable[[bytes, int], bytes]]] = {
-    "": lambda body, _: body,
-    "identity": lambda body, _: body,
-    "gzip": _read_gzip,
-    "deflate": _read_zlib,
-    "zlib": _read_zlib,
+_DAMAGED: tuple[type[Exception], ...] = (EOFError, zlib.error)
+_READERS: Final[dict[str, Callable[[bytes], Iterator[bytes]]]] = {
+    "": _whole,
+    "identity": _whole,
+    "gzip": _gzip,
+    "deflate": _zlib,
+    "zlib": _zlib,
 }
 if zstandard is not None:
     _DAMAGED += (zstandard.ZstdError,)
-    _READERS["zstd"] = _read_zstd
+    _READERS["zstd"] = _zstd
