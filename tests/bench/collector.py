@@ -26,6 +26,7 @@ from tests.bench.measure import Effort
 from tests.bench.otlp_sink import COUNT
 from tests.bench.report import Row
 from tests.collector.receiver_helpers import to_json
+from tests.rotel_binary import rotel_agent, rotel_environment
 from trajectory_guard_collector.receivers.decoding import from_json
 from trajectory_guard_collector.signals import Signal
 
@@ -162,11 +163,8 @@ async def _deployment(kind: str) -> AsyncIterator[tuple[int, Any]]:
 
 def _command(kind: str, port: int, sink_port: int, directory: Path) -> list[str]:
     if kind == "rotel":
-        import rotel
-
-        agent = Path(rotel.__file__).parent / "rotel-agent"
         return [
-            str(agent), "start", "--otlp-grpc-endpoint", f"127.0.0.1:{port}", "--otlp-http-endpoint",
+            str(rotel_agent()), "start", "--otlp-grpc-endpoint", f"127.0.0.1:{port}", "--otlp-http-endpoint",
             f"127.0.0.1:{_free_port()}", "--exporter", "otlp", "--otlp-exporter-endpoint", f"http://127.0.0.1:{sink_port}",
             "--otlp-exporter-protocol", "grpc", "--otlp-exporter-compression", "none",
         ]  # fmt: skip
@@ -183,7 +181,8 @@ telemetry: {{endpoint: null, log_level: error}}
 
 @contextlib.contextmanager
 def _process(command: Sequence[str], cores: set[int]) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    environment = {**os.environ, **rotel_environment()}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
     os.sched_setaffinity(process.pid, cores)
     try:
         yield process

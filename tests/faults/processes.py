@@ -16,7 +16,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,6 +23,8 @@ import httpx
 import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+
+from tests.rotel_binary import rotel_agent, rotel_environment, why_rotel_cannot_run
 
 FULL = os.environ.get("FAULTS") == "full"
 """All tests, and ten times as many connections, steps and trajectories: ``FAULTS=full make test``."""
@@ -76,8 +77,9 @@ _Started = TypeVar("_Started", bound="_Process")
 class _Process(ABC):
     """A process that can be killed and started again with the same command."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, environment: Mapping[str, str] | None = None) -> None:
         self.log = log
+        self._environment = environment or {}
         self._process: subprocess.Popen[bytes] | None = None
 
     @abstractmethod
@@ -89,9 +91,10 @@ class _Process(ABC):
         """Run it, and return once it is there for others."""
 
     def launch(self) -> None:
-        path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        path = os.pathsep.join(filter(None, sys.path))
+        environment = {**os.environ, "PYTHONPATH": path, **self._environment}
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self.command(), stdout=log, stderr=log, env={**os.environ, **path})
+            self._process = subprocess.Popen(self.command(), stdout=log, stderr=log, env=environment)
 
     @property
     def pid(self) -> int:
@@ -218,7 +221,9 @@ class Rotel(_Process):
     """rotel, an OTLP collector that is not ours. It writes every span it takes to its log, and forwards or drops it."""
 
     def __init__(self, folder: Path, *arguments: str, to: str | None = None, max_mib: int = 64) -> None:
-        super().__init__(folder / f"rotel-{free_port()}.log")
+        if why := why_rotel_cannot_run():
+            pytest.skip(why)
+        super().__init__(folder / f"rotel-{free_port()}.log", rotel_environment())
         self.grpc_port, self.http_port = free_port(), free_port()
         self._ids: Counter[str] = Counter()
         self._read = 0
@@ -227,7 +232,7 @@ class Rotel(_Process):
 
     def command(self) -> list[str]:
         return [
-            str(resources.files("rotel") / "rotel-agent"), "start",
+            str(rotel_agent()), "start",
             "--otlp-grpc-endpoint", f"127.0.0.1:{self.grpc_port}", "--otlp-http-endpoint", f"127.0.0.1:{self.http_port}",
             "--debug-log", "traces", "--debug-log-verbosity", "detailed", *self._arguments,
         ]  # fmt: skip
