@@ -251,6 +251,18 @@ def test_a_loop_that_may_only_be_nudged_is_told_once() -> None:
     assert [span.attributes[telemetry.INTERVENTION] for span in app.exported(telemetry.SPAN_NAME)] == ["NUDGE"]
 
 
+def test_an_agent_that_nobody_stops_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """With nothing but observation a night of one loop wrote a span and an ERROR at every step."""
+    app = App()
+    with caplog.at_level(logging.INFO, telemetry.LOGGER):
+        for _ in range(20):
+            app.call()
+    assert app.board.read("c").level is Level.STOP
+    assert [span.attributes[telemetry.INTERVENTION] for span in app.exported(telemetry.SPAN_NAME)] == ["NUDGE", "STOP"]
+    assert (app.board.counts["interventions.NUDGE"], app.board.counts["interventions.STOP"]) == (1, 1)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
+
+
 # --- identity ------------------------------------------------------------------------------------------------
 
 

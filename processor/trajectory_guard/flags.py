@@ -141,7 +141,7 @@ class FlagBoard:
             counts[f"detections.{kind}"] += 1
         if verdict.nudge is not None:
             counts["interventions.NUDGE"] += 1
-        elif verdict.level is Level.STOP:
+        elif verdict.stop_due:
             counts["interventions.STOP"] += 1
         counts["loop_steps"] += max(0, verdict.spent.steps - before.steps)
         counts["loop_tokens"] += max(0, verdict.spent.tokens - before.tokens)

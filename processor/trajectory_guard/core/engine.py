@@ -50,6 +50,7 @@ class Verdict(NamedTuple):
         evidence: how much of the step was visible.
         reason: one sentence a person understands; empty if nothing fired.
         nudge: message for the model, only on the step at which a nudge becomes due.
+        stop_due: this is the step at which a stop becomes due; ``level`` stays STOP while the loop goes on.
         first_step: index of the first step of the loop, -1 if none.
         spent: steps, seconds, tokens and money since the loop began.
         nudges: nudges due so far in this trajectory.
@@ -75,6 +76,7 @@ class Verdict(NamedTuple):
     recovered: bool = False
     tool: str = ""
     began: float = 0.0
+    stop_due: bool = False
 
     @property
     def types(self) -> list[str]:
@@ -83,8 +85,8 @@ class Verdict(NamedTuple):
 
     @property
     def intervenes(self) -> bool:
-        """Whether a nudge or a stop became due at this step; ``level`` stays NUDGE while the loop goes on."""
-        return self.nudge is not None or self.level is Level.STOP
+        """Whether a nudge or a stop became due at this step; ``level`` stays what it is while the loop goes on."""
+        return self.nudge is not None or self.stop_due
 
 
 class Engine:
@@ -151,7 +153,7 @@ class Engine:
         except BaseException:
             state.step_ids.forget_last()  # it did not become a step: ids and steps keep the same index
             raise
-        before = (state.episode.active, state.episode.nudges)
+        before = (state.episode.active, state.episode.nudges, state.episode.stopped)
         episodes = state.episode.number
         level = self._scorer.apply(state.episode, found, same_batch=seen.same_batch)
         if state.episode.number > episodes:
@@ -330,7 +332,7 @@ class Engine:
 
     def _verdict(
         self, state: TrajectoryState, seen: Observation, found: tuple[DetectionResult, ...], level: Level,
-        before: tuple[bool, int],
+        before: tuple[bool, int, bool],
     ) -> Verdict:  # fmt: skip
         episode, step = state.episode, seen.step
         score = episode.score
@@ -350,6 +352,7 @@ class Engine:
             *base, detections=found, episode=episode.number, evidence=step.evidence, reason=reason,
             nudge=nudge_text(found, step, spent, excerpt=excerpt) if due else None, first_step=first, spent=spent,
             nudges=episode.nudges, tool=step.tool_name, began=state.began,
+            stop_due=level is Level.STOP and not before[2],
         )  # fmt: skip
 
     def _spent(self, state: TrajectoryState, first: int, step: StepRecord) -> Spent:
