@@ -165,7 +165,7 @@ class Metrics:
         self._outgoing.child(PROCESSOR, signal.value).inc(items)
 
     def judge_duration(self, seconds: float, spans: int) -> None:
-        """A request was judged and tagged in ``seconds``; ``spans`` of it were tool spans."""
+        """A request was judged and tagged in ``seconds``; ``spans`` of it were of agents."""
         self._judge_duration.child(PROCESSOR).observe(seconds)
         if spans:
             self._latency.child().observe(seconds / spans)

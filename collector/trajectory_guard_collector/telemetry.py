@@ -142,7 +142,7 @@ ERRORS: Final = _ours(
 )
 DUPLICATES: Final = _ours(guard.DUPLICATES, (), "0; some after redelivery")
 LATENCY: Final = _ours(
-    guard.LATENCY, (), "tens of microseconds", "time to judge a tool span, mean over those of a request"
+    guard.LATENCY, (), "tens of microseconds", "time to judge a span of an agent, mean over those of a request"
 )
 LOOP_STEPS: Final = _ours(guard.LOOP_STEPS, (SERVICE,), "small beside steps")
 LOOP_TOKENS: Final = _ours(guard.LOOP_TOKENS, (SERVICE,), "-")
