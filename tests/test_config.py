@@ -32,7 +32,7 @@ BAD: dict[str, list[tuple[str, ...]]] = {
     ],
     "bad_not_a_mapping.json": [("expected a mapping at the top level, got list",)],
     "bad_key_is_no_text.yaml": [("1",)],
-    "bad_syntax.json": [("line 1 column 15",)],
+    "bad_syntax.json": [("line 1 column 10",)],
     "bad_syntax.toml": [("line 1, column 9",)],
 }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import subprocess
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -28,6 +27,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tests.collector.receiver_helpers import Authority
 from trajectory_guard_collector.config import CollectorConfig
 from trajectory_guard_collector.delivery import Delivery
 from trajectory_guard_collector.metrics import Metrics
@@ -320,19 +320,9 @@ class Certificates:
     """An authority, and a certificate for localhost signed by it that serves servers and clients."""
 
     def __init__(self, directory: Path) -> None:
-        self.ca, self.cert, self.key = directory / "ca.pem", directory / "cert.pem", directory / "key.pem"
-        ca_key, request = directory / "ca.key", directory / "request.pem"
-        names = directory / "names"
-        names.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-        new = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-        _run(*new, "-x509", "-subj", "/CN=test authority", "-days", "2", "-keyout", ca_key, "-out", self.ca)
-        _run(*new, "-subj", "/CN=localhost", "-keyout", self.key, "-out", request)
-        sign = ["openssl", "x509", "-req", "-CAcreateserial", "-days", "2", "-extfile", names]
-        _run(*sign, "-in", request, "-CA", self.ca, "-CAkey", ca_key, "-out", self.cert)
-
-
-def _run(*command: str | Path) -> None:
-    subprocess.run(command, check=True, capture_output=True, timeout=30)
+        authority = Authority(directory)
+        self.ca = authority.file
+        self.cert, self.key = map(Path, authority.issue("localhost"))
 
 
 def settings(exporters: dict[str, Any], **queue: Any) -> CollectorConfig:
