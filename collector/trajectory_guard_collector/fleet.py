@@ -1,4 +1,4 @@
-"""All trajectories of the fleet, bounded by number, idle time and memory; and what there is to tell of them."""
+"""All trajectories of the fleet, bounded by number, idle time and memory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 from opentelemetry.util.types import AttributeValue
 
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.engine import Engine, Verdict
-from trajectory_guard.core.interventions import Spent
+from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.scoring import Level
 from trajectory_guard.verdict_spans import verdict_attributes
 from trajectory_guard_collector.config import Trajectories
 from trajectory_guard_collector.metrics import Metrics
+from trajectory_guard_collector.news import News, weigh
 from trajectory_guard_collector.trajectories import Item, Key, Order, StepItem, Told, Trajectory
 
 _log: Final = logging.getLogger(__name__)
@@ -25,21 +25,6 @@ _MIB: Final = 1024 * 1024
 _NAMES_PER_TRAJECTORY: Final = 4
 
 Attributes = Mapping[str, AttributeValue]
-
-
-class News(NamedTuple):
-    """Something to tell.
-
-    Fields:
-        told: a loop began, a nudge or a stop is due; None if an agent has recovered.
-        verdict, item: what was found, at which step.
-        renamed: it was told before, under the name that the trajectory had until its conversation became known.
-    """
-
-    told: Told | None
-    verdict: Verdict
-    item: StepItem
-    renamed: bool = False
 
 
 class Flagged(NamedTuple):
@@ -175,7 +160,9 @@ class Fleet:
         news: list[News] = []
         for trajectory in list(self._dirty.values()):
             for item in self._fold(trajectory):
-                news += self._weigh(trajectory, item)
+                for one in weigh(trajectory, item, self.metrics):
+                    self._mark_parent(one)
+                    news.append(one)
             self._clear(trajectory)
         self._dirty.clear()
         self._bound()
@@ -191,61 +178,10 @@ class Fleet:
             self._drop(trajectory.key)
             return []
 
-    def _weigh(self, trajectory: Trajectory, item: StepItem) -> Iterator[News]:
-        verdict, first_time = item.verdict, not item.judged
-        item.judged = True
-        trajectory.last_seen = max(trajectory.last_seen, item.order[0])
-        if verdict is None:
-            if first_time and item.repeats:
-                self.metrics.duplicate()
-            return
-        if first_time:
-            self.metrics.step(item.service)
-        trajectory.describe(item)
-        if verdict.recovered:
-            trajectory.nudge = trajectory.stop = None
-            if verdict.episode > trajectory.recovered_episode:
-                trajectory.recovered_episode = verdict.episode
-                if not item.recovered:
-                    self.metrics.recovery(item.service, item.step.agent_id or "")
-                item.recovered = True
-                yield News(None, verdict, item)
-        if verdict.detections:
-            self._keep_flag(trajectory, verdict)
-            self._count(trajectory, item, verdict, first_time=first_time)
-            told = _to_tell(trajectory, item, verdict)
-            if told is not None:
-                renamed, item.told, item.told_as = item.told_as is told, told, told
-                self._tell(item, verdict, told, renamed=renamed)
-                yield News(told, verdict, item, renamed)
-
-    def _keep_flag(self, trajectory: Trajectory, verdict: Verdict) -> None:
-        trajectory.last = verdict
-        if verdict.nudge is not None and (trajectory.nudge is None or trajectory.nudge.episode != verdict.episode):
-            trajectory.nudge = verdict  # a late step may move it to another step: it was given already
-        if verdict.level is Level.STOP:
-            trajectory.stop = verdict
-
-    def _count(self, trajectory: Trajectory, item: StepItem, verdict: Verdict, *, first_time: bool) -> None:
-        """Count what was not counted before: under another name, or before the step was judged again."""
-        if first_time:
-            for kind in verdict.types:
-                self.metrics.detection(item.service, kind)
-        begins = verdict.episode > trajectory.counted_episode
-        trajectory.counted_episode = max(verdict.episode, trajectory.counted_episode)
-        spent = _spent_more(trajectory, verdict)
-        if not item.moved:
-            self.metrics.loop_spent(item.service, spent.steps, spent.tokens, spent.cost_usd)
-            if begins:
-                self.metrics.episode(*_labels(item, verdict))
-        item.moved = False
-
-    def _tell(self, item: StepItem, verdict: Verdict, told: Told, *, renamed: bool) -> None:
-        if told is Told.START:
-            return
-        if not renamed:
-            self.metrics.intervention(str(verdict.level), *_labels(item, verdict))
-        if item.parent_id:
+    def _mark_parent(self, one: News) -> None:
+        """The span above the step, which comes later, is tagged too where somebody has to act."""
+        item = one.item
+        if one.told in (Told.NUDGE, Told.STOP) and item.parent_id:
             self.mark(item.span[:16] + item.parent_id, self.attributes(item) or {})
 
     # --- marks -----------------------------------------------------------------------------------------------
@@ -364,39 +300,3 @@ class Fleet:
     def newest(self, count: int) -> list[Trajectory]:
         """The trajectories used last, newest first."""
         return list(islice(reversed(self._all.values()), count))
-
-
-def _spent_more(trajectory: Trajectory, verdict: Verdict) -> Spent:
-    """What a loop has consumed since this was asked last; the trajectory remembers."""
-    episode, before = trajectory.counted_spent
-    before = before if episode == verdict.episode else Spent()
-    spent = verdict.spent
-    most = Spent(
-        max(spent.steps, before.steps), spent.seconds, max(spent.tokens, before.tokens),
-        max(spent.cost_usd, before.cost_usd),
-    )  # fmt: skip
-    trajectory.counted_spent = (verdict.episode, most)
-    return Spent(most.steps - before.steps, 0.0, most.tokens - before.tokens, most.cost_usd - before.cost_usd)
-
-
-def _labels(item: StepItem, verdict: Verdict) -> tuple[str, str, str, str, str]:
-    return item.service, item.step.agent_id or "", item.step.tool_name, verdict.types[0], item.view.trace_id
-
-
-def _to_tell(trajectory: Trajectory, item: StepItem, verdict: Verdict) -> Told | None:
-    """What is worth a guard span: the first finding of an episode, its nudge, and its first stop. Late steps may move
-    each of them to another step; it is not told again.
-    """
-    starts = verdict.episode > trajectory.started_episode
-    trajectory.started_episode = max(verdict.episode, trajectory.started_episode)
-    if verdict.level is Level.STOP:
-        if trajectory.stopped_episode >= verdict.episode:
-            return None
-        trajectory.stopped_episode = verdict.episode
-        return Told.STOP
-    if verdict.nudge is not None:
-        if trajectory.nudged_episode >= verdict.episode:
-            return None
-        trajectory.nudged_episode = verdict.episode
-        return Told.NUDGE
-    return Told.START if starts and item.told is None else None

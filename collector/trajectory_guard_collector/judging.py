@@ -24,11 +24,13 @@ from trajectory_guard.dialects.extract import agent_of, model_name, model_usage,
 from trajectory_guard.dialects.identity import all_conversation_ids, conversation_id
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import markers_of, recognise
+from trajectory_guard.langfuse_scores import session_of
 from trajectory_guard.prices import PriceTable
 from trajectory_guard_collector.config import Trajectories
-from trajectory_guard_collector.fleet import Fleet, News
+from trajectory_guard_collector.fleet import Fleet
 from trajectory_guard_collector.journal import journal_of
 from trajectory_guard_collector.metrics import Metrics
+from trajectory_guard_collector.news import News
 from trajectory_guard_collector.reading import Reading, SeenSpan, SpanReader
 from trajectory_guard_collector.tagging import Tagger
 from trajectory_guard_collector.throttled_log import ThrottledLog
@@ -38,6 +40,7 @@ from trajectory_guard_collector.trajectories import Item, Key, StepItem, UsageIt
 _log: Final = logging.getLogger(__name__)
 _MIB: Final = 1 << 20
 _KEY_BYTES: Final = 24
+_SPAN_ID_BYTES: Final = 8
 _STEP_BYTES: Final = 2_200
 """What a step takes in memory beside its texts."""
 _KEPT_BYTES: Final = 16_384
@@ -117,6 +120,22 @@ class Judge:
         """Memory is short: give back half of what serves late spans only; whether there was any. Scores are kept."""
         self.traces.relieve()
         return self.fleet.relieve()
+
+    def session_of(self, item: StepItem) -> str | None:
+        """The session Langfuse puts a step into, as far as is known by now; None if it has none.
+
+        It is that of the step's span or of the nearest one above it; else the only one that the trace's spans name.
+        """
+        trace = self.traces.find(item.span[:-_SPAN_ID_BYTES])
+        if trace is None:
+            return session_of([item.view.attributes])
+        near = trace.above(item.span[-_SPAN_ID_BYTES:]).known
+        named = session_of(view.attributes for view in (item.view, *near))
+        if named is not None:
+            return named
+        views = (note.view for note in trace.spans.values())
+        every = {session_of([view.attributes]) for view in views if view is not None} - {None}
+        return every.pop() if len(every) == 1 else None
 
     def _take_safely(self, seen: SeenSpan) -> None:
         try:

@@ -12,10 +12,10 @@ from google.protobuf.message import DecodeError
 
 from trajectory_guard_collector.errors import BadDataError, OverloadedError
 from trajectory_guard_collector.exporters.splitting import halves
-from trajectory_guard_collector.fleet import News
 from trajectory_guard_collector.journal import join_journals
 from trajectory_guard_collector.judging import Judge, Judged
 from trajectory_guard_collector.metrics import Metrics
+from trajectory_guard_collector.news import News
 from trajectory_guard_collector.signals import Batch, Receipt, Signal
 
 _log: Final = logging.getLogger(__name__)

@@ -13,9 +13,10 @@ from google.protobuf.message import DecodeError
 
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard_collector.errors import Refusal
-from trajectory_guard_collector.fleet import Attributes, News
+from trajectory_guard_collector.fleet import Attributes
 from trajectory_guard_collector.journal import request_of
 from trajectory_guard_collector.judging import Judge
+from trajectory_guard_collector.news import News
 from trajectory_guard_collector.persistence import dump, key_bytes, load
 from trajectory_guard_collector.trajectories import StepItem, Trajectory
 

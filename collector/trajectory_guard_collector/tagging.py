@@ -12,7 +12,8 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from trajectory_guard import __version__, telemetry
-from trajectory_guard_collector.fleet import Attributes, Fleet, News
+from trajectory_guard_collector.fleet import Attributes, Fleet
+from trajectory_guard_collector.news import News
 from trajectory_guard_collector.reading import OtherSpan, Reading
 from trajectory_guard_collector.trajectories import StepItem, Told
 from trajectory_guard_collector.views import any_value
