@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import heapq
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -20,14 +18,15 @@ from starlette.routing import Route
 
 from trajectory_guard_collector.config import Telemetry
 from trajectory_guard_collector.metrics import Metrics
-from trajectory_guard_collector.receivers.binding import listen
+from trajectory_guard_collector.receivers.slow_clients import BoundedServer, Limits
 from trajectory_guard_collector.trajectory_page import PATH, SECURITY_HEADERS, View, render
 
 logger: Final = logging.getLogger(__name__)
 Row = Mapping[str, Any]
 MAX_LIMIT: Final = 1_000
 DEFAULT_LIMIT: Final = 100
-_MAX_CONNECTIONS: Final = 64
+_KEY: Final = "telemetry.endpoint"
+_LIMITS: Final = Limits(max_connections=64, read_timeout_s=10.0, idle_timeout_s=60.0, newest_stay=True)
 _GRACE_S: Final = 2.0
 _SEARCHED: Final = ("trajectory", "service", "agents", "types", "trace_id", "level")
 
@@ -43,6 +42,7 @@ class AdminServer:
             ``steps``, ``score``, ``health``, ``level``, ``episode``, ``nudges``, ``types``, ``reason``, ``last_seen``
             (unix seconds) and ``trace_id``. Called in the event loop.
         max_score: the score that fills the bar of the page.
+        limits: of connections and times. A probe must get its answer however many others are connected.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class AdminServer:
         trajectories: Callable[[], Sequence[Row]],
         *,
         max_score: float = 5.0,
+        limits: Limits = _LIMITS,
     ) -> None:
-        self._telemetry = telemetry
         self._metrics = metrics
         self._ready = ready
         self._trajectories = trajectories
         self._max_score = max_score
-        self._server: _Server | None = None
-        self._serving: asyncio.Task[None] | None = None
+        endpoint = telemetry.endpoint
+        self._server = None if endpoint is None else BoundedServer(self._app(), endpoint, _KEY, limits)
 
     async def start(self) -> int:
         """Listen; returns the port, 0 if the endpoint is off.
@@ -68,26 +68,13 @@ class AdminServer:
         Raises:
             ConfigError: the endpoint cannot be listened on.
         """
-        if self._telemetry.endpoint is None:
-            return 0
-        sockets = listen(self._telemetry.endpoint, "telemetry.endpoint")
-        for one in sockets:
-            one.listen()  # a client that comes before the server runs waits for it
-        config = uvicorn.Config(
-            self._app(), log_config=None, access_log=False, lifespan="off", ws="none", server_header=False,
-            limit_concurrency=_MAX_CONNECTIONS, timeout_graceful_shutdown=int(_GRACE_S),
-        )  # fmt: skip
-        self._server = _Server(config)
-        self._serving = asyncio.create_task(self._server.serve(sockets), name="admin server")
-        return int(sockets[0].getsockname()[1])
+        return 0 if self._server is None else await self._server.start()
 
     async def stop(self) -> None:
         """Stop listening; requests in work have two seconds. Legal at any time, also twice."""
-        if self._server is None or self._serving is None:
-            return
-        self._server.should_exit = True
-        await self._serving
-        self._server = self._serving = None
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed(_GRACE_S)
 
     def _app(self) -> Starlette:
         return Starlette(
@@ -130,14 +117,6 @@ class AdminServer:
     async def _failed(self, request: Request, error: Exception) -> Response:
         self._metrics.error("admin")
         return JSONResponse({"error": f"{type(error).__name__} while answering {request.url.path}"}, status_code=500)
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to the collector, which has more than this server to stop."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 def _limit(request: Request) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 from html.parser import HTMLParser
@@ -15,6 +16,7 @@ from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.admin import DEFAULT_LIMIT, MAX_LIMIT, AdminServer
 from trajectory_guard_collector.config import Telemetry
 from trajectory_guard_collector.metrics import Metrics
+from trajectory_guard_collector.receivers.slow_clients import Limits
 from trajectory_guard_collector.trajectory_page import View, render
 
 NOW = 1_700_000_000.0
@@ -88,6 +90,41 @@ async def test_an_error_is_told_and_counted_and_the_server_goes_on(client: httpx
     failed = await client.get("/debug/trajectories")
     assert (failed.status_code, failed.json()) == (500, {"error": "TypeError while answering /debug/trajectories"})
     assert 'trajectory_guard_errors_total{where="admin"} 1.0' in (await client.get("/metrics")).text
+
+
+# --- clients that take and give nothing ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def silent(client: httpx.AsyncClient) -> AsyncIterator[list[asyncio.StreamWriter]]:
+    """More connections than there may be, of clients that say nothing, or not enough."""
+    port = client.base_url.port
+    opened = [await asyncio.open_connection("localhost", port) for _ in range(100)]
+    for number, (_, writer) in enumerate(opened):
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost:"[: number % 20])
+    yield [writer for _, writer in opened]
+    for _, writer in opened:
+        writer.close()
+
+
+async def test_silent_clients_are_not_in_the_way_of_others(client: httpx.AsyncClient, silent: object) -> None:
+    for path in ("/healthz", "/readyz", "/metrics", "/debug/trajectories"):
+        assert (await client.get(path)).status_code == 200
+
+
+async def test_silent_clients_are_cut_off(world: World) -> None:
+    limits = Limits(max_connections=4, read_timeout_s=0.1, idle_timeout_s=0.1)
+    server = AdminServer(Telemetry(endpoint="127.0.0.1:0"), world.metrics, lambda: None, list, limits=limits)
+    port = await server.start()
+    started = asyncio.get_running_loop().time()
+    for sent in (b"", b"GET /hea", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        assert b"alive" in (await asyncio.wait_for(reader.read(), 10)) or not sent.endswith(b"\r\n")
+        writer.close()
+    assert 0.25 < asyncio.get_running_loop().time() - started < 5.0
+    assert 'transport="http"' not in (world.metrics.render("")[0]).decode(), "not the receiver's"
+    await server.stop()
 
 
 # --- starting and stopping -------------------------------------------------------------------------------------------

@@ -21,7 +21,16 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace.export import SpanExportResult
 from pydantic import SecretStr
 
-from tests.collector.receiver_helpers import Running, Sink, eventually, grpc_server, request_of, sdk_spans, traces
+from tests.collector.receiver_helpers import (
+    Running,
+    Sink,
+    eventually,
+    grpc_server,
+    http_server,
+    request_of,
+    sdk_spans,
+    traces,
+)
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config import Auth, GrpcReceiver
 from trajectory_guard_collector.errors import BadDataError, OverloadedError, UnavailableError
@@ -318,6 +327,55 @@ async def test_endpoint_that_is_taken() -> None:
         with pytest.raises(ConfigError, match=rf"grpc\.endpoint: cannot listen on '{endpoint}'"):
             async with grpc_server(endpoint=endpoint):
                 pass
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0", "[::]", ""])
+async def test_a_port_that_is_taken_is_told_in_our_words_only(host: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        endpoint = f"{host}:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigError) as caught:
+            async with grpc_server(endpoint=endpoint):
+                pass
+        key = "receivers.otlp.protocols.grpc.endpoint"
+        assert str(caught.value) == f"{key}: cannot listen on '{endpoint}': Address already in use"
+    assert capfd.readouterr() == ("", "")
+
+
+async def answers(port: int) -> set[str]:
+    """Addresses of this machine at which a port is open."""
+    found = set()
+    for address in ("127.0.0.1", "::1"):
+        try:
+            _, writer = await asyncio.open_connection(address, port)
+        except OSError:
+            continue
+        writer.close()
+        found.add(address)
+    return found
+
+
+BOTH = {"127.0.0.1", "::1"}
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6")
+@pytest.mark.parametrize("server", [grpc_server, http_server])
+@pytest.mark.parametrize(
+    ("host", "open_at"),
+    [("127.0.0.1", {"127.0.0.1"}), ("0.0.0.0", {"127.0.0.1"}), ("[::1]", {"::1"}), ("[::]", BOTH), ("", BOTH)],
+)
+async def test_an_endpoint_is_open_where_it_says(
+    server: Any, host: str, open_at: set[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with server(endpoint=f"{host}:0") as running:
+        assert await answers(running.port) == open_at
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6")
+async def test_what_listens_on_ipv6_only_is_not_in_the_way_of_ipv4() -> None:
+    with socket.create_server(("::", 0), family=socket.AF_INET6) as other:
+        async with grpc_server(endpoint=f"0.0.0.0:{other.getsockname()[1]}") as running:
+            assert await send(running) == b""
 
 
 async def test_two_receivers_do_not_share_a_port() -> None:

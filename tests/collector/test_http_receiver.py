@@ -209,7 +209,19 @@ async def test_other_methods_and_paths() -> None:
     async with http_server() as running, client() as opened:
         response = await opened.get(running.url())
         assert (response.status_code, response.headers["allow"]) == (405, "POST")
+        assert response.json() == {"code": 12, "message": "'/v1/traces' takes POST, not GET"}
         assert (await post(running, path="/v1/profiles")).status_code == 404
+
+
+@pytest.mark.parametrize("kind", [PROTOBUF, JSON, "text/plain"])
+async def test_paths_that_are_not_there_are_told_in_the_encoding_of_the_request(kind: str) -> None:
+    async with http_server() as running:
+        response = await post(running, path="/v1/profiles", kind=kind)
+        assert response.headers["content-type"] == (PROTOBUF if kind == PROTOBUF else JSON)
+        told = Status.FromString(response.content) if kind == PROTOBUF else Parse(response.content, Status())
+        known = "/v1/traces, /v1/metrics, /v1/logs"
+        assert (told.code, told.message) == (5, f"nothing at '/v1/profiles'; data is taken at {known}")
+        assert len((await post(running, path="/" + "x" * 9_000)).content) < 300
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------
@@ -276,6 +288,29 @@ async def test_web_pages_may_send_from_allowed_origins_only() -> None:
         assert "access-control-allow-origin" not in response.headers
         refused = await post(running, origin="https://app.example")
         assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, "https://app.example")
+
+
+@pytest.mark.parametrize(
+    ("origin", "may"),
+    [
+        ("https://app.example.com", True), ("https://a.b.example.com", True), ("https://example.com", False),
+        ("https://app-example.com", False), ("https://app.example.com.evil.org", False),
+        ("http://app.example.com", False), ("https://appxexample.com", False), ("null", False),
+        ("http://localhost:8080", True), ("http://localhost:3000", True), ("http://localhost", False),
+        ("https://exact.org", True), ("https://exactXorg", False),
+    ],
+)  # fmt: skip
+async def test_a_star_in_an_origin_stands_for_anything(origin: str, may: bool) -> None:
+    cors = {"allowed_origins": ["https://*.example.com", "http://localhost:*", "https://Exact.org"]}
+    async with http_server(cors=cors) as running:
+        response = await post(running, origin=origin)
+        assert response.headers.get("access-control-allow-origin") == (origin if may else None)
+
+
+async def test_every_web_page_may_send_if_that_is_wanted() -> None:
+    async with http_server(cors={"allowed_origins": ["*", "https://*.example.com"]}) as running:
+        response = await post(running, origin="https://anything.org")
+        assert response.headers["access-control-allow-origin"] == "*"
 
 
 async def test_no_web_page_may_send_by_default() -> None:

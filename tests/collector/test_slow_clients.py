@@ -9,8 +9,10 @@ from typing import Any
 import psutil
 import pytest
 import uvloop
+from starlette.responses import PlainTextResponse
 
 from tests.collector.receiver_helpers import Running, Sink, eventually, grpc_server, http_server, traces
+from trajectory_guard_collector.receivers.slow_clients import BoundedServer, Limits
 
 SPANS = traces().SerializeToString()
 HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: %d\r\n\r\n"
@@ -212,6 +214,57 @@ async def test_connections_beyond_the_limit_are_closed() -> None:
         assert await status(reader) == 200
         for _, open_writer in [*kept, (reader, writer)]:
             open_writer.close()
+
+
+class Gate:
+    """An application that answers ``/wait`` when it may, and everything else at once."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.open = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/wait":
+            self.waiting += 1
+            await self.open.wait()
+        await PlainTextResponse("fine")(scope, receive, send)
+
+
+async def ask(port: int, path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % path.encode())
+    return reader, writer
+
+
+async def test_the_newest_connections_stay_where_that_is_wanted() -> None:
+    """The longest idle one gives way, and the oldest of all if every one waits for its answer."""
+    app, told = Gate(), list[str]()
+    server = BoundedServer(app, "127.0.0.1:0", "test", Limits(3, 9.0, 9.0, newest_stay=True), cut_off=told.append)
+    port = await server.start()
+    busy, busy_writer = await ask(port, "/wait")
+    await eventually(lambda: app.waiting == 1)
+    used = [await ask(port, "/") for _ in range(2)]
+    for reader, _ in reversed(used):  # the first was used last
+        assert await status(reader) == 200
+    used[0][1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert await status(used[0][0]) == 200
+    assert told == []
+    waiting = [await ask(port, "/wait")]
+    assert await closed(used[1][0]) == b""
+    waiting.append(await ask(port, "/wait"))
+    assert await closed(used[0][0]) == b""
+    await eventually(lambda: app.waiting == 3)
+    waiting.append(await ask(port, "/wait"))
+    assert await closed(busy) == b""
+    await eventually(lambda: app.waiting == 4)
+    app.open.set()
+    for reader, _ in waiting:
+        assert await status(reader) == 200
+    assert told == ["too_many_connections"] * 3
+    for writer in (busy_writer, *(one for _, one in [*used, *waiting])):
+        writer.close()
+    server.close()
+    await server.wait_closed(1.0)
 
 
 def connections(running: Running) -> list[Any]:

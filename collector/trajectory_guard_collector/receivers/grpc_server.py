@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 from functools import partial
@@ -17,6 +18,7 @@ from trajectory_guard_collector.config import GrpcReceiver
 from trajectory_guard_collector.config_checks import parse_endpoint
 from trajectory_guard_collector.errors import BadDataError, Refusal, UnavailableError
 from trajectory_guard_collector.receivers.auth import Authenticator
+from trajectory_guard_collector.receivers.binding import ipv6_kept, listen
 from trajectory_guard_collector.receivers.intake import Accept, Intake, Memory, ReceiverMetrics, Unlimited
 from trajectory_guard_collector.receivers.statuses import (
     UnauthenticatedError,
@@ -89,16 +91,25 @@ class GrpcServer:
         await self._intake.drain(max(0.0, grace_s - (asyncio.get_running_loop().time() - started)))
 
     def _bind(self, server: grpc.aio.Server) -> int:
-        endpoint, tls = self._config.endpoint, self._config.tls
+        endpoint = self._config.endpoint
         host, port = parse_endpoint(endpoint)
-        address = f"[{host}]:{port}" if ":" in host else f"{host or '[::]'}:{port}"
+        with contextlib.ExitStack() as opened:  # gRPC does not tell why it cannot listen, and writes to standard error
+            found = [opened.enter_context(one).getsockname() for one in listen(endpoint, f"{_KEY}.endpoint")]
         try:
-            if tls is None:
-                return int(server.add_insecure_port(address))
-            credentials = Certificates(tls, f"{_KEY}.tls", self._metrics).grpc_credentials()
-            return int(server.add_secure_port(address, credentials))
+            if [address[0] for address in found] != ["0.0.0.0"]:
+                return self._add_port(server, f"[{host}]:{port}" if ":" in host else f"{host or '[::]'}:{port}")
+            port = found[0][1]
+            with ipv6_kept(port):  # gRPC would take it too
+                return self._add_port(server, f"0.0.0.0:{port}")
         except RuntimeError as error:
             raise ConfigError(f"{_KEY}.endpoint: cannot listen on {endpoint!r}: {error}") from None
+
+    def _add_port(self, server: grpc.aio.Server, address: str) -> int:
+        tls = self._config.tls
+        if tls is None:
+            return int(server.add_insecure_port(address))
+        credentials = Certificates(tls, f"{_KEY}.tls", self._metrics).grpc_credentials()
+        return int(server.add_secure_port(address, credentials))
 
     def _service(self, signal: Signal) -> grpc.GenericRpcHandler:
         # A unary method served as a stream of one message: who is refused is refused before it is read.

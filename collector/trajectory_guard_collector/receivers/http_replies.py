@@ -8,16 +8,21 @@ from typing import Final, NamedTuple
 
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 
 from trajectory_guard_collector.errors import Refusal
 from trajectory_guard_collector.receivers.statuses import (
     MediaTypeError,
+    NoEndpointError,
+    NoMethodError,
     UnauthenticatedError,
     codes,
     retry_after_s,
     status,
 )
+from trajectory_guard_collector.signals import Signal
 
 
 class Encoding(NamedTuple):
@@ -44,6 +49,9 @@ PROTOBUF: Final = Encoding("application/x-protobuf", _to_protobuf)
 JSON: Final = Encoding("application/json", _to_json)
 _BY_MEDIA_TYPE: Final = {encoding.media_type: encoding for encoding in (PROTOBUF, JSON)}
 _SUPPORTED: Final = ", ".join(_BY_MEDIA_TYPE)
+_ENDPOINTS: Final = ", ".join(signal.path for signal in Signal)
+_SHOWN: Final = 100
+"""Characters of a path in a message."""
 
 
 def encoding_of(content_type: str) -> Encoding:
@@ -56,6 +64,14 @@ def encoding_of(content_type: str) -> Encoding:
     if media_type not in _BY_MEDIA_TYPE:
         raise MediaTypeError(f"Content-Type {content_type!r} is not supported; supported: {_SUPPORTED}")
     return _BY_MEDIA_TYPE[media_type]
+
+
+def error_encoding(content_type: str) -> Encoding:
+    """The encoding of an error about a request whose own may be none of OTLP's; JSON then."""
+    try:
+        return encoding_of(content_type)
+    except MediaTypeError:
+        return JSON
 
 
 def reply(status_code: int, message: Message, encoding: Encoding) -> Response:
@@ -72,4 +88,21 @@ def refused(refusal: Refusal, encoding: Encoding) -> Response:
         response.headers["accept"] = _SUPPORTED
     if isinstance(refusal, UnauthenticatedError):
         response.headers["www-authenticate"] = "Bearer"
+    return response
+
+
+async def no_endpoint(request: Request, error: Exception) -> Response:
+    """What starlette answers for a path that nothing is at, in OTLP's terms."""
+    path = request.url.path[:_SHOWN]
+    refusal = NoEndpointError(f"nothing at {path!r}; data is taken at {_ENDPOINTS}")
+    return refused(refusal, error_encoding(request.headers.get("content-type", "")))
+
+
+async def no_method(request: Request, error: Exception) -> Response:
+    """What starlette answers for another method than a path has, in OTLP's terms."""
+    headers = (error.headers if isinstance(error, HTTPException) else None) or {}
+    allowed = headers.get("Allow", "")
+    refusal = NoMethodError(f"{request.url.path[:_SHOWN]!r} takes {allowed}, not {request.method}")
+    response = refused(refusal, error_encoding(request.headers.get("content-type", "")))
+    response.headers["allow"] = allowed
     return response

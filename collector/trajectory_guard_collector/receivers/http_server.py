@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,14 +21,24 @@ from trajectory_guard_collector.config import Cors, HttpReceiver
 from trajectory_guard_collector.errors import Refusal, UnavailableError
 from trajectory_guard_collector.receivers.auth import Authenticator
 from trajectory_guard_collector.receivers.decoding import decompress, from_json
-from trajectory_guard_collector.receivers.http_replies import JSON, Encoding, encoding_of, refused, reply
+from trajectory_guard_collector.receivers.http_replies import (
+    JSON,
+    Encoding,
+    encoding_of,
+    no_endpoint,
+    no_method,
+    refused,
+    reply,
+)
 from trajectory_guard_collector.receivers.http_wrappers import BearerAuth, CountRequests
 from trajectory_guard_collector.receivers.intake import Accept, Intake, Memory, ReceiverMetrics, Unlimited
-from trajectory_guard_collector.receivers.slow_clients import BoundedServer
+from trajectory_guard_collector.receivers.slow_clients import BoundedServer, Limits
 from trajectory_guard_collector.receivers.statuses import TooLargeError, export_response
+from trajectory_guard_collector.receivers.tls import Certificates
 from trajectory_guard_collector.signals import Signal
 
 _TRANSPORT: Final = "http"
+_KEY: Final = "receivers.otlp.protocols.http"
 _MIB: Final = 1 << 20
 _DECODING_THREADS: Final = 2
 _DECODED_INLINE: Final = 65_536
@@ -67,8 +78,19 @@ class HttpServer:
         self._decoding = ThreadPoolExecutor(_DECODING_THREADS, thread_name_prefix="otlp-decoding")
         routes = [Route(signal.path, partial(self._export, signal), methods=["POST"]) for signal in Signal]
         wrappers = [Middleware(CountRequests, metrics=metrics), Middleware(BearerAuth, auth=auth)]
-        app = Starlette(routes=[*routes, *extra_routes], middleware=[*_cors(config.cors), *wrappers])
-        self._server = BoundedServer(app, config, metrics)
+        app = Starlette(
+            routes=[*routes, *extra_routes],
+            middleware=[*_cors(config.cors), *wrappers],
+            exception_handlers={404: no_endpoint, 405: no_method},
+        )
+        self._server = BoundedServer(
+            app,
+            config.endpoint,
+            f"{_KEY}.endpoint",
+            Limits(config.max_connections, config.read_timeout_s, config.idle_timeout_s),
+            cut_off=lambda why: metrics.request(_TRANSPORT, why),
+            certificates=partial(Certificates, config.tls, f"{_KEY}.tls", metrics) if config.tls else None,
+        )
 
     async def start(self) -> int:
         """Listen; the port.
@@ -92,8 +114,7 @@ class HttpServer:
         encoding: Encoding = JSON
         try:
             encoding = encoding_of(request.headers.get("content-type", ""))
-            declared = request.headers.get("content-length", "")
-            with self._intake.reading(int(declared) if declared.isdigit() else 0):
+            with self._intake.reading(_declared(request)):
                 data = await self._decode(signal, encoding, request)
             receipt = await self._intake.submit(signal, data)
         except Refusal as refusal:
@@ -118,8 +139,8 @@ class HttpServer:
         too_large = TooLargeError(
             f"body larger than max_request_body_size_mib, {self._config.max_request_body_size_mib}"
         )
-        declared = request.headers.get("content-length", "")
-        if declared.isdigit() and int(declared) > self._limit:
+        declared = _declared(request)
+        if declared > self._limit:
             raise too_large
         chunks: list[bytes] = []
         size = 0
@@ -129,7 +150,15 @@ class HttpServer:
             if size > self._limit:
                 raise too_large
             self._intake.check_memory()
+        if size < declared:  # an empty request is a valid one: it would be acknowledged, and the data lost
+            raise UnavailableError(f"{size} of {declared} bytes were received")
         return b"".join(chunks)
+
+
+def _declared(request: Request) -> int:
+    """Bytes the body has by its ``Content-Length``, 0 if that does not tell."""
+    declared = request.headers.get("content-length", "")
+    return int(declared) if declared.isdigit() else 0
 
 
 def _decoded(signal: Signal, encoding: Encoding, compression: str, body: bytes, limit: int) -> bytes:
@@ -140,10 +169,13 @@ def _decoded(signal: Signal, encoding: Encoding, compression: str, body: bytes, 
 def _cors(config: Cors) -> list[Middleware]:
     if not config.allowed_origins:
         return []
+    # As in the OpenTelemetry Collector, a star may be a part, and capitals do not matter.
+    patterns = (re.escape(origin).replace(r"\*", ".*") for origin in config.allowed_origins)
     return [
         Middleware(
             CORSMiddleware,
             allow_origins=config.allowed_origins,
+            allow_origin_regex=f"(?i:{'|'.join(patterns)})",
             allow_headers=("content-type", *config.allowed_headers),
             allow_methods=("GET", "POST"),
             max_age=config.max_age_s,

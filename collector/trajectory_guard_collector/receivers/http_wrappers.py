@@ -8,9 +8,9 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trajectory_guard_collector.receivers.auth import Authenticator
-from trajectory_guard_collector.receivers.http_replies import JSON, encoding_of, refused
+from trajectory_guard_collector.receivers.http_replies import error_encoding, refused
 from trajectory_guard_collector.receivers.intake import ReceiverMetrics
-from trajectory_guard_collector.receivers.statuses import MediaTypeError, UnauthenticatedError
+from trajectory_guard_collector.receivers.statuses import UnauthenticatedError
 from trajectory_guard_collector.signals import Signal
 
 _PATHS: Final = frozenset(signal.path for signal in Signal)
@@ -29,10 +29,7 @@ class BearerAuth:
         if self._auth.check(headers.get("authorization")):
             await self._app(scope, receive, send)
             return
-        try:
-            encoding = encoding_of(headers.get("content-type", ""))
-        except MediaTypeError:
-            encoding = JSON
+        encoding = error_encoding(headers.get("content-type", ""))
         await refused(UnauthenticatedError(), encoding)(scope, receive, send)
 
 

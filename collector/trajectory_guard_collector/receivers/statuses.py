@@ -34,9 +34,19 @@ class MediaTypeError(BadDataError):
     """A body that is neither protobuf nor JSON."""
 
 
+class NoEndpointError(BadDataError):
+    """A request for a path that nothing is at."""
+
+
+class NoMethodError(BadDataError):
+    """A request with a method that its path does not have."""
+
+
 _CODES: Final[Mapping[type[Refusal], tuple[Code.ValueType, int]]] = {
     BadDataError: (Code.INVALID_ARGUMENT, 400),
     MediaTypeError: (Code.INVALID_ARGUMENT, 415),
+    NoEndpointError: (Code.NOT_FOUND, 404),
+    NoMethodError: (Code.UNIMPLEMENTED, 405),
     OverloadedError: (Code.RESOURCE_EXHAUSTED, 429),
     TooLargeError: (Code.RESOURCE_EXHAUSTED, 413),
     UnauthenticatedError: (Code.UNAUTHENTICATED, 401),

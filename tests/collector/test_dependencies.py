@@ -1,0 +1,50 @@
+"""``trajectory-guard[collector]`` alone installs what the collector imports."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import TESTS
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = TESTS.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+OWN = ("trajectory_guard", "trajectory_guard_collector")
+SHARED = {"google", "opentelemetry", "pydantic_core"}
+"""Namespaces of several distributions, and what belongs to one of the others."""
+
+
+def declared() -> set[str]:
+    needed = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["collector"]]
+    return {re.match(r"[\w.-]+", one).group().lower().replace("_", "-") for one in needed}  # type: ignore[union-attr]
+
+
+def imported(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module or ""
+
+
+def third_party() -> set[str]:
+    found = {name for file in (ROOT / "collector").rglob("*.py") for name in imported(file)}
+    tops = {name.split(".")[0] for name in found}
+    return tops - {*sys.stdlib_module_names, *OWN, *SHARED}
+
+
+@pytest.mark.parametrize("module", sorted(third_party()))
+def test_what_is_imported_is_declared(module: str) -> None:
+    distributions = {name.lower().replace("_", "-") for name in packages_distributions()[module]}
+    assert distributions & declared()
