@@ -100,12 +100,12 @@ def _loaded(options: argparse.Namespace) -> CollectorConfig:
 
 
 def _checked(options: argparse.Namespace) -> CollectorConfig:
-    from trajectory_guard_collector.config_output import unreadable_files
+    from trajectory_guard_collector.config_output import unusable_files
 
     config = _loaded(options)
-    missing = unreadable_files(config)
-    if missing:
-        raise ConfigError("\n".join(missing))
+    unusable = unusable_files(config)
+    if unusable:
+        raise ConfigError("\n".join(unusable))
     return config
 
 

@@ -20,6 +20,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard_collector.config_checks import (
     Mistake,
     checked_exporters,
+    guard_mistakes,
     is_endpoint,
     is_token,
     port_mistakes,
@@ -54,7 +55,7 @@ class ClientTls(Model):
     """How an exporter trusts a backend."""
 
     insecure: bool = False
-    """OTLP/gRPC without TLS. For HTTP the URL's scheme decides."""
+    """OTLP/gRPC without TLS, for an endpoint without http(s)://: otherwise the scheme decides."""
     ca_file: str | None = None
     """PEM file of trusted authorities; the system's by default."""
     cert_file: str | None = None
@@ -261,6 +262,9 @@ class Queue(Model):
     """Largest size on disk; when it is reached, senders are told to wait."""
     fsync: bool = True
     """Survive a power failure too, not only a killed process."""
+    drop_unrouted: tuple[str, ...] = ()
+    """Exporters whose waiting batches are dropped at the start where the exporter, or its signal, is not configured any
+    more. Those of others stay until it is again."""
     deadline_s: float = Field(default=8.0, gt=0.0)
     """Without storage: seconds within which backends must have a batch; afterwards the sender is told to retry."""
 
@@ -336,7 +340,8 @@ class CollectorConfig(Model):
     receivers: Receivers = Receivers()
     """Where data comes in."""
     guard: GuardConfig = Field(default_factory=GuardConfig)
-    """Detection, as in process: see ``processor/README.md``."""
+    """Detection, as in process: see ``processor/README.md``. ``mode`` holds for flags; keys of gates, models and scores
+    have no effect here and are errors."""
     trajectories: Trajectories = Trajectories()
     """Memory of trajectories."""
     exporters: Mapping[str, Exporter] = Field(default_factory=lambda: {"debug": Exporter()})
@@ -360,7 +365,7 @@ class CollectorConfig(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> CollectorConfig:
-        mistakes = list(port_mistakes(self))
+        mistakes = [*port_mistakes(self), *guard_mistakes(self.guard)]
         kept, idle = self.trajectories.reorder_s, self.guard.idle_ttl_s
         if "reorder_s" in self.trajectories.model_fields_set and kept > idle:
             message = f"must not exceed guard.idle_ttl_s ({idle}), after which the trajectory is forgotten"

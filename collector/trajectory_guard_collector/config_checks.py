@@ -14,6 +14,7 @@ from trajectory_guard.config import nearest
 from trajectory_guard_collector.signals import Signal
 
 if TYPE_CHECKING:
+    from trajectory_guard.config import GuardConfig
     from trajectory_guard_collector.config import CollectorConfig, Exporter
 
 EXPORTER_TYPES: Final = ("otlp", "otlphttp", "langfuse", "debug")
@@ -27,8 +28,17 @@ _NOT_FOR: Final[Mapping[str, tuple[str, ...]]] = {
     "langfuse": ("verbosity",),
     "debug": (*_LANGFUSE, "endpoint", "headers", "compression", "tls"),
 }
+_NOT_IN_THE_COLLECTOR: Final = (
+    "model_path", "model_download", "calibration", "collector_url", "collector_token", "collector_timeout_s",
+    "langfuse_scores", "langfuse_max_waiting", "langfuse_batches_per_minute", "max_open_spans", "open_span_ttl_s",
+)  # fmt: skip
+_FOR_TLS: Final = ("ca_file", "cert_file", "key_file", "server_name_override")
+LANGFUSE_PATHS: Final = (f"/api/public/otel{Signal.TRACES.path}", "/api/public/otel")
+"""Paths that an endpoint may have which stands for the Langfuse server above them."""
+REDACTED: Final = "[REDACTED]"
 _GRPC_TARGET: Final = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract):.+")
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_UNRESOLVED: Final = "a host cannot begin with $; a variable is written ${env:NAME}"
 _ANY_HOST: Final = ("", "0.0.0.0", "::")
 
 
@@ -75,7 +85,9 @@ def parse_endpoint(endpoint: str) -> tuple[str, int]:
 
 def is_endpoint(endpoint: str) -> str:
     """``endpoint`` if it is one; for validators."""
-    parse_endpoint(endpoint)
+    host, _ = parse_endpoint(endpoint)
+    if host.startswith("$"):
+        raise ValueError(_UNRESOLVED)
     return endpoint
 
 
@@ -124,7 +136,9 @@ def exporter_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
         default = type(exporter).model_fields[key].get_default(call_default_factory=True)
         if getattr(exporter, key) != default:
             yield Mistake((name, key), f"not a key of the {kind} exporter")
-    yield from _endpoint_mistakes(name, kind, exporter.endpoint)
+    if kind != "debug":
+        yield from _endpoint_mistakes(name, kind, exporter.endpoint)
+        yield from _tls_mistakes(name, exporter)
     yield from _header_mistakes(name, exporter)
     if not exporter.signals:
         yield Mistake((name, "signals"), "at least one signal is needed")
@@ -134,13 +148,53 @@ def exporter_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
 
 def _endpoint_mistakes(name: str, kind: str, endpoint: str | None) -> Iterator[Mistake]:
     place = (name, "endpoint")
-    if kind == "debug" or (kind == "langfuse" and endpoint is None):
+    if kind == "langfuse" and endpoint is None:
         return
     form = "host:port or an http(s) URL" if kind == "otlp" else "an http(s) URL"
     if not endpoint:
         yield Mistake(place, f"required: {form}")
-    elif not (_is_url(endpoint) or (kind == "otlp" and _is_grpc_target(endpoint))):
-        yield Mistake(place, f"expected {form}", without_userinfo(endpoint))
+        return
+    usable = _is_url(endpoint) or (kind == "otlp" and _is_grpc_target(endpoint))
+    reason = _why_not_as_url(kind, endpoint) if usable else f"expected {form}"
+    if _is_unresolved(endpoint):
+        reason = _UNRESOLVED
+    if reason is not None:
+        yield Mistake(place, reason, without_secrets(endpoint))
+
+
+def _is_unresolved(endpoint: str) -> bool:
+    if "://" not in endpoint:
+        return endpoint.startswith("$")
+    url = split_url(endpoint)
+    return url is not None and (url.hostname or "").startswith("$")
+
+
+def _why_not_as_url(kind: str, endpoint: str) -> str | None:
+    """Why something that is a URL cannot be this exporter's endpoint."""
+    if not _is_url(endpoint):
+        return None
+    url = urlsplit(endpoint)
+    if kind == "otlp":
+        surplus = url.path not in ("", "/") or url.query or url.fragment or "@" in url.netloc
+        return "expected http(s)://host:port and nothing else, which gRPC has no use for" if surplus else None
+    path = url.path.rstrip("/")
+    if kind == "langfuse":
+        if url.query or "@" in url.netloc:
+            return "expected a base URL alone; the keys are public_key and secret_key"
+        path = next((path.removesuffix(one) for one in LANGFUSE_PATHS if path.endswith(one)), path)
+    signal = next((signal for signal in Signal if path.endswith(signal.path)), None)
+    return f"expected a base URL: leave out {signal.path}, which is added" if signal is not None else None
+
+
+def _tls_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
+    """Where the ``tls`` section says something else than the endpoint, or than itself."""
+    tls, endpoint = exporter.tls, (exporter.endpoint or "https://").lower()
+    if endpoint.startswith("https://") and tls.insecure:
+        yield Mistake((name, "tls", "insecure"), "contradicts the endpoint: https:// is TLS", True)
+    plain = "the endpoint's http://" if endpoint.startswith("http://") else "insecure: true" if tls.insecure else None
+    if plain is not None and not endpoint.startswith("https://"):
+        for key in (key for key in _FOR_TLS if getattr(tls, key) is not None):
+            yield Mistake((name, "tls", key), f"contradicts {plain}, which is plain text", getattr(tls, key))
 
 
 def _is_url(text: str) -> bool:
@@ -168,13 +222,17 @@ def split_url(text: str) -> SplitResult | None:
     return url
 
 
-def without_userinfo(endpoint: str) -> str:
-    """A URL without what stands before ``@``.
+def without_secrets(endpoint: str) -> str:
+    """A URL without what stands before ``@``, and without the values of its query. Other text stays as it is.
 
-    >>> without_userinfo("https://me:secret@tempo:4318/otlp")
-    'https://[REDACTED]@tempo:4318/otlp'
+    >>> without_secrets("https://me:secret@tempo:4318/otlp?key=secret&secret#top")
+    'https://[REDACTED]@tempo:4318/otlp?key=[REDACTED]&[REDACTED]#top'
     """
-    return re.sub(r"//[^/?#]*@", "//[REDACTED]@", endpoint)
+    if "//" not in endpoint:
+        return endpoint
+    shown, mark, query = re.sub(r"//[^/?#]*@", f"//{REDACTED}@", endpoint).partition("?")
+    query, hash_sign, fragment = query.partition("#")
+    return shown + mark + re.sub(r"([^=&]*=)?[^&]+", rf"\g<1>{REDACTED}", query) + hash_sign + fragment
 
 
 def _header_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
@@ -193,6 +251,13 @@ def _langfuse_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
             yield Mistake((name, key), "required: a key of the Langfuse project")
     if "signals" in exporter.model_fields_set and set(exporter.signals) - {Signal.TRACES}:
         yield Mistake((name, "signals"), "langfuse takes traces only", [str(signal) for signal in exporter.signals])
+
+
+def guard_mistakes(guard: GuardConfig) -> Iterator[Mistake]:
+    """Keys that are set and that only a guard in process heeds."""
+    for key in _NOT_IN_THE_COLLECTOR:
+        if getattr(guard, key) != type(guard).model_fields[key].default:
+            yield Mistake(("guard", key), "has no effect in the collector")
 
 
 def port_mistakes(config: CollectorConfig) -> Iterator[Mistake]:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from trajectory_guard.config import ConfigError, GuardConfig, nearest
 from trajectory_guard_collector.config import CollectorConfig
-from trajectory_guard_collector.config_checks import UNKNOWN_KEY, without_userinfo
+from trajectory_guard_collector.config_checks import UNKNOWN_KEY, without_secrets
 from trajectory_guard_collector.config_sources import COMMAND_LINE, Sources, read_file, read_override
 from trajectory_guard_collector.references import Text, resolve
 
@@ -217,7 +217,7 @@ def _shown(value: Any, annotation: Any) -> str:
     """The value, unless it is or may hold a secret."""
     if _holds_secret(annotation) or not isinstance(value, (str, int, float)):
         return ""
-    text = repr(without_userinfo(value) if isinstance(value, str) else value)
+    text = repr(without_secrets(value) if isinstance(value, str) else value)
     return f", got {text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + '…'}"
 
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import yaml
 from pydantic import BaseModel, SecretStr
 
-from trajectory_guard_collector.config import CollectorConfig
-from trajectory_guard_collector.config_checks import without_userinfo
-
-REDACTED: Final = "[REDACTED]"
-_FILES: Final = ("cert_file", "key_file", "ca_file", "client_ca_file", "bearer_tokens_file", "calibration")
+from trajectory_guard.config import ConfigError
+from trajectory_guard_collector.config import Auth, ClientTls, CollectorConfig, ServerTls
+from trajectory_guard_collector.config_checks import REDACTED, without_secrets
+from trajectory_guard_collector.config_pem import pem_mistakes, why_unreadable
 
 
 def to_yaml(config: CollectorConfig) -> str:
-    """All keys with their values; secrets, header values and passwords in URLs are hidden."""
+    """All keys with their values; secrets, header values, and passwords and query values in URLs are hidden."""
     return yaml.safe_dump(_plain(config), sort_keys=False, allow_unicode=True, width=120)
 
 
@@ -38,42 +37,48 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]
-    return without_userinfo(value) if isinstance(value, str) else value
+    return without_secrets(value) if isinstance(value, str) else value
 
 
-def unreadable_files(config: CollectorConfig) -> list[str]:
-    """Files that the configuration names and that cannot be read, one line each, with the key."""
-    return [
-        f"{path}: {file}: cannot be read: {reason}"
-        for path, file in _named_files(config, "")
-        if (reason := _why_unreadable(file)) is not None
-    ]
+def unusable_files(config: CollectorConfig) -> list[str]:
+    """Files that the configuration names and that cannot be used: one line each, with key and file."""
+    return [*_unusable(config, "")]
 
 
-def _named_files(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, (BaseModel, Mapping)):
+def _unusable(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, (ClientTls, ServerTls)):
+        yield from (f"{path}.{key}: {reason}" for key, reason in pem_mistakes(value))
+    elif isinstance(value, Auth):
+        yield from _unusable_tokens(value, path)
+    elif isinstance(value, (BaseModel, Mapping)):
         for name, one in value.items() if isinstance(value, Mapping) else value:
-            inner = f"{path}.{name}" if path else str(name)
-            if name in _FILES and isinstance(one, str):
-                yield inner, one
-            else:
-                yield from _named_files(one, inner)
+            yield from _unusable(one, f"{path}.{name}" if path else str(name))
 
 
-def _why_unreadable(file: str) -> str | None:
+def _unusable_tokens(auth: Auth, path: str) -> Iterator[str]:
+    from trajectory_guard_collector.receivers.auth import Authenticator  # receivers build on configuration
+
+    file = auth.bearer_tokens_file
+    reason = why_unreadable(file) if file is not None else None
+    if reason is not None:
+        yield f"{path}.bearer_tokens_file: {file}: {reason}"
+        return
     try:
-        with Path(file).open("rb"):
-            return None
-    except OSError as error:
-        return error.strerror or str(error)
+        Authenticator(auth)
+    except ConfigError as error:
+        yield str(error)
 
 
 def unusable_storage(config: CollectorConfig) -> str | None:
-    """Make the directory of the queue if it is missing; why it cannot be used, None if it can."""
+    """Make the directory of the queue if it is missing; why it cannot be used, None if it can.
+
+    It is for this user only: what waits there are the requests of all senders.
+    """
     if config.queue.storage is None:
         return None
+    directory = Path(config.queue.storage)
     try:
-        Path(config.queue.storage).mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        return f"queue.storage: {config.queue.storage}: cannot be made: {error.strerror or error}"
+        return f"queue.storage: {directory}: cannot be made: {error.strerror or error}"
     return None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
+import stat
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from trajectory_guard_collector.signals import Batch, Signal
 
+_logger: Final = logging.getLogger(__name__)
 FILE_NAME: Final = "collector.db"
 _T = TypeVar("_T")
 _VERSION: Final = 1
@@ -33,7 +36,18 @@ CREATE TABLE kv(space TEXT NOT NULL, key BLOB NOT NULL, data BLOB NOT NULL, PRIM
 
 
 class StoreError(Exception):
-    """A store that cannot be opened: damaged, in use, not writable. Names the file; nothing was changed in it."""
+    """A store that cannot be opened: damaged, in use, not writable. Names key and file; nothing was changed in it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"queue.storage: {message}")
+
+
+def cannot_use(file: Path, error: sqlite3.Error) -> StoreError:
+    """What SQLite says of a file, with the advice to give it up only if nothing else can be done."""
+    if isinstance(error, sqlite3.OperationalError):  # locked, full, an error of the disk: the content may be fine
+        reason = "in use by another collector" if "locked" in str(error) else str(error)
+        return StoreError(f"{file}: {reason}")
+    return StoreError(f"{file}: damaged ({error}); move the file away to start empty")
 
 
 class StoredBatch(NamedTuple):
@@ -48,6 +62,16 @@ class StoredBatch(NamedTuple):
     batch: Batch
 
 
+class Waiting(NamedTuple):
+    """What waits for an exporter, of one signal."""
+
+    exporter: str
+    signal: Signal
+    batches: int
+    items: int
+    size: int
+
+
 class Database:
     """The tables of a store.
 
@@ -55,7 +79,7 @@ class Database:
     keeps. Only one process can have the file open.
 
     Parameters:
-        directory: made if it does not exist, for this user only.
+        directory: made if it does not exist, for this user only. So are the files in it, whoever made it.
         fsync: flush to the disk at every commit.
 
     Raises:
@@ -67,6 +91,7 @@ class Database:
         self._log = directory / f"{FILE_NAME}-wal"
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._keep_private()
             self._connection = sqlite3.connect(self.file, timeout=0.0, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"{self.file}: cannot open: {error}") from error
@@ -75,6 +100,18 @@ class Database:
         except BaseException:
             self._connection.close()
             raise
+
+    def _keep_private(self) -> None:
+        """Make the file, or take it from others: requests of all senders are in it. SQLite's own files follow it."""
+        _refuse_unwritable(self.file.parent)
+        try:
+            os.close(os.open(self.file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            # Not opened here: closing it would give up the locks of a collector in the same process.
+            for file in (self.file, self._log, self.file.with_name(f"{FILE_NAME}-shm")):
+                if file.exists():
+                    _refuse_unwritable(file)
+                    _restrict(file)
 
     def close(self) -> None:
         """Write the log into the file and let go of it."""
@@ -124,15 +161,18 @@ class Database:
         self._connection.executemany("DELETE FROM pending WHERE exporter = ? AND signal = ? AND batch_id = ?", keys)
         return sum(self._delete_unneeded(batch_id) for _, batch_id in rows)
 
-    def next_batches(self, exporter: str, after: Mapping[Signal, int], max_bytes: int) -> list[StoredBatch]:
+    def next_batches(
+        self, exporter: str, signals: Collection[Signal], after: Mapping[Signal, int], max_bytes: int
+    ) -> list[StoredBatch]:
         """The oldest batch that waits for an exporter, and following ones of its signal, up to a size.
 
         Parameters:
             exporter: its name.
+            signals: those it takes.
             after: id of the last batch taken, by signal.
             max_bytes: of all together; a larger batch comes alone.
         """
-        heads = [(self._head(exporter, signal, after.get(signal, 0)), signal) for signal in Signal]
+        heads = [(self._head(exporter, signal, after.get(signal, 0)), signal) for signal in Signal if signal in signals]
         first, signal = min((head for head in heads if head[0]), default=(0, Signal.TRACES))
         if not first:
             return []
@@ -149,17 +189,20 @@ class Database:
             ids.append((batch_id, items))
         return [StoredBatch(batch_id, Batch(signal, self._data(batch_id), items)) for batch_id, items in ids]
 
-    def drop_unrouted(self, routes: Collection[tuple[str, Signal]]) -> dict[str, int]:
-        """Forget what waits for exporters that are not ``(exporter, signal)`` routes; returns batches by exporter."""
-        kept = {(exporter, signal.value) for exporter, signal in routes}
-        dropped: dict[str, int] = {}
-        groups = self._rows("SELECT exporter, signal, count(*) FROM pending GROUP BY exporter, signal")
-        for exporter, signal, count in groups:
-            if (exporter, signal) not in kept:
-                self._connection.execute("DELETE FROM pending WHERE exporter = ? AND signal = ?", (exporter, signal))
-                dropped[exporter] = dropped.get(exporter, 0) + count
+    def waiting(self) -> list[Waiting]:
+        """What waits, by exporter and signal, whether or not they are configured."""
+        query = (
+            "SELECT exporter, pending.signal, count(*), sum(items), sum(size)"
+            " FROM pending JOIN batches ON id = batch_id GROUP BY 1, 2 ORDER BY 1, 2"
+        )
+        return [Waiting(exporter, Signal(signal), *sums) for exporter, signal, *sums in self._rows(query)]
+
+    def drop(self, dropped: Sequence[Waiting]) -> None:
+        """Forget that exporters need batches of a signal, and the batches that nobody needs now."""
+        for one in dropped:
+            keys = (one.exporter, one.signal.value)
+            self._connection.execute("DELETE FROM pending WHERE exporter = ? AND signal = ?", keys)
         self._connection.execute("DELETE FROM batches WHERE id NOT IN (SELECT batch_id FROM pending)")
-        return dropped
 
     def journal_rows(self) -> list[tuple[int, bytes]]:
         """All journal rows, oldest first."""
@@ -233,9 +276,7 @@ class Database:
             self._rows(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
             self._rows(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
         except sqlite3.Error as error:
-            if "locked" in str(error):
-                raise StoreError(f"{self.file}: in use by another collector") from error
-            raise StoreError(f"{self.file}: {error}; move the file away to start empty") from error
+            raise cannot_use(self.file, error) from error
 
     def _is_new(self) -> bool:
         (damage,) = self._row("PRAGMA quick_check(1)")
@@ -270,3 +311,20 @@ class Database:
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         return self._connection.execute(query, values).fetchall()
+
+
+def _refuse_unwritable(path: Path) -> None:
+    """SQLite would tell of an error of the disk."""
+    wanted = os.R_OK | os.W_OK | (os.X_OK if path.is_dir() else 0)
+    if not os.access(path, wanted, effective_ids=os.access in os.supports_effective_ids):
+        raise StoreError(f"{path}: is not writable by uid {os.geteuid()}")
+
+
+def _restrict(file: Path) -> None:
+    mode = stat.S_IMODE(file.stat().st_mode)
+    if not mode & 0o077:
+        return
+    try:
+        file.chmod(mode & 0o700)
+    except PermissionError:  # made by another user, and shared with us on purpose
+        _logger.warning("queue.storage: %s can be read by other users, and only its owner can change that", file)

@@ -60,7 +60,12 @@ class Delivery:
             queues = [(sender, config.exporters[name].sending_queue) for sender, name in senders]
             self._route = DirectDelivery(queues, config.queue.deadline_s, metrics)
         else:
-            self._route = StoredDelivery([(sender, config.exporters[name]) for sender, name in senders], store, metrics)
+            self._route = StoredDelivery(
+                [(sender, config.exporters[name]) for sender, name in senders],
+                store,
+                metrics,
+                drop_unrouted=config.queue.drop_unrouted,
+            )
 
     async def start(self) -> None:
         """Make the clients and begin to send; does not wait for backends."""
@@ -94,8 +99,8 @@ class Delivery:
     async def stop(self, timeout_s: float) -> None:
         """Refuse further batches, send what waits for at most ``timeout_s`` seconds, close connections.
 
-        Without a store senders of what is left are told to retry; with one it stays on disk. Idempotent, legal
-        without ``start``.
+        Without a store senders of what is left are told to retry; with one it stays on disk, and a backend that fails
+        is not waited for. Idempotent, legal without ``start``.
         """
         self._running = False
         if not self._started:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -18,11 +19,19 @@ from starlette.routing import Route
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.scoring import Level
 from trajectory_guard_collector.config import Flags
-from trajectory_guard_collector.fleet import Fleet, News
+from trajectory_guard_collector.fleet import Fleet
 from trajectory_guard_collector.metrics import Metrics
+from trajectory_guard_collector.news import News
 from trajectory_guard_collector.trajectories import Told, Trajectory
 
-PATH: Final = "/v1/flags/{trajectory:path}"
+PATH: Final = "/v1/flags/{trajectory:name}"
+
+
+class _AnyName(StringConvertor):
+    regex = r"[\s\S]*"  # starlette's own ``path`` ends at a line break, which is as good in a name as a slash
+
+
+register_url_convertor("name", _AnyName())
 
 
 class FlagBook:
@@ -101,7 +110,7 @@ class FlagBook:
         trajectory = self._fleet.find(name)
         if trajectory is None:
             return {"trajectory": name, "known": False, "level": Level.OBSERVE.value, "score": 0.0, "health": 1.0}
-        verdict = _due(trajectory, after)
+        verdict = _due(trajectory, after, self._fleet.engine.config.mode)
         return {
             "trajectory": trajectory.key[1],
             "known": True,
@@ -119,8 +128,10 @@ class FlagBook:
         return JSONResponse(body, status, headers={"Cache-Control": "no-store", **(headers or {})})
 
 
-def _due(trajectory: Trajectory, after: int | None) -> Verdict | None:
-    nudge, stop = trajectory.nudge, trajectory.stop
+def _due(trajectory: Trajectory, after: int | None, mode: str) -> Verdict | None:
+    """What an agent is told: ``guard.mode`` allows nudges and stops, nudges only, or nothing, as in process."""
+    nudge = trajectory.nudge if mode != "observe" else None
+    stop = trajectory.stop if mode == "enforce" else None
     if after is None:
         return stop or nudge
     return next((one for one in (nudge, stop) if one is not None and one.step_index > after), None)

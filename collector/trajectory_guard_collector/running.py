@@ -47,7 +47,11 @@ class Service(Protocol):
 
 
 def run(config: CollectorConfig) -> int:
-    """Run a collector until SIGTERM or SIGINT; the exit status: 0 stopped gracefully, 1 could not start or work."""
+    """Run a collector until SIGTERM or SIGINT; the exit status: 0 stopped gracefully, 1 could not start or work.
+
+    Raises:
+        ConfigError: no collector can be made of this configuration; names the key and the value.
+    """
     from trajectory_guard_collector.service import Collector
 
     logs.configure(config.telemetry.log_level)
@@ -56,7 +60,11 @@ def run(config: CollectorConfig) -> int:
         logger.error("%s", unusable)
         return FAILED
     gc.set_threshold(*_GC_THRESHOLDS)
-    return _loop_runner()(serve(Collector(config)))
+    try:
+        collector = Collector(config)
+    except (ValueError, OSError) as error:
+        raise ConfigError(str(error)) from error
+    return _loop_runner()(serve(collector))
 
 
 def _loop_runner() -> Callable[[Coroutine[Any, Any, int]], int]:

@@ -60,7 +60,9 @@ class Collector:
         self._limiter = MemoryLimiter(config.memory_limiter, self.metrics, relieve=self.judge.relieve)
         self._store = Store(config.queue) if config.queue.storage is not None else None
         self._delivery = Delivery(config, self.metrics, self._store)
-        self._scores = score_writers(config.exporters, self.metrics, self._store, redact=config.guard.redact)
+        self._scores = score_writers(
+            config.exporters, self.metrics, self._store, redact=config.guard.redact, session_of=self.judge.session_of
+        )
         self._flags = FlagBook(config.flags, self.judge.fleet, config.guard.max_score, self.metrics)
         self._pipeline = Pipeline(
             self.judge, self._delivery, self.metrics,

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from trajectory_guard_collector.config import Queue
-from trajectory_guard_collector.database import Database, StoredBatch, StoreError
+from trajectory_guard_collector.database import Database, StoredBatch, StoreError, Waiting, cannot_use
 from trajectory_guard_collector.errors import OverloadedError, UnavailableError
 from trajectory_guard_collector.signals import Batch, Signal
 from trajectory_guard_collector.throttled_log import ThrottledLog
 
-__all__ = ["Store", "StoreError", "StoredBatch"]
+__all__ = ["Store", "StoreError", "StoredBatch", "Waiting"]
 
 _log: Final = logging.getLogger(__name__)
 _MIB: Final = 1024 * 1024
@@ -122,23 +122,28 @@ class Store:
         self._settled.append((exporter, [(row.batch.signal.value, row.id) for row in rows]))
         self._kick()
 
-    async def next_batches(self, exporter: str, after: Mapping[Signal, int], max_bytes: int) -> list[StoredBatch]:
+    async def next_batches(
+        self, exporter: str, signals: Collection[Signal], after: Mapping[Signal, int], max_bytes: int
+    ) -> list[StoredBatch]:
         """The oldest batch that waits for an exporter and following ones of its signal; see ``Database``.
 
         Raises:
             sqlite3.Error: the disk failed.
         """
-        return await self._run(lambda: self._database.next_batches(exporter, after, max_bytes))
+        return await self._run(lambda: self._database.next_batches(exporter, signals, after, max_bytes))
 
     async def pending_bytes(self, exporter: str) -> int:
         """Bytes that wait for an exporter."""
         return await self._run(lambda: self._database.pending_bytes(exporter))
 
-    async def drop_unrouted(self, routes: Collection[tuple[str, Signal]]) -> dict[str, int]:
-        """Forget what waits for exporters that are not configured any more; returns numbers of batches by exporter."""
-        dropped = await self._write(lambda database: database.drop_unrouted(routes))
+    async def waiting(self) -> list[Waiting]:
+        """What waits, by exporter and signal, whether or not they are configured."""
+        return await self._run(self._database.waiting)
+
+    async def drop(self, dropped: Sequence[Waiting]) -> None:
+        """Forget what waits for these exporters, of these signals. Only legal while nothing else is written."""
+        await self._write(lambda database: database.drop(dropped))
         self.used_bytes = await self._run(self._database.used_bytes)
-        return dropped
 
     async def journal_rows(self) -> list[tuple[int, bytes]]:
         """All journal rows as ``(id, data)``, oldest first."""
@@ -172,7 +177,7 @@ class Store:
             return database, database.used_bytes(), database.last_journal_id()
         except sqlite3.Error as error:
             database.close()
-            raise StoreError(f"{database.file}: {error}; move the file away to start empty") from error
+            raise cannot_use(database.file, error) from error
 
     async def _run(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Sequence
 from typing import Final, TextIO
 
+from trajectory_guard.cli.output import printable
 from trajectory_guard.logs import log_recovery, log_verdict
-from trajectory_guard_collector.fleet import News
+from trajectory_guard_collector.news import News
 from trajectory_guard_collector.trajectories import Told
 
 _WORDS: Final = {Told.START: "loop", Told.NUDGE: "NUDGE", Told.STOP: "STOP", None: "recovered"}
@@ -36,7 +37,8 @@ class VerdictPrinter:
         types = ",".join(verdict.types) or "-"
         reason = "" if self._redact else verdict.reason
         word = _WORDS[news.told]
-        return f"{word:<9} {who}  {verdict.trajectory_id}  score {verdict.score:.2f}  {types}  {reason}".rstrip()
+        line = f"{word:<9} {who}  {verdict.trajectory_id}  score {verdict.score:.2f}  {types}  {reason}"
+        return printable(line).rstrip()  # nearly all of it comes from senders: no line of their own, no escapes
 
 
 class VerdictLog:

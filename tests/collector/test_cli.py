@@ -84,6 +84,47 @@ def test_validate_and_run_look_for_the_files_that_are_named(capsys: pytest.Captu
     assert main(["validate", "--config", str(file)]) == 0
 
 
+@pytest.mark.parametrize(
+    "override, told",
+    [
+        (
+            "exporters.otlp/x.endpoint=https://tempo:4317/v1/traces",
+            "--set: exporters.otlp/x.endpoint: expected http(s)",
+        ),
+        ("exporters.otlphttp.tls.ca_file={file}", "exporters.otlphttp.tls.ca_file: {file}: holds no PEM certificate"),
+        ("exporters.otlp/y.tls.ca_file={file}", "exporters.otlp/y.tls.ca_file: {file}: holds no PEM certificate"),
+        (
+            "receivers.otlp.auth.bearer_tokens_file={file}",
+            "receivers.otlp.auth.bearer_tokens_file: {file}: no token in",
+        ),
+    ],
+)
+def test_run_refuses_what_validate_refuses(
+    override: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, config = tmp_path / "empty", tmp_path / "collector.yaml"
+    file.touch()
+    config.write_text("exporters: {otlphttp: {endpoint: 'https://a'}, otlp/y: {endpoint: 'a:1'}}", encoding="utf-8")
+    for name in ("validate", "run"):
+        assert main([name, "--config", str(config), "--set", override.format(file=file)]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"trajectory-guard-collector: {told.format(file=file)}")
+
+
+def test_what_no_collector_can_be_made_of_is_a_bad_configuration(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def changed_since(*_: object) -> None:
+        raise ValueError("exporters.otlp.tls.ca_file: ca.pem: holds no PEM certificate")
+
+    monkeypatch.setattr("trajectory_guard_collector.service.Collector", changed_since)
+    monkeypatch.setattr("trajectory_guard_collector.logs.configure", lambda level: None)
+    assert main(["run"]) == 2
+    assert capsys.readouterr().err == (
+        "trajectory-guard-collector: exporters.otlp.tls.ca_file: ca.pem: holds no PEM certificate\n"
+    )
+
+
 def test_print_config_shows_the_merged_configuration_without_secrets() -> None:
     files = ("--config", "good.yaml", "--config", "good_overlay.yaml")
     done = command("print-config", *files, "--set", "queue.deadline_s=3", environ=ENVIRON)

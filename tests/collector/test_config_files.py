@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.collector.backends import Certificates
 from tests.helpers import DATA
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config import CollectorConfig, Exporter, Keepalive, MemoryLimiter, Telemetry
-from trajectory_guard_collector.config_checks import without_userinfo
+from trajectory_guard_collector.config_checks import without_secrets
 from trajectory_guard_collector.config_files import load_config
-from trajectory_guard_collector.config_output import to_yaml, unreadable_files, unusable_storage
+from trajectory_guard_collector.config_output import to_yaml, unusable_files, unusable_storage
 from trajectory_guard_collector.signals import Signal
 
 CONFIGS = DATA / "collector_config"
@@ -85,6 +87,10 @@ def test_a_mistake_is_told_of_the_file_it_is_in(tmp_path: Path) -> None:
         "exporters: {langfuse: {public_key: [hunter2]}}",
         "exporters: {langfuse: {public_key: a, secret_keys: hunter2}}",
         "exporters: {otlp: {endpoint: 'ftp://me:hunter2@tempo:4317'}}",
+        "exporters: {otlp: {endpoint: 'https://tempo:4317?key=hunter2'}}",
+        "exporters: {otlphttp: {endpoint: 'https://tempo/v1/traces?key=hunter2'}}",
+        "exporters: {langfuse: {endpoint: 'https://me:hunter2@langfuse', public_key: a, secret_key: b}}",
+        "guard: {collector_token: hunter2}",
     ],
 )
 def test_no_message_tells_a_secret(tmp_path: Path, text: str) -> None:
@@ -215,10 +221,18 @@ def test_ports_may_be_equal_on_different_hosts_and_if_the_system_chooses() -> No
 
 
 @pytest.mark.parametrize(
-    "endpoint", ["tempo:4317", "http://tempo:4317", "https://tempo", "dns:///tempo:4317", "[::1]:4317", "unix:/run/t"]
+    "endpoint",
+    ["tempo:4317", "http://tempo:4317/", "https://tempo", "dns:///tempo:4317", "[::1]:4317", "unix:/run/t"],
 )
 def test_forms_of_an_otlp_endpoint(endpoint: str) -> None:
     assert CollectorConfig(exporters={"otlp": Exporter(endpoint=endpoint)}).exporters["otlp"].endpoint == endpoint
+
+
+@pytest.mark.parametrize("path", ["", "/", "/api/public/otel", "/api/public/otel/v1/traces/"])
+def test_forms_of_a_langfuse_endpoint(path: str) -> None:
+    keys = {"public_key": "pk-lf-1", "secret_key": "sk-lf-1"}
+    config = CollectorConfig.model_validate({"exporters": {"langfuse": {"endpoint": f"https://host{path}", **keys}}})
+    assert config.exporters["langfuse"].endpoint == f"https://host{path}"
 
 
 def test_without_a_limit_the_spike_is_not_compared() -> None:
@@ -261,15 +275,16 @@ def test_a_protocol_that_is_off_stays_off_when_printed_and_read_again(tmp_path: 
         ("https://me:hunter2@tempo:4318", "https://[REDACTED]@tempo:4318"),
         ("https://tempo/a@b", "https://tempo/a@b"),
         ("https://me@x:hunter2@tempo", "https://[REDACTED]@tempo"),
+        ("https://tempo/otlp?key=hunter2", "https://tempo/otlp?key=[REDACTED]"),
+        ("https://tempo?hunter2&b=hunter2#top", "https://tempo?[REDACTED]&b=[REDACTED]#top"),
     ],
 )
-def test_passwords_in_urls_are_hidden(url: str, shown: str) -> None:
-    assert without_userinfo(url) == shown
+def test_secrets_in_urls_are_hidden(url: str, shown: str) -> None:
+    assert without_secrets(url) == shown
     assert shown in to_yaml(CollectorConfig(exporters={"otlphttp": Exporter(endpoint=url)}))
 
 
 def test_files_that_are_named_must_be_there(tmp_path: Path) -> None:
-    (tmp_path / "server.pem").touch()
     config = load(
         tmp_path,
         f"""
@@ -278,21 +293,84 @@ receivers:
     protocols: {{grpc: {{tls: {{cert_file: {tmp_path}/server.pem, key_file: {tmp_path}/server.key}}}}}}
     auth: {{bearer_tokens_file: {tmp_path}/tokens}}
 exporters: {{otlp: {{endpoint: "tempo:4317", tls: {{ca_file: {tmp_path}/ca.pem}}}}}}
-guard: {{calibration: {tmp_path}/calibration.json}}
 """,
     )
-    missing = [line.split(": ")[0] for line in unreadable_files(config)]
-    assert missing == [
-        "receivers.otlp.protocols.grpc.tls.key_file", "receivers.otlp.auth.bearer_tokens_file", "guard.calibration",
-        "exporters.otlp.tls.ca_file",
-    ]  # fmt: skip
+    reason = "cannot be read: No such file or directory"
+    assert unusable_files(config) == [
+        f"receivers.otlp.protocols.grpc.tls.cert_file: {tmp_path}/server.pem: {reason}",
+        f"receivers.otlp.protocols.grpc.tls.key_file: {tmp_path}/server.key: {reason}",
+        f"receivers.otlp.auth.bearer_tokens_file: {tmp_path}/tokens: {reason}",
+        f"exporters.otlp.tls.ca_file: {tmp_path}/ca.pem: {reason}",
+    ]
 
 
-def test_the_storage_directory_is_made(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def texts(tmp_path: Path, certificates: Certificates) -> dict[str, Path]:
+    """Files that are there and are not what they should be."""
+    files = {"prose": tmp_path / "prose.txt", "empty": tmp_path / "empty", "locked": tmp_path / "locked.key"}
+    files["prose"].write_text("127.0.0.1 localhost\n", encoding="utf-8")
+    files["empty"].write_text("\n \n", encoding="utf-8")
+    lock = ["openssl", "pkey", "-in", certificates.key, "-aes128", "-passout", "pass:x", "-out", files["locked"]]
+    subprocess.run(lock, check=True, capture_output=True, timeout=30)
+    return files
+
+
+@pytest.mark.parametrize("place", ["exporters.otlp.tls", "exporters.otlphttp.tls", "receivers.otlp.protocols.http.tls"])
+@pytest.mark.parametrize(
+    "cert, key, told",
+    [
+        ("cert", "key", None),
+        ("prose", "key", "cert_file: {cert}: holds no PEM certificate"),
+        ("cert", "prose", "key_file: {key}: holds no PEM private key, or one with a password"),
+        ("cert", "locked", "key_file: {key}: holds no PEM private key, or one with a password"),
+        ("ca", "key", "key_file: {key}: is not the key of {cert}"),
+    ],
+)
+def test_pairs_of_certificate_and_key_must_fit(
+    certificates: Certificates, texts: dict[str, Path], place: str, cert: str, key: str, told: str | None
+) -> None:
+    files = {**texts, "cert": certificates.cert, "key": certificates.key, "ca": certificates.ca}
+    section: Any = {"cert_file": str(files[cert]), "key_file": str(files[key])}
+    for name in reversed(place.split(".")):
+        section = {name: section}
+    if "exporters" in section:
+        next(iter(section["exporters"].values()))["endpoint"] = "https://tempo:4317"
+    expected = [f"{place}.{told.format(cert=files[cert], key=files[key])}"] if told else []
+    assert unusable_files(CollectorConfig.model_validate(section)) == expected
+
+
+@pytest.mark.parametrize("file", ["prose", "empty"])
+def test_authorities_must_be_certificates(texts: dict[str, Path], certificates: Certificates, file: str) -> None:
+    pair = {"cert_file": str(certificates.cert), "key_file": str(certificates.key)}
+    config = CollectorConfig.model_validate({
+        "receivers": {"otlp": {"protocols": {"grpc": {"tls": {**pair, "client_ca_file": str(texts[file])}}}}},
+        "exporters": {
+            "otlp": {"endpoint": "tempo:4317", "tls": {"ca_file": str(texts[file])}},
+            "otlphttp": {"endpoint": "https://tempo:4318", "tls": {**pair, "ca_file": str(certificates.ca)}},
+        },
+    })  # fmt: skip
+    assert unusable_files(config) == [
+        f"receivers.otlp.protocols.grpc.tls.client_ca_file: {texts[file]}: holds no PEM certificate",
+        f"exporters.otlp.tls.ca_file: {texts[file]}: holds no PEM certificate",
+    ]
+
+
+def test_a_tokens_file_must_hold_a_token(texts: dict[str, Path]) -> None:
+    auth = {"bearer_tokens_file": str(texts["empty"])}
+    config = CollectorConfig.model_validate({"receivers": {"otlp": {"auth": auth}}})
+    assert unusable_files(config) == [f"receivers.otlp.auth.bearer_tokens_file: {texts['empty']}: no token in it"]
+
+
+def test_the_storage_directory_is_made_for_this_user_only(tmp_path: Path) -> None:
     assert unusable_storage(CollectorConfig()) is None
     config = load(tmp_path, f"queue: {{storage: {tmp_path}/a/b}}")
     assert unusable_storage(config) is None
-    assert (tmp_path / "a" / "b").is_dir()
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
     in_the_way = load(tmp_path, f"queue: {{storage: {tmp_path}/collector.yaml/b}}")
     assert (
         unusable_storage(in_the_way) == f"queue.storage: {tmp_path}/collector.yaml/b: cannot be made: Not a directory"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sqlite3
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from grpc import StatusCode
 
 from tests.collector.backends import (
     Counted,
+    GrpcBackend,
     delivering,
     grpc_backend,
     held,
@@ -24,12 +26,14 @@ from tests.collector.backends import (
     otlp,
     refuse,
     refuse_poison,
+    reply,
     settings,
     span_ids,
     spans,
     until,
 )
 from trajectory_guard_collector.config import CollectorConfig, Queue
+from trajectory_guard_collector.database import Database, cannot_use
 from trajectory_guard_collector.delivery import Delivery
 from trajectory_guard_collector.errors import OverloadedError, UnavailableError
 from trajectory_guard_collector.signals import Batch, Signal
@@ -169,20 +173,62 @@ async def test_a_batch_is_given_up_after_the_longest_time(tmp_path):
     assert len(backend.requests) > 1
 
 
-async def test_an_exporter_that_is_gone_loses_its_batches_and_a_new_one_gets_only_new_ones(tmp_path, caplog):
+async def test_what_waits_for_an_exporter_that_is_gone_stays_and_is_delivered_once_it_is_back(tmp_path, caplog):
+    metrics = Counted()
     async with grpc_backend() as old, grpc_backend() as kept, grpc_backend() as new:
         old.always = kept.always = refuse(StatusCode.UNAVAILABLE)
-        async with running(stored(tmp_path, {"otlp/old": otlp(old), "otlp/kept": otlp(kept)})) as (delivery, _):
-            for number in range(3):
-                await delivery.deliver(spans([number]))
-        kept.always = None
-        with caplog.at_level(logging.WARNING):
-            async with running(stored(tmp_path, {"otlp/kept": otlp(kept), "otlp/new": otlp(new)})) as (delivery, store):
-                await delivery.deliver(spans([3]))
-                await until(lambda: store.used_bytes == 0)
-    assert "exporters.otlp/old is not configured any more: 3 waiting batches were dropped" in caplog.text
-    assert kept.spans == dict.fromkeys(range(4), 1)
-    assert new.spans == {3: 1}
+        before = stored(tmp_path, {"otlp/old": otlp(old), "otlp/kept": otlp(kept)})
+        async with running(before) as (delivery, store):
+            await repeat(delivery, spans([0]), 3)
+            owed = store.used_bytes
+        old.always = kept.always = None
+        after = stored(tmp_path, {"otlp/kept": otlp(kept), "otlp/new": otlp(new)})
+        async with running(after, metrics) as (delivery, store):
+            await delivery.deliver(spans([1]))
+            await until(lambda: store.used_bytes == owed)  # what came since is gone again
+            assert metrics.value("otelcol_exporter_queue_size", "otlp/old") == owed
+            assert metrics.value("otelcol_exporter_queue_size", "otlp/kept") == 0
+        assert caplog.text.count("exporters.otlp/old is not configured for traces any more: 3 waiting batches") == 1
+        assert "queue.drop_unrouted" in caplog.text
+        assert not old.spans
+        async with running(before) as (_, store):
+            await until(lambda: store.used_bytes == 0)
+    assert (old.spans, kept.spans, new.spans) == ({0: 3}, {0: 3, 1: 1}, {1: 1})
+
+
+async def test_what_waits_for_an_exporter_that_is_gone_is_dropped_if_it_is_named(tmp_path, caplog):
+    metrics = Counted()
+    async with grpc_backend() as backend:
+        backend.always = refuse(StatusCode.UNAVAILABLE)
+        gone = {"otlp/old": otlp(backend), "otlp/older": otlp(backend)}
+        async with running(stored(tmp_path, {**gone, "otlp": otlp(backend)})) as (delivery, _):
+            await delivery.deliver(spans(range(7)))
+        backend.always = None
+        config = stored(tmp_path, {"otlp": otlp(backend)}, drop_unrouted=["otlp/old", "otlp"])
+        async with running(config, metrics):
+            await backend.until(lambda: backend.spans.total() == 7)
+        async with opened(config) as store:
+            assert [(one.exporter, one.items) for one in await store.waiting()] == [("otlp/older", 7)]
+        async with running(stored(tmp_path, {"otlp": otlp(backend)}, drop_unrouted=["otlp/older"])) as (_, store):
+            assert store.used_bytes == 0
+    assert metrics.value("send_failed_spans", "otlp/old") == 7
+    assert metrics.value("send_failed_spans", "otlp") == metrics.value("send_failed_spans", "otlp/older") == 0
+    assert "exporters.otlp/old: 1 waiting batches of traces were dropped" in caplog.text
+
+
+async def test_what_waits_of_a_signal_that_an_exporter_takes_no_more_stays(tmp_path, caplog):
+    async with grpc_backend() as backend:
+        backend.always = refuse(StatusCode.UNAVAILABLE)
+        async with running(stored(tmp_path, {"otlp": otlp(backend)})) as (delivery, _):
+            await delivery.deliver(log_records(2))
+            await delivery.deliver(spans([1]))
+        backend.always = None
+        async with running(stored(tmp_path, {"otlp": otlp(backend, signals=["traces"])})):
+            await backend.until(lambda: backend.spans == {1: 1})
+        assert "exporters.otlp is not configured for logs any more: 1 waiting batches" in caplog.text
+        assert [signal for signal, _ in backend.taken] == [Signal.TRACES]
+        async with running(stored(tmp_path, {"otlp": otlp(backend)})):
+            await backend.until(lambda: len(backend.taken) == 2)
 
 
 async def test_stop_drains_what_waits(tmp_path):
@@ -218,6 +264,61 @@ async def test_stop_takes_no_longer_than_it_may_and_the_rest_stays(tmp_path):
         backend.always = None
         async with running(config):
             await backend.until(lambda: backend.spans == {1: 1})
+
+
+async def stopped_soon(config: CollectorConfig, backend: GrpcBackend, batches: int) -> None:
+    """Let batches come to a backend that fails, and stop with plenty of time."""
+    async with opened(config) as store:
+        delivery = Delivery(config, Counted(), store)
+        await delivery.start()
+        for number in range(batches):
+            await delivery.deliver(spans([number]))
+        await backend.until(lambda: bool(backend.requests))
+        start = time.monotonic()
+        await delivery.stop(20.0)
+        assert time.monotonic() - start < 5.0
+
+
+async def test_stop_waits_neither_for_a_pause_nor_for_a_backend_that_fails(tmp_path, caplog):
+    patient = {"initial_interval_s": 60, "max_interval_s": 60, "max_elapsed_time_s": 30}
+    one = {"num_consumers": 1, "max_batch_mib": 0.0001}
+    async with grpc_backend() as backend:
+        backend.always = refuse(StatusCode.UNAVAILABLE)
+        section = otlp(backend, retry_on_failure={"initial_interval_s": 60, "max_interval_s": 60}, sending_queue=one)
+        config = stored(tmp_path, {"otlp": section})
+        with caplog.at_level(logging.INFO):
+            await stopped_soon(config, backend, 20)
+        assert len(backend.requests) == 1
+        assert "bytes stay in the queue on disk" in caplog.text
+        backend.always = None
+        async with running(stored(tmp_path, {"otlp": otlp(backend, retry_on_failure=patient)})) as (_, store):
+            await until(lambda: store.used_bytes == 0)
+    assert backend.spans == dict.fromkeys(range(20), 1)
+
+
+async def test_stop_ends_at_the_first_batch_that_is_not_taken(tmp_path):
+    one = {"num_consumers": 1, "max_batch_mib": 0.0001}
+    gate = asyncio.Event()
+    async with grpc_backend() as backend:
+        unavailable = refuse(StatusCode.UNAVAILABLE)
+        backend.script.extend([held(gate), reply(b""), unavailable, *[reply(b"")] * 9])
+        config = stored(tmp_path, {"otlp": otlp(backend, sending_queue=one)})
+        async with opened(config) as store:
+            delivery = Delivery(config, Counted(), store)
+            await delivery.start()
+            for number in range(6):
+                await delivery.deliver(spans([number]))
+            await backend.until(lambda: bool(backend.requests))
+            stopping = asyncio.create_task(delivery.stop(20.0))
+            await asyncio.sleep(0)
+            gate.set()
+            await stopping
+            assert [span_ids(data) for _, data in backend.taken] == [[0], [1]]
+            assert len(backend.requests) == 3
+        backend.script.clear()
+        async with running(config) as (_, store):
+            await until(lambda: store.used_bytes == 0)
+    assert backend.spans == dict.fromkeys(range(6), 1)
 
 
 async def test_a_sender_that_goes_away_does_not_undo_the_write(tmp_path):
@@ -267,6 +368,62 @@ async def test_a_damaged_file_is_named_and_left_alone(tmp_path, damage):
     with pytest.raises(StoreError, match=r"collector\.db"):
         await Store(config.queue).start()
     assert file.read_bytes() == before
+
+
+@contextmanager
+def without_privileges() -> Iterator[None]:
+    """Root may write anywhere: be nobody for a while."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+@pytest.mark.parametrize("locked", [".", "collector.db", "collector.db-wal"])
+def test_what_may_not_be_written_is_named_with_the_user(tmp_path, monkeypatch, locked):
+    directory = tmp_path / "storage"
+    Database(directory, fsync=False).close()
+    (directory / "collector.db-wal").touch()
+    for path, mode in ((tmp_path, 0o755), (directory, 0o777), *((file, 0o666) for file in directory.iterdir())):
+        path.chmod(mode)
+    (directory / locked).chmod(0o555)
+    monkeypatch.chdir(directory)  # the folders above are root's
+    with without_privileges():
+        told = f"queue.storage: {locked}: is not writable by uid {os.geteuid()}"
+        with pytest.raises(StoreError) as refusal:
+            Database(Path(), fsync=False)
+    assert str(refusal.value) == told
+
+
+def test_only_damage_is_told_to_be_moved_away(tmp_path):
+    assert "move the file away" in str(cannot_use(tmp_path, sqlite3.DatabaseError("file is not a database")))
+    told = str(cannot_use(tmp_path, sqlite3.OperationalError("disk I/O error")))
+    assert told == f"queue.storage: {tmp_path}: disk I/O error"
+
+
+async def test_nobody_else_can_read_the_files(tmp_path):
+    config = stored(tmp_path / "a" / "b", {"debug": {}})
+    async with opened(config) as store:
+        await store.put(spans([1]), ["otlp"])
+        files = list((tmp_path / "a" / "b").iterdir())
+        assert {file.name for file in files} >= {"collector.db", "collector.db-wal"}
+        assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+
+
+async def test_files_of_an_earlier_version_are_taken_from_others(tmp_path):
+    config = stored(tmp_path, {"debug": {}})
+    async with opened(config) as store:
+        await store.put(spans([1]), ["otlp"])
+    for name in ("collector.db", "collector.db-wal", "collector.db-shm"):
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(0o644)
+    async with opened(config) as store:
+        assert await store.pending_bytes("otlp") > 0
+        assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}
 
 
 async def test_a_directory_that_cannot_be_made_is_named(tmp_path):

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -70,6 +71,19 @@ async def test_a_recovered_agent_may_go_on(collector: Collector) -> None:
     assert (await flag(collector, "c"))["level"] == "OBSERVE"
 
 
+@pytest.mark.parametrize(
+    "mode, levels", [("enforce", ["NUDGE", "STOP"]), ("nudge", ["NUDGE", "OBSERVE"]), ("observe", ["OBSERVE"] * 2)]
+)
+async def test_flags_allow_what_the_mode_allows(mode: str, levels: list[str]) -> None:
+    async with running(guard={"mode": mode}) as collector:
+        await send(collector, *loop(5))
+        first = await flag(collector, "c", after=-1)
+        second = await flag(collector, "c", after=first.get("step", -1))
+        assert [first["level"], second["level"]] == levels
+        assert (first["score"], first["nudges"]) == (5.0, 1)
+        assert (await flag(collector, "c"))["level"] == {"enforce": "STOP", "nudge": "NUDGE"}.get(mode, "OBSERVE")
+
+
 async def test_a_reader_can_wait_for_news(collector: Collector) -> None:
     await send(collector, *loop(2))
     waiting = asyncio.create_task(flag(collector, "c", wait=20))
@@ -90,6 +104,13 @@ async def test_other_names_and_names_with_slashes_are_found(collector: Collector
     await send(collector, *spans)
     assert (await flag(collector, "team/7"))["level"] == "NUDGE"
     assert (await flag(collector, spans[0].trace_id.hex()))["trajectory"] == "team/7"
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "ends\n", "\nbegins", "a\r\nb/c\u2028d", "50%?#;&="])
+async def test_names_with_line_breaks_and_signs_are_found(collector: Collector, name: str) -> None:
+    await send(collector, *loop(3, conversation=name))
+    found = await flag(collector, quote(name, safe=""))
+    assert (found["trajectory"], found["level"]) == (name, "NUDGE")
 
 
 @pytest.mark.parametrize("query", [{"after": "x"}, {"wait": "x"}, {"wait": "-1"}, {"wait": "nan"}, {"wait": "inf"}])

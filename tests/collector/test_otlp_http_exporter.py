@@ -11,6 +11,7 @@ from email.utils import format_datetime
 from typing import Any
 
 import pytest
+from google.rpc.status_pb2 import Status
 from starlette.responses import Response, StreamingResponse
 
 from tests.collector.backends import (
@@ -83,6 +84,24 @@ async def test_a_failure_that_is_not_the_datas_fault_loses_nothing(code, caplog)
     assert backend.spans.total() == 3
     assert metrics.value("send_failed_spans", "otlphttp") == 0
     assert f"answered {code}: because" in caplog.text
+
+
+REFUSAL = Status(code=14, message="data refused\ndue to \x1b[2Jhigh memory usage").SerializeToString()
+
+
+@pytest.mark.parametrize(
+    "body, content_type, told",
+    [
+        (REFUSAL, "application/x-protobuf", "data refused due to �[2Jhigh memory usage"),
+        (b"\xff not protobuf", "application/x-protobuf", "� not protobuf"),
+        (b"<h1>no\r\n\x00\x9b</h1>", "text/html", "<h1>no ��</h1>"),
+    ],
+)
+async def test_what_a_backend_says_of_its_refusal_is_one_readable_line(body, content_type, told, caplog):
+    async with http_backend() as backend, delivering(settings({"otlphttp": http(backend)})) as delivery:
+        backend.script.append(status(503, body, content_type=content_type))
+        await delivery.deliver(spans(range(3)))
+    assert f"answered 503: {told};" in caplog.text
 
 
 async def test_an_error_that_lasts_is_taken_for_the_datas_fault(monkeypatch):
@@ -255,13 +274,13 @@ async def test_mutual_tls_and_an_unknown_authority(tmp_path):
     assert backend.spans == {0: 1, 1: 1}
 
 
-def test_an_endpoint_may_name_one_signal():
-    assert signal_urls("https://host/x/v1/traces") == {Signal.TRACES: "https://host/x/v1/traces"}
+def test_a_query_of_the_endpoint_stays_behind_the_path():
+    assert signal_urls("https://host/x/?key=1")[Signal.TRACES] == "https://host/x/v1/traces?key=1"
 
 
-async def test_a_password_in_the_endpoint_is_sent_and_not_logged(caplog):
+async def test_secrets_in_the_endpoint_are_sent_and_not_logged(caplog):
     async with http_backend() as backend:
-        endpoint = backend.endpoint.replace("//", "//me:secret@")
+        endpoint = backend.endpoint.replace("//", "//me:secret@") + "/?key=secret"
         async with delivering(settings({"otlphttp": {"endpoint": endpoint}})) as delivery:
             backend.script.append(status(403))
             await delivery.deliver(spans(range(2)))

@@ -77,6 +77,16 @@ async def test_a_loop_is_found_tagged_printed_and_counted(transport: str, capsys
     assert sorted(levels) == ["NUDGE", "OBSERVE", "STOP"]
 
 
+async def test_a_sender_cannot_forge_a_printed_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    forged = "c\nSTOP      shop  other  score 5.00\x1b]0;title\x07\x9b2J\u202e"
+    async with running() as collector:
+        for one in loop(3, conversation=forged):
+            await post(collector, request(one))
+    shown = capsys.readouterr().out
+    assert [line.split()[0] for line in shown.splitlines()] == ["loop", "NUDGE"]
+    assert all(line.isprintable() for line in shown.splitlines())
+
+
 async def test_readiness_and_health_follow_the_life_of_the_service() -> None:
     collector = Collector(service_config())
     assert collector.ready() == "starting"

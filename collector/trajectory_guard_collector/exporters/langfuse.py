@@ -7,11 +7,11 @@ from typing import Final
 
 from trajectory_guard.langfuse_client import CLOUD
 from trajectory_guard_collector.config import Exporter as ExporterConfig
+from trajectory_guard_collector.config_checks import LANGFUSE_PATHS
 from trajectory_guard_collector.exporters.otlp_http import OtlpHttpExporter
 from trajectory_guard_collector.signals import Signal
 from trajectory_guard_collector.throttled_log import ThrottledLog
 
-_PATH: Final = "/api/public/otel/v1/traces"
 _INGESTION_VERSION: Final = "4"
 
 
@@ -36,7 +36,7 @@ def langfuse_exporter(name: str, config: ExporterConfig, log: ThrottledLog) -> O
         name,
         config,
         log,
-        urls={Signal.TRACES: base_url(config.endpoint) + _PATH},
+        urls={Signal.TRACES: base_url(config.endpoint) + LANGFUSE_PATHS[0]},
         headers={
             "authorization": f"Basic {b64encode(credentials.encode()).decode()}",
             # Langfuse shows spans of this version at once; older ones wait for a batch job.
@@ -52,6 +52,6 @@ def base_url(endpoint: str | None) -> str:
     'https://langfuse.example.com'
     """
     base = (endpoint or CLOUD).rstrip("/")
-    for given in (_PATH, _PATH.removesuffix(Signal.TRACES.path)):
+    for given in LANGFUSE_PATHS:
         base = base.removesuffix(given)
     return base

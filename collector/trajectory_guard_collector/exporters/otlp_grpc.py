@@ -13,9 +13,9 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
 from trajectory_guard_collector.config import Exporter as ExporterConfig
-from trajectory_guard_collector.config_checks import without_userinfo
+from trajectory_guard_collector.config_checks import without_secrets
 from trajectory_guard_collector.exporters.base import UNCLEAR_PATIENCE_S, PermanentExportError, RetryableExportError
-from trajectory_guard_collector.exporters.replies import read_reply
+from trajectory_guard_collector.exporters.replies import one_line, read_reply
 from trajectory_guard_collector.exporters.tls import channel_credentials
 from trajectory_guard_collector.signals import Batch, Receipt, Signal
 from trajectory_guard_collector.throttled_log import ThrottledLog
@@ -88,7 +88,7 @@ class OtlpGrpcExporter:
 
     def _failure(self, error: grpc.aio.AioRpcError) -> RetryableExportError | PermanentExportError:
         code, details = error.code(), error.details() or ""
-        message = f"{self._target} answered {code.name}: {details[:500]}"
+        message = f"{self._target} answered {code.name}: {one_line(details)}"
         if code is grpc.StatusCode.INVALID_ARGUMENT:
             return PermanentExportError(message, divisible=True)
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details.lower():
@@ -130,7 +130,7 @@ def parse_target(name: str, config: ExporterConfig) -> tuple[str, bool]:
         return endpoint, not config.tls.insecure
     url = urlsplit(endpoint)
     if not url.hostname or url.path not in ("", "/"):
-        raise ValueError(f"exporters.{name}.endpoint: {without_userinfo(endpoint)!r} is not http(s)://host:port")
+        raise ValueError(f"exporters.{name}.endpoint: {without_secrets(endpoint)!r} is not http(s)://host:port")
     host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
     return f"{host}:{url.port or _DEFAULT_PORT}", url.scheme.lower() == "https"
 

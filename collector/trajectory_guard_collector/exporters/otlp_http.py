@@ -8,15 +8,16 @@ import logging
 import math
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import urlsplit
 
 import anyio
 import httpx
 
 from trajectory_guard.backoff import parse_retry_after
 from trajectory_guard_collector.config import Exporter as ExporterConfig
-from trajectory_guard_collector.config_checks import without_userinfo
+from trajectory_guard_collector.config_checks import without_secrets
 from trajectory_guard_collector.exporters.base import UNCLEAR_PATIENCE_S, PermanentExportError, RetryableExportError
-from trajectory_guard_collector.exporters.replies import read_reply
+from trajectory_guard_collector.exporters.replies import error_text, read_reply
 from trajectory_guard_collector.exporters.tls import client_context
 from trajectory_guard_collector.signals import Batch, Receipt, Signal
 from trajectory_guard_collector.throttled_log import ThrottledLog
@@ -36,13 +37,13 @@ class OtlpHttpExporter:
 
     Parameters:
         name: name in the configuration.
-        config: ``endpoint`` is a base URL to which ``/v1/traces`` and so on are added, or ends with one of these.
+        config: ``endpoint`` is a base URL to whose path ``/v1/traces`` and so on are added.
         log: for replies that cannot be read.
         urls: URL of each signal, instead of the ones the endpoint gives.
         headers: sent with every request, beneath the configured ones.
 
     Raises:
-        ValueError: a TLS file cannot be read.
+        ValueError: a TLS file cannot be used; names the key.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class OtlpHttpExporter:
 
     async def export(self, batch: Batch) -> Receipt:
         """Make one attempt. Raises as ``Exporter.export``."""
-        url = without_userinfo(self._urls[batch.signal])
+        url = without_secrets(self._urls[batch.signal])
         try:
             # httpx bounds each read and write, not the whole exchange.
             with anyio.fail_after(self._config.timeout_s):
@@ -124,21 +125,19 @@ class OtlpHttpExporter:
 
 
 def signal_urls(endpoint: str) -> dict[Signal, str]:
-    """URL of each signal that an endpoint serves.
+    """URL of each signal at an endpoint.
 
-    >>> signal_urls("http://tempo:4318/")[Signal.LOGS]
-    'http://tempo:4318/v1/logs'
+    >>> signal_urls("http://tempo:4318/otlp/?tenant=1")[Signal.LOGS]
+    'http://tempo:4318/otlp/v1/logs?tenant=1'
     """
-    base = endpoint.rstrip("/")
-    for signal in Signal:
-        if base.endswith(signal.path):
-            return {signal: base}
-    return {signal: base + signal.path for signal in Signal}
+    url = urlsplit(endpoint)
+    base = url.path.rstrip("/")
+    return {signal: url._replace(path=base + signal.path).geturl() for signal in Signal}
 
 
 def _failure(url: str, response: httpx.Response, body: bytes) -> RetryableExportError | PermanentExportError:
     status = response.status_code
-    message = f"{url} answered {status}: {body[:300].decode('utf-8', 'replace')}"
+    message = f"{url} answered {status}: {error_text(body, response.headers.get('content-type', ''))}"
     if status in _DIVISIBLE:
         return PermanentExportError(message, divisible=True)
     # Wrong credentials, a wrong path, a redirect: the batch is fine, and passes once somebody has put that right. The

@@ -78,21 +78,24 @@ class Sender:
         """Whether the backend gets this signal."""
         return signal in self.exporter.signals
 
-    async def send(self, batch: Batch, *, give_up_at: Callable[[], float] = lambda: math.inf) -> None:
+    async def send(
+        self, batch: Batch, *, give_up_at: Callable[[], float] = lambda: math.inf, stop: asyncio.Event | None = None
+    ) -> None:
         """Return when the backend has every item it will ever take.
 
         Parameters:
             batch: what to send.
             give_up_at: no attempt begins after this time of the event loop's clock; asked again each time.
+            stop: once it is set, no attempt follows one that failed.
 
         Raises:
-            GaveUpError: the time was up.
+            GaveUpError: the time was up, or an attempt failed and ``stop`` is set.
         """
         parts, refused = [batch], 0
         while parts:
             part = parts.pop()
             try:
-                await self._deliver(part, give_up_at)
+                await self._deliver(part, give_up_at, stop)
             except PermanentExportError as error:
                 pair = await self._halves(part, error) if refused < MAX_REFUSED_PARTS else None
                 if pair is None:
@@ -104,7 +107,7 @@ class Sender:
                 error.items += sum(rest.items for rest in parts)
                 raise
 
-    async def _deliver(self, part: Batch, give_up_at: Callable[[], float]) -> None:
+    async def _deliver(self, part: Batch, give_up_at: Callable[[], float], stop: asyncio.Event | None) -> None:
         backoff, began = Backoff(self._retry), self._clock()
         while True:
             try:
@@ -113,10 +116,12 @@ class Sender:
                 if self._clock() - began > error.patience_s:
                     raise PermanentExportError(str(error), divisible=True) from error
                 pause_s = backoff.next_pause_s(error.retry_after_s)
-                if self._clock() + pause_s > give_up_at():
+                over = self._clock() + pause_s > give_up_at() or (stop is not None and stop.is_set())
+                if not over:
+                    self._tell("retry", f"{error}; the next attempt is in {pause_s:.1f} s")
+                    over = await _paused(pause_s, stop)
+                if over:
                     raise GaveUpError(str(error), items=part.items, retry_after_s=error.retry_after_s) from error
-                self._tell("retry", f"{error}; the next attempt is in {pause_s:.1f} s")
-            await asyncio.sleep(pause_s)
             self._metrics.retried(self.name)
 
     async def _attempt(self, part: Batch) -> None:
@@ -145,3 +150,15 @@ class Sender:
 
     def _tell(self, kind: str, message: str, level: int = logging.WARNING) -> None:
         self._log.log(level, f"{self.name}/{kind}", f"exporter {self.name}: {message}")
+
+
+async def _paused(seconds: float, stop: asyncio.Event | None) -> bool:
+    """Wait; whether ``stop`` was set before the time was over."""
+    if stop is None:
+        await asyncio.sleep(seconds)
+        return False
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except asyncio.TimeoutError:
+        return False
+    return True

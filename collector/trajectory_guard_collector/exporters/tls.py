@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from trajectory_guard_collector.config import ClientTls
+from trajectory_guard_collector.config_pem import pem_mistakes
 
 
 def channel_credentials(exporter: str, tls: ClientTls) -> Any:
@@ -19,12 +20,13 @@ def channel_credentials(exporter: str, tls: ClientTls) -> Any:
         tls: the files.
 
     Raises:
-        ValueError: a file cannot be read; names exporter, key and file.
+        ValueError: a file cannot be read or holds no certificate or key; names exporter, key and file.
     """
+    _check(exporter, tls)  # gRPC itself would only find out when connecting, and tell of a refused connection
     return grpc.ssl_channel_credentials(
-        root_certificates=_read(exporter, "ca_file", tls.ca_file),
-        private_key=_read(exporter, "key_file", tls.key_file),
-        certificate_chain=_read(exporter, "cert_file", tls.cert_file),
+        root_certificates=_read(tls.ca_file),
+        private_key=_read(tls.key_file),
+        certificate_chain=_read(tls.cert_file),
     )
 
 
@@ -36,22 +38,19 @@ def client_context(exporter: str, tls: ClientTls) -> ssl.SSLContext:
         tls: the files.
 
     Raises:
-        ValueError: a file cannot be read or holds no certificate or key; names exporter and file.
+        ValueError: a file cannot be read or holds no certificate or key; names exporter, key and file.
     """
-    try:
-        context = ssl.create_default_context(cafile=tls.ca_file)
-        if tls.cert_file is not None:
-            context.load_cert_chain(tls.cert_file, tls.key_file)
-    except (OSError, ssl.SSLError) as error:
-        files = ", ".join(filter(None, (tls.ca_file, tls.cert_file, tls.key_file)))
-        raise ValueError(f"exporters.{exporter}.tls: cannot use {files}: {error}") from error
+    _check(exporter, tls)
+    context = ssl.create_default_context(cafile=tls.ca_file)
+    if tls.cert_file is not None:
+        context.load_cert_chain(tls.cert_file, tls.key_file)
     return context
 
 
-def _read(exporter: str, key: str, file: str | None) -> bytes | None:
-    if file is None:
-        return None
-    try:
-        return Path(file).read_bytes()
-    except OSError as error:
-        raise ValueError(f"exporters.{exporter}.tls.{key}: cannot read {file}: {error.strerror}") from error
+def _check(exporter: str, tls: ClientTls) -> None:
+    for key, reason in pem_mistakes(tls):
+        raise ValueError(f"exporters.{exporter}.tls.{key}: {reason}")
+
+
+def _read(file: str | None) -> bytes | None:
+    return Path(file).read_bytes() if file is not None else None
