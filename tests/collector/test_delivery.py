@@ -73,7 +73,7 @@ async def test_a_slow_backend_does_not_hold_up_the_others():
 async def test_a_backend_that_is_down_is_told_to_the_sender_and_the_others_do_not_get_the_batch_twice():
     batch = spans(range(5))
     async with grpc_backend() as down, grpc_backend() as up:
-        config = settings({"otlp/down": otlp(down), "otlp/up": otlp(up)}, deadline_s=0.3)
+        config = settings({"otlp/down": otlp(down), "otlp/up": otlp(up)}, deadline_s=1.0)
         down.always = refuse(StatusCode.UNAVAILABLE)
         async with delivering(config) as delivery:
             for _ in range(2):
@@ -137,7 +137,7 @@ async def test_what_is_remembered_is_bounded(monkeypatch):
     many = {"num_consumers": 30}
     async with grpc_backend() as down, grpc_backend() as up:
         down.always = refuse(StatusCode.UNAVAILABLE)
-        config = settings({"otlp/down": otlp(down, sending_queue=many), "otlp/up": otlp(up)}, deadline_s=0.5)
+        config = settings({"otlp/down": otlp(down, sending_queue=many), "otlp/up": otlp(up)}, deadline_s=1.0)
         async with delivering(config) as delivery:
             keys = [bytes([number]) for number in range(30)]
             await asyncio.gather(*(delivery.deliver(spans([1]), key=key) for key in keys), return_exceptions=True)

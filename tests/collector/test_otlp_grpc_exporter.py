@@ -29,6 +29,7 @@ from tests.collector.backends import (
     until,
 )
 from trajectory_guard_collector.config import Exporter
+from trajectory_guard_collector.errors import UnavailableError
 from trajectory_guard_collector.exporters import otlp_grpc
 from trajectory_guard_collector.exporters.otlp_grpc import OtlpGrpcExporter, parse_target
 from trajectory_guard_collector.signals import Signal
@@ -215,15 +216,16 @@ async def test_mutual_tls(tmp_path):
     assert backend.spans == {0: 3, 1: 3}
 
 
-async def test_an_unknown_authority_is_not_trusted(tmp_path):
+async def test_an_unknown_authority_is_not_trusted(tmp_path, caplog):
     certificates = Certificates(tmp_path)
     server = grpc.ssl_server_credentials([(certificates.key.read_bytes(), certificates.cert.read_bytes())])
     async with grpc_backend(server) as backend:
-        config = settings({"otlp": {"endpoint": backend.endpoint}}, deadline_s=0.3)
+        config = settings({"otlp": {"endpoint": backend.endpoint}}, deadline_s=0.5)
         async with delivering(config) as delivery:
-            with pytest.raises(Exception, match="UNAVAILABLE"):
+            with pytest.raises(UnavailableError):
                 await delivery.deliver(spans(range(2)))
     assert not backend.spans
+    assert "CERTIFICATE_VERIFY_FAILED" in caplog.text
 
 
 @pytest.mark.parametrize(
