@@ -43,7 +43,14 @@ TAG_KEYS = (
     "ai.telemetry.metadata.tags",
     "tag.tags",
 )
-SESSION_KEYS = ("langfuse.session.id", "session.id", "gen_ai.conversation.id")
+SESSION_KEYS = (
+    "langfuse.session.id",
+    "session.id",
+    "gen_ai.conversation.id",
+    "langfuse.observation.metadata.langfuse_session_id",
+    "langfuse.trace.metadata.langfuse_session_id",
+    "ai.telemetry.metadata.sessionId",
+)
 ENVIRONMENT_KEYS = ("langfuse.environment", "deployment.environment.name", "deployment.environment")
 ENVIRONMENT = re.compile(r"(?!langfuse)[a-z0-9_-]{1,40}")
 TEXTS = ("id", "traceId", "sessionId", "datasetRunId", "observationId", "comment", "queueId", "configId")

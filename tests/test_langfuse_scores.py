@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 
 from tests.helpers import PACKAGE, judge, record
 from tests.langfuse_server import PUBLIC_KEY, SECRET_KEY, Form, Langfuse, Reply, langfuse
@@ -21,7 +21,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.flags import FlagBoard
 from trajectory_guard.gates.gate import Gate
-from trajectory_guard.langfuse_scores import HEALTH, LOOP, Score, ScoreBook, Stage, environment_of
+from trajectory_guard.langfuse_scores import HEALTH, LOOP, Score, ScoreBook, Stage, environment_of, session_of
 from trajectory_guard.scorer import Scorer, scorer_of
 from trajectory_guard.span_processor import TrajectoryGuardProcessor
 
@@ -37,10 +37,11 @@ def verdicts(repeats: int = 4, fresh: int = 5) -> list[Verdict]:
 
 
 def changes(
-    found: list[Verdict], book: ScoreBook | None = None, trace_id: str | None = TRACE, **more: Any
-) -> list[Score]:
+    found: list[Verdict], book: ScoreBook | None = None, trace_id: str | None = TRACE, session_id: str | None = "t",
+    **more: Any,
+) -> list[Score]:  # fmt: skip
     book = book or ScoreBook(100)
-    return [score for verdict in found for score in book.changes(verdict, trace_id, **more)]
+    return [score for verdict in found for score in book.changes(verdict, trace_id, session_id, **more)]
 
 
 # --- which scores --------------------------------------------------------------------------------------------
@@ -76,7 +77,7 @@ def test_id_and_timestamp_are_those_of_the_episode_whatever_is_written() -> None
 
 def test_another_episode_another_trace_and_another_name_have_other_ids() -> None:
     first = verdicts(3, 0)
-    second = [one._replace(episode=2) for one in first]
+    second = [one._replace(episode=2, began=one.began + 10) for one in first]
     ids = [{score.id for score in changes(first)}, {score.id for score in changes(second)}]
     ids.append({score.id for score in changes(first, trace_id="b" * 32) if score.trace_id})
     assert [len(some) for some in ids] == [4, 4, 2], "two names for a trace and a session"
@@ -102,15 +103,67 @@ def test_a_conversation_is_told_to_its_session_and_every_trace_hears_of_its_reco
     assert set(stages.values()) == {Stage.RECOVERED}
 
 
-def test_a_trace_that_is_the_trajectory_has_no_session() -> None:
-    found = [one._replace(trajectory_id=TRACE) for one in verdicts()]
-    assert {score.session_id for score in changes(found)} == {None}
+@pytest.mark.parametrize("name", ["x" * 201, "häuser", "", None])
+def test_what_langfuse_takes_for_no_session_gets_no_score(name: str | None) -> None:
+    assert {score.session_id for score in changes(verdicts(), session_id=name)} == {None}
 
 
-@pytest.mark.parametrize("name", ["x" * 201, "häuser", ""])
-def test_what_langfuse_takes_for_no_session_gets_no_score(name: str) -> None:
-    found = [one._replace(trajectory_id=name) for one in verdicts()]
-    assert {score.session_id for score in changes(found)} == {None}
+@pytest.mark.parametrize(
+    ("spans", "wanted"),
+    [
+        ([{"session.id": "user-7", "gen_ai.conversation.id": "conv-9"}], "user-7"),
+        ([{"session.id": "browser", "langfuse.session.id": "lf"}], "lf"),
+        ([{"langfuse.observation.metadata.thread_id": "t"}, {"traceloop.association.properties.thread_id": "t"}], None),
+        ([{}, {"gen_ai.conversation.id": "near"}, {"langfuse.session.id": "far"}], "near"),
+        ([{"session.id": "", "langfuse.trace.metadata.langfuse_session_id": "m"}], "m"),
+        ([{"ai.telemetry.metadata.sessionId": 7}], "7"),
+    ],
+)
+def test_the_session_is_the_one_langfuse_reads(spans: list[dict[str, Any]], wanted: str | None) -> None:
+    assert session_of(spans) == wanted
+
+
+def test_loops_of_two_workers_and_of_two_conversations_in_a_trace_stay_apart() -> None:
+    first = verdicts(4, 0)
+    later = [one._replace(began=one.began + 0.001) for one in first]
+    other = [one._replace(trajectory_id="other") for one in later]
+    ids = [{score.id for score in changes(some)} for some in (first, later)]
+    assert ids[0].isdisjoint(ids[1])
+    book = ScoreBook(9)
+    traces = [score.id for score in changes(first, book, session_id=None) + changes(other, book, session_id=None)]
+    assert len(set(traces)) == 4, "two names for two loops"
+
+
+def test_one_who_knows_the_conversation_later_or_the_tenant_better_writes_the_same_ids() -> None:
+    late = [one._replace(trajectory_id=TRACE) for one in verdicts()]
+    known = [score.id for score in changes(verdicts(), scope="team-red") if score.trace_id]
+    assert [score.id for score in changes(late, session_id=None)] == known
+
+
+@pytest.mark.parametrize("moved", [-0.75, 0.5])
+def test_late_steps_that_move_the_start_change_neither_id_nor_timestamp(moved: float) -> None:
+    *begun, last = verdicts(4, 0)
+    book = ScoreBook(9)
+    scores = changes(begun, book, at=START + 2.5) + changes([last._replace(began=last.began + moved)], book)
+    assert {score.timestamp for score in scores} == {START + 1}
+    assert len({score.id for score in scores}) == 4
+    assert {score.metadata["intervention"] for score in scores} == {"NUDGE", "STOP"}
+
+
+def test_a_trajectory_that_was_forgotten_and_counts_anew_has_scores_of_another_loop() -> None:
+    book, found = ScoreBook(9), verdicts(4, 0)
+    first = changes(found, book, at=START + 4)
+    again = changes([one._replace(began=one.began + 100) for one in found], book, "b" * 32, at=START + 104)
+    assert {score.timestamp for score in again} == {START + 101}
+    assert len([score for score in again if score.session_id]) == 4
+    assert {score.id for score in first}.isdisjoint(score.id for score in again)
+
+
+def test_a_recovery_of_a_loop_that_was_never_told_is_no_news() -> None:
+    book, found = ScoreBook(9), verdicts()
+    changes(found[:4], book, at=START + 4)
+    left = next(one for one in found if one.recovered)
+    assert changes([left._replace(began=left.began + 100)], book) == []
 
 
 def test_the_comment_explains() -> None:
@@ -274,11 +327,12 @@ def test_what_a_gate_finds_is_scored_too(server: Langfuse) -> None:
     for at in range(3):
         call = {"name": "search", "args": {"q": 1}, "id": f"call-{at}"}
         messages += [AIMessage("", tool_calls=[call]), ToolMessage("the same", tool_call_id=f"call-{at}")]
-    with app.tracer.start_as_current_span("agent") as root:
+    with app.tracer.start_as_current_span("agent", attributes={"session.id": "s"}) as root:
         gate.decide(messages, None, "thread-1")
     app.arrived()
     assert len(server.scores_of(f"{root.get_span_context().trace_id:032x}")) == 2
-    assert len(server.scores_of("thread-1")) == 2
+    assert len(server.scores_of("s")) == 2
+    assert server.scores_of("thread-1") == [], "a thread is no session"
 
 
 def test_the_application_does_not_wait_for_a_server_that_hangs() -> None:
@@ -301,7 +355,7 @@ def test_an_error_in_scoring_is_contained(server: Langfuse) -> None:
     app = Guarded(server)
     app.board.scorer = object()  # type: ignore[assignment]
     app.run(3)
-    assert app.board.counts["errors.on_end"] == 2, "the weak signal and the nudge"
+    assert app.board.counts["errors.on_end"] == 3, "the weak signal, the nudge, and the guard's own span"
     assert app.board.read("c").level.value == "NUDGE"
 
 
@@ -321,6 +375,7 @@ def test_scores_are_a_metric(server: Langfuse) -> None:
 
     app, reader = Guarded(server), InMemoryMetricReader()
     register(MeterProvider([reader]).get_meter(telemetry.SCOPE), app.board)
+    server.script.append(Reply(503))
     app.run(3)
     app.arrived()
     data = reader.get_metrics_data()
@@ -328,6 +383,95 @@ def test_scores_are_a_metric(server: Langfuse) -> None:
     found = {metric.name: metric for metric in data.resource_metrics[0].scope_metrics[0].metrics}
     points = found[telemetry.SCORES.name].data.data_points
     assert {point.attributes["outcome"]: point.value for point in points} == {"sent": 4}
+    points = found[telemetry.SCORE_ATTEMPTS_FAILED.name].data.data_points
+    assert {point.attributes["status"]: point.value for point in points} == {"503": 1}
+
+
+def test_switched_off_tracing_switches_scores_off_and_says_so_once(
+    server: Langfuse, caplog: pytest.LogCaptureFixture
+) -> None:
+    counts: Counter[str] = Counter()
+    off = {**environ(server), "LANGFUSE_TRACING_ENABLED": "False"}
+    assert scorer_of(GuardConfig(langfuse_scores=True), counts, off) is None
+    assert scorer_of(GuardConfig(langfuse_scores=True), counts, off) is None
+    assert caplog.text.count("no scores are written: LANGFUSE_TRACING_ENABLED is false") == 1
+
+
+def test_a_scorer_that_fails_costs_nobody_else_the_shutdown(server: Langfuse) -> None:
+    app, ended = Guarded(server), []
+
+    class Last(SpanProcessor):
+        def shutdown(self) -> None:
+            ended.append(self)
+
+    app.provider.add_span_processor(Last())
+    app.board.scorer = object()  # type: ignore[assignment]
+    assert app.provider.force_flush()
+    app.provider.shutdown()
+    assert len(ended) == 1
+    assert (app.board.counts["errors.force_flush"], app.board.counts["errors.shutdown"]) == (1, 1)
+
+
+# --- whose scores, and whose session -------------------------------------------------------------------------
+
+
+def test_two_conversations_in_one_trace_have_a_score_each(server: Langfuse) -> None:
+    app = Guarded(server)
+    with app.tracer.start_as_current_span("batch") as root:
+        for conversation in ("conv-a", "conv-b"):
+            for _ in range(4):
+                app._call({"q": conversation}, f"same for {conversation}", conversation)
+    app.arrived()
+    scores = server.scores_of(f"{root.get_span_context().trace_id:032x}", HEALTH)
+    assert sorted(score["metadata"]["trajectory_id"] for score in scores) == ["conv-a", "conv-b"]
+    assert server.violations == []
+
+
+def test_two_workers_with_one_conversation_leave_each_others_scores_alone(server: Langfuse) -> None:
+    first, second = Guarded(server), Guarded(server)
+    first.run(5)
+    first.arrived()
+    second.run(3)
+    second.arrived()
+    assert sorted(score["value"] for score in server.scores_of("c", HEALTH)) == [0.0, 0.4]
+    assert server.violations == []
+
+
+def test_a_conversation_that_was_forgotten_and_loops_again_is_told_again(server: Langfuse) -> None:
+    app = Guarded(server, max_trajectories=1)
+    for _ in range(2):
+        app.run(5)
+        app.run(1, conversation="pushes the other out")
+    app.arrived()
+    assert len(server.scores_of("c", HEALTH)) == 2
+    assert len({score["timestamp"] for score in server.scores_of("c")}) == 2
+    assert server.violations == []
+
+
+@pytest.mark.parametrize("where", ["above", "beside"])
+def test_the_session_is_found_above_the_step_or_beside_it(server: Langfuse, where: str) -> None:
+    app = Guarded(server)
+    with app.tracer.start_as_current_span("agent", attributes={"session.id": "s"} if where == "above" else {}):
+        if where == "beside":
+            app.tracer.start_span("chat", attributes={"session.id": "s"}).end()
+        for _ in range(3):
+            app._call({"q": 1}, "the same", None)
+    app.arrived()
+    assert len(server.scores_of("s")) == 2
+    assert {score.get("sessionId") for score in server.written} == {None, "s"}
+
+
+def test_spans_beside_a_step_that_name_several_sessions_name_none(server: Langfuse) -> None:
+    app = Guarded(server)
+    with app.tracer.start_as_current_span("batch"):
+        for session in ("s", "other", "s"):
+            app.tracer.start_span(
+                "chat", attributes={"ai.telemetry.metadata.sessionId": session, "session.id": session}
+            ).end()
+        for _ in range(3):
+            app._call({"q": 1}, "the same", None)
+    app.arrived()
+    assert {score.get("sessionId") for score in server.written} == {None}
 
 
 # --- a process of its own ------------------------------------------------------------------------------------
@@ -398,3 +542,66 @@ assert os.wait()[1] == 0
     run_application(server, code)
     assert len(server.scores_of("child")) == 2
     assert server.violations == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_fork_while_a_thread_writes_scores_does_not_hang_the_child(server: Langfuse) -> None:
+    code = """
+import os, signal
+held, done = threading.Event(), threading.Event()
+def hold():
+    with processor.board.scorer._lock:
+        held.set()
+        done.wait()
+threading.Thread(target=hold).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(5)
+    for _ in range(3):
+        with provider.get_tracer("app").start_as_current_span("execute_tool x", attributes={
+            "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.arguments": "{}",
+            "gen_ai.tool.call.result": "same", "gen_ai.conversation.id": "child"}):
+            pass
+    print(len(processor.board.scorer.sender.waiting), flush=True)
+    os._exit(0)
+done.set()
+assert os.waitpid(child, 0)[1] == 0, "the child hung"
+"""
+    assert "4\n" in run_application(server, code)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_worker_of_multiprocessing_sends_before_it_ends(server: Langfuse) -> None:
+    code = """
+import multiprocessing
+assert processor.board.scorer.flush(20)
+def work():
+    for _ in range(3):
+        with provider.get_tracer("app").start_as_current_span("execute_tool x", attributes={
+            "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.arguments": "{}",
+            "gen_ai.tool.call.result": "same", "gen_ai.conversation.id": "child"}):
+            pass
+worker = multiprocessing.get_context("fork").Process(target=work)
+worker.start()
+worker.join(30)
+assert worker.exitcode == 0
+"""
+    run_application(server, code)
+    assert len(server.scores_of("child")) == 2
+
+
+def test_a_loop_found_while_the_process_ends_harms_nobody(server: Langfuse) -> None:
+    code = """
+import atexit
+@atexit.register
+def late():
+    for _ in range(3):
+        with provider.get_tracer("app").start_as_current_span("execute_tool x", attributes={
+            "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.arguments": "{}",
+            "gen_ai.tool.call.result": "same", "gen_ai.conversation.id": "late"}):
+            pass
+processor.board.scorer.stop(20)
+"""
+    assert "Traceback" not in run_application(server, code)
+    assert len(server.scores_of("late")) == 2

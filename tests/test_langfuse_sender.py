@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
+import httpx
 import pytest
+from langfuse.api.core import ApiError
 
-from tests.langfuse_server import PUBLIC_KEY, SECRET_KEY, Langfuse, Reply, langfuse, rate_limited
+from tests.langfuse_server import PUBLIC_KEY, SECRET_KEY, Form, Langfuse, Reply, langfuse, rate_limited
+from trajectory_guard import langfuse_client
 from trajectory_guard.langfuse_client import Connection
 from trajectory_guard.langfuse_scores import Score
 from trajectory_guard.langfuse_sender import Pace, ScoreSender
@@ -33,7 +38,7 @@ def score(number: int = 1, value: float = 0.5, **fields: Any) -> Score:
 
 def sender(server: Langfuse | str, pace: Pace = FAST, **fields: Any) -> ScoreSender:
     url = server if isinstance(server, str) else server.url
-    more = {"on_settled": fields.pop("on_settled")} if "on_settled" in fields else {}
+    more = {name: fields.pop(name) for name in ("on_settled", "on_failed") if name in fields}
     one = ScoreSender(Connection(url, PUBLIC_KEY, SECRET_KEY, **{"timeout_s": 5.0, **fields}), pace, **more)
     _senders.append(one)
     return one
@@ -170,6 +175,54 @@ def test_refused_access_is_logged_once_and_nothing_is_lost(
     assert SECRET_KEY not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("http://me:s3cr3t@127.0.0.1:9/proxy", "http://127.0.0.1:9/proxy/api/public/scores: ConnectError"),
+        ("http://me:s3cr3t@127.0.0.1:no", "http://127.0.0.1:no/api/public/scores is no valid URL"),
+        ("http://me:s3/cr3t@127.0.0.1", "http://127.0.0.1/api/public/scores is no valid URL"),
+    ],
+)
+def test_a_password_in_the_address_is_not_logged(url: str, told: str, caplog: pytest.LogCaptureFixture) -> None:
+    one = sender(url)
+    one.put([score(1)])
+    end = time.monotonic() + 15
+    while "scores wait" not in caplog.text:
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    one.stop(0.0)
+    assert told in caplog.text
+    assert "me:" not in caplog.text
+    assert "cr3t" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("reply", "status"),
+    [
+        (Reply(401), "401"), (Reply(404), "404"), (Reply(503), "503"), (rate_limited(0), "429"),
+        (Reply(200, {"content-type": "text/html"}, body="<html>Sign in</html>"), "invalid"),
+    ],
+)  # fmt: skip
+def test_failed_attempts_are_told_by_status(reply: Reply, status: str) -> None:
+    heard: list[str] = []
+    with langfuse() as server:
+        server.script.extend([reply] * 2)
+        one = sender(server, on_failed=heard.append)
+        one.put([score(1)])
+        assert one.flush(15)
+    assert heard == [status] * 2
+    assert one.counts[f"score_attempts.{status}"] == 2
+
+
+def test_an_address_where_nobody_answers_is_unreachable() -> None:
+    one = sender("http://127.0.0.1:9")
+    one.put([score(1)])
+    end = time.monotonic() + 15
+    while not one.counts["score_attempts.unreachable"]:
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
 def test_what_is_not_langfuse_is_no_success() -> None:
     with langfuse() as server:
         server.always = Reply(200, {"content-type": "text/html"}, body="<html>Sign in</html>")
@@ -197,6 +250,7 @@ def test_the_newest_value_takes_the_place_of_one_that_waits() -> None:
         for value in (0.4, 0.2, 0.9):
             one.put([score(1, value), score(2, value)])
         assert len(one.waiting) == 2
+        server.wait(lambda: len(server.requests) > 0)  # with values of the moment when it was made up
         server.always = None
         assert one.flush(15)
     assert [entry["value"] for entry in server.written] == [0.9, 0.9]
@@ -240,6 +294,75 @@ def test_batches_are_spread_over_the_minute() -> None:
             one.put([score(number)])
             assert one.flush(15)
         assert time.monotonic() - began >= 0.3
+
+
+def test_an_older_server_gets_no_more_requests_a_minute_than_another() -> None:
+    with langfuse("single") as server:
+        one = sender(server, FAST._replace(batches_per_minute=600))
+        one.put(score(number) for number in range(15))
+        began = time.monotonic()
+        server.wait(lambda: len(server.requests) >= 6)
+        assert time.monotonic() - began >= 0.4
+        one.stop(15)
+    assert len(server.scores) == 15
+
+
+@pytest.mark.parametrize("form", ["list", "single"])
+def test_version_4_of_the_package_sends_what_the_server_takes(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    with langfuse(form) as server:
+        monkeypatch.setattr(langfuse_client, "_create", lambda api: partial(create_of_version_4, server))
+        one = sender(server)
+        one.put([score(1, environment="prod"), score(2), score(3, name="")])
+        assert one.flush(15)
+        assert sorted(server.scores) == ["score-1", "score-2"]
+        assert (one.counts["scores.sent"], one.counts["scores.rejected"]) == (2, 1)
+        taken = server.scores["score-1"]
+        assert {key: taken.get(key) for key in ("traceId", "dataType", "timestamp", "environment")} == {
+            "traceId": "a" * 32, "dataType": "NUMERIC", "timestamp": "2023-11-14T22:13:20.250000+00:00",
+            "environment": "prod",
+        }  # fmt: skip
+        server.keys = ("pk", "another")
+        one.put([score(4)])
+        server.wait(lambda: server.requests[-1][0] == 401)
+        assert one.waiting == [score(4)]
+    assert server.violations == []
+
+
+def create_of_version_4(
+    server: Langfuse, *, name: str, value: float, request_options: dict[str, Any], data_type: str, trace_id: str,
+    **more: Any,
+) -> Any:  # fmt: skip
+    """Single scores only, whatever the server takes."""
+    body = {"name": name, "value": value, "dataType": data_type, "traceId": trace_id, **more}
+    body |= request_options["additional_body_parameters"]
+    answer = httpx.post(f"{server.url}/api/public/scores", json=body, auth=(PUBLIC_KEY, SECRET_KEY))
+    if not answer.is_success:
+        raise ApiError(status_code=answer.status_code, headers=dict(answer.headers), body=answer.text)
+    return answer.json()
+
+
+def test_where_no_thread_can_be_started_stopping_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    with langfuse() as server:
+        one = sender(server)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            one.put([score(1)])
+            assert not one.flush(15), "nobody is there who could send"
+            assert one.stop(15) == []
+        assert list(server.scores) == ["score-1"]
+        server.always = Reply(503)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            one.put([score(2)])
+            began = time.monotonic()
+            assert one.stop(0.2) == [score(2)]
+            assert time.monotonic() - began < 2.0
+        server.always = None
+        one.put([score(3)])
+        assert one.flush(15)
 
 
 def test_stopping_does_not_wait_for_the_pace() -> None:

@@ -147,6 +147,7 @@ def test_every_instrument_carries_its_declared_unit_and_meaning() -> None:
     measured.board.counts["expired_age"] += 1
     measured.board.counts["settle.same"] += 1
     measured.board.counts["scores.sent"] += 1
+    measured.board.counts["score_attempts.503"] += 1
     found = measured.metrics()
     assert set(found) == {metric.name for metric in telemetry.METRICS}
     for metric in telemetry.METRICS:

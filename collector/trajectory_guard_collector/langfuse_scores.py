@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, Final, Protocol
 
@@ -13,19 +13,23 @@ import orjson
 
 from trajectory_guard.langfuse_client import INSTALL, Connection
 from trajectory_guard.langfuse_scores import Episode, EpisodeKey, Score, ScoreBook, Stage, Target, environment_of
+from trajectory_guard.langfuse_scores import session_of as langfuse_session
 from trajectory_guard.langfuse_sender import SENT, Pace, ScoreSender
 from trajectory_guard_collector.config import Exporter
 from trajectory_guard_collector.errors import Refusal
 from trajectory_guard_collector.exporters.langfuse import base_url
 from trajectory_guard_collector.exporters.tls import client_context
-from trajectory_guard_collector.fleet import News
 from trajectory_guard_collector.metrics import Metrics
+from trajectory_guard_collector.news import News
+from trajectory_guard_collector.trajectories import StepItem
 
 _log: Final = logging.getLogger(__name__)
 SPACE: Final = "scores"
 _EPISODE: Final = "episode"
 _SCORE: Final = "score"
 _SAVE_PAUSE_S: Final = 1.0
+
+SessionOf = Callable[[StepItem], str | None]
 
 
 class SavedScores(Protocol):
@@ -39,9 +43,12 @@ class SavedScores(Protocol):
 
 
 def score_writers(
-    exporters: Mapping[str, Exporter], metrics: Metrics, store: SavedScores | None, *, redact: bool
-) -> list[ScoreWriter]:
+    exporters: Mapping[str, Exporter], metrics: Metrics, store: SavedScores | None, *, redact: bool,
+    session_of: SessionOf | None = None,
+) -> list[ScoreWriter]:  # fmt: skip
     """A writer for each Langfuse exporter that is to write scores; none, and a log line, where the package is missing.
+
+    Parameters as those of ``ScoreWriter``.
 
     Raises:
         ValueError: a file of an exporter's ``tls`` section cannot be read.
@@ -52,7 +59,10 @@ def score_writers(
     if wanted and find_spec("langfuse") is None:
         _log.warning("exporters.%s.scores: no scores are written: %s", next(iter(wanted)), INSTALL)
         return []
-    return [ScoreWriter(name, config, metrics, store, redact=redact) for name, config in wanted.items()]
+    return [
+        ScoreWriter(name, config, metrics, store, redact=redact, session_of=session_of)
+        for name, config in wanted.items()
+    ]
 
 
 class ScoreWriter:
@@ -66,22 +76,26 @@ class ScoreWriter:
         metrics: counts scores.
         store: where scores wait; in memory if None.
         redact: leave reasons out.
+        session_of: the session Langfuse puts a step into; by default what the step's own span says.
 
     Raises:
         ValueError: a file of the ``tls`` section cannot be read.
     """
 
     def __init__(
-        self, name: str, config: Exporter, metrics: Metrics, store: SavedScores | None, *, redact: bool = False
-    ) -> None:
+        self, name: str, config: Exporter, metrics: Metrics, store: SavedScores | None, *, redact: bool = False,
+        session_of: SessionOf | None = None,
+    ) -> None:  # fmt: skip
         self.name = name
         self._metrics = metrics
         self._store = store
         self._redact = redact
+        self._session_of = session_of or (lambda item: langfuse_session([item.view.attributes]))
         self._book = ScoreBook(config.scores.max_episodes, on_change=self._keep_episode)
         self._sender = ScoreSender(
-            _connection(name, config), _pace(config), name=f"exporters.{name}", on_settled=self._from_thread
-        )
+            _connection(name, config), _pace(config), name=f"exporters.{name}", on_settled=self._from_thread,
+            on_failed=lambda status: metrics.score_attempt_failed(name, status),
+        )  # fmt: skip
         self._loop: asyncio.AbstractEventLoop | None = None
         self._kept: dict[str, Score] = {}
         self._unsaved: dict[bytes, bytes | None] = {}
@@ -132,7 +146,8 @@ class ScoreWriter:
         for one in news:
             item = one.item
             scores += self._book.changes(
-                one.verdict, item.view.trace_id, scope=item.tenant, redact=self._redact, now=time.time(),
+                one.verdict, item.view.trace_id, self._session_of(item), scope=item.tenant, redact=self._redact,
+                at=item.order[0], now=time.time(),
                 environment=environment_of(item.view.attributes, item.origin.attributes),
             )  # fmt: skip
         if scores:
@@ -161,7 +176,8 @@ class ScoreWriter:
         episode = self._book.episodes.get(key)
         plain = None
         if episode is not None:
-            plain = [episode.timestamp, [[*target, stage] for target, stage in episode.stages.items()]]
+            stages = [[*target, stage] for target, stage in episode.stages.items()]
+            plain = [episode.timestamp, stages, episode.began, episode.until]
         self._put_row((_EPISODE, *key), plain)
 
     def _put_row(self, key: tuple[Any, ...], value: Any) -> None:
@@ -193,8 +209,11 @@ class ScoreWriter:
 
 
 def _episode(plain: list[Any]) -> Episode:
-    timestamp, stages = plain
-    return Episode(timestamp, {Target(name, session): Stage(stage) for name, session, stage in stages})
+    timestamp, stages, *times = plain
+    began, until = times or (timestamp, timestamp)  # rows of older collectors hold no more
+    return Episode(
+        timestamp, {Target(name, session): Stage(stage) for name, session, stage in stages}, began=began, until=until
+    )
 
 
 def _connection(name: str, config: Exporter) -> Connection:

@@ -83,6 +83,7 @@ class Metrics:
         self._scores_sent = self._counter(telemetry.SCORES_SENT)
         self._scores_failed = self._counter(telemetry.SCORES_FAILED)
         self._scores_waiting = self._gauge(telemetry.SCORES_WAITING)
+        self._score_attempts_failed = self._counter(telemetry.SCORE_ATTEMPTS_FAILED)
 
     def _counter(self, metric: telemetry.Metric) -> Family[Counter]:
         return counter(metric, self.registry, self._bounds)
@@ -149,6 +150,10 @@ class Metrics:
     def scores_failed(self, exporter: str, scores: int) -> None:
         """Scores given up."""
         self._scores_failed.child(exporter).inc(scores)
+
+    def score_attempt_failed(self, exporter: str, status: str) -> None:
+        """Langfuse did not take scores, or not yet: an HTTP status or another word for what happened."""
+        self._score_attempts_failed.child(exporter, status).inc()
 
     def watch_scores(self, exporter: str, waiting: Reader) -> None:
         """Read the number of waiting scores at every scrape, in the event loop."""

@@ -165,6 +165,7 @@ SCORES_FAILED: Final = Metric("trajectory_guard_scores_failed", "counter", _OUT,
 SCORES_WAITING: Final = Metric(
     "trajectory_guard_scores_waiting", "gauge", _OUT, "{score}", "scores that wait for Langfuse", "near 0"
 )
+SCORE_ATTEMPTS_FAILED: Final = _ours(guard.SCORE_ATTEMPTS_FAILED, (*_OUT, "status"), "0; they are tried again")
 LABEL_OVERFLOW: Final = Metric(
     "trajectory_guard_label_overflow", "counter", ("label",), "{value}",
     "label values counted as `other`", "0; raise `telemetry.max_label_values`",
@@ -176,5 +177,5 @@ METRICS: Final[tuple[Metric, ...]] = (
     INCOMING, OUTGOING, JUDGE_DURATION, *LIMITER_REFUSED.values(), UPTIME, MEMORY_RSS, CPU_SECONDS,
     STEPS, DETECTIONS, INTERVENTIONS, EPISODES, RECOVERIES, ACTIVE, BY_SCORE, EVICTIONS, DUPLICATES, LATE_STEPS,
     LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, FLAG_REQUESTS, SCORES_SENT, SCORES_FAILED, SCORES_WAITING,
-    RETRIES, SEND_DURATION, ERRORS, LABEL_OVERFLOW,
+    SCORE_ATTEMPTS_FAILED, RETRIES, SEND_DURATION, ERRORS, LABEL_OVERFLOW,
 )  # fmt: skip

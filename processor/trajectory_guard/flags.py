@@ -16,6 +16,7 @@ from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.scoring import Level
 from trajectory_guard.core.steps import INTERRUPTED, Evidence, StepRecord
 from trajectory_guard.entry import Entry
+from trajectory_guard.forking import after_fork
 
 if TYPE_CHECKING:
     from trajectory_guard.embedding import BackgroundSettler
@@ -70,11 +71,19 @@ class FlagBoard:
         self.loop_cost_usd = 0.0
         self._clock = clock
         self._lock = threading.Lock()
+        after_fork(self._after_fork)
         self._entries: OrderedDict[str, Entry] = OrderedDict()
         self._aliases: OrderedDict[str, str] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def _after_fork(self) -> None:
+        """Other threads stayed with the parent. What they were at work on is in no known state: it is forgotten."""
+        self._lock = threading.Lock()
+        for name, entry in list(self._entries.items()):
+            if entry.lock.locked():
+                del self._entries[name]
 
     # --- writing ---------------------------------------------------------------------------------------------
 

@@ -2,17 +2,21 @@
 
 Only ``LangfuseAPI`` and its data types are used: they set no tracer provider and start no thread, which ``Langfuse()``
 and ``get_client()`` would do. Versions differ in what they post to ``/api/public/scores``, and servers in what they
-take: a single object up to 4.58, a list from 4.59 on. What the server takes is found out with the first request.
+take: a single object up to 4.58, a list from 4.59 on. What the server takes is found out with the first request; the
+list, which version 4 of the package does not know, is then posted without its help.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
 from ssl import SSLContext
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.backoff import parse_retry_after
@@ -25,6 +29,11 @@ _LATER: Final = frozenset({408, 409, 425, 429})
 _BAD: Final = frozenset({400, 413, 422})
 _MAX_REASON_CHARS: Final = 300
 _NO_RETRIES: Final = {"max_retries": 0}
+_OWN_HEADERS: Final = {"x-langfuse-sdk-name": _SDK_NAME}
+_NAMES: Final = {"data_type": "dataType", "trace_id": "traceId", "session_id": "sessionId"}
+
+UNREACHABLE: Final = "unreachable"
+INVALID: Final = "invalid"
 
 _Post = Callable[[Sequence[Score]], Any]
 
@@ -34,16 +43,27 @@ class RetryableScoreError(Exception):
 
     Parameters:
         message: what happened.
+        status: HTTP status, or ``unreachable``.
         retry_after_s: seconds Langfuse asked to wait, None if it did not say.
     """
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+    def __init__(self, message: str, status: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
+        self.status = status
         self.retry_after_s = retry_after_s
 
 
 class RefusedAccessError(Exception):
-    """Langfuse takes nothing from us as things are: wrong keys, suspended project, or no Langfuse at that address."""
+    """Langfuse takes nothing from us as things are: wrong keys, suspended project, or no Langfuse at that address.
+
+    Parameters:
+        message: what happened.
+        status: HTTP status, or ``invalid`` for an address or an answer that makes no sense.
+    """
+
+    def __init__(self, message: str, status: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class _BadRequestError(Exception):
@@ -89,6 +109,9 @@ class ScoresClient:
     Parameters:
         connection: where to.
 
+    Attributes:
+        requests: made so far.
+
     Raises:
         ImportError: the package ``langfuse`` is missing.
     """
@@ -109,13 +132,16 @@ class ScoresClient:
             x_langfuse_public_key=connection.public_key,
             httpx_client=self._http,
         )
-        self._url = f"{base_url}/api/public/scores"
+        url = f"{base_url}/api/public/scores"
+        self._url = _without_secrets(url)
+        self.requests = 0
         create = _create(self._api)
+        keys = (connection.public_key, connection.secret_key)
         self._single: _Post = partial(_post_fields, create)
-        self._forms: list[_Post] = [self._single]  # the one to try first, and what to fall back on
+        several: _Post = partial(_post_plain_list, partial(self._http.post, url, auth=keys, headers=_OWN_HEADERS))
         if "request" in inspect.signature(create).parameters:
-            self._single = partial(_post_object, create)
-            self._forms = [partial(_post_list, create), self._single]
+            self._single, several = partial(_post_object, create), partial(_post_list, create)
+        self._forms: list[_Post] = [several, self._single]  # the one to try first, and what to fall back on
 
     def close(self) -> None:
         """Close connections."""
@@ -123,6 +149,8 @@ class ScoresClient:
 
     def send(self, scores: Sequence[Score]) -> Iterator[Settled]:
         """Post scores and tell of each part when it is done with. What was not told of was not taken.
+
+        A server that takes single scores gets the first one only: it is for the caller to spread the requests.
 
         Raises:
             RetryableScoreError: the rest may be sent again.
@@ -134,6 +162,8 @@ class ScoresClient:
                 return
         for score in scores:
             yield self._send_one(score)
+            if self._forms[0] is self._single:
+                return
 
     def _send_one(self, score: Score) -> Settled:
         first, *others = self._forms
@@ -156,14 +186,17 @@ class ScoresClient:
         import httpx
         from langfuse.api.core import ApiError
 
+        self.requests += 1
         try:
             reply = form(scores)
         except httpx.TransportError as error:
-            raise RetryableScoreError(f"{self._url}: {type(error).__name__}: {error}") from error
+            raise RetryableScoreError(f"{self._url}: {type(error).__name__}: {error}", UNREACHABLE) from error
+        except httpx.InvalidURL:  # what it says may hold the password
+            raise RefusedAccessError(f"{self._url} is no valid URL", INVALID) from None
         except ApiError as error:
             raise self._failure(error.status_code, error.headers or {}, error.body) from error
         except ValueError as error:
-            raise RefusedAccessError(f"{self._url} does not answer as Langfuse does: {error}") from error
+            raise RefusedAccessError(f"{self._url} does not answer as Langfuse does: {error}", INVALID) from error
         rejected = int(getattr(reply, "rejected", 0))
         errors = [str(one.message) for one in getattr(reply, "errors", ())]
         return Settled(scores, rejected, "; ".join(errors)[:_MAX_REASON_CHARS])
@@ -174,8 +207,8 @@ class ScoresClient:
             return _BadRequestError(message)
         if status is None or status >= 500 or status in _LATER:
             asked = next((value for key, value in headers.items() if key.lower() == "retry-after"), None)
-            return RetryableScoreError(message, retry_after_s=parse_retry_after(asked))
-        return RefusedAccessError(message)
+            return RetryableScoreError(message, str(status or UNREACHABLE), retry_after_s=parse_retry_after(asked))
+        return RefusedAccessError(message, INVALID if status < 300 else str(status))
 
 
 def _create(api: Any) -> Callable[..., Any]:
@@ -187,6 +220,17 @@ def _create(api: Any) -> Callable[..., Any]:
 
 def _post_list(create: Callable[..., Any], scores: Sequence[Score]) -> Any:
     return create(request=[_request(score) for score in scores], request_options=_NO_RETRIES)
+
+
+def _post_plain_list(post: Callable[..., Any], scores: Sequence[Score]) -> Any:
+    """What SDK 5 does, for SDK 4."""
+    from langfuse.api.core import ApiError
+
+    bodies = [{_NAMES.get(key, key): value for key, value in _fields(score).items()} for score in scores]
+    answer = post(json=[{**body, "timestamp": body["timestamp"].isoformat()} for body in bodies])
+    if not answer.is_success:
+        raise ApiError(status_code=answer.status_code, headers=dict(answer.headers), body=answer.text)
+    return json.loads(answer.text, object_hook=lambda fields: SimpleNamespace(**fields))
 
 
 def _post_object(create: Callable[..., Any], scores: Sequence[Score]) -> Any:
@@ -205,6 +249,15 @@ def _request(score: Score) -> Any:
     from langfuse.api.scores.types import CreateScoreRequest
 
     return CreateScoreRequest(**_fields(score))
+
+
+def _without_secrets(url: str) -> str:
+    """A URL for messages: without user, password and query.
+
+    >>> _without_secrets("https://me:secret@langfuse.test/base?token=secret")
+    'https://langfuse.test/base'
+    """
+    return re.sub(r"//.*@", "//", url).partition("?")[0]
 
 
 def _fields(score: Score) -> dict[str, Any]:

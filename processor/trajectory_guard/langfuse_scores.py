@@ -1,13 +1,23 @@
 """Which scores Langfuse gets of a verdict, and when: pure, so that every shell writes the same ones.
 
 Two scores for each trace and episode, written when a nudge becomes due, when a stop does, and when the agent recovers:
-``trajectory_health`` (NUMERIC, 1 is well) and ``loop_detected`` (BOOLEAN). Where the trajectory is a conversation the
-session gets both too. Langfuse takes a second score with the same id and timestamp for an update of the first; both
-follow from the trajectory alone, so a restart or a second delivery of the spans writes the same scores again.
+``trajectory_health`` (NUMERIC, 1 is well) and ``loop_detected`` (BOOLEAN). Where Langfuse sees a session it gets both
+too. Langfuse takes a second score with the same id and timestamp for an update of the first.
+
+An id follows from the name, the trace or session, and the start of the episode to the microsecond: from spans alone, so
+a second delivery or a second collector writes the same scores again. What is known only here stays out of it. The
+ordinal of an episode begins anew with every process and with every trajectory that was forgotten; the trajectory's id
+and its scope are known to one who sees the spans and not, or not yet, to another. Loops of two workers, conversations
+or tenants do not begin in the same microsecond of the same trace or session.
+
+Late steps may move the start of an episode. Its scores keep the start that was written first: an ordinal stands for the
+episode that is known under it, unless the start lies after the newest step heard of that one. Then the trajectory was
+forgotten in between and counts from 1 again, and the scores are those of another loop.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -24,6 +34,14 @@ LOOP: Final = "loop_detected"
 NUMERIC: Final = "NUMERIC"
 BOOLEAN: Final = "BOOLEAN"
 _NAMESPACE: Final = UUID("b0d2f6de-5f0c-5a39-9a6e-3f4d6f0f0b6c")
+_SESSION_KEYS: Final = (
+    "langfuse.session.id",
+    "session.id",
+    "gen_ai.conversation.id",
+    "langfuse.observation.metadata.langfuse_session_id",
+    "langfuse.trace.metadata.langfuse_session_id",
+    "ai.telemetry.metadata.sessionId",
+)
 _ENVIRONMENT_KEYS: Final = ("langfuse.environment", "deployment.environment.name", "deployment.environment")
 _ENVIRONMENT: Final = re.compile(r"[a-z0-9_-]{1,40}")
 _RESERVED: Final = re.compile(r"^(?:langfuse[-_]?)+")
@@ -44,7 +62,7 @@ class Score(NamedTuple):
     """One score as Langfuse's API takes it.
 
     Fields:
-        id: the same for the same name, target and episode.
+        id: the same for the same name, target and start of the episode.
         name, value, data_type: ``trajectory_health`` is NUMERIC, ``loop_detected`` BOOLEAN with 1 or 0.
         timestamp: seconds since the epoch, when the episode began; an update has to repeat it.
         trace_id, session_id: one of the two.
@@ -83,28 +101,45 @@ def stage_of(verdict: Verdict) -> Stage | None:
     return Stage.NUDGE if verdict.nudge is not None else None
 
 
-def targets_of(verdict: Verdict, trace_id: str | None) -> list[Target]:
-    """The trace, and the session if the trajectory is a conversation whose id Langfuse takes for one."""
-    name = verdict.trajectory_id
-    session = name != trace_id and 0 < len(name) <= _MAX_ID_CHARS and name.isascii()
-    return [*([Target(trace_id)] if trace_id else []), *([Target(name, is_session=True)] if session else [])]
+def session_of(spans: Iterable[Mapping[str, Any]]) -> str | None:
+    """The session Langfuse puts a step into, None if it has none: that of the nearest span that names one.
+
+    Parameters:
+        spans: attributes of the step's span and of those above it, nearest first.
+
+    >>> session_of([{"gen_ai.tool.name": "search"}, {"gen_ai.conversation.id": "c", "session.id": "user-7"}])
+    'user-7'
+    """
+    for attributes in spans:
+        for key in _SESSION_KEYS:
+            value = attributes.get(key)
+            if value:
+                return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str)
+    return None
+
+
+def targets_of(trace_id: str | None, session_id: str | None) -> list[Target]:
+    """The trace, and the session if its id is one that Langfuse takes."""
+    session = session_id if session_id and len(session_id) <= _MAX_ID_CHARS and session_id.isascii() else None
+    return [*([Target(trace_id)] if trace_id else []), *([Target(session, is_session=True)] if session else [])]
 
 
 def scores_of(
-    verdict: Verdict, stage: Stage, target: Target, *, timestamp: float, environment: str | None, redact: bool
+    verdict: Verdict, stage: Stage, target: Target, episode: Episode, *, environment: str | None, redact: bool
 ) -> list[Score]:
     """The scores of one target. A recovery brings health back; that a loop was detected stays true."""
     values = {HEALTH: (NUMERIC, round(verdict.health, 6)), LOOP: (BOOLEAN, 1.0)}
     if stage is Stage.RECOVERED:
         del values[LOOP]
     kind = "session:" if target.is_session else ""
+    began = f"{episode.began * 1e6:.0f}" if episode.began > 0 else str(verdict.episode)  # no times: nothing better
     return [
         Score(
-            id=str(uuid5(_NAMESPACE, f"{kind}{target.id}:{name}:{verdict.episode}")),
+            id=str(uuid5(_NAMESPACE, f"{kind}{target.id}:{name}:{began}")),
             name=name,
             value=value,
             data_type=data_type,
-            timestamp=round(timestamp, 3),
+            timestamp=round(episode.timestamp, 3),
             trace_id=None if target.is_session else target.id,
             session_id=target.id if target.is_session else None,
             comment=_comment(verdict, stage, redact=redact),
@@ -162,13 +197,24 @@ EpisodeKey = tuple[str, str, int]
 
 
 class Episode:
-    """What was written of one episode: its timestamp, and how far each target has come."""
+    """What was written of one episode.
 
-    __slots__ = ("stages", "timestamp")
+    Attributes:
+        timestamp: of its scores, in seconds since the epoch.
+        stages: how far each target has come.
+        began: start of the step with which it began, as it was first told; 0 if spans carry no time.
+        until: end of the newest step heard of it.
+    """
 
-    def __init__(self, timestamp: float, stages: dict[Target, Stage] | None = None) -> None:
+    __slots__ = ("began", "stages", "timestamp", "until")
+
+    def __init__(
+        self, timestamp: float, stages: dict[Target, Stage] | None = None, *, began: float = 0.0, until: float = 0.0
+    ) -> None:
         self.timestamp = timestamp
         self.stages = stages if stages is not None else {}
+        self.began = began
+        self.until = max(began, until)
 
 
 class ScoreBook:
@@ -185,8 +231,8 @@ class ScoreBook:
         self.episodes: OrderedDict[EpisodeKey, Episode] = OrderedDict()
 
     def changes(
-        self, verdict: Verdict, trace_id: str | None, *, scope: str = "", environment: str | None = None,
-        redact: bool = False, now: float = 0.0,
+        self, verdict: Verdict, trace_id: str | None, session_id: str | None = None, *, scope: str = "",
+        environment: str | None = None, redact: bool = False, at: float = 0.0, now: float = 0.0,
     ) -> list[Score]:  # fmt: skip
         """Scores that are to be written because of a verdict; none if nothing has changed.
 
@@ -194,32 +240,40 @@ class ScoreBook:
 
         Parameters:
             verdict: what was found.
-            trace_id: trace of the step.
+            trace_id, session_id: trace of the step, and the session Langfuse puts it into.
             scope: keeps equal trajectory ids of different tenants apart.
             environment: of the trace.
             redact: leave the reason out.
-            now: seconds since the epoch, the timestamp if spans carry no time.
+            at: end of the step in seconds since the epoch.
+            now: the same by the clock, the timestamp if spans carry no time.
         """
         stage = stage_of(verdict)
         if stage is None:
             return []
         key = (scope, verdict.trajectory_id, verdict.episode)
-        episode = self.episodes.get(key)
+        episode = self._known(key, verdict.began)
         if episode is None:
             if stage is Stage.RECOVERED:
                 return []
-            episode = self._begin(key, verdict.began if verdict.began > 0 else now)
+            began = max(0.0, verdict.began)
+            episode = self._begin(key, Episode(began or now, began=began))
+        episode.until = max(episode.until, at)
         scores = []
-        for target in self._advance(episode, stage, targets_of(verdict, trace_id)):
-            scores += scores_of(
-                verdict, stage, target, timestamp=episode.timestamp, environment=environment, redact=redact
-            )
+        for target in self._advance(episode, stage, targets_of(trace_id, session_id)):
+            scores += scores_of(verdict, stage, target, episode, environment=environment, redact=redact)
         if scores:
             self._on_change(key)
         return scores
 
-    def _begin(self, key: EpisodeKey, timestamp: float) -> Episode:
-        episode = self.episodes[key] = Episode(timestamp)
+    def _known(self, key: EpisodeKey, began: float) -> Episode | None:
+        episode = self.episodes.get(key)
+        if episode is not None and began > episode.until:
+            return None  # the trajectory was forgotten meanwhile, and counts its episodes anew
+        return episode
+
+    def _begin(self, key: EpisodeKey, episode: Episode) -> Episode:
+        self.episodes[key] = episode
+        self.episodes.move_to_end(key)
         if len(self.episodes) > self._max_episodes:
             forgotten, _ = self.episodes.popitem(last=False)
             self._on_change(forgotten)

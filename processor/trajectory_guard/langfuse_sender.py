@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
+import sys
 import threading
 import time
 import weakref
@@ -12,10 +12,11 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from trajectory_guard import telemetry
 from trajectory_guard.backoff import Backoff
+from trajectory_guard.forking import after_fork
 from trajectory_guard.langfuse_client import (
     Connection,
     RefusedAccessError,
@@ -28,6 +29,7 @@ from trajectory_guard.langfuse_scores import Score
 _log: Final = logging.getLogger(telemetry.LOGGER)
 _MAX_BATCH: Final = 15
 _EXIT_TIMEOUT_S: Final = 5.0
+_FINALIZER: Final = 10
 
 SENT: Final = "sent"
 REJECTED: Final = "rejected"
@@ -39,8 +41,8 @@ class Pace(NamedTuple):
 
     Fields:
         max_waiting: scores that may wait; the oldest give way (and are counted).
-        batches_per_minute: batches of up to 15 scores, evenly spread. The default is what the smallest plan of
-            Langfuse Cloud allows. Waiting scores of one id become one, the newest.
+        batches_per_minute: requests, evenly spread: of up to 15 scores, or of one where the server takes no lists. The
+            default is what the smallest plan of Langfuse Cloud allows. Waiting scores of one id become one, the newest.
         initial_s, multiplier, max_s: pauses after a failure, in seconds.
         jitter: share by which each pause is varied.
         refused_s: pause in seconds when the keys are wrong.
@@ -57,6 +59,8 @@ class Pace(NamedTuple):
 
 OnSettled = Callable[[Sequence[Score], str], None]
 """Hears, in the sender's thread, which scores need no sending any more, and why: sent, rejected or dropped."""
+OnFailed = Callable[[str], None]
+"""Hears, in the sender's thread, of a failed attempt: an HTTP status, ``unreachable``, ``invalid`` or ``error``."""
 
 
 class ScoreSender:
@@ -70,8 +74,9 @@ class ScoreSender:
         pace: how fast.
         name: of the thread, and in log lines.
         counts: where scores are counted by what became of them (``scores.sent`` and so on), and failures
-            (``errors.langfuse``).
+            (``score_attempts.`` and the status, ``errors.langfuse``).
         on_settled: hears what needs no sending any more.
+        on_failed: hears of attempts that failed.
     """
 
     def __init__(
@@ -82,11 +87,13 @@ class ScoreSender:
         name: str = "langfuse",
         counts: Counter[str] | None = None,
         on_settled: OnSettled | None = None,
+        on_failed: OnFailed = lambda status: None,
     ) -> None:
         self._connection = connection
         self._pace = pace or Pace()
         self._name = name
         self._on_settled = on_settled
+        self._on_failed = on_failed
         self.counts: Counter[str] = Counter() if counts is None else counts
         self._waiting: OrderedDict[str, Score] = OrderedDict()
         pace = self._pace
@@ -94,17 +101,19 @@ class ScoreSender:
             initial_s=pace.initial_s, multiplier=pace.multiplier, max_s=pace.max_s, jitter=pace.jitter
         )
         self._reset()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=_weakly(self._after_fork))
+        after_fork(self._after_fork)
         self._at_exit = _weakly(self.stop)
 
     def _reset(self) -> None:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._threadless = False  # there should be one, but it could not be started
+        self._finalizer: Any = None
         self._stopping = False
         self._give_up_at = 0.0
         self._not_before = self._paused_until = 0.0
         self._backoff.reset()
+        self._interval_s = 60.0 / self._pace.batches_per_minute
         self._in_flight: frozenset[str] = frozenset()
         self._failing = ""
 
@@ -135,9 +144,15 @@ class ScoreSender:
         self._stopping = False
         if self._thread is not None:
             return
-        self._thread = threading.Thread(target=self._run, name=f"{self._name}-scores", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name=f"{self._name}-scores", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter ends, or too many run: ``stop`` sends, or the next score tries again
+            self._threadless = True
+            return
+        self._thread, self._threadless = thread, False
         atexit.register(self._at_exit)
+        self._finalizer = self._finalizer or _at_exit_of_worker(self._at_exit)
 
     @property
     def waiting(self) -> list[Score]:
@@ -150,10 +165,14 @@ class ScoreSender:
     def flush(self, timeout_s: float) -> bool:
         """Wait until nothing waits any more; whether that was so in time. Sends no faster than usual."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._waiting, timeout_s)
+            self._changed.wait_for(lambda: not self._waiting or self._thread is None, timeout_s)
+            return not self._waiting
 
     def stop(self, timeout_s: float = _EXIT_TIMEOUT_S) -> list[Score]:
         """Send what waits as far as the time allows, and end the thread. Idempotent; a later score starts it again.
+
+        Where no thread could be started, as while the interpreter ends, this sends itself: the last request may then
+        take half of the time longer.
 
         Returns:
             What Langfuse does not have.
@@ -164,32 +183,44 @@ class ScoreSender:
             self._changed.notify_all()
         if thread is not None:
             thread.join(timeout_s)
+        elif self._threadless and timeout_s > 0:
+            self._threadless = False
+            self._run(self._connection._replace(timeout_s=min(self._connection.timeout_s, timeout_s / 2)))
         atexit.unregister(self._at_exit)
+        if self._finalizer is not None:
+            self._finalizer.cancel()
+            self._finalizer = None
         return self.waiting
 
     # --- the thread ------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _run(self, connection: Connection | None = None) -> None:
         client: ScoresClient | None = None
         with _untraced():
             while batch := self._next():
-                client = self._attempt(client, batch)
+                before = client.requests if client is not None else 0
+                client = self._attempt(client, batch, connection or self._connection)
+                if client is not None:
+                    self._not_before += self._interval_s * max(0, client.requests - before - 1)
         if client is not None:
             client.close()
 
-    def _attempt(self, client: ScoresClient | None, batch: Sequence[Score]) -> ScoresClient | None:
+    def _attempt(
+        self, client: ScoresClient | None, batch: Sequence[Score], connection: Connection
+    ) -> ScoresClient | None:
+        refused_s = self._pace.refused_s
         try:
-            client = client or ScoresClient(self._connection)
+            client = client or ScoresClient(connection)
             for settled in client.send(batch):
                 self._take(settled)
             self._backoff.reset()
             self._failing = ""
         except RetryableScoreError as error:
-            self._failed("langfuse_retries", str(error), requested_s=error.retry_after_s)
+            self._failed("langfuse_retries", error.status, str(error), requested_s=error.retry_after_s)
         except RefusedAccessError as error:
-            self._failed("errors.langfuse", str(error), least_s=self._pace.refused_s)
+            self._failed("errors.langfuse", error.status, str(error), least_s=refused_s)
         except Exception as error:  # noqa: BLE001  the thread goes on, whatever happens
-            self._failed("errors.langfuse", f"{type(error).__name__}: {error}", least_s=self._pace.refused_s)
+            self._failed("errors.langfuse", "error", f"{type(error).__name__}: {error}", least_s=refused_s)
         return client
 
     def _next(self) -> list[Score]:
@@ -203,7 +234,7 @@ class ScoreSender:
                     return []
                 pause_s = max(self._paused_until, 0.0 if self._stopping else self._not_before) - now
                 if self._waiting and pause_s <= 0:
-                    self._not_before = now + 60.0 / self._pace.batches_per_minute
+                    self._not_before = now + self._interval_s
                     batch = list(islice(self._waiting.values(), _MAX_BATCH))
                     self._in_flight = frozenset(score.id for score in batch)
                     return batch
@@ -230,13 +261,25 @@ class ScoreSender:
         if self._on_settled is not None:
             self._on_settled(scores, outcome)
 
-    def _failed(self, kind: str, message: str, *, requested_s: float | None = None, least_s: float = 0.0) -> None:
+    def _failed(
+        self, kind: str, status: str, message: str, *, requested_s: float | None = None, least_s: float = 0.0
+    ) -> None:
         self.counts[kind] += 1
+        self.counts[f"score_attempts.{status}"] += 1
+        self._on_failed(status)
         wait_s = max(self._backoff.next_pause_s(requested_s), least_s)
         self._paused_until = time.monotonic() + wait_s
         if self._failing != kind:  # once per kind until something is taken again
             self._failing = kind
             _log.warning("trajectory_guard: %s: scores wait, next attempt in %.1f s: %s", self._name, wait_s, message)
+
+
+def _at_exit_of_worker(call: Callable[[], None]) -> Any:
+    """The finalizer of a ``multiprocessing`` worker, None elsewhere: a forked one ends without ``atexit``."""
+    process, util = (sys.modules.get(f"multiprocessing.{name}") for name in ("process", "util"))
+    if process is None or util is None or process.parent_process() is None:
+        return None
+    return util.Finalize(None, call, exitpriority=_FINALIZER)
 
 
 def _weakly(method: Callable[..., object]) -> Callable[[], None]:

@@ -24,6 +24,7 @@ def register(meter: Meter, board: FlagBoard) -> Histogram:
         telemetry.DETECTIONS: "detections.", telemetry.INTERVENTIONS: "interventions.",
         telemetry.EPISODES: "episodes.", telemetry.EVICTIONS: "evicted_", telemetry.ERRORS: "errors.",
         telemetry.EXPIRED: "expired_", telemetry.SETTLED: "settle.", telemetry.SCORES: "scores.",
+        telemetry.SCORE_ATTEMPTS_FAILED: "score_attempts.",
     }  # fmt: skip
     for metric, prefix in families.items():
         _counter(meter, metric, _family(board, prefix, metric.attributes[0]))

@@ -27,6 +27,7 @@ from trajectory_guard.dialects.identity import CONVERSATION_KEYS, all_conversati
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.dialects.table import MARKERS, markers_of, recognise
 from trajectory_guard.flags import FlagBoard
+from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.metrics import register
 from trajectory_guard.prices import PriceTable, is_installed
@@ -67,7 +68,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self.config = self.board.config
         self.enabled = True
         self._spans = VerdictSpans(tracer_provider)
-        self._lock = threading.Lock()
+        now_and_after_fork(self._renew_lock)
         self._open: dict[int, Span] = {}  # span id -> live span, oldest first, for identity
         self._max_open = self.config.max_open_spans
         self._table = table_with(self.config.dialects)
@@ -84,6 +85,9 @@ class TrajectoryGuardProcessor(SpanProcessor):
         _add_scorer(self.board)
         provider = meter_provider or otel_metrics.get_meter_provider()
         self._latency = register(provider.get_meter(telemetry.SCOPE), self.board)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
 
     # --- SpanProcessor ---------------------------------------------------------------------------------------
 
@@ -118,16 +122,22 @@ class TrajectoryGuardProcessor(SpanProcessor):
         """Stop judging. Flags already raised stay readable; scores that wait for Langfuse get five seconds."""
         self.enabled = False
         self._open.clear()
-        if self.board.scorer is not None:
-            self.board.scorer.stop(_SCORES_TIMEOUT_S)
+        try:
+            if self.board.scorer is not None:
+                self.board.scorer.stop(_SCORES_TIMEOUT_S)
+        except Exception as error:  # the provider would not shut down the processors after this one
+            self._contain("shutdown", error)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Give scores that wait for Langfuse up to five seconds; nothing else is ever buffered.
 
         True in any case: a provider would not flush the processors after one that says no.
         """
-        if self.board.scorer is not None:
-            self.board.scorer.flush(min(timeout_millis / 1_000, _SCORES_TIMEOUT_S))
+        try:
+            if self.board.scorer is not None:
+                self.board.scorer.flush(min(timeout_millis / 1_000, _SCORES_TIMEOUT_S))
+        except Exception as error:
+            self._contain("force_flush", error)
         return True
 
     # --- steps -----------------------------------------------------------------------------------------------
@@ -148,7 +158,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         if verdict.detections or verdict.recovered:
             self._report(verdict, span)
             if self.board.scorer is not None:
-                self.board.scorer.tell(verdict, view.trace_id, span)
+                self.board.scorer.tell(verdict, view.trace_id, span, self._ancestors(span))
 
     def _step(self, span: ReadableSpan, view: SpanView) -> StepRecord | None:
         dialect = recognise(view, self._table)
@@ -207,6 +217,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
             if named is not None:
                 self._remember_conversation(context.trace_id, named)
                 self.board.join(view.trace_id, named)
+        if self.board.scorer is not None:
+            self.board.scorer.learn(view)
 
     def _remember_conversation(self, trace_id: int, named: str) -> None:
         known = self._conversations.get(trace_id)

@@ -103,8 +103,12 @@ SETTLED: Final = Metric(
 SCORES: Final = Metric(
     "trajectory_guard.scores", "counter", "{score}", "scores for Langfuse, by what became of them", ("outcome",)
 )
+SCORE_ATTEMPTS_FAILED: Final = Metric(
+    "trajectory_guard.scores.attempts_failed", "counter", "{attempt}",
+    "failed attempts to send scores, by HTTP status, or unreachable, invalid, error", ("status",),
+)  # fmt: skip
 
 METRICS: Final = (
     STEPS, DETECTIONS, INTERVENTIONS, EPISODES, RECOVERIES, ACTIVE, EVICTIONS, ERRORS, DUPLICATES, EXPIRED, LATENCY,
-    LOOP_STEPS, LOOP_TOKENS, LOOP_COST, SETTLED, SCORES,
+    LOOP_STEPS, LOOP_TOKENS, LOOP_COST, SETTLED, SCORES, SCORE_ATTEMPTS_FAILED,
 )  # fmt: skip

@@ -9,21 +9,26 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
+import orjson
 import pytest
 from opentelemetry import trace
 
 from tests.collector.kit import SECOND_NS, START_NS, loop, request, span, tool, trace_id
 from tests.collector.service_helpers import running
 from tests.faults.processes import Collector as Process
+from tests.helpers import judge, record
 from tests.langfuse_server import PUBLIC_KEY, SECRET_KEY, Langfuse, Reply, langfuse, rate_limited
-from trajectory_guard.langfuse_scores import HEALTH, LOOP
+from trajectory_guard.langfuse_scores import HEALTH, LOOP, Stage
 from trajectory_guard_collector.config import Exporter
+from trajectory_guard_collector.fleet import News
 from trajectory_guard_collector.langfuse_scores import score_writers
 from trajectory_guard_collector.metrics import Metrics
 from trajectory_guard_collector.service import Collector
+from trajectory_guard_collector.trajectories import StepItem
 
 FAST = {"initial_interval_s": 0.02, "max_interval_s": 0.1}
 TRACE = trace_id("trace").hex()
@@ -158,6 +163,73 @@ async def test_a_conversation_that_becomes_known_after_its_loop_was_told_has_ses
     assert values(server, "known-late") == values(server, TRACE)
 
 
+@pytest.mark.parametrize(
+    ("extra", "session"),
+    [
+        ({"session.id": "user-7", "gen_ai.conversation.id": "conv-9"}, "user-7"),
+        ({"session.id": "browser", "langfuse.session.id": "lf"}, "lf"),
+        ({"langfuse.observation.metadata.thread_id": "thread"}, None),
+        ({"traceloop.association.properties.thread_id": "thread"}, None),
+    ],
+)
+async def test_scores_go_to_the_session_langfuse_knows(
+    server: Langfuse, extra: dict[str, str], session: str | None
+) -> None:
+    async with collecting(server) as collector:
+        await send(collector, *singles(4, conversation=None, extra=extra))
+        await until(server, lambda: server.traces[TRACE].spans and len(server.scores_of(TRACE)) == 2)
+        if session is not None:
+            await until(server, lambda: len(server.scores_of(session)) == 2)
+    assert server.traces[TRACE].session == session
+    assert {score.get("sessionId") for score in server.written} == {None, session}
+
+
+async def test_a_session_beside_the_step_counts_if_it_is_the_only_one(server: Langfuse) -> None:
+    async with collecting(server) as collector:
+        for trace_name, sessions in (("one", ["s", "s"]), ("several", ["p", "q"])):
+            chats = [
+                span(f"{trace_name}-chat{at}", {"session.id": name}, trace=trace_name)
+                for at, name in enumerate(sessions)
+            ]
+            await send(collector, request(*chats))
+            await send(collector, *singles(3, prefix=trace_name, conversation=None, trace=trace_name))
+        await until(server, lambda: len(server.scores) == 6)
+    assert {score.get("sessionId") for score in server.written} == {None, "s"}
+
+
+async def test_a_conversation_that_was_forgotten_and_loops_again_is_told_again(server: Langfuse) -> None:
+    async with collecting(server, guard={"max_trajectories": 1}) as collector:
+        await send(collector, *singles(5))
+        await until(server, lambda: len(server.scores) == 4)
+        await send(collector, request(tool("other", conversation="pushes the first out", trace="other")))
+        await send(collector, *singles(5, prefix="again", start=100.0, trace="second"))
+        await until(server, lambda: values(server, trace_id("second").hex()) == {HEALTH: 0, LOOP: 1})
+        await until(server, lambda: len(server.scores) == 8)
+    assert len({score["timestamp"] for score in server.scores_of("c")}) == 2
+    assert server.violations == []
+
+
+async def test_late_steps_change_neither_id_nor_timestamp(server: Langfuse) -> None:
+    spans = singles(6)
+    async with collecting(server) as collector:
+        await send(collector, *spans[2:5])
+        await until(server, lambda: len(server.scores) == 4)
+        await send(collector, *spans[:2], spans[5])
+        await until(server, lambda: values(server, "c") == {HEALTH: 0, LOOP: 1})
+    assert len(server.scores) == 4
+    assert server.violations == []
+
+
+async def test_tenants_with_the_same_conversation_have_scores_of_their_own(server: Langfuse) -> None:
+    async with collecting(server, trajectories={"separate_by": ["team"]}) as collector:
+        for at, team in enumerate(("red", "blue")):
+            spans = loop(3, prefix=team, start=100.0 * at, trace=team)
+            await send(collector, *(request(one, resource={"team": team}) for one in spans))
+        await until(server, lambda: len(server.scores) == 8)
+    assert len(server.scores_of("c")) == 4
+    assert server.violations == []
+
+
 async def test_redacted_scores_hold_nothing_of_what_was_said(server: Langfuse) -> None:
     async with collecting(server, guard={"redact": True}) as collector:
         await send(collector, *(request(one) for one in loop(4, args={"q": "secret"}, result="secret")))
@@ -200,6 +272,15 @@ async def test_what_becomes_of_scores_is_counted(server: Langfuse) -> None:
         await until(server, lambda: len(server.scores) == 4)
         await eventually(lambda: sample(collector, "scores_sent_total") == 4)
         assert sample(collector, "scores_waiting") == 0
+
+
+@pytest.mark.parametrize("status", [401, 404, 503])
+async def test_attempts_that_fail_are_counted_by_status(server: Langfuse, status: int) -> None:
+    server.script.extend([Reply(status)] * 2)
+    async with collecting(server) as collector:
+        await send(collector, *singles(3))
+        await until(server, lambda: len(server.scores) == 4)
+        assert sample(collector, "scores_attempts_failed_total", status=str(status)) == 2
 
 
 async def test_what_is_left_at_the_end_without_storage_is_counted_as_failed(server: Langfuse) -> None:
@@ -307,6 +388,30 @@ async def test_scores_that_were_not_even_written_down_are_found_in_the_journal(
     assert (values(server, TRACE), server.violations) == ({HEALTH: 0.4, LOOP: 1}, [])
 
 
+async def test_what_an_older_collector_saved_of_a_loop_is_understood(server: Langfuse) -> None:
+    class Store:
+        async def load_kv(self, space: str) -> list[tuple[bytes, bytes]]:
+            known = [1_700_000_000.25, [[TRACE, False, Stage.NUDGE]]]
+            return [(orjson.dumps(["langfuse", "episode", "", "t", 1]), orjson.dumps(known))]
+
+        async def checkpoint(self, space: str, rows: Any, journal_up_to: int = 0) -> None:
+            return
+
+    steps = [record("search", {"q": 1}, "the same", t=1_700_000_000.25 + at - 1) for at in range(4)]
+    item = SimpleNamespace(
+        view=SimpleNamespace(trace_id=TRACE, attributes={}), origin=SimpleNamespace(attributes={}), tenant="",
+        order=(1_700_000_004.0, ""),
+    )  # fmt: skip
+    news = [News(None, verdict, cast(StepItem, item)) for verdict in judge(steps) if verdict is not None]
+    exporters = {"langfuse": Exporter.model_validate(exporter(server))}
+    [writer] = score_writers(exporters, Metrics(), Store(), redact=False)
+    await writer.start()
+    writer.tell(news)
+    await writer.stop(10.0)
+    assert stages(server, TRACE) == ["STOP"]
+    assert {score["timestamp"] for score in server.written} == {"2023-11-14T22:13:20.250000Z"}
+
+
 async def test_a_damaged_row_costs_one_score_and_no_start(server: Langfuse, tmp_path: Path) -> None:
     async with collecting(server, tmp_path) as collector:
         server.always = Reply(503)
@@ -326,9 +431,10 @@ async def test_a_damaged_row_costs_one_score_and_no_start(server: Langfuse, tmp_
 # --- helpers -------------------------------------------------------------------------------------------------
 
 
-def sample(collector: Collector, name: str) -> float:
+def sample(collector: Collector, name: str, **labels: str) -> float:
     collector.metrics.refresh()
-    return collector.metrics.registry.get_sample_value(f"trajectory_guard_{name}", {"exporter": "langfuse"}) or 0.0
+    labels = {"exporter": "langfuse", **labels}
+    return collector.metrics.registry.get_sample_value(f"trajectory_guard_{name}", labels) or 0.0
 
 
 async def eventually(holds: Any, timeout_s: float = 15.0) -> None:

@@ -64,6 +64,7 @@ def exercise(metrics: Metrics) -> None:
     metrics.flag_request("200")
     metrics.scores_sent("langfuse", 2)
     metrics.scores_failed("langfuse", 1)
+    metrics.score_attempt_failed("langfuse", "503")
     metrics.error("judge")
     metrics.watch_exporter("otlp", size=lambda: 7, capacity=lambda: 100, in_flight=lambda: 2)
     metrics.watch_scores("langfuse", lambda: 4)
