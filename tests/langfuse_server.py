@@ -235,7 +235,9 @@ class Langfuse:
         return JSONResponse({"message": "Accepted"}, 202)
 
     def _keep(self, score: dict[str, Any]) -> None:
-        """Upsert on id: a server finds the score to update by id and timestamp."""
+        """Upsert on id: a server finds the score to update by id and timestamp, an instant however it is written."""
+        if "timestamp" in score:
+            score = {**score, "timestamp": score["timestamp"].replace("+00:00", "Z")}
         before = self.scores.get(score["id"])
         for key in ("timestamp", "name", "traceId", "sessionId", "dataType"):
             if before is not None and before.get(key) != score.get(key):

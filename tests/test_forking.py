@@ -71,8 +71,8 @@ def test_a_child_does_not_wait_for_threads_of_its_parent(lock: str) -> None:
 def test_what_is_called_after_a_fork_is_not_kept_alive() -> None:
     gc.collect()  # boards of other tests
     board = FlagBoard(GuardConfig())
-    known, before = weakref.ref(board), len(forking._methods)
+    known, before = weakref.ref(board), len(forking._owners)
     del board
     gc.collect()
     assert known() is None
-    assert len(forking._methods) == before - 1
+    assert len(forking._owners) == before - 1

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable
-from typing import Final
+from types import MethodType
+from typing import Any, Final, cast
 
-_methods: Final[set[weakref.WeakMethod[Callable[[], object]]]] = set()
+_owners: Final[weakref.WeakKeyDictionary[Any, Callable[[Any], object]]] = weakref.WeakKeyDictionary()
 
 
 def after_fork(method: Callable[[], object]) -> None:
-    """Have a bound method called in forked children, as long as its object lives."""
-    _methods.add(weakref.WeakMethod(method, _methods.discard))
+    """Have a bound method called in forked children, as long as its object lives; one method an object."""
+    bound = cast(MethodType, method)
+    _owners[bound.__self__] = bound.__func__
 
 
 def now_and_after_fork(method: Callable[[], object]) -> None:
@@ -22,10 +24,8 @@ def now_and_after_fork(method: Callable[[], object]) -> None:
 
 
 def _in_child() -> None:
-    for reference in list(_methods):
-        method = reference()
-        if method is not None:
-            method()
+    for owner, method in list(_owners.items()):
+        method(owner)
 
 
 if hasattr(os, "register_at_fork"):
