@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from dashboards.generator.collector import COLLECTOR_UID
+from dashboards.generator.collector import COLLECTOR_UID, OWN
 from dashboards.generator.fleet import FLEET_UID
 
 JOB: Final = "trajectory-guard"
@@ -27,7 +27,7 @@ class Alert(NamedTuple):
         look: where to look.
         action: what to do.
         dashboard, panel: where it can be seen: uid and title.
-        link: variables of the dashboard's address.
+        link: variables of the dashboard's address, values encoded.
     """
 
     name: str
@@ -45,9 +45,9 @@ class Alert(NamedTuple):
 
 
 _AGENT_NAME: Final = '{{ or $labels.gen_ai_agent_name "(no name)" }}'
-_SERVICE: Final = "var-service={{ $labels.service_name }}"
-_INSTANCE: Final = "var-instance={{ $labels.instance }}"
-_DEBUG_PAGE: Final = "/debug/trajectories of the collector (port 8888), with ?q={{ $labels.service_name }}"
+_SERVICE: Final = "var-service={{ $labels.service_name | urlquery }}"
+_INSTANCE: Final = "var-instance={{ $labels.instance | urlquery }}"
+_DEBUG_PAGE: Final = "/debug/trajectories of the collector (port 8888), with ?q={{ $labels.service_name | urlquery }}"
 
 
 def alerts() -> list[Alert]:
@@ -81,7 +81,8 @@ def _about_agents() -> list[Alert]:
         ),
         Alert(
             "AgentIgnoresNudges", AGENT, CRITICAL,
-            "service_agent:trajectory_guard_stops:ratio1h\nand\nservice_agent:trajectory_guard_stops:count1h >= 3",
+            "service_agent:trajectory_guard_stops:ratio1h\nand\nservice_agent:trajectory_guard_stops:count1h >= 3\n"
+            "and\nservice_agent:trajectory_guard_nudges:count1h >= 3",
             0.5, "0s",
             f"Agent {_AGENT_NAME} of {{{{ $labels.service_name }}}} went on after "
             f"{{{{ $value | humanizePercentage }}}} of its "
@@ -128,7 +129,7 @@ def _about_presence() -> list[Alert]:
         ),
         Alert(
             "GuardAbsent", GUARD, CRITICAL,
-            "absent(trajectory_guard_trajectories_active)", 0, "5m",
+            f"absent({OWN})", 0, "5m",
             "No collector reports at all: nobody watches the agents.",
             f"Targets in Prometheus: is the job {JOB} there, and does it have targets?",
             "Start a collector, or correct the scrape configuration.",
@@ -161,7 +162,8 @@ def _about_judging() -> list[Alert]:
         ),
         Alert(
             "GuardHearsLate", GUARD, WARNING,
-            "instance:trajectory_guard_late_steps:ratio15m", 0.05, "15m",
+            "instance:trajectory_guard_late_steps:ratio15m\nand\ninstance:trajectory_guard_late_steps:count15m >= 20",
+            0.05, "15m",
             "{{ $value | humanizePercentage }} of the steps reach the collector {{ $labels.instance }} too late to be "
             "put in order.",
             "too_late is the series that counts.",
@@ -173,17 +175,26 @@ def _about_judging() -> list[Alert]:
 
 
 def _about_delivery() -> list[Alert]:
-    output = "var-instance={{ $labels.instance }}&var-exporter={{ $labels.exporter }}"
+    output = f"{_INSTANCE}&var-exporter={{{{ $labels.exporter | urlquery }}}}"
     of = "Exporter {{ $labels.exporter }} of the collector {{ $labels.instance }}"
+    given_up = (
+        f'{of} gave up {{{{ $value | printf "%.0f" }}}} {{{{ $labels.signal }}}} within 15 minutes: the backend '
+        "rejects them."
+    )
+    answer = "The collector's log has the backend's answer."
     return [
         Alert(
-            "GuardLosesData", GUARD, CRITICAL,
+            "GuardLosesSome", GUARD, WARNING,
             "instance_exporter_signal:otelcol_exporter_send_failed:count15m", 0, "0s",
-            f"{of} gave up {{{{ $value | printf \"%.0f\" }}}} {{{{ $labels.signal }}}} within 15 minutes: the backend "
-            "rejects them.",
-            "The collector's log has the backend's answer.",
-            "401 or 403: correct the credentials. 400: one span is malformed, the others went through. 404: correct "
-            "the endpoint.",
+            given_up, answer, "400: one span is malformed, the others went through: find out who sends it. Anything "
+            "else: see GuardLosesData, which follows if there are many.",
+            COLLECTOR_UID, "Given up, and no room", output,
+        ),
+        Alert(
+            "GuardLosesData", GUARD, CRITICAL,
+            "instance_exporter_signal:otelcol_exporter_send_failed:count15m", 100, "0s",
+            given_up, answer, "401 or 403: correct the credentials. 404: correct the endpoint. 400: a sender makes "
+            "malformed data, or the backend does not know this signal.",
             COLLECTOR_UID, "Given up, and no room", output,
         ),
         Alert(
@@ -205,7 +216,9 @@ def _about_delivery() -> list[Alert]:
         ),
         Alert(
             "GuardRefusesData", GUARD, WARNING,
-            "instance:otelcol_receiver_refused_requests:ratio15m", 0.05, "10m",
+            "instance:otelcol_receiver_refused_requests:ratio15m\nand\n"
+            "instance:otelcol_receiver_refused_requests:count15m >= 20",
+            0.05, "10m",
             "The collector {{ $labels.instance }} refuses {{ $value | humanizePercentage }} of the requests.",
             "'Refused and failed' says what; 'Queue in use', 'Memory' and 'Retries' say why.",
             "Senders try again, for as long as their own queue lasts. Give it a disk queue (queue.storage), more "
@@ -213,11 +226,38 @@ def _about_delivery() -> list[Alert]:
             COLLECTOR_UID, "Requests by answer", _INSTANCE,
         ),
         Alert(
+            "GuardTurnsAway", GUARD, CRITICAL,
+            "instance:otelcol_receiver_rejected_requests:ratio15m\nand\n"
+            "instance:otelcol_receiver_rejected_requests:count15m >= 20",
+            0.2, "10m",
+            "The collector {{ $labels.instance }} turns {{ $value | humanizePercentage }} of the requests away for "
+            "good: their senders drop what they have, and nobody watches their agents.",
+            "It says with which answer. The senders' logs name the reason.",
+            "401 or UNAUTHENTICATED: give the senders a token of receivers.otlp.auth, or the collector theirs. 413: "
+            "let them send smaller batches, or raise the limits of size. 400, 405, 415 or INVALID_ARGUMENT: what they "
+            "send is not OTLP.",
+            COLLECTOR_UID, "Requests by answer", _INSTANCE,
+        ),
+        Alert(
+            "GuardScoresWaiting", GUARD, WARNING,
+            "instance_exporter:trajectory_guard_scores_waiting:min15m\nunless\n"
+            "instance_exporter:trajectory_guard_scores_sent:count15m > 0",
+            0, "15m",
+            f"{of} has {{{{ $value | printf \"%.0f\" }}}} Langfuse scores or more waiting for 15 minutes, and "
+            "Langfuse took none.",
+            "The collector's log has Langfuse's answer; the panel counts the attempts by status.",
+            "401 or 403: check public_key and secret_key. 404: correct the endpoint. 5xx or no answer: look at "
+            "Langfuse. Scores wait in memory or in queue.storage; once there are scores.max_waiting, the oldest are "
+            "given up. Traces and tags do not depend on scores.",
+            COLLECTOR_UID, "Langfuse scores", output,
+        ),
+        Alert(
             "GuardScoresFailing", GUARD, WARNING,
             "instance_exporter:trajectory_guard_scores_failed:count15m", 0, "0s",
             f"{of} gave up {{{{ $value | printf \"%.0f\" }}}} Langfuse scores within 15 minutes.",
             "The collector's log has Langfuse's answer.",
-            "Check public_key, secret_key and the endpoint. Traces and tags do not depend on scores.",
+            "If too many waited, see GuardScoresWaiting; else Langfuse does not take these scores at all. Traces and "
+            "tags do not depend on scores.",
             COLLECTOR_UID, "Langfuse scores", output,
         ),
     ]  # fmt: skip

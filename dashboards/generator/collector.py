@@ -24,6 +24,8 @@ from dashboards.generator.promql import SHOWN, STEP, any_signal, counted, divide
 COLLECTOR_UID: Final = "trajectory-guard-collector"
 
 _AT: Final = 'instance=~"$instance"'
+OWN: Final = "trajectory_guard_trajectories_by_score"
+"""What every collector always has, and nothing else: neither the span processor nor an OpenTelemetry Collector."""
 _OUT: Final = f'{_AT}, exporter=~"$exporter"'
 _ITEMS: Final = {"spans": "spans", "metric_points": "metric points", "log_records": "log records"}
 
@@ -36,7 +38,7 @@ def collector() -> Json:
         "The collector itself: what it takes, keeps, sends and loses, and how it is.",
         [
             data_source("prometheus"),
-            label_values("instance", "Instance", "trajectory_guard_trajectories_active", "instance"),
+            label_values("instance", "Instance", OWN, "instance"),
             label_values("exporter", "Exporter", "otelcol_exporter_queue_capacity", "exporter"),
         ],
         [
@@ -67,7 +69,7 @@ def _totals() -> list[Json]:
     errors = summed(counted("trajectory_guard_errors_total", SHOWN, _AT))
     return [
         stat("Collectors up", "Instances that answer. Healthy: as many as you run.",
-             instant(f"count(trajectory_guard_trajectories_active{{{_AT}}})"), decimals=0),
+             instant(f"count(count by (instance) ({OWN}{{{_AT}}}))"), decimals=0),
         stat("Spans a second", "Taken over from senders right now. Healthy: your load.",
              instant(f"sum(rate(otelcol_receiver_accepted_spans_total{{{_AT}}}[$__rate_interval]))"), unit="cps",
              decimals=1),
@@ -193,10 +195,13 @@ def _no_room() -> list[Json]:
 def _scores() -> Sequence[Json]:
     rate = "rate({}[$__rate_interval])"
     return [
-        graph("Langfuse scores", "Written on change, not for each step. Healthy: failed 0, waiting near 0.",
+        graph("Langfuse scores", "Written on change, not for each step. Healthy: failed 0, attempts failed 0, waiting "
+              "near 0.",
               _by_exporter(rate, "trajectory_guard_scores_sent_total", "sent/s"),
               _by_exporter(rate, "trajectory_guard_scores_failed_total", "failed/s"),
-              _by_exporter("{}", "trajectory_guard_scores_waiting", "waiting"), width=12),
+              _by_exporter("{}", "trajectory_guard_scores_waiting", "waiting"),
+              query(f"sum by (exporter, status) (rate(trajectory_guard_scores_attempts_failed_total{{{_OUT}}}"
+                    "[$__rate_interval]))", "{{exporter}} attempts failed/s: {{status}}"), width=12),
         graph("Reads of flags", "Agents in other processes that ask for their flag, by HTTP status. Healthy: 200 only.",
               query(_rate("trajectory_guard_flag_requests_total", "status"), "{{status}}"),
               unit="reqps", width=12),

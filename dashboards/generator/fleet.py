@@ -24,7 +24,7 @@ from dashboards.generator.panels import (
     table,
     traceql,
 )
-from dashboards.generator.promql import SHOWN, STEP, counted, divided, or_zero, summed
+from dashboards.generator.promql import HOUR, SHOWN, STEP, Window, counted, divided, or_zero, share, summed
 from dashboards.generator.trajectory import TRAJECTORY_UID, VERDICT_COLUMNS
 
 FLEET_UID: Final = "trajectory-guard-fleet"
@@ -57,30 +57,30 @@ def fleet() -> Json:
     )  # fmt: skip
 
 
-def _episodes(window: str, *by: str) -> str:
+def _episodes(window: Window, *by: str) -> str:
     return summed(counted("trajectory_guard_episodes_total", window, _LOOP), *by)
 
 
-def _interventions(level: str, window: str, *by: str, matchers: str = _LOOP) -> str:
+def _interventions(level: str, window: Window, *by: str, matchers: str = _LOOP) -> str:
     selected = f'{matchers}, trajectory_guard_intervention="{level}"'
     return summed(counted("trajectory_guard_interventions_total", window, selected), *by)
 
 
-def _recoveries(window: str, *by: str) -> str:
+def _recoveries(window: Window, *by: str) -> str:
     return summed(counted("trajectory_guard_recoveries_total", window, _AGENT), *by)
 
 
-def _recovery_rate(window: str, *by: str) -> str:
+def _recovery_rate(window: Window, *by: str) -> str:
     nudges = _interventions("NUDGE", window, *by, matchers=_AGENT)
-    return divided(or_zero(_recoveries(window, *by), nudges), nudges)
+    return share(or_zero(_recoveries(window, *by), nudges), nudges)
 
 
-def _of_service(metric: str, window: str, *by: str) -> str:
+def _of_service(metric: str, window: Window, *by: str) -> str:
     return summed(counted(metric, window, _SERVICE), *by)
 
 
 def _totals() -> list[Json]:
-    share = divided(
+    inside = divided(
         _of_service("trajectory_guard_loop_steps_total", SHOWN), _of_service("trajectory_guard_steps_total", SHOWN)
     )
     return [
@@ -99,7 +99,7 @@ def _totals() -> list[Json]:
              instant(_of_service("trajectory_guard_loop_cost_total", SHOWN)), unit="currencyUSD", decimals=2,
              steps=[(1, YELLOW), (10, RED)]),
         stat("Steps inside loops", "Share of all tool calls that were made inside loops. Healthy: a few per cent.",
-             instant(share), unit="percentunit", decimals=1, steps=[(0.1, YELLOW), (0.3, RED)]),
+             instant(inside), unit="percentunit", decimals=1, steps=[(0.1, YELLOW), (0.3, RED)]),
     ]  # fmt: skip
 
 
@@ -117,7 +117,6 @@ def _loops() -> list[Json]:
 
 
 def _outcomes() -> list[Json]:
-    hour = "1h"
     return [
         graph("Nudges, stops and recoveries", "Healthy: recoveries follow nudges, stops are rare.",
               query(_interventions("NUDGE", STEP), "nudges", exemplars=True),
@@ -126,7 +125,7 @@ def _outcomes() -> list[Json]:
               bars=True, stacked=True, overrides=coloured({"nudges": ORANGE, "stops": RED, "recoveries": GREEN})),
         graph("Recovery rate by service", "Share of nudged loops left again, over the hour before. Healthy: near 100 "
       "%.",
-              query(_recovery_rate(hour, "service_name"), "{{service_name}}"), unit="percentunit"),
+              query(_recovery_rate(HOUR, "service_name"), "{{service_name}}"), unit="percentunit"),
         graph("Trajectories by score", "Conversations in memory, of all services: without any finding, with some, "
               "with a nudge due, with a stop due. Healthy: nearly all without.",
               *(query(f'sum(trajectory_guard_trajectories_by_score{{bucket="{one}"}})', one) for one in _BUCKETS),
@@ -167,11 +166,11 @@ def _places() -> list[Json]:
 
 
 def _latest() -> Json:
-    found = '{ name = "trajectory_guard.intervention" && resource.service.name =~ "${service:regex}" }'
+    found = '{ name = "trajectory_guard.intervention" && resource.service.name =~ `${service:regex}` }'
     link = {
         "title": "Open the trajectory",
-        "url": f"/d/{TRAJECTORY_UID}?var-trajectory=${{__value.raw}}&var-trace=${{__data.fields.traceIdHidden}}"
-        "&${__url_time_range}",
+        "url": f"/d/{TRAJECTORY_UID}?var-trajectory=${{__value.raw:percentencode}}"
+        "&var-trace=${__data.fields.traceIdHidden}&${__url_time_range}",
     }
     return table(
         "Latest nudges and stops",

@@ -12,6 +12,10 @@ TEMPO: Final = {"type": "tempo", "uid": "${tempo}"}
 SCHEMA_VERSION: Final = 42
 WIDTH: Final = 24
 TAG: Final = "trajectory-guard"
+MAX_SPANS: Final = 100
+"""Spans of one trace in an answer: a Tempo refuses queries for more, unless its configuration is changed."""
+MAX_BARS: Final = 1_000
+"""Points that a total is the sum of; few enough for any range, many enough that the last one is not far from now."""
 GREEN, YELLOW, ORANGE, RED, BLUE = "green", "yellow", "orange", "red", "blue"
 
 
@@ -42,14 +46,14 @@ def instant(expression: str, legend: str = "", *, as_table: bool = False) -> Jso
 
 
 def traceql(text: str, *, table: str = "spans", limit: int = 200) -> Json:
-    """A Tempo query; ``table`` is ``spans`` or ``traces``."""
+    """A Tempo query; ``table`` is ``spans`` or ``traces``, ``limit`` that of traces."""
     return {
         "datasource": TEMPO,
         "queryType": "traceql",
         "query": text,
         "tableType": table,
         "limit": limit,
-        "spss": limit,
+        "spss": min(limit, MAX_SPANS),
         "filters": [],
     }
 
@@ -93,6 +97,7 @@ def stat(
             "orientation": "auto", "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
             **options,
         },
+        interval="1m", maxDataPoints=MAX_BARS,
     )  # fmt: skip
 
 
@@ -144,7 +149,7 @@ def ranking(title: str, description: str, target: Json, *, unit: str = "none", w
             "text": {"titleSize": 13, "valueSize": 18},
             "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
         },
-        **more,
+        interval="1m", maxDataPoints=MAX_BARS, **more,
     )  # fmt: skip
 
 

@@ -3,47 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
-SCRAPES: Final = "otelcol_process_uptime_seconds_total"
-"""Any metric a collector always has: its samples are the scrapes that worked."""
-STEP: Final = "$__interval"
+UPTIME: Final = "otelcol_process_uptime_seconds_total"
+"""What a collector always has: its samples are the scrapes that worked, and where it falls the collector restarted."""
+YOUNG_S: Final = 120
+"""Seconds: a collector younger than this that was never seen before is new, and not one Prometheus just learned of."""
+
+
+class Window(NamedTuple):
+    """How far to look back, and the distance of the points in between: durations, or Grafana's variables for them."""
+
+    length: str
+    step: str
+
+
+STEP: Final = Window("$__interval", "$__interval")
 """From one point of a graph to the next, so that bars add up to the total."""
-SHOWN: Final = "$__range"
-"""All that a dashboard shows."""
+SHOWN: Final = Window("$__range", "$__interval")
+"""All that a dashboard shows: the sum of its bars."""
+HOUR: Final = Window("1h", "5m")
+"""The hour before each point of a graph."""
 
 
-def counted(metric: str, window: str, matchers: str = "") -> str:
-    """By how much a counter grew in a window, for each of its series.
+def counted(metric: str, window: Window, matchers: str = "") -> str:
+    """By how much a counter grew in a window, for each of its series: the sum over the steps of the window.
 
-    ``increase()`` alone does not do for rare events. It misses the first one of each series, since a counter with
-    labels is not there before, and it extrapolates: one loop becomes 1.07 loops. So, for each series:
-
-    - there at both ends: the difference,
-    - not there at first, while its collector was already scraped, then or before it appeared: all it has counted,
-    - anything else (a restart in between, a scrape that failed, a collector that is gone): ``increase()``.
+    ``increase()`` does not do for rare events. It misses the first one of each series, since a counter with labels is
+    not there before; it extrapolates: one loop becomes 1.07 loops; and it sees a restart only where the counter fell,
+    not where it climbed back to its old value before it was scraped. Steps see each of a collector's lives.
 
     Parameters:
         metric: name of the counter.
-        window: a duration, or Grafana's variable for one.
+        window: what to look at.
         matchers: label matchers, without braces.
     """
     series = f"{metric}{{{matchers}}}" if matchers else metric
-    before = f"{series} offset {window}"
+    grown = _grown(series, window.step)
+    if window.length == window.step:
+        return grown
+    # Prometheus 2 counts both ends of a window, Prometheus 3 only the later one: a millisecond on, both see the same.
+    return f"sum_over_time((\n{indented(grown)}\n)[{window.length}:{window.step}] offset -1ms)"
+
+
+def _grown(series: str, step: str) -> str:
+    """By how much a counter grew since a step ago, from what is known of its collector's life:
+
+    - counted before in this life: the difference to then; after scrapes that failed, to the last one that worked,
+    - not counted before, and the collector was seen before or is new: all it has counted,
+    - without a collector (metrics of the span processor in process): the difference, or all if it fell.
+
+    Series are matched with their collector as sets, so that no label of a target (a pod's name) can make it fail.
+    """
+    before, last = f"offset {step}", f"[1h] offset {step}"
     return (
-        "(\n"
-        f"  {series} - {before} >= 0\n"
-        "  or\n"
-        f"  {series} unless {before}\n"
-        f"    and on (job, instance) {SCRAPES} offset {window}\n"
-        "  or\n"
-        f"  {series} unless {before}\n"
-        f"    and count_over_time({series}[{window}])\n"
-        f"      < on (job, instance) group_left () count_over_time({SCRAPES}[{window}])\n"
-        ")\n"
-        f"and resets({series}[{window}]) == 0\n"
+        f"{series} - (\n"
+        f"  (\n"
+        f"    {series} {before}\n"
+        f"    or\n"
+        f"    last_over_time({series}{last}) unless on (job, instance) {UPTIME} {before}\n"
+        f"  )\n"
+        f"  unless on (job, instance) ({UPTIME} < {YOUNG_S} unless {UPTIME} >= last_over_time({UPTIME}{last}))\n"
+        f") >= 0\n"
         "or\n"
-        f"increase({series}[{window}])"
+        f"{series} + 0 and on (job, instance) ({UPTIME} < {YOUNG_S} or {UPTIME} and last_over_time({UPTIME}{last}))\n"
+        "or\n"
+        f"{series} + 0 and last_over_time({series}{last})"
     )
 
 
@@ -56,6 +81,11 @@ def summed(expression: str, *by: str) -> str:
 def divided(above: str, below: str) -> str:
     """One sum by another, absent where there is nothing to divide by."""
     return f"{above}\n/\n(\n{indented(below)}\n  > 0\n)"
+
+
+def share(above: str, below: str) -> str:
+    """As ``divided``, and at most 1: what is counted above may belong to something counted below before the window."""
+    return f"clamp_max(\n{indented(divided(above, below))},\n  1\n)"
 
 
 def or_zero(expression: str, like: str) -> str:

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from dashboards.generator.promql import any_signal, counted, divided, or_zero, summed
+from dashboards.generator.promql import Window, any_signal, counted, divided, or_zero, share, summed
 
 _BY_AGENT: Final = ("service_name", "gen_ai_agent_name")
 _BY_OUTPUT: Final = ("instance", "exporter")
 _SIGNALS: Final = ("spans", "metric_points", "log_records")
 _REFUSALS: Final = "RESOURCE_EXHAUSTED|UNAVAILABLE|429|503"
+"""Answers after which a sender tries again."""
+_REJECTIONS: Final = "INVALID_ARGUMENT|UNAUTHENTICATED|400|401|405|413|415"
+"""Answers after which it drops what it has."""
 
 
 class Windows(NamedTuple):
-    """How far rules look back; their names tell of these."""
+    """How far rules look back; their names tell of these.
 
-    short: str = "15m"
-    long: str = "1h"
+    Fields:
+        short, long: to count in; 60 steps each, which is what they cost.
+        wait: a duration, for which something waits all the time.
+    """
+
+    short: Window = Window("15m", "15s")
+    long: Window = Window("1h", "1m")
+    wait: str = "15m"
 
 
 USUAL: Final = Windows()
 
 
 class Recording(NamedTuple):
-    """A recording rule: name (labels left, metric, operation) and expression."""
+    """A recording rule: name (labels left, metric, operation) and expression, which may name those before."""
 
     name: str
     expression: str
@@ -35,14 +44,14 @@ def recordings(windows: Windows = USUAL) -> list[Recording]:
 
 
 def _of_services(windows: Windows) -> list[Recording]:
-    def total(metric: str, window: str) -> str:
+    def total(metric: str, window: Window) -> str:
         return summed(counted(metric, window), "service_name")
 
-    steps = total("trajectory_guard_steps_total", windows.short)
+    steps = Recording("service:trajectory_guard_steps:count15m", total("trajectory_guard_steps_total", windows.short))
     in_loops = total("trajectory_guard_loop_steps_total", windows.short)
     return [
-        Recording("service:trajectory_guard_steps:count15m", steps),
-        Recording("service:trajectory_guard_loop_steps:ratio15m", divided(in_loops, steps)),
+        steps,
+        Recording("service:trajectory_guard_loop_steps:ratio15m", divided(in_loops, steps.name)),
         Recording(
             "service:trajectory_guard_loop_cost_usd:sum1h", total("trajectory_guard_loop_cost_total", windows.long)
         ),
@@ -59,15 +68,19 @@ def _of_agents(windows: Windows) -> list[Recording]:
 
     episodes = counted("trajectory_guard_episodes_total", windows.short)
     recoveries = summed(counted("trajectory_guard_recoveries_total", windows.long), *_BY_AGENT)
-    nudges, stops = interventions("NUDGE"), interventions("STOP")
+    nudges = Recording("service_agent:trajectory_guard_nudges:count1h", interventions("NUDGE"))
+    stops = Recording("service_agent:trajectory_guard_stops:count1h", interventions("STOP"))
     return [
         Recording(
             "service_agent_type:trajectory_guard_episodes:count15m",
             summed(episodes, *_BY_AGENT, "trajectory_guard_loop_type"),
         ),
-        Recording("service_agent:trajectory_guard_stops:count1h", stops),
-        Recording("service_agent:trajectory_guard_stops:ratio1h", divided(stops, nudges)),
-        Recording("service_agent:trajectory_guard_recoveries:ratio1h", divided(or_zero(recoveries, nudges), nudges)),
+        nudges,
+        stops,
+        Recording("service_agent:trajectory_guard_stops:ratio1h", share(stops.name, nudges.name)),
+        Recording(
+            "service_agent:trajectory_guard_recoveries:ratio1h", share(or_zero(recoveries, nudges.name), nudges.name)
+        ),
     ]
 
 
@@ -75,17 +88,28 @@ def _of_collectors(windows: Windows) -> list[Recording]:
     def total(metric: str, *by: str, matchers: str = "") -> str:
         return summed(counted(metric, windows.short, matchers), *by)
 
-    requests = total("otelcol_receiver_requests_total", "instance")
-    refused = total("otelcol_receiver_requests_total", "instance", matchers=f'status=~"{_REFUSALS}"')
+    def requests(what: str, matchers: str = "") -> Recording:
+        counts = total("otelcol_receiver_requests_total", "instance", matchers=matchers)
+        return Recording(f"instance:otelcol_receiver_{what}:count15m", counts)
+
     late = total("trajectory_guard_late_steps_total", "instance", matchers='how="too_late"')
     steps = total("trajectory_guard_steps_total", "instance")
+    all_requests = requests("requests")
+    refused = requests("refused_requests", f'status=~"{_REFUSALS}"')
+    rejected = requests("rejected_requests", f'status=~"{_REJECTIONS}"')
     return [
         Recording("instance_where:trajectory_guard_errors:count15m",
                   total("trajectory_guard_errors_total", "instance", "where")),
         Recording("instance:trajectory_guard_evictions_full:count15m",
                   total("trajectory_guard_evictions_total", "instance", matchers='reason="full"')),
-        Recording("instance:trajectory_guard_late_steps:ratio15m", divided(late, steps)),
-        Recording("instance:otelcol_receiver_refused_requests:ratio15m", divided(refused, requests)),
+        Recording("instance:trajectory_guard_late_steps:count15m", late),
+        Recording("instance:trajectory_guard_late_steps:ratio15m",
+                  divided("instance:trajectory_guard_late_steps:count15m", steps)),
+        all_requests,
+        refused,
+        rejected,
+        Recording("instance:otelcol_receiver_refused_requests:ratio15m", divided(refused.name, all_requests.name)),
+        Recording("instance:otelcol_receiver_rejected_requests:ratio15m", divided(rejected.name, all_requests.name)),
         Recording("instance_exporter:otelcol_exporter_queue:ratio",
                   "sum by (instance, exporter) (otelcol_exporter_queue_size)\n/\n"
                   "sum by (instance, exporter) (otelcol_exporter_queue_capacity)"),
@@ -94,9 +118,14 @@ def _of_collectors(windows: Windows) -> list[Recording]:
                   total("trajectory_guard_exporter_retries_total", *_BY_OUTPUT)),
         Recording("instance_exporter:trajectory_guard_scores_failed:count15m",
                   total("trajectory_guard_scores_failed_total", *_BY_OUTPUT)),
+        Recording("instance_exporter:trajectory_guard_scores_sent:count15m",
+                  total("trajectory_guard_scores_sent_total", *_BY_OUTPUT)),
+        Recording("instance_exporter:trajectory_guard_scores_waiting:min15m",
+                  "min by (instance, exporter) (\n"
+                  f"  min_over_time(trajectory_guard_scores_waiting[{windows.wait}])\n)"),
     ]  # fmt: skip
 
 
-def _given_up(window: str) -> str:
+def _given_up(window: Window) -> str:
     counts = {signal: counted(f"otelcol_exporter_send_failed_{signal}_total", window) for signal in _SIGNALS}
     return summed(any_signal(counts), *_BY_OUTPUT, "signal")

@@ -118,7 +118,7 @@ def _grafana_rule(alert: Alert, panel: int) -> Json:
 
 def written_out(expression: str, windows: Windows = USUAL) -> str:
     """An expression with what recording rules stand for instead of their names."""
-    for one in recordings(windows):
+    for one in reversed(recordings(windows)):
         expression = expression.replace(one.name, f"(\n{indented(one.expression)}\n)")
     return expression
 

@@ -32,19 +32,23 @@ VERDICT_COLUMNS: Final = tuple(
 )  # fmt: skip
 """Without the loop types: Grafana's table leaves lists out, and the reason names them."""
 
-_JUDGED: Final = '{ span.trajectory_guard.trajectory.id = "$trajectory" }'
+# In backticks nothing is an escape: ids may have quotes and backslashes.
+_JUDGED: Final = "{ span.trajectory_guard.trajectory.id = `$trajectory` }"
 _MEMBERS: Final = (
-    '{ span.trajectory_guard.trajectory.id = "$trajectory" || span.gen_ai.conversation.id = "$trajectory" '
-    '|| trace:id = "$trajectory" }'
+    "{ span.trajectory_guard.trajectory.id = `$trajectory` || span.gen_ai.conversation.id = `$trajectory` "
+    "|| trace:id = `$trajectory` }"
 )
-_TOOLS: Final = '{ span.gen_ai.operation.name = "execute_tool" || span.gen_ai.tool.name != nil }'
+_TOOLS: Final = (
+    '{ (span.gen_ai.operation.name = "execute_tool" || span.gen_ai.tool.name != nil) && name !~ "trajectory_guard.*" }'
+)
 _NUMBER: Final = {
     "id": "convertFieldType",
     "options": {"conversions": [{"targetField": SCORE, "destinationType": "number"}], "fields": {}},
 }
 _OPEN: Final = {
     "title": "Show the trace below",
-    "url": f"/d/{TRAJECTORY_UID}?var-trajectory=${{trajectory}}&var-trace=${{__value.raw}}&${{__url_time_range}}",
+    "url": f"/d/{TRAJECTORY_UID}?var-trajectory=${{trajectory:percentencode}}&var-trace=${{__value.raw:percentencode}}"
+    "&${__url_time_range}",
 }
 
 
@@ -65,7 +69,7 @@ def trajectory() -> Json:
 
 
 def _summary() -> list[Json]:
-    told = '{ name = "trajectory_guard.intervention" && span.trajectory_guard.trajectory.id = "$trajectory" }'
+    told = '{ name = "trajectory_guard.intervention" && span.trajectory_guard.trajectory.id = `$trajectory` }'
     worst = stat(
         "Worst score", "The highest score of any step, 0 to 5: a nudge is due from 2, a stop from 3. Healthy: below 2.",
         traceql(f"{_JUDGED} | select(span.{SCORE})"), decimals=2, steps=[(2, ORANGE), (3, RED)],
@@ -104,7 +108,7 @@ def _steps() -> Json:
     return table(
         "Steps", "Tool calls of all traces in which this conversation was seen. Healthy: different tools, or the same "
         "with different answers.",
-        traceql(f"{_MEMBERS} && {_TOOLS} | select({columns})"),
+        traceql(f"({_MEMBERS} && {_TOOLS}) | {_TOOLS} | select({columns})"),  # && gives the spans of both sides
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from dashboards.generator.promql import Window
 from dashboards.generator.recordings import Windows
 from dashboards.generator.rules import prometheus_rules
 from tests.collector.backends import log_records, metric_points
@@ -21,13 +22,13 @@ from tests.collector.receiver_helpers import Authority
 from tests.dashboards import load
 from tests.dashboards.programs import Collector, Prometheus, backend, collector, prometheus, until
 
-WINDOWS = Windows("5m", "5m")
+WINDOWS = Windows(Window("5m", "1s"), Window("5m", "1s"), wait="2s")
 STEPS = "trajectory_guard_steps_total"
 HEALTHY_STEPS, ALL_STEPS = 40, 121
 STUCK = {"AgentLoopsOften", "AgentStuck", "AgentIgnoresNudges", "LoopsBurnMoney", "LoopsBurnTokens"}
 IN_TROUBLE = {
-    "GuardErrors", "GuardForgets", "GuardHearsLate", "GuardLosesData", "GuardQueueFilling", "GuardBackendFailing",
-    "GuardRefusesData", "GuardScoresFailing",
+    "GuardErrors", "GuardForgets", "GuardHearsLate", "GuardLosesSome", "GuardLosesData", "GuardQueueFilling",
+    "GuardBackendFailing", "GuardRefusesData", "GuardTurnsAway", "GuardScoresWaiting", "GuardScoresFailing",
 }  # fmt: skip
 Alerts = set[tuple[str, str]]
 """Name, and the service or collector it is about."""
@@ -144,13 +145,14 @@ def send_stuck(sound: Collector) -> dict[str, set[str]]:
 
 
 def in_trouble(url: str, certificates: Any) -> dict[str, Any]:
-    """One backend that rejects everything and one that is down, small queues, hardly any memory of trajectories and names."""
+    """Backends that reject everything, know nobody, and are down; small queues, hardly any memory of trajectories and names."""
     quickly = {"initial_interval_s": 0.05, "max_interval_s": 0.05}
     return {
         "receivers": {"otlp": {"protocols": {"http": {"tls": certificates.model_dump(exclude_none=True)}}}},
         "guard": {"max_trajectories": 3},
         "exporters": {
             "langfuse": {"endpoint": f"{url}/rejects", "public_key": "p", "secret_key": "s"},
+            "langfuse/locked": {"endpoint": f"{url}/locked", "public_key": "p", "secret_key": "wrong"},
             "otlp/dead": {
                 "endpoint": "127.0.0.1:1", "tls": {"insecure": True}, "retry_on_failure": quickly,
                 "sending_queue": {"num_consumers": 1, "queue_size": 2},
@@ -163,7 +165,8 @@ def in_trouble(url: str, certificates: Any) -> dict[str, Any]:
 
 @contextmanager
 def trouble(troubled: Collector, sound: Collector, certificate: Path) -> Iterator[None]:
-    """Rubbish in a certificate file, late steps, a loop, more trajectories and services than allowed, and no end of requests."""
+    """Rubbish in a certificate file, late steps, a loop, more trajectories and services than allowed, and no end of
+    requests, some of them rubbish, too."""
     certificate.write_text("rubbish", encoding="utf-8")
     httpx.get(
         f"https://{troubled.http}/", verify=False
@@ -172,13 +175,14 @@ def trouble(troubled: Collector, sound: Collector, certificate: Path) -> Iterato
         load.conversation("noisy", "late", "reader", load.reading(20), start_s=1_000.0),
         load.conversation("noisy", "late", "reader", load.reading(20, first=21)),
     ]
-    many = [load.conversation(f"noisy-{at}", f"many-{at}", "reader", load.reading(8)) for at in range(6)]
+    many = [load.conversation(f"noisy-{at}", f"many-{at}", "reader", load.reading(20)) for at in range(6)]
     many.append(load.conversation("noisy", "stuck", "reader", load.stubborn(4)))
     through = load.exporter(grpc=troubled.grpc, timeout=1)
-    for spans in (*late, list(chain(*many))):
+    for spans in (list(chain(*many)), *late):
         through.export(spans)
     over = threading.Event()
     senders = [threading.Thread(target=keep_sending, args=(troubled, over), daemon=True) for _ in range(6)]
+    senders.append(threading.Thread(target=keep_sending_rubbish, args=(troubled, over), daemon=True))
     senders.append(threading.Thread(target=keep_working, args=(sound, over), daemon=True))
     for one in senders:
         one.start()
@@ -195,6 +199,12 @@ def keep_sending(to: Collector, over: threading.Event) -> None:
     run = load.conversation("noisy", "idle", "reader", [])
     while not over.wait(0.05):
         through.export(run)
+
+
+def keep_sending_rubbish(to: Collector, over: threading.Event) -> None:
+    with httpx.Client(base_url=f"https://{to.http}", verify=False) as client:
+        while not over.wait(0.02):
+            client.post("/v1/traces", content=b"rubbish", headers={"Content-Type": "application/x-protobuf"})
 
 
 def keep_working(on: Collector, over: threading.Event) -> None:

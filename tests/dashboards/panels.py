@@ -8,11 +8,14 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from dashboards.generator.promql import HOUR
 from tests.dashboards.programs import DASHBOARDS, Prometheus, Sample
 
 BOARDS = ("fleet", "trajectory", "collector")
 EVERYTHING = {"service": ".*", "agent": ".*", "loop_type": ".*", "instance": ".*", "exporter": ".*"}
 TIMES = {"__rate_interval": "1m", "__interval": "5m", "__range": "5m"}
+FINE = "1s"
+"""Steps of totals: the runs of these tests are short."""
 Json = Mapping[str, Any]
 
 
@@ -36,9 +39,13 @@ def targets(name: str, kind: str) -> Iterator[tuple[str, Json]]:
 
 
 def filled(text: str, **chosen: str) -> str:
-    """A query as Grafana sends it."""
-    values = {**EVERYTHING, **TIMES, **chosen}
-    return re.sub(r"\$(\w+)", lambda found: values[found[1]], text)
+    """A query as Grafana sends it, totals in finer steps."""
+    steps = {"__interval": FINE} if "$__range" in text else {}
+    values = {**EVERYTHING, **TIMES, **steps, **chosen}
+    text = text.replace(f"[{HOUR.length}:{HOUR.step}]", f"[{HOUR.length}:{FINE}]").replace(
+        f"offset {HOUR.step}", f"offset {FINE}"
+    )
+    return re.sub(r"\$(\w+)|\$\{(\w+):regex\}", lambda found: values[found[1] or found[2]], text)
 
 
 def shown(server: Prometheus, target: Json, at: float, **chosen: str) -> dict[str, float]:

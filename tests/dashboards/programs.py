@@ -131,14 +131,74 @@ def prometheus(folder: Path, targets: Mapping[str, str], rules: Any) -> Iterator
 
         def ready() -> bool:
             assert running.poll() is None, (folder / "prometheus.log").read_text(encoding="utf-8")
-            try:
-                return server.client.get("/-/ready").status_code == 200
-            except httpx.TransportError:
-                return False
+            return _answers(server.client, "/-/ready")
 
         until(ready, "Prometheus is ready")
         yield server
         server.client.close()
+
+
+@contextmanager
+def alertmanager(folder: Path, config: Path) -> Iterator[httpx.Client]:
+    """An Alertmanager that notifies nobody before the test is over, and a client of its API."""
+    port = free_port()
+    command = [
+        find("prometheus-alertmanager") or "", f"--config.file={config}", f"--storage.path={folder}/data",
+        f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address=",
+    ]  # fmt: skip
+    log = (folder / "alertmanager.log").open("w", encoding="utf-8")
+    with log, process(command, stdout=log, stderr=log) as running, httpx.Client(
+        base_url=f"http://127.0.0.1:{port}/api/v2/", timeout=10
+    ) as client:  # fmt: skip
+
+        def ready() -> bool:
+            told = (folder / "alertmanager.log").read_text(encoding="utf-8")
+            if running.poll() is not None and "default.tmpl: no such file" in told:
+                pytest.skip("the package of this Alertmanager is not installed, only unpacked: it misses its templates")
+            assert running.poll() is None, told
+            return _answers(client, "status")
+
+        until(ready, "Alertmanager is ready")
+        yield client
+
+
+def _answers(client: httpx.Client, path: str) -> bool:
+    try:
+        return client.get(path).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+# --- Tempo -----------------------------------------------------------------------------------------------------------
+
+
+class Tempo(NamedTuple):
+    """A running server: where it takes spans over gRPC, and a client of its API."""
+
+    grpc: str
+    client: httpx.Client
+
+
+@contextmanager
+def tempo(folder: Path) -> Iterator[Tempo]:
+    """The server that ``$TEMPO`` names, with the committed configuration on free ports."""
+    config = yaml.safe_load((DASHBOARDS / "tempo/tempo.yaml").read_text(encoding="utf-8"))
+    http, grpc, spans = (free_port() for _ in range(3))
+    config["server"] = {
+        "http_listen_address": "127.0.0.1", "http_listen_port": http,
+        "grpc_listen_address": "127.0.0.1", "grpc_listen_port": grpc,
+    }  # fmt: skip
+    config["distributor"]["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"] = f"127.0.0.1:{spans}"
+    config["storage"]["trace"]["wal"]["path"] = f"{folder}/wal"
+    config["storage"]["trace"]["local"]["path"] = f"{folder}/blocks"
+    (folder / "tempo.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    log = (folder / "tempo.log").open("w", encoding="utf-8")
+    command = [os.environ["TEMPO"], f"-config.file={folder}/tempo.yaml"]
+    with log, process(command, cwd=folder, stdout=log, stderr=log), httpx.Client(
+        base_url=f"http://127.0.0.1:{http}", timeout=20
+    ) as client:  # fmt: skip
+        until(lambda: _answers(client, "/ready"), "Tempo is ready", 60)
+        yield Tempo(f"127.0.0.1:{spans}", client)
 
 
 # --- collectors ------------------------------------------------------------------------------------------------------
@@ -181,14 +241,17 @@ def _endpoints(log: Path, running: subprocess.Popen[str]) -> dict[str, str] | No
 
 @contextmanager
 def backend() -> Iterator[str]:
-    """An OTLP/HTTP backend: takes everything below ``/takes``, rejects everything below ``/rejects``."""
+    """An OTLP/HTTP backend: takes everything below ``/takes``, rejects everything below ``/rejects``, and knows nobody
+    below ``/locked``."""
+
+    answers = {"takes": 200, "rejects": 400, "locked": 401}
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            self.send_response(200 if self.path.startswith("/takes") else 400)
+            self.send_response(answers[self.path.split("/")[1]])
             self.send_header("Content-Length", "0")
             self.end_headers()
 

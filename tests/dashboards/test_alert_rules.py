@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from dashboards.generator.alerts import AGENT, CRITICAL, GUARD, JOB, WARNING, Al
 from dashboards.generator.recordings import recordings
 from dashboards.generator.rules import FOLDER, written_out
 from tests.dashboards.panels import BOARDS, board, panels
-from tests.dashboards.programs import DASHBOARDS, needs, run
+from tests.dashboards.programs import DASHBOARDS, alertmanager, needs, run, until
 
 PROMETHEUS = DASHBOARDS / "prometheus"
 RECORDED = {one.name for one in recordings()}
@@ -186,10 +188,62 @@ def test_alerts_reach_the_right_people(labels: tuple[str, ...], receiver: str) -
     assert done.stdout.strip() == receiver
 
 
-def test_grafana_s_notifications_go_to_contact_points_that_exist_by_labels_alerts_have() -> None:
+def test_grafana_s_notifications_go_to_contact_points_that_exist() -> None:
     example = loaded("grafana/examples/notifications.yaml")
     (policy,) = example["policies"]
     points = {point["name"] for point in example["contactPoints"]}
     assert {policy["receiver"], *(route["receiver"] for route in policy["routes"])} == points
-    matched = {tuple(matcher) for route in policy["routes"] for matcher in route["object_matchers"]}
-    assert matched == {("concerns", "=", AGENT), ("concerns", "=", GUARD)}
+
+
+@pytest.mark.parametrize("concerns", [AGENT, GUARD])
+@pytest.mark.parametrize("severity", [CRITICAL, WARNING])
+def test_grafana_s_notifications_wake_whom_alertmanager_s_wake(concerns: str, severity: str) -> None:
+    labels = {"concerns": concerns, "severity": severity}
+    (policy,) = loaded("grafana/examples/notifications.yaml")["policies"]
+    route = next(one for one in policy["routes"] if matches(one["object_matchers"], labels))
+    theirs = next(
+        (one for one in loaded("prometheus/alertmanager.yml")["route"]["routes"]
+         if matches([text.split() for text in one["matchers"]], labels)),
+        {"receiver": "platform"},
+    )  # fmt: skip
+    assert route["receiver"] == f"trajectory-guard-{theirs['receiver']}"
+    points = {one["name"]: one for one in loaded("grafana/examples/notifications.yaml")["contactPoints"]}
+    (contact,) = points[route["receiver"]]["receivers"]
+    assert ("pager" in contact["settings"]["url"]) is (severity == CRITICAL)
+
+
+def matches(matchers: Sequence[Sequence[str]], labels: Mapping[str, str]) -> bool:
+    assert {operator for _, operator, _ in matchers} == {"="}
+    return all(labels[label] == value for label, _, value in matchers)
+
+
+# --- Alertmanager ----------------------------------------------------------------------------------------------------
+
+
+@needs("prometheus-alertmanager")
+def test_one_trouble_wakes_once(tmp_path: Path) -> None:
+    """What a real Alertmanager holds back."""
+    lost = {"exporter": "otlp", "signal": "spans"}
+    sent = [
+        {"alertname": "GuardDown", "severity": CRITICAL, "concerns": GUARD, "instance": "a", "job": JOB},
+        {"alertname": "GuardAbsent", "severity": CRITICAL, "concerns": GUARD},
+        {"alertname": "GuardErrors", "severity": WARNING, "concerns": GUARD, "instance": "a"},
+        {"alertname": "GuardErrors", "severity": WARNING, "concerns": GUARD, "instance": "b"},
+        {"alertname": "GuardLosesData", "severity": CRITICAL, "concerns": GUARD, "instance": "b", **lost},
+        {"alertname": "GuardLosesSome", "severity": WARNING, "concerns": GUARD, "instance": "b", **lost},
+        {"alertname": "GuardLosesSome", "severity": WARNING, "concerns": GUARD, "instance": "c", **lost},
+        {"alertname": "LoopsBurnMoney", "severity": CRITICAL, "concerns": AGENT, "service_name": "a"},
+        {"alertname": "LoopsBurnTokens", "severity": WARNING, "concerns": AGENT, "service_name": "a"},
+        {"alertname": "LoopsBurnTokens", "severity": WARNING, "concerns": AGENT, "service_name": "b"},
+    ]
+    with alertmanager(tmp_path, PROMETHEUS / "alertmanager.yml") as client:
+        assert client.post("alerts", json=[{"labels": labels} for labels in sent]).status_code == 200
+        found = until(lambda: len(alerts := client.get("alerts").json()) == len(sent) and alerts, "all alerts are in")
+    held_back = {
+        (one["labels"]["alertname"], one["labels"].get("instance") or one["labels"].get("service_name"))
+        for one in found
+        if one["status"]["inhibitedBy"]
+    }
+    assert held_back == {
+        ("GuardAbsent", None), ("GuardErrors", "a"), ("GuardLosesSome", "b"), ("LoopsBurnTokens", "a"),
+    }  # fmt: skip

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,6 +97,20 @@ def test_links_between_dashboards_lead_somewhere() -> None:
     for link in found:
         uid, _, parameters = link.removeprefix("/d/").partition("?")
         assert set(re.findall(r"var-(\w+)=", parameters)) <= uids[uid]
+
+
+def test_links_encode_what_comes_from_data() -> None:
+    links = [text for name in BOARDS for text in strings(board(name)["panels"]) if text.startswith("/d/")]
+    trace_ids = {"${__data.fields.traceIdHidden}", "${__url_time_range}"}
+    for link in links:
+        assert all(one.endswith(":percentencode}") for one in set(re.findall(r"\$\{[^}]*\}", link)) - trace_ids)
+
+
+@pytest.mark.parametrize("title, target", [found for name in BOARDS for found in targets(name, "tempo")])
+def test_a_tempo_as_it_comes_takes_the_queries(title: str, target: dict[str, Any]) -> None:
+    assert target["spss"] <= 100  # its max_spans_per_span_set
+    outside = re.sub(r"`[^`]*`", "", target["query"])  # in quotes, values would need escapes
+    assert "$" not in outside or target["query"] == "$trace"
 
 
 def strings(content: object) -> Iterator[str]:

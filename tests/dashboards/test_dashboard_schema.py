@@ -86,7 +86,7 @@ def unparsed(node: Path, queries: list[str]) -> list[str]:
 
 
 def test_traceql_parses(node: Path) -> None:
-    queries = [filled(target["query"].replace("${service:regex}", "a|b"), trajectory="t-1", trace="{ }")
+    queries = [filled(target["query"], service=r"(a\.b|c)", trajectory='t-1 "x"', trace="{ }")
                for name in BOARDS for _, target in targets(name, "tempo")]  # fmt: skip
     assert len(queries) >= 7
     assert unparsed(node, queries) == []

@@ -19,6 +19,7 @@ from tests.dashboards.programs import needs
 pytestmark = needs("prometheus")
 
 Shown = list[dict[str, float]]
+EXPORTERS = {"otlphttp", "langfuse", "langfuse/locked", "otlp/dead"}
 FLEET: dict[str, list[Mapping[str, object]]] = {
     # 8 runs of "support" repeat one call 6 times, 2 of "research" reword, 3 of "desk" recover after the nudge
     "Loops begun": [{"": 13}],
@@ -55,7 +56,8 @@ COLLECTOR: dict[str, Callable[[Shown], bool]] = {
     "Accepted": lambda of: above(0, of[0], "spans http", "spans grpc") and above(0, of[1], "metric points http")
     and above(0, of[2], "log records http"),
     "Refused and failed": lambda of: above(0, of[0], "spans grpc") and not any(of[1:]),
-    "Requests by answer": lambda of: above(0, of[0], "http 200", "grpc OK", "grpc RESOURCE_EXHAUSTED"),
+    "Requests by answer": lambda of: above(0, of[0], "http 200", "http 400", "grpc OK",
+    "grpc RESOURCE_EXHAUSTED"),
     "Steps judged": lambda of: above(0.5, of[0], "library"),
     "Time to judge a step": lambda of: 0 < of[0]["p50"] <= of[1]["p99"] <= 0.1,
     "Time to judge and tag a request": lambda of: 0 < of[0]["p50"] <= of[1]["p99"] <= 1,
@@ -72,8 +74,8 @@ COLLECTOR: dict[str, Callable[[Shown], bool]] = {
     "otlp/dead"),
     "Retries": lambda of: of[0]["otlp/dead"] > 1 and of[0].get("otlphttp", 0) == 0,
     "Time of an attempt": lambda of: 0 < of[0]["p50 otlphttp"] <= of[1]["p99 otlphttp"] < 5,
-    "Requests in flight": lambda of: set(of[0]) == {"otlphttp", "langfuse", "otlp/dead"} and max(of[0].values()) <= 4,
-    "Langfuse scores": lambda of: "langfuse failed/s" in of[1] and "langfuse waiting" in of[2],
+    "Requests in flight": lambda of: set(of[0]) == EXPORTERS and max(of[0].values()) <= 4,
+    "Langfuse scores": lambda of: "langfuse failed/s" in of[1] and of[2]["langfuse/locked waiting"] >= 1,
     "Reads of flags": lambda of: set(of[0]) == {"200"} and of[0]["200"] > 0,
     "Memory": lambda of: all(10e6 < of[0][name] < 2e9 for name in ("sound", "troubled")),
     "Processor": lambda of: all(0 < of[0][name] < 3 for name in ("sound", "troubled")),
@@ -136,7 +138,8 @@ def test_grafana_s_expression_says_what_prometheus_s_rule_says(lived: Run, alert
 
 @pytest.mark.parametrize("rule", recordings(WINDOWS), ids=lambda rule: rule.name)
 def test_a_recording_rule_records_something(lived: Run, rule: Recording) -> None:
-    assert lived.server.query(rule.name, lived.troubled_at)
+    found = lived.server.query(rule.name, lived.troubled_at)
+    assert bool(found) is (rule.name != "instance_exporter:trajectory_guard_scores_sent:count15m")  # none is taken here
 
 
 # --- panels ----------------------------------------------------------------------------------------------------------
@@ -194,7 +197,7 @@ def test_variables_of_fleet_offer_what_is_there(lived: Run, name: str, expected:
 
 def test_variables_of_collector_offer_what_is_there(lived: Run) -> None:
     assert offered(lived, "collector", "instance", lived.troubled_at) == {"sound", "troubled"}
-    assert offered(lived, "collector", "exporter", lived.troubled_at) == {"otlphttp", "langfuse", "otlp/dead"}
+    assert offered(lived, "collector", "exporter", lived.troubled_at) == EXPORTERS
 
 
 def offered(lived: Run, dashboard: str, name: str, at: float) -> set[str]:
