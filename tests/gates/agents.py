@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.tools import BaseTool, tool
 from langgraph.graph import START, MessagesState, StateGraph
@@ -16,6 +18,10 @@ from trajectory_guard.gates.messages import is_guard_message
 
 STOP_AT = 4
 """The tool call after which an agent that repeats one call and ignores the nudge is stopped, counted from 1."""
+async_context = pytest.mark.skipif(
+    sys.version_info < (3, 11),
+    reason="under asyncio Python 3.10 loses LangGraph's context: nothing interrupts, and nodes must hand it on",
+)
 TASK = {"messages": [("user", "What is the return policy?")]}
 
 

@@ -21,6 +21,7 @@ from .agents import (
     TASK,
     agent_builder,
     agent_node,
+    async_context,
     both,
     lookup,
     new_board,
@@ -201,6 +202,7 @@ def test_nudges_and_stops_in_every_shape(shape: Callable[[Policy], Builder]) -> 
     assert outline(graph.invoke(TASK)["messages"]) == NUDGED_THEN_STOPPED
 
 
+@async_context
 async def test_nudges_and_stops_in_every_shape_under_ainvoke(shape: Callable[[Policy], Builder]) -> None:
     graph = apply_guard(shape(repeats()), board=new_board()).compile()
 

@@ -19,6 +19,7 @@ from .agents import (
     STOP_AT,
     TASK,
     agent_builder,
+    async_context,
     calls,
     closing,
     new_board,
@@ -99,6 +100,7 @@ def test_stopping_ends_the_run_with_the_closing_message(answer: Any) -> None:
     assert state.values["loop_status"]["status"] == "stopped"
 
 
+@async_context
 async def test_asking_works_under_ainvoke() -> None:
     builder = apply_guard(agent_builder(repeats()), on_stop="interrupt", board=new_board())
     graph = builder.compile(checkpointer=InMemorySaver())

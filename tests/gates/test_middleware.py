@@ -22,6 +22,7 @@ from .agents import (
     STOP_AT,
     TASK,
     CountedSearch,
+    async_context,
     both,
     calls,
     closing,
@@ -94,6 +95,7 @@ def test_raise(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("answer", "expected"), [(False, "S"), (True, "a"), ("Look in the FAQ.", "Na")])
+@pytest.mark.parametrize("run", ["invoke", pytest.param("ainvoke", marks=async_context)], indirect=True)
 def test_asking_a_person(answer: Any, expected: str, run: Run) -> None:
     agent = _agent(repeats(STOP_AT), on_stop="interrupt", saver=InMemorySaver())
 

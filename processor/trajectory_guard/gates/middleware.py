@@ -10,6 +10,7 @@ try:
     from langchain.agents.middleware import AgentMiddleware, AgentState, ToolCallRequest, hook_config
     from langchain.agents.middleware.types import OmitFromInput, PrivateStateAttr
     from langchain_core.messages import ToolMessage
+    from langchain_core.runnables import RunnableConfig
     from langgraph.config import get_config
     from langgraph.types import Command
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
@@ -67,8 +68,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         messages = state.get("messages") or []
         if not messages or not is_tool_message(messages[-1]):
             return None
-        config = get_config()
-        command = self._node._run(state, config)
+        command = self._node._run(state, _config(runtime))
         update = dict(command.update) if isinstance(command.update, Mapping) else {}
         if command.goto != "model":
             update["jump_to"] = "end"
@@ -113,3 +113,13 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             status="error",
             additional_kwargs={MARK: {"refused": True}},
         )
+
+
+def _config(runtime: Any) -> RunnableConfig:
+    """The run's configuration. Under asyncio Python 3.10 has it nowhere; then what the runtime knows of it."""
+    try:
+        return get_config()
+    except RuntimeError:
+        info = getattr(runtime, "execution_info", None)
+        known = {name: getattr(info, name, None) for name in ("thread_id", "checkpoint_ns")}
+        return {"configurable": {name: value for name, value in known.items() if value is not None}}
