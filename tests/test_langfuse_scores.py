@@ -483,11 +483,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from trajectory_guard import GuardConfig, instrument
 provider = TracerProvider()
 processor = instrument(provider, GuardConfig(langfuse_scores=True, mode="observe"))
-for _ in range(3):
-    with provider.get_tracer("app").start_as_current_span("execute_tool x", attributes={
-        "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.arguments": "{}",
-        "gen_ai.tool.call.result": "same", "gen_ai.conversation.id": "c"}):
-        pass
+def repeat(conversation):
+    for _ in range(3):
+        with provider.get_tracer("app").start_as_current_span("execute_tool x", attributes={
+            "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.arguments": "{}",
+            "gen_ai.tool.call.result": "same", "gen_ai.conversation.id": conversation}):
+            pass
+repeat("c")
 """
 
 
@@ -530,11 +532,7 @@ def test_a_forked_worker_sends_its_own_scores(server: Langfuse) -> None:
 import os
 assert processor.board.scorer.flush(20)
 if os.fork() == 0:
-    for _ in range(3):
-        with provider.get_tracer("app").start_as_current_span("execute_tool x", attributes={
-            "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.arguments": "{}",
-            "gen_ai.tool.call.result": "same", "gen_ai.conversation.id": "child"}):
-            pass
+    repeat("child")
     assert processor.board.scorer.flush(20)
     os._exit(0)
 assert os.wait()[1] == 0
@@ -558,11 +556,7 @@ held.wait()
 child = os.fork()
 if child == 0:
     signal.alarm(5)
-    for _ in range(3):
-        with provider.get_tracer("app").start_as_current_span("execute_tool x", attributes={
-            "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.arguments": "{}",
-            "gen_ai.tool.call.result": "same", "gen_ai.conversation.id": "child"}):
-            pass
+    repeat("child")
     print(len(processor.board.scorer.sender.waiting), flush=True)
     os._exit(0)
 done.set()
@@ -577,11 +571,7 @@ def test_a_forked_worker_of_multiprocessing_sends_before_it_ends(server: Langfus
 import multiprocessing
 assert processor.board.scorer.flush(20)
 def work():
-    for _ in range(3):
-        with provider.get_tracer("app").start_as_current_span("execute_tool x", attributes={
-            "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.arguments": "{}",
-            "gen_ai.tool.call.result": "same", "gen_ai.conversation.id": "child"}):
-            pass
+    repeat("child")
 worker = multiprocessing.get_context("fork").Process(target=work)
 worker.start()
 worker.join(30)
@@ -596,11 +586,7 @@ def test_a_loop_found_while_the_process_ends_harms_nobody(server: Langfuse) -> N
 import atexit
 @atexit.register
 def late():
-    for _ in range(3):
-        with provider.get_tracer("app").start_as_current_span("execute_tool x", attributes={
-            "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.arguments": "{}",
-            "gen_ai.tool.call.result": "same", "gen_ai.conversation.id": "late"}):
-            pass
+    repeat("late")
 processor.board.scorer.stop(20)
 """
     assert "Traceback" not in run_application(server, code)

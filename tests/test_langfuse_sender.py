@@ -44,6 +44,13 @@ def sender(server: Langfuse | str, pace: Pace = FAST, **fields: Any) -> ScoreSen
     return one
 
 
+def until_counted(one: ScoreSender, what: str) -> None:
+    end = time.monotonic() + 15
+    while not one.counts[what]:
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
 _senders: list[ScoreSender] = []
 
 
@@ -146,10 +153,7 @@ def test_a_server_that_comes_up_later_gets_everything() -> None:
         port = reserved.getsockname()[1]
     one = sender(f"http://127.0.0.1:{port}")
     one.put(score(number) for number in range(3))
-    end = time.monotonic() + 15
-    while not one.counts["langfuse_retries"]:
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    until_counted(one, "langfuse_retries")
     with langfuse(port=port) as server:
         assert one.flush(15)
     assert len(server.scores) == 3
@@ -217,10 +221,7 @@ def test_failed_attempts_are_told_by_status(reply: Reply, status: str) -> None:
 def test_an_address_where_nobody_answers_is_unreachable() -> None:
     one = sender("http://127.0.0.1:9")
     one.put([score(1)])
-    end = time.monotonic() + 15
-    while not one.counts["score_attempts.unreachable"]:
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    until_counted(one, "score_attempts.unreachable")
 
 
 def test_what_is_not_langfuse_is_no_success() -> None:
@@ -397,10 +398,7 @@ def test_stopping_twice_or_before_the_first_score_is_fine() -> None:
 def test_an_unusable_address_harms_nobody() -> None:
     one = sender("http://[::bad")
     one.put([score(1)])
-    end = time.monotonic() + 15
-    while not one.counts["errors.langfuse"]:
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    until_counted(one, "errors.langfuse")
     assert one.stop(0.2) == [score(1)]
 
 
