@@ -15,7 +15,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.otlp import spans_from_json

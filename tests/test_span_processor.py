@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 import trajectory_guard
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard.flags import FlagBoard
 from trajectory_guard.span_processor import TrajectoryGuardProcessor, auto_instrument, instrument, uninstrument
 

@@ -17,7 +17,7 @@ from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.engine import Verdict
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord, Usage
 from trajectory_guard.flags import FlagBoard
 from trajectory_guard.logs import log_recovery, log_verdict

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from trajectory_guard.core.engine import Verdict
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard_collector.config import Flags
 from trajectory_guard_collector.fleet import Fleet
 from trajectory_guard_collector.metrics import Metrics

@@ -13,7 +13,7 @@ from opentelemetry.util.types import AttributeValue
 
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard.verdict_spans import verdict_attributes
 from trajectory_guard_collector.config import Trajectories
 from trajectory_guard_collector.metrics import Metrics

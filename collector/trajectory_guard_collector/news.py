@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard_collector.metrics import Metrics
 from trajectory_guard_collector.trajectories import StepItem, Told, Trajectory
 

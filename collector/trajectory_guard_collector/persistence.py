@@ -16,7 +16,7 @@ from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.history import Ring
 from trajectory_guard.core.interventions import Spent
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import Evidence, Usage
 from trajectory_guard_collector.fleet import Attributes

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from trajectory_guard.config import ConfigError
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard_collector.admin import AdminServer
 from trajectory_guard_collector.config import CollectorConfig
 from trajectory_guard_collector.delivery import Delivery

@@ -18,7 +18,7 @@ from trajectory_guard.core.calls import CallRecord, is_fuller, reported
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.history import Ring
 from trajectory_guard.core.interventions import Spent
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, StepRecord, Usage
 from trajectory_guard.dialects.base import Dialect

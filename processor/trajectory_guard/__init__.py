@@ -17,7 +17,7 @@ from trajectory_guard.config import ConfigError, GuardConfig, ToolPolicy
 from trajectory_guard.core.detectors import LOOP_TYPES, DetectionResult
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.interventions import Spent
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError, TrajectoryState
 from trajectory_guard.core.steps import Evidence, StepRecord, Usage
 from trajectory_guard.flags import Flag, FlagBoard

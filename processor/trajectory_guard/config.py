@@ -13,11 +13,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
-from trajectory_guard.core.detectors.base import LOOP_TYPES, TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI
+from trajectory_guard.core.detectors import weights as default_weights
 
-DEFAULT_WEIGHTS: Final[Mapping[str, float]] = {
-    TYPE_I: 2.0, TYPE_II: 1.5, TYPE_III: 0.5, TYPE_IV: 1.5, TYPE_V: 1.25, TYPE_VI: 2.0,
-}  # fmt: skip
 ENV_PREFIX: Final = "TRAJECTORY_GUARD_"
 _SOURCE: Final[ContextVar[str]] = ContextVar("source", default="GuardConfig")
 
@@ -34,7 +31,9 @@ class ToolPolicy(_Model):
     """What is known of one tool beyond its spans. All optional; nothing needs to be declared."""
 
     poll: bool = False
-    """Asking again is the tool's purpose: repeats count only after ``poll_patience`` times as many."""
+    """Asking again is the tool's purpose: repeats are waiting. They are nudged late and never lead to a stop."""
+    never_stop: bool = False
+    """Findings at this tool never lead to a stop, whatever they are."""
     idempotent: bool = False
     """A read: the second equal answer is already certain to be a repeat."""
     ignore: bool = False
@@ -58,14 +57,22 @@ class GuardConfig(_Model):
     """Cap of the score; health = 1 - score / max_score."""
     decay: float = Field(default=0.5, ge=0.0, lt=1.0)
     """Factor on the score per step without a finding."""
-    weights: Mapping[str, float] = Field(default_factory=lambda: dict(DEFAULT_WEIGHTS))
+    weights: Mapping[str, float] = Field(default_factory=default_weights)
     """Weight per loop type; types left out keep their default, 0 switches a detector off."""
     history_steps: int = Field(default=32, ge=12, le=4096)
     """Steps remembered per trajectory."""
+    stop_patience: int = Field(default=2, ge=1, le=1000)
+    """Unproductive steps after a nudge before a stop, where the evidence is certain."""
+    renudge: int = Field(default=3, ge=1, le=1000)
+    """Least number of unproductive steps between two nudges, and before a stop, where the evidence is likely."""
+    max_polls: int | None = Field(default=None, ge=2)
+    """Repeats of a waiting call at which a stop may become due; by default waiting is never stopped."""
+    max_wait_s: float | None = Field(default=None, gt=0.0)
+    """Seconds of waiting at which a stop may become due; by default waiting is never stopped."""
     slow_gap_s: float = Field(default=120.0, ge=0.0)
-    """Idle seconds between equal calls from which on they count as deliberate polling."""
+    """Idle seconds from which on a pause separates what lies before it: that proves less, and never leads to a stop."""
     poll_patience: int = Field(default=3, ge=1, le=1000)
-    """Factor on the number of repeats where waiting is plausible."""
+    """Factor on the number of repeats while something is under way; once more where a pause lies between them."""
     tools: Mapping[str, ToolPolicy] = Field(default_factory=dict)
     """Policies by tool name, compared case-folded."""
     mode: str = Field(default="enforce", pattern="^(enforce|nudge|observe)$")
@@ -107,16 +114,17 @@ class GuardConfig(_Model):
         if isinstance(data, Mapping):
             data = dict(data)
             if isinstance(data.get("weights"), Mapping):
-                data["weights"] = {**DEFAULT_WEIGHTS, **data["weights"]}
+                data["weights"] = {**default_weights(), **data["weights"]}
             if isinstance(data.get("tools"), Mapping):
                 data["tools"] = {str(name).casefold(): policy for name, policy in data["tools"].items()}
         return data
 
     @model_validator(mode="after")
     def _consistent(self) -> GuardConfig:
-        unknown = [name for name in self.weights if name not in LOOP_TYPES]
+        known = default_weights()
+        unknown = [name for name in self.weights if name not in known]
         if unknown:
-            raise ValueError(f"weights: unknown loop type {unknown[0]!r}{nearest(unknown[0], LOOP_TYPES)}")
+            raise ValueError(f"weights: unknown loop type {unknown[0]!r}{nearest(unknown[0], known)}")
         negative = [name for name, weight in self.weights.items() if not weight >= 0]  # NaN is not either
         if negative:
             raise ValueError(f"weights.{negative[0]}: {self.weights[negative[0]]} is below 0 or no number")

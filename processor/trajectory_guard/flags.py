@@ -13,7 +13,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.calls import CallRecord, call_key, consume, is_fuller, light, reported
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.interventions import Spent
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import INTERRUPTED, Evidence, StepRecord
 from trajectory_guard.entry import Entry
 from trajectory_guard.forking import after_fork

@@ -27,7 +27,7 @@ from uuid import UUID, uuid5
 
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import clip
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 
 HEALTH: Final = "trajectory_health"
 LOOP: Final = "loop_detected"

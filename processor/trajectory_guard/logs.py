@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from trajectory_guard import telemetry
 from trajectory_guard.core.engine import Verdict
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 
 logger: Final = logging.getLogger(telemetry.LOGGER)
 _LEVELS: Final = {Level.OBSERVE: logging.DEBUG, Level.NUDGE: logging.WARNING, Level.STOP: logging.ERROR}

@@ -14,7 +14,7 @@ from opentelemetry.util.types import AttributeValue
 
 from trajectory_guard import telemetry
 from trajectory_guard.core.engine import Verdict
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 
 
 def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, AttributeValue]:

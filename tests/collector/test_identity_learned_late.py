@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.collector.kit import loop, new_judge, request, span, span_id, tool, verdicts
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard_collector.judging import Judge
 
 

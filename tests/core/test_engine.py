@@ -10,7 +10,7 @@ from tests.helpers import first_level, judge, record
 from trajectory_guard.config import GuardConfig, ToolPolicy
 from trajectory_guard.core.detectors import TYPE_I, TYPE_III
 from trajectory_guard.core.engine import Engine, Verdict
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import REFUSED_BY_GUARD, Evidence, StepRecord, Usage
 
 SAME: dict[str, Any] = {"tool": "search", "args": {"q": "hours"}, "result": "closed on Mondays"}

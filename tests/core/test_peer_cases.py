@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers import DATA, first_level, judge_run, lines
 from trajectory_guard.config import GuardConfig, ToolPolicy
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 
 CASES = {case["id"]: case for case in lines(DATA / "peer_cases.jsonl")}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.helpers import fired, first_level, judge, record
 from trajectory_guard.core.detectors import TYPE_II, TYPE_III
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 
 PAGE = "Cart: 1 item. Size not selected. Please choose a size to continue."
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import DATA, first_level, judge_run, lines
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 
 RUNS = {run["id"]: run for run in lines(DATA / "trajectories_sample.jsonl.gz")}
 HEALTHY = [name for name, run in RUNS.items() if run["label"]["loop"] is False]

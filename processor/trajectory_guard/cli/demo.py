@@ -19,7 +19,7 @@ from rich.text import Text
 from trajectory_guard.cli.demo_agents import AGENTS, STUBBORN, DemoAgent, build_graph
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.interventions import clip
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard.flags import FlagBoard
 from trajectory_guard.gates.langgraph import apply_guard
 from trajectory_guard.gates.messages import is_guard_message

@@ -10,7 +10,7 @@ from trajectory_guard.cli.spool import Spool
 from trajectory_guard.cli.streams import file_bytes
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine, Verdict
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.custom import table_with

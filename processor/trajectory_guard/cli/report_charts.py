@@ -23,7 +23,7 @@ from trajectory_guard.cli.report_data import Section
 from trajectory_guard.cli.report_text import visible
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.interventions import clip
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord
 
 WIDE_PX: Final = 1080

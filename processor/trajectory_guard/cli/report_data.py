@@ -14,7 +14,7 @@ from trajectory_guard.cli.report_loops import RANK, Loop, elapsed, find_loops, h
 from trajectory_guard.cli.report_text import clock, count, duration, moment, money
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.interventions import Spent, clip
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord
 
 MAX_STEPS: Final = 400

@@ -12,7 +12,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent, nudge_text, reason_text, recommendation
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, StepRecord
 
 MAX_FINDINGS: Final = 60

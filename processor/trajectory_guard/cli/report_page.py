@@ -16,7 +16,7 @@ from trajectory_guard.cli.report_data import Section, Summary
 from trajectory_guard.cli.report_text import count, duration, money, visible
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 
 MAX_OVERVIEW: Final = 1000
 """Lines of the overview table."""

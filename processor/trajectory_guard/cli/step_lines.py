@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trajectory_guard.cli.sink import Recorded, Sink
-from trajectory_guard.core.answers import is_empty_result
+from trajectory_guard.core.outcome import is_empty_result
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.steps import EMPTY, ERROR, OUTCOMES, SUCCESS, Evidence, Outcome, StepRecord, Usage

@@ -6,7 +6,7 @@ from collections import deque
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from trajectory_guard.core.answers import both_ends
+from trajectory_guard.core.result_text import both_ends
 from trajectory_guard.core.steps import INTERRUPTED, Outcome, StepRecord
 
 _KEPT_RESULT_CHARS: Final = 1_024

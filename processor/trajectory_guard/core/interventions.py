@@ -1,23 +1,22 @@
-"""What is said when an agent is stuck: the reason, the nudge, and the payload of a stop."""
+"""What is said when an agent is stuck: the reason, the nudge, and the payload of a stop.
+
+Everything said is true of the steps that the finding names: counts, calls, tools and quotations.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from trajectory_guard.core.detectors import (
-    TYPE_I,
-    TYPE_II,
-    TYPE_III,
-    TYPE_IV,
-    TYPE_V,
-    TYPE_VI,
-    DetectionResult,
-)
+from trajectory_guard.core.certainty import Certainty
+from trajectory_guard.core.detectors import DetectionResult, detector_of
+from trajectory_guard.core.detectors.base import TYPE_I
 from trajectory_guard.core.steps import StepRecord
 
 MAX_EXCERPT_CHARS: Final = 120
+_NAMES_SHOWN: Final = 5
 
 
 class Spent(NamedTuple):
@@ -31,7 +30,7 @@ class Spent(NamedTuple):
 
 def clip(text: str, limit: int = MAX_EXCERPT_CHARS) -> str:
     """``text`` on one line, at most ``limit`` characters."""
-    text = " ".join(text.split())
+    text = " ".join(text[: 4 * limit + 64].split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -59,114 +58,97 @@ def _answer(step: StepRecord, excerpt: bool) -> str:
     if step.outcome_type == "denied":
         return "a refusal"
     if step.result is None or not excerpt:
-        return {"error": "an error", "success": "the same answer"}.get(step.outcome_type, step.outcome_type)
+        return "an error" if step.outcome_type == "error" else "a result without news"
     kind = "the error " if step.outcome_type == "error" else ""
     return f'{kind}"{clip(step.result)}"'
 
 
-def reason_text(found: DetectionResult, step: StepRecord, spent: Spent, *, excerpt: bool = True) -> str:
-    """One sentence: which tool, how often, since which step, and what did not change. Steps count from 1 here."""
-    details = found.details
-    count, since = details.get("count", 0), details.get("first_step", 0) + 1
+def reason_text(found: DetectionResult, step: StepRecord, *, excerpt: bool = True) -> str:
+    """One sentence: which call, how often, and what did not change."""
     call, answer = _call(step, excerpt), _answer(step, excerpt)
-    if details.get("rule") == "idle_turns":
-        return f"{count} turns in a row brought nothing new: {call} returned {answer} again."
-    if found.loop_type == TYPE_I:
-        return f"{call} was called {count} times since step {since} and returned {answer} each time."
-    if found.loop_type == TYPE_II:
-        return (
-            f"{step.tool_name} was called {count} times since step {since} in other words, and got {answer} each time."
-        )
-    if found.loop_type == TYPE_III:
-        tools = ", ".join(details.get("tools", [step.tool_name]))
-        return f"{count} different calls ({tools}) since step {since} all returned {answer}: the state does not change."
-    if found.loop_type == TYPE_IV:
-        cycle = " → ".join(details.get("tools", []))
-        return f"The steps {cycle} have repeated {count} times since step {since} with the same answers."
-    if found.loop_type == TYPE_V:
-        return f"{step.tool_name} failed {count} times since step {since} with the same kind of error: {answer}."
-    if details.get("rule") == "claims_done":
-        return (
-            f"The agent has declared itself done {count} times with {step.tool_name} since step {since}, and goes on."
-        )
-    return f"The agent has said the same thing {count} times since step {since} without a new result."
+    if found.loop_type == TYPE_I and found.rule == "same_call_same_result" and found.evidence is Certainty.LIKELY:
+        return f"{call} was called {found.count} times and brought nothing new; the last result was {answer}."
+    return detector_of(found).explain(found, call, answer)
 
 
-_ADVICE: Final[Mapping[str, Sequence[str]]] = {
-    TYPE_I: (
-        "Do not repeat this call: it will return the same.",
-        "Use another tool, or this one with different arguments.",
-        "If you have all you can get, answer with it, or say what is missing and ask.",
-    ),
-    TYPE_II: (
-        "Another wording of the same request is not a new strategy; what you look for may not exist here.",
-        "Use a different tool or source.",
-        "If you have all you can get, answer with it, or say what is missing and ask.",
-    ),
-    TYPE_III: (
-        "Check whether your actions take effect at all before trying further ones.",
-        "Go back to the last step that changed something, and take another route.",
-        "If the state cannot be changed with these tools, say so.",
-    ),
-    TYPE_IV: (
-        "Break the cycle: do something that is not part of it.",
-        "Decide with what is known now, or name the one fact that is missing.",
-        "Accept the current result, or ask a person to decide.",
-    ),
-    TYPE_V: (
-        "Read the error: it has not changed, so the cause is not in what you vary.",
-        "Look up how the tool wants to be called (schema, help, an example) before the next try.",
-        "If it cannot work, use another tool or report the error.",
-    ),
-    TYPE_VI: (
-        "Saying it again does not move the task.",
-        "Find out why the last attempt to finish was not accepted, and change that.",
-        "If nothing is left to do, give the final answer in plain text now.",
-    ),
-}
-_TRANSIENT_ADVICE: Final = (
-    "The error looks temporary: wait before the next try, or go on with something else meanwhile.",
-    "If it persists, report it instead of retrying.",
+_WAITING_ADVICE: Final = (
+    "Wait longer before you ask again{after}, or go on with something else meanwhile.",
+    "If it still has not changed then, report that it is still under way, and end.",
+)
+_ACKNOWLEDGED_ADVICE: Final = (
+    "Check with another tool whether the action has the effect you want.",
+    "If it has, go on with the next step; if it has not, repeating it will not help.",
+)
+_RETRY_AFTER: Final = re.compile(r"retry[- ]after\W{0,3}(\d{1,6}(?:\.\d{1,3})?)\s?(ms|s|sec|seconds?|m|min|minutes?)?\b", re.IGNORECASE)
+def nudge_text(
+    found: Sequence[DetectionResult], step: StepRecord, ordinal: int = 1, *, excerpt: bool = True
+) -> str:
+    """Message for the model: what repeats, what came back, and what to try instead.
+
+    Parameters:
+        found: findings of the step, strongest first.
+        ordinal: which nudge of the loop this is; later ones are firmer.
+        excerpt: whether arguments and results may be quoted.
+    """
+    main = found[0]
+    lines = ["[Trajectory guard] " + _opening(main, ordinal), reason_text(main, step, excerpt=excerpt)]
+    if ordinal > 1 and main.evidence is not Certainty.WAITING:
+        lines.append("An earlier message like this one has not changed that.")
+        lines.append("What to do now:")
+        lines += [f"- {line}" for line in (*_FIRM_ADVICE, *detector_of(main).advice[-1:])]
+    else:
+        lines.append("What to try:")
+        lines += [f"- {line}" for line in _advice(main, step)]
+    return "\n".join(lines)
+
+
+_FIRM_ADVICE: Final = (
+    "Do not make another call of this kind: nothing came of it so far.",
+    "Take a different way now, or answer with what you know and say what could not be done.",
 )
 
 
-def nudge_text(found: Sequence[DetectionResult], step: StepRecord, spent: Spent, *, excerpt: bool = True) -> str:
-    """Message for the model: what repeats, since when, what came back, and what to try instead."""
-    main = found[0]
-    advice = _TRANSIENT_ADVICE if main.details.get("rule") == "transient_error" else _ADVICE[main.loop_type]
-    lines = [
-        "[Trajectory guard] You seem to be stuck.",
-        reason_text(main, step, spent, excerpt=excerpt),
-        "What to try:",
-    ]
-    return "\n".join((*lines, *(f"- {line}" for line in advice)))
+def _opening(main: DetectionResult, ordinal: int) -> str:
+    if main.evidence is Certainty.WAITING:
+        return "You seem to be waiting for something."
+    return "You seem to be stuck." if ordinal == 1 else "You are still stuck."
+
+
+def _advice(main: DetectionResult, step: StepRecord) -> tuple[str, ...]:
+    if main.evidence is Certainty.WAITING:
+        return tuple(line.format(after=_retry_after(step.result)) for line in _WAITING_ADVICE)
+    if main.evidence is Certainty.ACKNOWLEDGED and main.loop_type == TYPE_I:
+        return _ACKNOWLEDGED_ADVICE
+    return detector_of(main).advice
+
+
+def _retry_after(result: str | None) -> str:
+    """`` (the service asks for 30 s)``, or nothing."""
+    match = _RETRY_AFTER.search(result[:1_000]) if result else None
+    if match is None:
+        return ""
+    return f" (the service asks for {match[1]} {match[2] or 's'})"
 
 
 def stop_payload(
-    *, reason: str, loop_types: Sequence[str], loop_score: float, nudges_sent: int, steps_taken: int,
-    similar_actions: Sequence[Any], spent: Spent,
+    *, reason: str, loop_types: Sequence[str], rule: str, loop_score: float, nudges_sent: int, steps_taken: int,
+    similar_actions: Sequence[Any], spent: Spent, recommendation: str,
 ) -> dict[str, Any]:  # fmt: skip
     """What a stopped run leaves behind, as structured data: ``status`` is always ``guardrail_triggered``."""
     return {
         "status": "guardrail_triggered",
         "reason": loop_types[0] if loop_types else "UNKNOWN",
+        "rule": rule,
         "explanation": reason,
         "loop_score": round(loop_score, 3),
         "nudges_sent": nudges_sent,
         "steps_taken": steps_taken,
         "similar_actions": list(similar_actions),
         "spent": spent._asdict(),
-        "recommendation": recommendation(loop_types),
+        "recommendation": recommendation,
     }
 
 
-def recommendation(loop_types: Sequence[str]) -> str:
+def recommendation(found: Sequence[DetectionResult]) -> str:
     """What a developer should look at."""
-    return {
-        TYPE_I: "Check why the tool's answer does not satisfy the agent: prompt, tool description, or missing data.",
-        TYPE_II: "Check whether the tool can find what the agent looks for, and tell it in the tool's description.",
-        TYPE_III: "Check whether the tools report failure: actions had no effect but looked successful.",
-        TYPE_IV: "Check the hand-off rules: no participant owns the decision.",
-        TYPE_V: "Check the tool's schema and error text: the agent cannot learn from it how to succeed.",
-        TYPE_VI: "Check what ends a run: the agent's claim to be done is not accepted or not heard.",
-    }.get(loop_types[0] if loop_types else "", "Review the agent's prompt and tool setup.")
+    return detector_of(found[0]).recommendation if found else "Review the agent's prompt and tool setup."

@@ -29,12 +29,29 @@ class Evidence(str, Enum):
         return self.value
 
 
+class ModelTokens(NamedTuple):
+    """Tokens that calls of one model consumed and for which the telemetry names no price."""
+
+    model: str
+    input_tokens: int
+    output_tokens: int
+
+
 class Usage(NamedTuple):
-    """What the model call that led to a step consumed. Zero where the telemetry does not say."""
+    """What the model calls that led to a step consumed. Zero where the telemetry does not say.
+
+    Fields:
+        input_tokens, output_tokens: tokens of all calls together.
+        cost_usd: money that the telemetry names.
+        seconds: running time of the calls, which is no idle time of the agent.
+        unpriced: tokens by model of the calls without a cost; a price is put on them when somebody reads it.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float = 0.0
+    seconds: float = 0.0
+    unpriced: tuple[ModelTokens, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -47,7 +64,26 @@ class Usage(NamedTuple):
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.cost_usd + other.cost_usd,
+            self.seconds + other.seconds,
+            merged(self.unpriced, other.unpriced),
         )
+
+
+def merged(first: tuple[ModelTokens, ...], second: tuple[ModelTokens, ...]) -> tuple[ModelTokens, ...]:
+    """Tokens by model of both, each model once.
+
+    >>> merged((ModelTokens("a", 1, 2),), (ModelTokens("a", 3, 4), ModelTokens("b", 5, 6)))
+    (ModelTokens(model='a', input_tokens=4, output_tokens=6), ModelTokens(model='b', input_tokens=5, output_tokens=6))
+    """
+    if not first or not second:
+        return first or second
+    total = {one.model: one for one in first}
+    for one in second:
+        known = total.get(one.model, ModelTokens(one.model, 0, 0))
+        total[one.model] = ModelTokens(
+            one.model, known.input_tokens + one.input_tokens, known.output_tokens + one.output_tokens
+        )
+    return tuple(total.values())
 
 
 class StepRecord(NamedTuple):
@@ -66,7 +102,6 @@ class StepRecord(NamedTuple):
         agent_id: stable name of the acting agent, or None.
         timestamp: start of the call, seconds since the epoch (or since the start of a recording).
         duration: seconds.
-        thought_embedding: float32 vector, set only by the similarity cascade.
         call_id: the model's tool call id, if known.
         args: decoded arguments, None if unknown.
         result: decoded payload text, None if unknown.
@@ -74,7 +109,9 @@ class StepRecord(NamedTuple):
         evidence: how much was visible.
         usage: tokens and cost of the model call before this step, where known.
         batch: label of the model turn that issued the call, None if only time can tell.
-        turn: ordinal of the user turn, None if unknown.
+        turn: label of the user turn, None if unknown.
+        run: label of the agent instance that acts (its agent span, its checkpoint namespace), None if unknown.
+        stated: ``state_snapshot_hash`` is a state that the application supplied, not the result's text.
         thought: text the model wrote with the call, None if unknown.
     """
 
@@ -87,7 +124,6 @@ class StepRecord(NamedTuple):
     agent_id: str | None = None
     timestamp: float = 0.0
     duration: float = 0.0
-    thought_embedding: Any = None
     call_id: str | None = None
     dialect: str | None = None
     trace_id: str | None = None
@@ -100,3 +136,5 @@ class StepRecord(NamedTuple):
     batch: str | None = None
     turn: str | None = None
     thought: str | None = None
+    run: str | None = None
+    stated: bool = False

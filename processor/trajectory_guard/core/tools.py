@@ -71,3 +71,55 @@ def _is_move(text: str) -> bool:
     if len(text) > _MAX_MOVE_CHARS:
         return False
     return bool(_PARENT_FOLDER.match(text)) or not _CURSOR.isdisjoint(text.lower().split())
+
+
+_STATUS: Final = frozenset(
+    (
+        "alive", "await", "health", "healthcheck", "healthz", "heartbeat", "monitor", "ping", "poll", "progress", "ready",
+        "readiness", "state", "status", "watch",
+    )
+)  # fmt: skip
+_WRITES: Final = frozenset(("apply", "change", "create", "delete", "post", "put", "remove", "save", "send", "set", "update", "write"))
+
+
+@lru_cache(maxsize=1024)
+def is_status_lookup(tool: str) -> bool:
+    """Whether a tool's purpose is to look how something is getting on.
+
+    >>> is_status_lookup("get_job_status"), is_status_lookup("set_status"), is_status_lookup("search")
+    (True, False, False)
+    """
+    words = [word.lower() for word in _WORDS.findall(tool)]
+    return not _STATUS.isdisjoint(words) and _WRITES.isdisjoint(words)
+
+
+_LOOKUP: Final = frozenset(
+    (
+        "browse", "cat", "describe", "fetch", "find", "get", "grep", "inspect", "list", "load", "look", "lookup", "ls",
+        "query", "read", "retrieve", "search", "select", "show", "view",
+    )
+)  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def is_lookup(tool: str) -> bool:
+    """Whether a tool's name says that it returns data: a short result is the data then, not an acknowledgement.
+
+    >>> is_lookup("read_file"), is_lookup("press_key")
+    (True, False)
+    """
+    return not _LOOKUP.isdisjoint(word.lower() for word in _WORDS.findall(tool)[:2])
+
+
+_HANDOFF: Final = re.compile(r"(?:transfer|hand_?off|hand_?over|delegate|escalate)(?:_back)?(?:_to)?(?:_|$)", re.IGNORECASE)
+
+
+@lru_cache(maxsize=1024)
+def is_handoff(tool: str) -> bool:
+    """Whether a tool hands the work over to another agent.
+
+    >>> is_handoff("transfer_to_billing"), is_handoff("handoff"), is_handoff("transfer_money")
+    (True, True, False)
+    """
+    match = _HANDOFF.match(tool.replace("-", "_"))
+    return match is not None and ("_to_" in tool.lower() or match.end() == len(tool) or not match[0].lower().startswith("transfer"))

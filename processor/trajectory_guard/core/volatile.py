@@ -19,6 +19,8 @@ MAX_PARTS: Final = 48
 REPEATS_TO_LEARN: Final = 3
 """So many repeats in a row in which nothing but the same parts differed make them noise."""
 _TOKEN_BYTES: Final = 4
+MAX_VOLATILE_CHARS: Final = 200
+_MASKS: Final = re.compile(r"<[a-z]{2,8}>")
 _PROGRESS: Final = re.compile(
     r"progress|percent|pct|complete|done|process|remain|total|count|current|step|page|offset|cursor|bytes|size|items?|rows?"
     r"|records?|found|passed|failed|errors?|eta|left|state|status|phase|stage|%",
@@ -70,16 +72,32 @@ def _leaves(value: Any, path: str) -> Iterator[Part]:
         yield Part(path, mask_noise(str(value)))
 
 
+def is_volatile_throughout(result: str) -> bool:
+    """Whether nothing is left of a short result without its volatile forms: a generated id, a clock.
+
+    >>> is_volatile_throughout("0ec0c22e-5421-4838-8e6c-2bbadc88a14d"), is_volatile_throughout("2026-11-21T10:00:00")
+    (True, True)
+    >>> is_volatile_throughout("0 results (0.15 s)"), is_volatile_throughout("7")
+    (False, False)
+    """
+    if len(result) > MAX_VOLATILE_CHARS:
+        return False
+    rest = _MASKS.sub("", mask_noise(result.strip("\"'{}[]() ")))
+    return rest != result and not any(map(str.isalnum, rest))
+
+
 class Lesson(NamedTuple):
     """What was learned of one call: its last answer, part by part, and for how long each part has been changing.
 
     ``masked``: masked form of the last answer; ``tokens``: four bytes per part, hex; ``streaks``: per part, in how many
-    repeats in a row it differed.
+    repeats in a row it differed; ``numbers``: per part that is a long number, its place, its last value, and how often it
+    jumped up and down.
     """
 
     masked: str
     tokens: str = ""
     streaks: list[int] = []  # noqa: RUF012  never mutated
+    numbers: list[list[int]] = []  # noqa: RUF012  never mutated
 
 
 def learn(lesson: Lesson | None, masked: str, result: str) -> tuple[Lesson, bool]:
@@ -95,11 +113,14 @@ def learn(lesson: Lesson | None, masked: str, result: str) -> tuple[Lesson, bool
     tokens = b"".join(digest64(text_bytes(part.text))[:_TOKEN_BYTES] for part in parts)
     before = bytes.fromhex(lesson.tokens) if lesson is not None else b""
     if lesson is None or len(before) != len(tokens):
-        return Lesson(masked, tokens.hex(), [0] * len(parts)), lesson is not None and lesson.masked == masked
+        fresh = Lesson(masked, tokens.hex(), [0] * len(parts), _numbers(parts, {}))
+        return fresh, lesson is not None and lesson.masked == masked
     changed = [at for at in range(len(parts)) if _differs(before, tokens, at)]
     streaks = [lesson.streaks[at] + 1 if at in changed else 0 for at in range(len(parts))]
-    noise = lesson.masked == masked or _is_noise(parts, changed, streaks)
-    return Lesson(masked, tokens.hex(), streaks), noise
+    numbers = _numbers(parts, {place: (value, ups, downs) for place, value, ups, downs in lesson.numbers})
+    wild = {place for place, _, ups, downs in numbers if ups and downs}
+    noise = lesson.masked == masked or _is_noise(parts, changed, streaks, wild)
+    return Lesson(masked, tokens.hex(), streaks, numbers), noise
 
 
 def _differs(before: bytes, tokens: bytes, at: int) -> bool:
@@ -107,11 +128,33 @@ def _differs(before: bytes, tokens: bytes, at: int) -> bool:
     return before[part] != tokens[part]
 
 
-def _is_noise(parts: list[Part], changed: list[int], streaks: list[int]) -> bool:
-    """Few parts differ, the same ones each time, and each looks like a token or a measurement, not like a quantity."""
+def _numbers(parts: list[Part], known: dict[int, tuple[int, int, int]]) -> list[list[int]]:
+    """Parts that are long numbers, with how often they jumped by a tenth or more: ids do, prices and counters do not."""
+    found = []
+    for place, part in enumerate(parts):
+        text = part.text.strip(_AROUND_NUMBERS)
+        if not (_MIN_ID_DIGITS <= len(text) <= _MAX_ID_DIGITS and text.isascii() and text.isdigit()):
+            continue
+        value = int(text)
+        last, ups, downs = known.get(place, (value, 0, 0))
+        jump = abs(value - last) * 10 >= last
+        found.append([place, value, min(9, ups + (jump and value > last)), min(9, downs + (jump and value < last))])
+    return found
+
+
+_AROUND_NUMBERS: Final = ".,;:#()[]'\""
+_MIN_ID_DIGITS: Final = 5
+_MAX_ID_DIGITS: Final = 15
+
+
+def _is_noise(parts: list[Part], changed: list[int], streaks: list[int], wild: set[int]) -> bool:
+    """Few parts differ, the same ones each time, and each looks like a token or a measurement, not like a quantity.
+
+    ``wild``: places of long numbers that jumped up and down.
+    """
     if not changed or len(changed) * 2 > len(parts):
         return False
-    return all(streaks[at] >= REPEATS_TO_LEARN and _meaningless(parts[at]) for at in changed)
+    return all(streaks[at] >= REPEATS_TO_LEARN and (at in wild or _meaningless(parts[at])) for at in changed)
 
 
 def _meaningless(part: Part) -> bool:

@@ -18,10 +18,10 @@ from trajectory_guard.dialects.extract import extract_step, trajectory_id
 from trajectory_guard.dialects.identity import conversation_id
 from trajectory_guard.dialects.matching import match_steps
 from trajectory_guard.dialects.messages import is_model_span
-from trajectory_guard.dialects.outcome import is_empty_answer
+from trajectory_guard.core.outcome import is_empty_result, is_refusal
 from trajectory_guard.dialects.results import is_object_repr
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.spanless import family_of, is_handoff, is_handoff_span, is_refusal, step_of
+from trajectory_guard.dialects.spanless import family_of, is_handoff, is_handoff_span, step_of
 from trajectory_guard.dialects.spending import Price, with_usage
 from trajectory_guard.dialects.table import DIALECTS, markers_of
 from trajectory_guard.dialects.told import Place, Told, told_calls
@@ -186,7 +186,7 @@ def _settled(step: StepRecord, told: Told | None) -> StepRecord:
         if told.answer.approved is not False and not (text and is_refusal(text)):
             return step
         kind = DENIED
-    elif kind == SUCCESS and text is not None and is_empty_answer(text):
+    elif kind == SUCCESS and text is not None and is_empty_result(text):
         kind = EMPTY
     evidence = Evidence.FULL if text is not None and step.args is not None else step.evidence
     return step._replace(outcome_type=kind, result=text, state_snapshot_hash=result_hash(kind, text), evidence=evidence)

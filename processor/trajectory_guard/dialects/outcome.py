@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from trajectory_guard.core.answers import is_empty_result
-from trajectory_guard.core.fingerprints import parse_json
-from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, INTERRUPTED, SUCCESS, Outcome
+from trajectory_guard.core.outcome import classify
+from trajectory_guard.core.steps import INTERRUPTED, SUCCESS, Outcome
 from trajectory_guard.dialects.results import Payload
 from trajectory_guard.dialects.span import SpanView
 
@@ -37,43 +36,9 @@ def outcome(span: SpanView, payload: Payload, *, arguments_known: bool = False) 
         return INTERRUPTED
     if control is not None and payload.text is None and not payload.control:
         return control
-    if control is None and (span.status == "error" or _says_error(span, payload)):
-        return ERROR
-    if span.attributes.get("trajectory_guard.denied") is True:
-        return DENIED
-    if payload.text is not None and is_empty_answer(payload.text):
-        return EMPTY
-    return SUCCESS
-
-
-_COMPLAINTS: Final = frozenset(
-    (
-        "alerts", "conflicts", "diff", "errors", "failed", "failures", "issues", "missing", "problems", "violations",
-        "warnings",
-    )
-)  # fmt: skip
-
-
-def is_empty_answer(text: str) -> bool:
-    """Whether a payload says that nothing was found: ``is_empty_result``, or one key that holds an empty list.
-
-    An empty list of complaints is good news, not an empty answer.
-
-    >>> is_empty_answer('{"orders": []}'), is_empty_answer('{"errors": []}')
-    (True, False)
-    """
-    if is_empty_result(text):
-        return True
-    if not text.startswith("{") or len(text) > 120 or "[]" not in text:
-        return False
-    try:
-        value = parse_json(text)
-    except ValueError:
-        return False
-    if not isinstance(value, dict) or len(value) != 1:
-        return False
-    key, found = next(iter(value.items()))
-    return found == [] and str(key).lower() not in _COMPLAINTS
+    failed = control is None and (span.status == "error" or _says_error(span, payload))
+    text = payload.text if payload.text is not None else span.status_description or None
+    return classify(text, failed=failed, refused=span.attributes.get("trajectory_guard.denied") is True)
 
 
 def _awaits_approval(span: SpanView) -> bool:

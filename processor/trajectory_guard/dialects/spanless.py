@@ -6,28 +6,18 @@ import re
 from collections.abc import Iterable, Set
 from typing import Final
 
-from trajectory_guard.core.answers import looks_like_error
+from trajectory_guard.core.outcome import classify, is_refusal, looks_like_error
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
-from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, INTERRUPTED, SUCCESS, Evidence, Outcome, StepRecord
+from trajectory_guard.core.steps import DENIED, ERROR, INTERRUPTED, SUCCESS, Evidence, Outcome, StepRecord
 from trajectory_guard.dialects.extract import MAX_RESULT_CHARS
 from trajectory_guard.dialects.identity import agent_name, json_object
-from trajectory_guard.dialects.outcome import is_empty_answer
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.told import Told
 from trajectory_guard.dialects.transcript import ToolAnswer, answer_text
 
 SUFFIX: Final = ".messages"
 """Ends the dialect of a step that was read from messages."""
-_PERSON = r"(?:the |a |your )?(?:user|human|person|operator|reviewer|admin(?:istrator)?|approver|supervisor)"
-_REFUSED = r"(?:rejected|denied|declined|refused|disapproved|vetoed|cancell?ed)"
-_ACTION = r"(?:tool(?: call| use| execution)?|(?:function|tool) call|call|action|request|execution|command)"
-_REFUSAL: Final = re.compile(
-    rf"\b{_PERSON}\b(?: has| have)? {_REFUSED}\b|\b{_REFUSED} by {_PERSON}\b"
-    rf"|\b{_PERSON} (?:doesn't|does not|didn't|did not|doesn’t) (?:want|approve|allow|permit)\b"
-    rf"|\b{_ACTION} (?:was|has been|is|were) (?:not (?:been )?(?:approved|permitted|allowed)|{_REFUSED})\b",
-    re.IGNORECASE,
-)
 _UNKNOWN_TOOL: Final = re.compile(
     r"\b(?:tool|function)\b.{0,80}?\b(?:not found|does not exist|doesn't exist|is not (?:a )?valid|not available"
     r"|is not defined|not recognized)\b|\b(?:unknown|no such|undefined|invalid|unrecognized) (?:tool|function)\b"
@@ -39,15 +29,6 @@ _FAILED: Final = re.compile(
 )
 _HANDOFF: Final = re.compile(r"^(?:transfer|hand_?off|delegate)_(?:back_)?to_", re.IGNORECASE)
 _TOLD_CHARS: Final = 400
-
-
-def is_refusal(text: str) -> bool:
-    """Whether the answer to a call that was not carried out says that a person refused it.
-
-    >>> is_refusal("Tool execution was not approved."), is_refusal("permission denied: /etc/shadow")
-    (True, False)
-    """
-    return _REFUSAL.search(text[:_TOLD_CHARS]) is not None
 
 
 def told_outcome(told: Told, text: str | None) -> Outcome:
@@ -65,7 +46,7 @@ def told_outcome(told: Told, text: str | None) -> Outcome:
         return ERROR
     if needs_approval:
         return DENIED  # had it been approved, it would have a span of its own
-    return EMPTY if is_empty_answer(text) else SUCCESS
+    return classify(text)
 
 
 def step_of(told: Told, above: Iterable[SpanView], dialect: str) -> StepRecord:

@@ -17,7 +17,7 @@ from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import args_excerpt, stop_payload
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.flags import Flag, FlagBoard

@@ -19,7 +19,7 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
     ) from error
 
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard.flags import FlagBoard
 from trajectory_guard.gates.gate import Decision, Gate, LoopDetectedError
 from trajectory_guard.gates.messages import MARK, is_tool_message

@@ -6,23 +6,17 @@ without any instrumentation. Messages are read by attribute, so that this module
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from trajectory_guard.core.answers import is_empty_result
+from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
-from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, REFUSED_BY_GUARD, SUCCESS, Outcome, StepRecord, Usage
+from trajectory_guard.core.steps import REFUSED_BY_GUARD, ModelTokens, Outcome, StepRecord, Usage
 from trajectory_guard.dialects.results import as_text
 
 MARK: Final = "trajectory_guard"
 MAX_LOOK_BACK: Final = 256
-_DENIAL: Final = re.compile(
-    r"^(?:user|human|operator|reviewer)\s+(?:has\s+)?(?:rejected|denied|declined|refused)|permission denied by user"
-    r"|not approved|was rejected by",
-    re.IGNORECASE,
-)
 
 
 def is_tool_message(message: Any) -> bool:
@@ -136,15 +130,14 @@ def _content_text(content: Any) -> str:
 
 
 def _outcome(answer: Any, text: str) -> Outcome:
-    if is_guard_message(answer):
-        return DENIED
-    if getattr(answer, "status", "success") == "error":
-        return DENIED if _DENIAL.search(text[:200]) else ERROR
-    return EMPTY if is_empty_result(text) else SUCCESS
+    return classify(text, failed=getattr(answer, "status", "success") == "error", refused=is_guard_message(answer))
 
 
 def _usage(message: Any) -> Usage | None:
     usage = getattr(message, "usage_metadata", None)
     if not usage:
         return None
-    return Usage(int(usage.get("input_tokens") or 0), int(usage.get("output_tokens") or 0))
+    tokens = int(usage.get("input_tokens") or 0), int(usage.get("output_tokens") or 0)
+    metadata = getattr(message, "response_metadata", None) or {}
+    model = metadata.get("model_name") or metadata.get("model")
+    return Usage(*tokens, unpriced=(ModelTokens(model, *tokens),) if isinstance(model, str) else ())

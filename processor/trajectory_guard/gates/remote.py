@@ -16,7 +16,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import LOOP_TYPES, DetectionResult
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard.flags import Flag
 
 _PAUSE_S: Final = 5.0

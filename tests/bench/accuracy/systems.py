@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine, Verdict
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord
 
 

@@ -1,9 +1,11 @@
-"""One detector a file; ``REGISTRY`` says which exist and in which order their findings are listed."""
+"""The detectors, and the registry that says which exist and in which order their findings are listed.
+
+A detector of your own is one class and one line: see ``docs/detectors.md``.
+"""
 
 from __future__ import annotations
 
 from trajectory_guard.core.detectors.base import (
-    LOOP_TYPES,
     TYPE_I,
     TYPE_II,
     TYPE_III,
@@ -12,20 +14,69 @@ from trajectory_guard.core.detectors.base import (
     TYPE_VI,
     DetectionResult,
     Detector,
-    FrozenRun,
-    Observation,
+    DetectorSettings,
 )
+from trajectory_guard.core.detectors.denied import DeniedAgain
 from trajectory_guard.core.detectors.error_streak import ErrorStreak
-from trajectory_guard.core.detectors.heartbeat import Heartbeat
 from trajectory_guard.core.detectors.insanity import Insanity
 from trajectory_guard.core.detectors.monologue import Monologue
 from trajectory_guard.core.detectors.phantom import Phantom, SameEffect
-from trajectory_guard.core.detectors.pingpong import PingPong
+from trajectory_guard.core.detectors.pingpong import HandOffs, PingPong
 from trajectory_guard.core.detectors.stutter import Stutter
 
-REGISTRY: dict[str, type[Detector]] = {
-    kind.name: kind for kind in (Stutter, Heartbeat, Insanity, SameEffect, Phantom, PingPong, ErrorStreak, Monologue)
-}
+_BUILT_IN: tuple[type[Detector], ...] = (
+    Stutter, DeniedAgain, Insanity, SameEffect, Phantom, PingPong, HandOffs, ErrorStreak, Monologue,
+)  # fmt: skip
+LOOP_TYPES: tuple[str, ...] = (TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI)
+"""The built-in loop types; ``weights()`` knows registered ones too."""
+REGISTRY: dict[str, type[Detector]] = {kind.name: kind for kind in _BUILT_IN}
+
+
+def register(kind: type[Detector]) -> type[Detector]:
+    """Add a detector of your own; usable as a class decorator. Engines made afterwards use it.
+
+    Raises:
+        TypeError: it is no subclass of ``Detector``, or lacks ``name``, ``loop_type`` or ``update``.
+        ValueError: the name is taken, or a detector of the same type declares another weight.
+    """
+    if not (isinstance(kind, type) and issubclass(kind, Detector)):
+        raise TypeError(f"register: expected a subclass of Detector, got {kind!r}")
+    for attribute in ("name", "loop_type"):
+        if not isinstance(getattr(kind, attribute, None), str):
+            raise TypeError(f"register: {kind.__name__}.{attribute} must be text")
+    if kind.update is Detector.update:
+        raise TypeError(f"register: {kind.__name__} does not define update(seen)")
+    known = REGISTRY.get(kind.name)
+    if known is not None and known is not kind:
+        raise ValueError(f"register: {kind.name!r} is the name of {known.__name__} already")
+    weight = weights().get(kind.loop_type)
+    if weight is not None and weight != kind.weight:
+        raise ValueError(f"register: {kind.loop_type} has weight {weight}, {kind.__name__} says {kind.weight}")
+    REGISTRY[kind.name] = kind
+    return kind
+
+
+def unregister(name: str) -> None:
+    """Remove a detector that ``register`` added; built-in ones are switched off by weight 0 instead."""
+    if any(kind.name == name for kind in _BUILT_IN):
+        raise ValueError(f"unregister: {name!r} is built in; set the weight of its type to 0")
+    REGISTRY.pop(name, None)
+
+
+def weights() -> dict[str, float]:
+    """Default weight of every registered loop type."""
+    return {kind.loop_type: kind.weight for kind in REGISTRY.values()}
+
+
+def detector_of(rule_owner: DetectionResult) -> type[Detector]:
+    """The class that made a finding, by its type and rule; the first of its type where the rule is unknown."""
+    return _by_rule(rule_owner.loop_type, rule_owner.rule)
+
+
+def _by_rule(loop_type: str, rule: str) -> type[Detector]:
+    of_type = [kind for kind in REGISTRY.values() if kind.loop_type == loop_type]
+    return next((kind for kind in of_type if rule in kind.rules), of_type[0] if of_type else Detector)
+
 
 __all__ = [
     "LOOP_TYPES",
@@ -36,16 +87,20 @@ __all__ = [
     "TYPE_IV",
     "TYPE_V",
     "TYPE_VI",
+    "DeniedAgain",
     "DetectionResult",
     "Detector",
+    "DetectorSettings",
     "ErrorStreak",
-    "FrozenRun",
-    "Heartbeat",
+    "HandOffs",
     "Insanity",
     "Monologue",
-    "Observation",
     "Phantom",
     "PingPong",
     "SameEffect",
     "Stutter",
+    "detector_of",
+    "register",
+    "unregister",
+    "weights",
 ]

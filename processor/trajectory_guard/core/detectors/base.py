@@ -1,15 +1,12 @@
-"""The protocol every detector follows, and what a detector is shown."""
+"""The contract of a detector: what it is shown, what it answers, and what it owns."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Protocol
-from zlib import crc32
+from typing import Any, ClassVar, Final, NamedTuple
 
-from trajectory_guard.core.history import History, Symbol
-from trajectory_guard.core.masking import masked_hash
-from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.certainty import Certainty, weakest
+from trajectory_guard.core.observation import Observation
 
 TYPE_I: Final = "TYPE_I_STUTTER"
 TYPE_II: Final = "TYPE_II_INSANITY"
@@ -17,26 +14,34 @@ TYPE_III: Final = "TYPE_III_PHANTOM"
 TYPE_IV: Final = "TYPE_IV_PINGPONG"
 TYPE_V: Final = "TYPE_V_ERROR_STREAK"
 TYPE_VI: Final = "TYPE_VI_MONOLOGUE"
-_SHAPE_STEP_CHARS: Final = 16
-_SHAPE_HEAD_CHARS: Final = 24
-_TRIES: Final = 2
-_RETRY_STEPS: Final = 16
-LOOP_TYPES: Final = (TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI)
 
 
-@dataclass(frozen=True, slots=True)
-class DetectionResult:
-    """What one detector says of one step.
+class DetectionResult(NamedTuple):
+    """What one detector finds at one step.
 
-    A ``soft`` finding may lead to a nudge, never to a stop.
-    ``details`` names the rule that fired and its evidence: ``rule``, ``count``, ``first_step`` (index of the first
-    step of the loop) and ``steps`` (indices), plus what the rule needs to explain itself.
+    Fields:
+        loop_type: one of the registered loop types.
+        confidence: in [0, 1].
+        rule: name of the rule that fired, unique among all detectors.
+        evidence: how much the finding proves; the policy escalates by it.
+        count: how often the loop has repeated, this step included.
+        first_step: index of the first step of the loop.
+        steps: indices of its steps, oldest first, as far as they are remembered.
+        names: tools or agents of the loop, in order, where there are several.
+        attempts: short texts of the calls tried, where they differ in words; empty with ``redact``.
+        period: steps of one lap, for cycles.
     """
 
     loop_type: str
     confidence: float
-    details: Mapping[str, Any] = field(default_factory=dict)
-    soft: bool = False
+    rule: str = ""
+    evidence: Certainty = Certainty.CERTAIN
+    count: int = 0
+    first_step: int = 0
+    steps: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+    attempts: tuple[str, ...] = ()
+    period: int = 0
 
     @property
     def detected(self) -> bool:
@@ -44,160 +49,84 @@ class DetectionResult:
         return self.confidence > 0
 
 
-class FrozenRun:
-    """The current run of steps that all came back with one and the same answer, volatile parts aside.
+class DetectorSettings(NamedTuple):
+    """What a detector may be configured by.
 
-    Attributes:
-        result: symbol of that answer, hex; empty if the last answer is unknown.
-        first: index of the first step of the run.
-        distinct: how many different calls the run holds.
-        calls: those calls (the newest five); tools: their tools, case-folded (the newest four).
-        shape: checksum of the first characters of the last answer, and its length: only answers of one shape are worth
-            masking.
-        masked: masked form of the last answer, hex; empty if it was not worked out.
-        misses: how often masking told answers of this shape apart.
+    Fields:
+        redact: keep digests instead of texts.
+        settle: tells whether two texts mean the same where the comparator cannot; None without a model. Never blocks.
+        options: the section of the configuration named after the detector, for detectors of the user's own.
     """
 
-    __slots__ = ("calls", "distinct", "first", "masked", "misses", "result", "shape", "tools")
-
-    def __init__(self) -> None:
-        self.result = ""
-        self.first = -1
-        self.distinct = 0
-        self.calls: list[str] = []
-        self.tools: list[str] = []
-        self.shape = 0
-        self.masked = ""
-        self.misses = 0
-
-    def update(self, seen: Observation) -> bool:
-        """Take in a step; an unknown call or answer ends the run. True if only volatile parts of the answer are new."""
-        if not seen.result or not seen.call:
-            self.result, self.shape, self.masked = "", 0, ""
-            self.distinct, self.calls, self.tools = 0, [], []
-            return False
-        answer = seen.result.hex()
-        same_but_noise = answer != self.result and self._same_but_noise(seen.index, seen.step.result or "")
-        if answer != self.result and not same_but_noise:
-            self.result, self.first, self.distinct, self.calls, self.tools = answer, seen.index, 0, [], []
-        name = seen.call.hex()
-        if name not in self.calls:
-            self.distinct += 1
-            self.calls = [*self.calls[-4:], name]
-        if seen.tool not in self.tools:
-            self.tools = [*self.tools[-3:], seen.tool]
-        return same_but_noise
-
-    def _same_but_noise(self, index: int, text: str) -> bool:
-        """Compares masked forms, from the second answer of one shape on: masking every answer would cost too much.
-
-        Where answers of one shape turned out to differ, only every ``_RETRY_STEPS``-th step tries again.
-        """
-        head = text[:_SHAPE_HEAD_CHARS].encode("utf-8", "replace")
-        shape = (crc32(head) << 32) + len(text) // _SHAPE_STEP_CHARS if len(text) > _SHAPE_HEAD_CHARS else 0
-        if not shape or shape != self.shape:
-            self.shape, self.masked, self.misses = shape, "", 0
-            return False
-        if self.misses >= _TRIES and index % _RETRY_STEPS > 1:
-            self.masked = ""
-            return False
-        before, self.masked = self.masked, masked_hash(text).hex()
-        self.misses = 0 if before == self.masked else self.misses + bool(before)
-        return before == self.masked
-
-    def to_plain(self) -> list[Any]:
-        """All fields in slot order, JSON-able."""
-        return [getattr(self, name) for name in self.__slots__]
-
-    @classmethod
-    def from_plain(cls, data: list[Any]) -> FrozenRun:
-        """Restore ``to_plain``."""
-        run = cls()
-        for name, value in zip(cls.__slots__, data, strict=True):
-            setattr(run, name, value)
-        return run
+    redact: bool = False
+    settle: Any = None
+    options: Mapping[str, Any] = {}  # noqa: RUF012  never mutated
 
 
-class Observation:
-    """One step as the detectors see it: the record plus what the engine worked out about it.
+class Detector:
+    """Finds one kind of loop, step by step.
 
-    Attributes:
-        step: the record; tool: its tool name, case-folded.
-        index: ordinal of the step in its trajectory, from 0.
-        call, result: symbols of the call and of what came back; empty if unknown.
-        signature: masked error class, None unless the outcome is an error, or an answer seen before reads like one.
-        news: something new came back; resets every suspicion. Without news a step was unproductive: an error seen
-            before, nothing, or an answer that was there before.
-        repeats: how often this call returned this result since the last news, this step included.
-        first_repeat: index of the first of those, -1 if none.
-        moved: the call was made before, and this time another answer came back.
-        worked: a call that had not been made before came between this repeat and the one before it.
-        others_progress: other agents brought news since this call was made last.
-        pending: the answer says that something is still under way, so asking again is not absurd.
-        gap_s: seconds between the end of the previous equal call and this one; 0 if unknown.
-        last_news: index of the newest step that brought news, -1 if there was none.
-        frozen: the run of steps with this very answer, this step included.
-        same_batch: the step overlaps or shares a model turn with the one before it.
-    """
+    A subclass owns everything about its kind: type, weight, words and advice. One instance belongs to one run, is
+    deterministic and bounded, and replaces what it remembers instead of changing it in place, so that a step that fails
+    can be taken back. A detector without memory sets ``shared`` and serves all runs with one instance.
 
-    __slots__ = (
-        "call",
-        "first_repeat",
-        "frozen",
-        "gap_s",
-        "index",
-        "last_news",
-        "moved",
-        "news",
-        "others_progress",
-        "pending",
-        "repeats",
-        "result",
-        "same_batch",
-        "signature",
-        "step",
-        "tool",
-        "worked",
-    )
-
-    def __init__(self, step: StepRecord, index: int, call: Symbol, result: Symbol, frozen: FrozenRun) -> None:
-        self.step = step
-        self.tool = step.tool_name.casefold()
-        self.index = index
-        self.call = call
-        self.result = result
-        self.frozen = frozen
-        self.signature: str | None = None
-        self.news = False
-        self.repeats = 0
-        self.first_repeat = -1
-        self.moved = False
-        self.worked = False
-        self.others_progress = False
-        self.pending = False
-        self.gap_s = 0.0
-        self.last_news = -1
-        self.same_batch = False
-
-
-class Detector(Protocol):
-    """Judges a trajectory step by step; ``name`` is its key in the registry and in saved state.
-
-    One instance belongs to one trajectory. It is deterministic, bounded in memory, and its state is plain data.
+    Class attributes:
+        name: key in the registry and in saved state.
+        rules: names of its rules, unique among all detectors.
+        loop_type: the type its findings have; weight: default weight of that type.
+        advice: what the agent is told to try, one sentence each.
+        recommendation: what a developer should look at.
     """
 
     name: ClassVar[str]
+    rules: ClassVar[tuple[str, ...]] = ()
     loop_type: ClassVar[str]
+    weight: ClassVar[float] = 1.0
+    shared: ClassVar[bool] = False
+    advice: ClassVar[tuple[str, ...]] = (
+        "Do something else: another tool, other arguments, or another way to the goal.",
+        "If you have all you can get, answer with it, or say what is missing and ask.",
+    )
+    recommendation: ClassVar[str] = "Review the agent's prompt and tool setup."
     __slots__ = ()
 
-    def update(self, seen: Observation, history: History) -> DetectionResult | None:
-        """Take in one step; ``history`` ends before it. Returns a result only if something was found."""
-        ...
+    @classmethod
+    def from_settings(cls, settings: DetectorSettings) -> Detector:
+        """A detector for one run."""
+        return cls()
+
+    def update(self, seen: Observation) -> DetectionResult | None:
+        """Take in one step; a result only if something was found."""
+        raise TypeError(f"{type(self).__name__} must define update(seen)")
+
+    @classmethod
+    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
+        """One sentence: what repeats, how often, and what came back.
+
+        Parameters:
+            call: the call of this step as text, without arguments where texts are redacted.
+            answer: what came back, as a noun phrase.
+        """
+        return f"{call} is part of a loop that has repeated {found.count} times; the last result was {answer}."
+
+    def found(
+        self, seen: Observation, confidence: float, rule: str, evidence: Certainty = Certainty.CERTAIN, *,
+        varied: bool = False, **facts: Any,
+    ) -> DetectionResult | None:  # fmt: skip
+        """A finding of this detector, weakened to what the step can prove; None at confidence 0.
+
+        Parameters:
+            varied: the rule is about changing calls, not about one call repeated.
+            facts: further fields of the result.
+        """
+        if confidence <= 0.0:
+            return None
+        proof = seen.variation if varied else seen.certainty
+        return DetectionResult(self.loop_type, confidence, rule, weakest(evidence, proof), **facts)
 
     def dump(self) -> Any:
-        """State as JSON-able data; None if it equals that of a new detector."""
-        ...
+        """Memory as JSON-able data; None if it equals that of a new detector."""
+        return None
 
     def load(self, data: Any) -> None:
-        """Take over a state that ``dump`` returned."""
-        ...
+        """Take over what ``dump`` returned."""

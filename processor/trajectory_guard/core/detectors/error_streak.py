@@ -2,94 +2,99 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, ClassVar, Final, NamedTuple
 
-from trajectory_guard.core.answers import both_ends
-from trajectory_guard.core.detectors.base import TYPE_V, DetectionResult, Observation
+from trajectory_guard.core.certainty import Certainty
+from trajectory_guard.core.detectors.base import TYPE_V, DetectionResult, Detector
 from trajectory_guard.core.fingerprints import digest64, text_bytes
-from trajectory_guard.core.history import History
+from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.result_text import both_ends, values_of
 
-_TRANSIENT: Final = re.compile(
-    r"time[d]?[ -]?out|temporar|unavailable|too many requests|rate.?limit|overloaded"
-    r"|connection (?:reset|refused|aborted)|\b(?:429|502|503|504)\b|again later|econnreset|network|throttl",
-    re.IGNORECASE,
-)
-
-SAME_ERROR: Final = "same_error"
-TRANSIENT_ERROR: Final = "transient_error"
-NAMED_ERROR: Final = "named_error"
-_STOP_FROM: Final = 6
+_COUNT: Final = 3
+_WINDOW: Final = 10
+_LISTED: Final = 6
+_NAME_WORDS: Final = 3
+_KEPT: Final = 16
 _MIN_NAME_CHARS: Final = 3
 _MAX_NAME_CHARS: Final = 80
 _SEARCHED_CHARS: Final = 4_096  # searching a megabyte takes a tenth of a second
 
 
-class ErrorStreak:
-    """Fires when at least ``count`` of the last ``window`` steps failed with the same masked error.
+class _Failure(NamedTuple):
+    """A failed step: its index, digest of its error class, digests of tool and call, and whether it names what was asked for."""
+
+    at: int
+    key: str
+    tool: str
+    call: str
+    named: bool
+
+
+class ErrorStreak(Detector):
+    """Fires when at least three of the last ten steps failed with the same masked error.
 
     Names, numbers and paths in the message are ignored, the arguments too: an agent that drifts from one variant to
-    the next against one wall is caught. Different errors are not: they are information. More tries are allowed where
-    failing is normal: transient infrastructure errors (timeouts, rate limits), and errors that name what was asked for
-    ("order 17 not found") while every call asks for something else, as in a list of look-ups; a success of the same
-    tool that brings news ends both. A finding may stop only from the sixth failure on, and such a list never.
-
-    Parameters:
-        count: failures of one class, in steps, at which the streak is a hint; it is certain one failure later.
-        window: steps looked back.
-        patience: factor on ``count`` where failing is normal.
+    the next against one wall is caught. Different errors are not: they are information. Six tries are allowed
+    where every message names what was asked for ("order 17 not found") and every call asks for something else, as in a
+    list of look-ups, and where changing calls are refused. Progress of the same tool ends the streak. Errors that pass by themselves (time-outs, rate limits,
+    5xx) are waiting.
 
     Reference: masked error class, 3 of 10, had no false alarm on 4,172 recorded steps (``docs/detection.md``).
     """
 
     name: ClassVar[str] = "error_streak"
+    rules: ClassVar[tuple[str, ...]] = ("same_error", "transient_error")
     loop_type: ClassVar[str] = TYPE_V
-    __slots__ = ("count", "patience", "recent", "window")
+    weight: ClassVar[float] = 1.25
+    advice: ClassVar[tuple[str, ...]] = (
+        "Read the error: it has not changed, so the cause is not in what you vary.",
+        "Look up how the tool wants to be called (schema, help, an example) before the next try.",
+        "If it cannot work, use another tool or report the error.",
+    )
+    recommendation: ClassVar[str] = (
+        "Check the tool's schema and error text: the agent cannot learn from it how to succeed."
+    )
+    __slots__ = ("recent",)
 
-    def __init__(self, count: int = 3, window: int = 10, patience: int = 2) -> None:
-        self.count = count
-        self.window = window
-        self.patience = patience
-        self.recent: list[_Failure] = []
+    def __init__(self) -> None:
+        self.recent: tuple[_Failure, ...] = ()
 
-    def update(self, seen: Observation, history: History) -> DetectionResult | None:
-        """See class."""
+    def update(self, seen: Observation) -> DetectionResult | None:
+        """Count failures of one class among the last steps."""
         if seen.signature is None:
-            if seen.news and self.recent:
-                self._forgive(seen)
+            if seen.progress and self.recent:
+                tool = _digest(seen.tool)
+                self.recent = tuple(one for one in self.recent if one.tool != tool or not one.named)
             return None
         if seen.moved:  # the same command fails otherwise than before, as tests do that are being mended
-            self.recent = [one for one in self.recent if one.tool != _tool_key(seen)]
+            tool = _digest(seen.tool)
+            self.recent = tuple(one for one in self.recent if one.tool != tool)
             return None
-        oldest = seen.index - self.window
         failure = self._failure(seen)
-        self.recent = [one for one in self.recent if one.at > oldest]
-        self.recent.append(failure)
-        return self._judge(failure, [one for one in self.recent if one.key == failure.key])
-
-    def _forgive(self, seen: Observation) -> None:
-        tool = _tool_key(seen)
-        self.recent = [one for one in self.recent if one.tool != tool or one.kind == SAME_ERROR]
+        self.recent = (*(one for one in self.recent[1 - _KEPT :] if one.at > seen.index - _WINDOW * seen.variation_pace), failure)
+        return self._evaluate(seen, [one for one in self.recent if one.key == failure.key])
 
     def _failure(self, seen: Observation) -> _Failure:
         text = both_ends(seen.step.result or "", _SEARCHED_CHARS)
-        kind = (
-            TRANSIENT_ERROR if _TRANSIENT.search(text) else NAMED_ERROR if _names_argument(seen, text) else SAME_ERROR
-        )
-        key = digest64(text_bytes(f"{seen.tool}\0{seen.signature}")).hex()
-        return _Failure(seen.index, key, kind, _tool_key(seen), seen.call.hex())
+        key = _digest(f"{seen.tool}\0{seen.signature}")
+        return _Failure(seen.index, key, _digest(seen.tool), seen.call.hex(), _names_argument(seen, text))
 
-    def _judge(self, failure: _Failure, streak: list[_Failure]) -> DetectionResult | None:
-        listed = failure.kind == NAMED_ERROR and len({one.call for one in streak}) == len(streak)
-        normal = listed or failure.kind == TRANSIENT_ERROR
-        needed = self.count * self.patience if normal else self.count
+    def _evaluate(self, seen: Observation, streak: list[_Failure]) -> DetectionResult | None:
+        listed = streak[-1].named and len({one.call for one in streak}) == len(streak)
+        needed = (_LISTED if listed else _COUNT) * seen.variation_pace
         if len(streak) < needed:
             return None
-        steps = [one.at for one in streak]
-        rule = TRANSIENT_ERROR if failure.kind == TRANSIENT_ERROR else SAME_ERROR
-        details = {"rule": rule, "count": len(steps), "first_step": steps[0], "steps": steps}
+        steps = tuple(one.at for one in streak)
+        rule = "transient_error" if seen.certainty is Certainty.WAITING else "same_error"
         confidence = 1.0 if len(steps) > needed else 0.75
-        return DetectionResult(TYPE_V, confidence, details, soft=listed or len(steps) < _STOP_FROM)
+        return self.found(
+            seen, confidence, rule, Certainty.LIKELY, count=len(steps), first_step=steps[0], steps=steps, varied=True
+        )
+
+    @classmethod
+    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
+        """How many calls failed, and how."""
+        return f"{found.count} of the last calls failed in the same way; {call} returned {answer}."
 
     def dump(self) -> Any:
         """Recent failures."""
@@ -97,26 +102,16 @@ class ErrorStreak:
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        self.recent = [_Failure(*one) for one in data]
+        self.recent = tuple(_Failure(*one) for one in data)
 
 
-class _Failure(NamedTuple):
-    """A failed step: its index, digest of its error class, kind, and digests of tool and call."""
-
-    at: int
-    key: str
-    kind: str
-    tool: str
-    call: str
-
-
-def _tool_key(seen: Observation) -> str:
-    return digest64(text_bytes(seen.tool)).hex()
+def _digest(text: str) -> str:
+    return digest64(text_bytes(text)).hex()
 
 
 def _names_argument(seen: Observation, text: str) -> bool:
-    """Whether an error message quotes what was asked for."""
-    args = seen.step.args
-    values = args.values() if isinstance(args, dict) else (args,)
-    wanted = (str(value) for value in values if isinstance(value, (str, int)) and not isinstance(value, bool))
-    return any(_MIN_NAME_CHARS <= len(value) <= _MAX_NAME_CHARS and value in text for value in wanted)
+    """Whether an error message quotes what was asked for, or a person refused it."""
+    return seen.outcome == "denied" or any(
+        _MIN_NAME_CHARS <= len(value) <= _MAX_NAME_CHARS and len(value.split()) <= _NAME_WORDS and value in text
+        for value in values_of(seen.step.args)
+    )

@@ -5,29 +5,68 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar, Final, NamedTuple
 
-from trajectory_guard.core.detectors.base import TYPE_II, DetectionResult, Observation
+from trajectory_guard.core.certainty import Certainty
+from trajectory_guard.core.detectors.base import TYPE_II, DetectionResult, Detector, DetectorSettings
 from trajectory_guard.core.fingerprints import digest64, text_bytes
-from trajectory_guard.core.history import History
 from trajectory_guard.core.masking import mask_text
+from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.result_text import width
 from trajectory_guard.core.similarity import NormalForm, Relation, compare, normalize
 from trajectory_guard.core.similarity.cascade import Settle
-from trajectory_guard.core.steps import EMPTY
+from trajectory_guard.core.similarity.leaves import TEXT, WORD
 from trajectory_guard.core.tools import is_communication
 
 MAX_THOUGHT_CHARS: Final = 2_000
 MAX_QUERY_CHARS: Final = 120
 MAX_QUERY_WORDS: Final = 16
-_NAME: Final = re.compile(r"\d|_|[A-Z]|[a-z][./:@#][a-z]")
+_COUNT: Final = 3
+_WINDOW: Final = 10
+_KEPT: Final = 16
+_MAX_ATTEMPTS: Final = 5
+_MAX_ATTEMPT_CHARS: Final = 60
+_IDENTIFIER: Final = re.compile(r"\d|_|[a-z][./:@#][a-z]|[A-Z][A-Z]")
+_OPEN: Final = 0.5
+_OPEN_NAMES: Final = 0.25
 
 
-def _is_query(text: str) -> bool:
-    """Short enough to be what is looked for, not something that is told."""
-    return 0 < len(text) <= MAX_QUERY_CHARS and len(text.split()) <= MAX_QUERY_WORDS and "\n" not in text
+_MIN_STEM_CHARS: Final = 4
+_PAGES: Final = frozenset(("after", "count", "cursor", "from", "limit", "offset", "page", "pagenumber", "pagesize", "perpage", "size", "skip",
+     "start", "startat", "startindex"))  # fmt: skip
 
 
-def _names(text: str) -> frozenset[str]:
-    """What a query names: numbers, identifiers, capitalised words. Other names are other things to look for."""
-    return frozenset(word.strip(".,;:!?'\"()").lower() for word in text.split() if _NAME.search(word))
+def _wording(form: NormalForm) -> str:
+    """The worded values of a call: what is looked for, in natural language or in a query language."""
+    return "\n".join(leaf.value for leaf in form.leaves if leaf.kind in (TEXT, WORD))
+
+
+def _is_query(text: str, form: NormalForm) -> bool:
+    """Short enough to be what is looked for, not something that is handed over, and more than one name."""
+    if not 0 < len(text) <= MAX_QUERY_CHARS or "\n" in text:
+        return False
+    words = text.split()
+    return len(words) <= MAX_QUERY_WORDS and (len(words) > 1 or not text.isascii() or form.leaves[0].kind == TEXT)
+
+
+def _identifiers(text: str) -> frozenset[str]:
+    """Numbers, identifiers and codes that a query names: another one is another thing to look for."""
+    return frozenset(word.strip(".,;:!?'\"()").lower() for word in text.split() if _IDENTIFIER.search(word))
+
+
+def _capitalised(text: str) -> frozenset[str]:
+    """Words that may be names."""
+    return frozenset(word.strip(".,;:!?'\"()").lower() for word in text.split() if word[:1].isupper())
+
+
+def _grams(text: str) -> frozenset[str]:
+    """What two wordings of one wish have in common in any script: beginnings of words, or pairs of characters."""
+    found = set()
+    for word in text.casefold().split():
+        if word.isascii() or word[0].isalpha() and width(word) == len(word):
+            if len(word) >= _MIN_STEM_CHARS:
+                found.add(word[:_MIN_STEM_CHARS])
+        else:
+            found.update(word[at : at + 2] for at in range(len(word) - 1))
+    return frozenset(found)
 
 
 class _Attempt(NamedTuple):
@@ -46,111 +85,204 @@ class _Attempt(NamedTuple):
         return Relation.DIFFERENT if self.form is None else compare(form, self.form).relation
 
 
-class Insanity:
-    """Fires when at least ``count`` of the last ``window`` steps were unproductive calls that mean the same.
+def _overlap(form: NormalForm, other: NormalForm | None) -> bool:
+    """Whether two wordings have a word, or in scripts without spaces a pair of characters, in common."""
+    return other is not None and not _grams(_wording(form)).isdisjoint(_grams(_wording(other)))
 
-    Unproductive: an error, an empty answer, or one that was there before. "Means the same" is decided by the
+
+def _same_names(form: NormalForm, other: NormalForm | None) -> bool:
+    """Whether two calls name the same numbers and names."""
+    if other is None or form.keys != other.keys:
+        return False
+    text, before = _wording(form), _wording(other)
+    return _identifiers(text) == _identifiers(before) and _capitalised(text) == _capitalised(before)
+
+
+def _same_values_elsewhere(form: NormalForm, other: NormalForm) -> bool:
+    """Whether two calls differ in worded values only."""
+    return all(
+        left == right or (left.kind in (TEXT, WORD) and right.kind in (TEXT, WORD))
+        for left, right in zip(form.leaves, other.leaves, strict=True)
+    )
+
+
+def _is_paging(form: NormalForm, other: NormalForm) -> bool:
+    """Whether two calls differ in the position in a list only: behind its end every page is empty."""
+    if form.keys != other.keys:
+        return False
+    differing = [left.key for left, right in zip(form.leaves, other.leaves, strict=True) if left != right]
+    return bool(differing) and all(
+        key.rpartition(".")[2].replace("_", "").replace("-", "").lower() in _PAGES for key in differing
+    )
+
+
+def _is_value(text: str) -> bool:
+    """Whether a result is one word: a label or a figure, and so an answer."""
+    words = text.split()
+    return len(words) < 2 and width(text.strip()) < _MIN_REMARK_WIDTH
+
+
+_MIN_REMARK_WIDTH: Final = 12
+
+
+class Insanity(Detector):
+    """Fires when at least three of the last ten steps were unproductive calls that mean the same.
+
+    Unproductive: an error, an empty result, or one that was there before. "Means the same" is decided by the
     structured comparator (``core.similarity``), or by the agent's own words: equal thoughts announce equal intent.
-    Where the comparator cannot decide (two wordings with little in common), the doubt counts half, and only for
-    short queries that all came back empty. Entity swaps, negations and refinements never count.
-
-    Parameters:
-        count: equal-meaning calls, in steps, this one included.
-        window: steps looked back.
-        settle: asked whether two texts the comparator is unsure of mean the same; True makes the call count in full.
-        redact: keep digests instead of normal forms; calls then mean the same only if their normal forms are equal.
+    What the comparator leaves open counts half, where short queries of one tool, which name the same numbers and
+    identifiers, keep coming back with one and the same short result; a quarter where their capitalised words differ. A
+    sentence model, where there is one, turns an open pair into a certain one. Other entities, negations and refinements
+    never count.
 
     Reference: original TrajectoryGuard plan (3 of the last 10); comparator measured in ``docs/detection.md``.
     """
 
     name: ClassVar[str] = "insanity"
+    rules: ClassVar[tuple[str, ...]] = ("same_meaning", "reformulation")
     loop_type: ClassVar[str] = TYPE_II
-    __slots__ = ("count", "recent", "redact", "settle", "window")
+    weight: ClassVar[float] = 1.5
+    advice: ClassVar[tuple[str, ...]] = (
+        "Other words for the same question will not change the result.",
+        "Look for something else: a broader term, a neighbouring topic, or a different tool or source.",
+        "If you have all you can get, answer with it, or say what is missing and ask.",
+    )
+    recommendation: ClassVar[str] = (
+        "Check whether the tool can find what the agent looks for, and say so in the tool's description."
+    )
+    __slots__ = ("recent", "redact", "settle")
 
-    def __init__(self, count: int = 3, window: int = 10, *, redact: bool = False, settle: Settle | None = None) -> None:
-        self.count = count
-        self.window = window
+    def __init__(self, *, redact: bool = False, settle: Settle | None = None) -> None:
         self.redact = redact
         self.settle = settle
-        self.recent: list[_Attempt] = []
+        self.recent: tuple[_Attempt, ...] = ()
 
-    def update(self, seen: Observation, history: History) -> DetectionResult | None:
-        """See class."""
-        if seen.news or not seen.call or not seen.result:
+    @classmethod
+    def from_settings(cls, settings: DetectorSettings) -> Detector:
+        """With the sentence model, if there is one."""
+        return cls(redact=settings.redact, settle=settings.settle)
+
+    def update(self, seen: Observation) -> DetectionResult | None:
+        """Compare an unproductive call with those before it."""
+        if seen.progress or not seen.call or not seen.result:
             return None
-        form = self._form(seen)
+        form = normalize(seen.step.tool_name, seen.step.args)
+        if not form.leaves and seen.step.args:
+            return None  # nothing but settings and rationales: there is nothing to compare
         thought = self._thought(seen)
-        oldest = seen.index - self.window
-        self.recent = [attempt for attempt in self.recent if attempt.at > oldest]
-        result = self._judge(seen, form, thought)
+        oldest = seen.index - _WINDOW * seen.variation_pace
+        recent = tuple(attempt for attempt in self.recent[-_KEPT:] if attempt.at > oldest)
+        result = self._evaluate(seen, recent, form, thought)
         kept = None if self.redact else form
-        self.recent.append(_Attempt(seen.index, seen.call.hex(), self._outcome(seen), thought, form.digest.hex(), kept))
+        self.recent = (
+            *recent, _Attempt(seen.index, seen.call.hex(), self._outcome(seen), thought, form.digest.hex(), kept)
+        )  # fmt: skip
         return result
-
-    def _form(self, seen: Observation) -> NormalForm:
-        """Normal form of the call; an equal call has an equal one, and working it out costs more than the rest."""
-        call = seen.call.hex()
-        known = next((attempt.form for attempt in self.recent if attempt.call == call), None)
-        return known if known is not None else normalize(seen.tool, seen.step.args)
 
     def _thought(self, seen: Observation) -> str:
         text = (seen.step.thought or "")[:MAX_THOUGHT_CHARS]
         return digest64(text_bytes(mask_text(text).casefold())).hex() if text.strip() else ""
 
     def _outcome(self, seen: Observation) -> str:
-        return digest64(text_bytes(seen.signature)).hex() if seen.signature else seen.result.hex()
+        if seen.signature:
+            return digest64(text_bytes(seen.signature)).hex()
+        return (seen.form or seen.result).hex()
 
-    def _judge(self, seen: Observation, form: NormalForm, thought: str) -> DetectionResult | None:
-        outcome, call = self._outcome(seen), seen.call.hex()
-        same, maybe, doubtful, reworded = [seen.index], [], [], False
-        for attempt in self.recent:
+    def _evaluate(
+        self, seen: Observation, recent: tuple[_Attempt, ...], form: NormalForm, thought: str
+    ) -> DetectionResult | None:
+        outcome, call, digest = self._outcome(seen), seen.call.hex(), form.digest.hex()
+        worded = not is_communication(seen.step.tool_name)  # other words are another message
+        same, openly, equal, reworded = [seen.index], [], True, False
+        doubt, related = 0.0, seen.outcome in ("empty", "error")
+        for attempt in recent:
             if attempt.outcome != outcome:
                 continue
             if attempt.call == call:
                 same.append(attempt.at)
                 continue
-            relation = attempt.relation_to(form)
-            if relation is Relation.SAME or (thought and thought == attempt.thought):
+            relation = attempt.relation_to(form) if worded or attempt.digest == digest else Relation.DIFFERENT
+            if relation is Relation.SAME:
                 same.append(attempt.at)
-                reworded = True
-            elif relation is Relation.MAYBE:
-                maybe.append(attempt)
-            elif self._reformulation(seen, form, attempt):
-                doubtful.append(attempt.at)
-        settled = self._settled(form, maybe) if len(same) < self.count <= len(same) + len(maybe) else []
-        same += settled
-        doubtful += [attempt.at for attempt in maybe if attempt.at not in settled]
-        return self._result(seen, sorted(same), doubtful, reworded or bool(settled))
+                reworded, equal = True, equal and attempt.digest == digest
+                continue
+            weight = self._doubt(seen, form, attempt, relation) if worded else 0.0
+            if worded and thought and thought == attempt.thought and weight == 0.0 and _same_names(form, attempt.form):
+                weight, related = _OPEN, True
+            if weight > 0.0 and self._settled(form, attempt):
+                same.append(attempt.at)
+                reworded, equal = True, False
+            elif weight > 0.0:
+                openly.append(attempt.at)
+                doubt += weight
+                related = related or relation is Relation.MAYBE or _overlap(form, attempt.form)
+        if not reworded and not (openly and related):
+            return None  # equal calls only: type I; or texts that have nothing in common: a batch
+        certainty = Certainty.CERTAIN if equal and not openly else Certainty.LIKELY
+        return self._result(seen, sorted(same), openly, len(same) + doubt, certainty, (*recent, form))
 
-    def _settled(self, form: NormalForm, maybe: list[_Attempt]) -> list[int]:
-        """Which of the doubtful calls mean the same, by the model's word. All are asked, so that all get known."""
-        if self.settle is None:
-            return []
-        asked = [(one.at, self.settle(form.text, one.form.text)) for one in maybe if one.form is not None]
-        return [at for at, same in asked if same]
+    def _settled(self, form: NormalForm, attempt: _Attempt) -> bool:
+        """Whether the sentence model, if there is one, says that an open pair means the same. It is never overruled."""
+        if self.settle is None or attempt.form is None:
+            return False
+        return bool(self.settle(form.text, attempt.form.text))
 
-    def _reformulation(self, seen: Observation, form: NormalForm, attempt: _Attempt) -> bool:
-        """Another short query for something that keeps coming back empty, with no news in between."""
-        if seen.step.outcome_type != EMPTY or attempt.at <= seen.last_news or attempt.form is None:
-            return False
-        if is_communication(seen.step.tool_name) or not (_is_query(form.text) and _is_query(attempt.form.text)):
-            return False
-        return _names(form.text) == _names(attempt.form.text)
+    def _doubt(self, seen: Observation, form: NormalForm, attempt: _Attempt, relation: Relation) -> float:
+        """How much an open pair counts: short queries for something that keeps coming back with one short result."""
+        if attempt.form is None or attempt.at < seen.last_progress:
+            return 0.0
+        if seen.outcome == "empty" and _is_paging(form, attempt.form):
+            return _OPEN
+        known = _OPEN if relation is Relation.MAYBE else 0.0
+        if form.keys != attempt.form.keys or not _same_values_elsewhere(form, attempt.form):
+            return known
+        text, other = _wording(form), _wording(attempt.form)
+        if not (_is_query(text, form) and _is_query(other, attempt.form)):
+            return known
+        if seen.outcome not in ("empty", "error") and (seen.describes_state or _is_value(seen.step.result or "")):
+            return known
+        if relation is Relation.MAYBE:
+            return _OPEN
+        names, others = _identifiers(text), _identifiers(other)
+        if names != others:
+            return _OPEN_NAMES if names < others or others < names else known
+        if _capitalised(text) == _capitalised(other):
+            return _OPEN
+        return _OPEN_NAMES if _overlap(form, attempt.form) else 0.0  # names that share nothing: a list of look-ups
 
     def _result(
-        self, seen: Observation, same: list[int], doubtful: list[int], reworded: bool
-    ) -> DetectionResult | None:
-        weight = len(same) + len(doubtful) / 2
-        steps = sorted(same + doubtful)
-        if not reworded and not doubtful:
-            return None  # equal calls only: type I
-        if weight < self.count - 1 or len(steps) < self.count:
+        self, seen: Observation, same: list[int], openly: list[int], weight: float, certainty: Certainty,
+        forms: tuple[Any, ...],
+    ) -> DetectionResult | None:  # fmt: skip
+        steps = tuple(sorted(same + openly))
+        needed = _COUNT * seen.variation_pace
+        if weight < needed - 1 or len(steps) < needed:
             return None
-        certain = len(same) >= self.count
-        rule = "same_meaning" if certain else "reformulation"
-        details = {"rule": rule, "count": len(steps), "first_step": steps[0], "steps": steps}
-        confidence = 1.0 if weight >= self.count - 0.5 else 0.5
-        return DetectionResult(TYPE_II, confidence, details, soft=not certain)
+        return self.found(
+            seen, 1.0 if weight >= needed - 0.5 else 0.5,
+            "same_meaning" if len(same) >= needed else "reformulation", certainty, count=len(steps),
+            first_step=steps[0], steps=steps, attempts=() if self.redact else self._attempts(forms, steps),
+            varied=not (certainty is Certainty.CERTAIN),
+        )  # fmt: skip
+
+    def _attempts(self, forms: tuple[Any, ...], steps: tuple[int, ...]) -> tuple[str, ...]:
+        """The newest wordings, shortened; each once."""
+        *earlier, current = forms
+        texts = [_wording(attempt.form) for attempt in earlier if attempt.at in steps and attempt.form is not None]
+        lines = [" ".join(text.split()) for text in (*texts, _wording(current))]
+        unique = list(dict.fromkeys(line for line in lines if line))
+        return tuple(
+            line if len(line) <= _MAX_ATTEMPT_CHARS else line[: _MAX_ATTEMPT_CHARS - 1] + "…"
+            for line in unique[-_MAX_ATTEMPTS:]
+        )
+
+    @classmethod
+    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
+        """How many wordings were tried, which, and what came back."""
+        text = f"{call} is attempt number {found.count} at the same thing, and returned {answer} like the others."
+        if len(found.attempts) > 1:
+            text += " Tried so far: " + "; ".join(f'"{line}"' for line in found.attempts) + "."
+        return text
 
     def dump(self) -> Any:
         """Recent unproductive calls in normal form."""
@@ -158,7 +290,7 @@ class Insanity:
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        self.recent = []
-        for at, call, outcome, thought, digest, plain in data:
-            form = NormalForm.from_plain(plain) if plain is not None else None
-            self.recent.append(_Attempt(at, call, outcome, thought, digest, form))
+        self.recent = tuple(
+            _Attempt(at, call, outcome, thought, digest, NormalForm.from_plain(plain) if plain is not None else None)
+            for at, call, outcome, thought, digest, plain in data
+        )

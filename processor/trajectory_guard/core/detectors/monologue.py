@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from trajectory_guard.core.detectors.base import TYPE_VI, DetectionResult, Observation
+from trajectory_guard.core.certainty import Certainty
+from trajectory_guard.core.detectors.base import TYPE_VI, DetectionResult, Detector
 from trajectory_guard.core.fingerprints import digest64, text_bytes
-from trajectory_guard.core.history import History
 from trajectory_guard.core.masking import mask_text
+from trajectory_guard.core.observation import Observation
 
 _FINISHERS: Final = frozenset(
     (
@@ -18,60 +19,75 @@ _FINISHERS: Final = frozenset(
     )
 )  # fmt: skip
 _MIN_THOUGHT_CHARS: Final = 12
+_MAX_THOUGHT_CHARS: Final = 2_000
+_COUNT: Final = 3
+_COUNT_VARIED: Final = 5
+_WINDOW: Final = 10
 
 
-class Monologue:
-    """Fires when the model says the same thing for the ``count``-th time, or declares itself done ``count`` times.
+class Monologue(Detector):
+    """Fires when the model says the same thing for the third time, or declares itself done three times in one run.
 
     A claim to be done is a call of a tool whose name says so (finish, submit, final_answer, task_done and the like);
-    had it been accepted, the run would have ended. Repeated text counts only between steps that brought nothing new,
-    and not while something is still under way: who waits says the same.
-    Claims that come back with different verdicts (a grader that answers) are attempts, not monologue, unless nothing
-    but the claim's own text comes back.
-
-    Parameters:
-        count: equal messages, or claims, that make it certain.
-        window: number of recent messages remembered.
+    had it been accepted, the run would have ended. A claim that is answered with something new (a grader's verdict) is
+    an attempt and does not count. Repeated text counts only between steps that brought nothing new, and not while
+    something is still under way: who waits says the same.
 
     Reference: repeated completion claims are the most common loop of strong 2025 models (``docs/detection.md``).
     """
 
     name: ClassVar[str] = "monologue"
+    rules: ClassVar[tuple[str, ...]] = ("claims_done", "same_message")
     loop_type: ClassVar[str] = TYPE_VI
-    __slots__ = ("claims", "count", "thoughts", "window")
+    weight: ClassVar[float] = 2.0
+    advice: ClassVar[tuple[str, ...]] = (
+        "Saying it again does not move the task.",
+        "Find out why the last attempt to finish was not accepted, and change that.",
+        "If nothing is left to do, give the final answer in plain text now.",
+    )
+    recommendation: ClassVar[str] = "Check what ends a run: the agent's claim to be done is not accepted or not heard."
+    __slots__ = ("claims", "thoughts")
 
-    def __init__(self, count: int = 3, window: int = 10) -> None:
-        self.count = count
-        self.window = window
-        self.thoughts: list[list[Any]] = []  # [index, digest] of recent messages
-        self.claims: list[int] = []  # indices of claims to be done
+    def __init__(self) -> None:
+        self.thoughts: tuple[tuple[int, str], ...] = ()  # index and digest of recent messages
+        self.claims: tuple[int, ...] = ()  # indices of claims to be done
 
-    def update(self, seen: Observation, history: History) -> DetectionResult | None:
-        """See class."""
+    def update(self, seen: Observation) -> DetectionResult | None:
+        """Claims first: a claim usually comes with a message."""
         return self._claim(seen) or self._message(seen)
 
     def _claim(self, seen: Observation) -> DetectionResult | None:
-        if seen.tool.replace("-", "_") not in _FINISHERS or seen.step.outcome_type == "error":
+        if seen.tool.replace("-", "_") not in _FINISHERS or seen.outcome == "error":
             return None
-        self.claims = [*self.claims[-self.window :], seen.index]
-        if len(self.claims) < self.count:
+        self.claims = (seen.index,) if seen.progress and not seen.echo else (*self.claims[-_WINDOW:], seen.index)
+        if len(self.claims) < _COUNT:
             return None
-        details = {
-            "rule": "claims_done", "count": len(self.claims), "first_step": self.claims[0], "steps": list(self.claims)
-        }  # fmt: skip
-        return DetectionResult(TYPE_VI, 1.0, details)
+        return self.found(
+            seen, 1.0, "claims_done", Certainty.LIKELY, count=len(self.claims), first_step=self.claims[0],
+            steps=self.claims, varied=True,
+        )  # fmt: skip
 
     def _message(self, seen: Observation) -> DetectionResult | None:
         text = seen.step.thought
         if not text or len(text) < _MIN_THOUGHT_CHARS:
             return None
-        key = digest64(text_bytes(mask_text(text[:2_000]).casefold())).hex()
-        self.thoughts = [*self.thoughts[-(self.window - 1) :], [seen.index, key]]
-        steps = [index for index, other in self.thoughts if other == key and index >= seen.last_news]
-        if len(steps) < self.count or seen.news or seen.pending:
+        key = digest64(text_bytes(mask_text(text[:_MAX_THOUGHT_CHARS]).casefold())).hex()
+        self.thoughts = (*self.thoughts[1 - _WINDOW :], (seen.index, key))
+        steps = tuple(at for at, other in self.thoughts if other == key and at >= seen.last_progress)
+        varied = seen.repeats < 2  # who works off a list may comment each item alike
+        if len(steps) < (_COUNT_VARIED if varied else _COUNT) or seen.progress or seen.certainty is Certainty.WAITING:
             return None
-        details = {"rule": "same_message", "count": len(steps), "first_step": steps[0], "steps": steps}
-        return DetectionResult(TYPE_VI, 0.5, details)
+        evidence = Certainty.ACKNOWLEDGED if varied else Certainty.LIKELY
+        return self.found(
+            seen, 0.5, "same_message", evidence, count=len(steps), first_step=steps[0], steps=steps, varied=True
+        )
+
+    @classmethod
+    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
+        """What was said, and how often."""
+        if found.rule == "claims_done":
+            return f"The work was declared done {found.count} times, and the run goes on; {call} returned {answer}."
+        return f"The same message was written {found.count} times, and nothing new came back."
 
     def dump(self) -> Any:
         """Recent messages and claims."""
@@ -79,4 +95,4 @@ class Monologue:
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        self.thoughts, self.claims = [list(entry) for entry in data[0]], list(data[1])
+        self.thoughts, self.claims = tuple((at, key) for at, key in data[0]), tuple(data[1])

@@ -1,78 +1,77 @@
-"""Type IV: calls or agents in a cycle, A B A B, that brings nothing new."""
+"""Type IV: calls in a cycle, A B A B, that bring nothing new; and agents that hand work round."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from trajectory_guard.core.detectors.base import TYPE_IV, DetectionResult, Observation
-from trajectory_guard.core.history import History
+from trajectory_guard.core.certainty import Certainty, weakest
+from trajectory_guard.core.detectors.base import TYPE_IV, DetectionResult, Detector
+from trajectory_guard.core.fingerprints import digest64, text_bytes
+from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.tools import is_handoff
 
 MAX_PERIOD: Final = 6
+_LAPS: Final = 3
+_HANDOFF_LAPS: Final = 4
 _MASK: Final = (1 << 63) - 1
 
 
-class PingPong:
-    """Fires when the last steps repeat with a period of 2 to 6, each with the answer it had one lap earlier.
+class PingPong(Detector):
+    """Fires when the last steps repeat with a period of 2 to 6, each with the result it had one lap earlier.
 
-    A lap counts only if its answers equal those of the lap before, so edit-test rounds whose failures change and
+    A lap counts only if its results equal those of the lap before, so edit-test rounds whose failures change and
     hand-offs that bring new text stay quiet. The calls of one model turn form one element of the cycle whatever
     their order, and a period of one is stutter, not ping-pong. Half a lap beyond the second is a hint, the third
-    complete lap is certain.
-
-    Parameters:
-        laps: complete laps that make the cycle certain.
-        patience: factor on ``laps`` while an answer in the lap says "still running": look and wait is a cycle, too.
+    complete lap is certain. A lap proves no more than its weakest step: look and wait is a cycle, too.
 
     Reference: suffix cycles in the call sequence; lap counts compared in ``docs/detection.md``.
     """
 
     name: ClassVar[str] = "pingpong"
+    rules: ClassVar[tuple[str, ...]] = ("cycle",)
     loop_type: ClassVar[str] = TYPE_IV
-    __slots__ = ("closed", "current", "laps", "matched", "patience", "tools", "waited")
+    weight: ClassVar[float] = 1.5
+    advice: ClassVar[tuple[str, ...]] = (
+        "Break the cycle: do something that is not part of it.",
+        "Decide with what is known now, or name the one fact that is missing.",
+        "Accept the current result, or ask a person to decide.",
+    )
+    recommendation: ClassVar[str] = "Check the hand-off rules: no participant owns the decision."
+    __slots__ = ("closed", "current", "matched", "proofs", "tools")
 
-    def __init__(self, laps: int = 3, patience: int = 3) -> None:
-        self.laps = laps
-        self.patience = patience
-        self.closed: list[int] = []  # symbols of the last MAX_PERIOD batches, newest last
-        self.tools: list[str] = []  # tool names of the last MAX_PERIOD steps
+    def __init__(self) -> None:
+        self.closed: tuple[int, ...] = ()  # symbols of the last MAX_PERIOD batches, newest last
+        self.proofs: tuple[str, ...] = ()  # what the last MAX_PERIOD + 1 batches can prove, the open one last
+        self.tools: tuple[str, ...] = ()  # tool names of the last MAX_PERIOD steps
         self.current = 0  # symbol of the batch still open; -1 if part of it is unknown
-        self.waited = -1  # index of the newest step whose answer said that something is still under way
-        self.matched: list[int] = []  # by period - 1: how many batches in a row equalled the one a period ago
+        self.matched: tuple[int, ...] = ()  # by period - 1: how many batches in a row equalled the one a period ago
 
-    def update(self, seen: Observation, history: History) -> DetectionResult | None:
-        """See class."""
-        symbol = self._symbol(seen)
+    def update(self, seen: Observation) -> DetectionResult | None:
+        """Extend the current batch, or close it and begin the next."""
+        symbol = int.from_bytes(digest64(seen.call + seen.result), "big") & _MASK if seen.call and seen.result else 0
         if seen.same_batch and self.current:
             self.current = (self.current + symbol) & _MASK if symbol and self.current > 0 else -1
+            proof = weakest(Certainty(self.proofs[-1]), _proof(seen)) if self.proofs else _proof(seen)
+            self.proofs = (*self.proofs[:-1], str(proof))
         else:
             if self.current:
                 self._close()
             self.current = symbol or -1
-        if seen.pending:
-            self.waited = seen.index
-        self.tools.append(seen.step.tool_name)
-        if len(self.tools) > MAX_PERIOD:
-            del self.tools[0]
+            self.proofs = (*self.proofs[-MAX_PERIOD:], str(_proof(seen)))
+        self.tools = (*self.tools[1 - MAX_PERIOD :], seen.step.tool_name)
         return self._longest(seen) if self.current in self.closed else None
 
-    def _symbol(self, seen: Observation) -> int:
-        if not seen.call or not seen.result:
-            return 0
-        return (int.from_bytes(seen.call, "big") * 31 + int.from_bytes(seen.result, "big")) & _MASK
-
     def _close(self) -> None:
-        closed, current = self.closed, self.current
-        if current > 0 and current in closed:
-            before = self.matched or [0] * MAX_PERIOD
-            self.matched = [
-                before[period - 1] + 1 if len(closed) >= period and closed[-period] == current else 0
+        current, closed = self.current, self.closed
+        if current in closed:
+            matched = self.matched or (0,) * MAX_PERIOD
+            self.matched = tuple(
+                matched[period - 1] + 1 if period <= len(closed) and closed[-period] == current else 0
                 for period in range(1, MAX_PERIOD + 1)
-            ]
+            )
         else:
-            self.matched = []
-        closed.append(current)
-        if len(closed) > MAX_PERIOD:
-            del closed[0]
+            self.matched = ()
+        self.closed = (*closed[1 - MAX_PERIOD :], current)
 
     def _longest(self, seen: Observation) -> DetectionResult | None:
         closed = self.closed
@@ -87,21 +86,107 @@ class PingPong:
 
     def _cycle(self, seen: Observation, period: int, run: int) -> DetectionResult | None:
         laps = 1 + run / period
-        waiting = self.waited > seen.index - period
-        needed = self.laps * self.patience if waiting else self.laps
+        proof = Certainty.CERTAIN
+        for one in self.proofs[-period:]:
+            proof = weakest(proof, Certainty(one))
+        needed = _LAPS * seen.pace_of(proof)
         if laps < needed - 1 + 1 / period:
             return None
-        details = {
-            "rule": "cycle", "count": int(laps), "period": period,
-            "first_step": max(0, seen.index - run - period + 1), "tools": self.tools[-period:],
-        }  # fmt: skip
-        return DetectionResult(TYPE_IV, 1.0 if laps >= needed else 0.5, details)
+        first = max(0, seen.index - run - period + 1)
+        return self.found(
+            seen, 1.0 if laps >= needed else 0.5, "cycle", proof, count=int(laps), first_step=first,
+            names=self.tools[-period:], period=period, varied=True,
+        )  # fmt: skip
+
+    @classmethod
+    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
+        """The tools of a lap, and the number of laps."""
+        return f"The calls {' → '.join(found.names)} have repeated {found.count} times with the same results."
 
     def dump(self) -> Any:
-        """Cycle symbols and run lengths."""
-        return [self.closed, self.current, self.matched, self.tools, self.waited] if self.current else None
+        """Cycle symbols, what they prove, and run lengths."""
+        return [self.closed, self.current, self.matched, self.tools, self.proofs] if self.current else None
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        closed, self.current, matched, tools, self.waited = data
-        self.closed, self.matched, self.tools = list(closed), list(matched), list(tools)
+        closed, self.current, matched, tools, proofs = data
+        self.closed, self.matched, self.tools, self.proofs = tuple(closed), tuple(matched), tuple(tools), tuple(proofs)
+
+
+def _proof(seen: Observation) -> Certainty:
+    """What one step of a lap proves: acknowledged actions in a circle are likely to be stuck, whatever each may do."""
+    return Certainty.LIKELY if seen.certainty is Certainty.ACKNOWLEDGED else seen.certainty
+
+
+class HandOffs(Detector):
+    """Type IV over agents: work is handed round in a circle, with new words each time.
+
+    Counts steps of hand-off tools (``transfer_to_billing``, ``handoff``, ``delegate``) that follow each other without
+    any other call that brings progress. Fires when the sequence of receivers repeats with a period of 2 to 4 for the
+    fourth lap, whatever the reasons say. Does not fire where an agent does something new before it hands over.
+
+    Reference: circular hand-offs of the original TrajectoryGuard plan.
+    """
+
+    name: ClassVar[str] = "handoffs"
+    rules: ClassVar[tuple[str, ...]] = ("handoffs",)
+    loop_type: ClassVar[str] = TYPE_IV
+    weight: ClassVar[float] = 1.5
+    advice: ClassVar[tuple[str, ...]] = (
+        "Do not hand over again: decide with what is known now.",
+        "Name the one fact that is missing, and ask the person for it.",
+        "If no participant can do it, say so.",
+    )
+    recommendation: ClassVar[str] = PingPong.recommendation
+    __slots__ = ("agents", "symbols")
+    _KEPT: ClassVar[int] = 16
+
+    def __init__(self) -> None:
+        self.symbols: tuple[str, ...] = ()
+        self.agents: tuple[tuple[int, str], ...] = ()
+
+    def update(self, seen: Observation) -> DetectionResult | None:
+        """Extend the series of hand-offs, or end it."""
+        if not is_handoff(seen.step.tool_name):
+            if seen.progress:
+                self.symbols, self.agents = (), ()
+            return None
+        symbol = digest64(text_bytes(f"{seen.tool}\0{seen.step.agent_id or ''}\0{seen.form.hex() or seen.result.hex()}"))
+        self.symbols = (*self.symbols[1 - self._KEPT :], symbol.hex())
+        self.agents = (*self.agents[1 - self._KEPT :], (seen.index, seen.step.agent_id or seen.step.tool_name))
+        for period in (2, 3, 4):
+            run = _run(self.symbols, period)
+            if run >= period * (_HANDOFF_LAPS - 1):
+                return self._circle(seen, period, run)
+        return None
+
+    def _circle(self, seen: Observation, period: int, run: int) -> DetectionResult | None:
+        names = tuple(name for _, name in self.agents[-period:])
+        if len(set(names)) < 2:
+            return None
+        steps = tuple(at for at, _ in self.agents[-(run + period) :])
+        return self.found(
+            seen, 1.0, "handoffs", Certainty.LIKELY, count=(run + period) // period, first_step=steps[0], steps=steps,
+            names=names, period=period, varied=True,
+        )  # fmt: skip
+
+    @classmethod
+    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
+        """Who hands over to whom, and how often."""
+        return f"The work has gone round {found.count} times ({' → '.join(found.names)}) without a result."
+
+    def dump(self) -> Any:
+        """The series."""
+        return [self.symbols, self.agents] if self.symbols else None
+
+    def load(self, data: Any) -> None:
+        """See ``dump``."""
+        self.symbols, self.agents = tuple(data[0]), tuple((at, name) for at, name in data[1])
+
+
+def _run(symbols: tuple[str, ...], period: int) -> int:
+    """How many of the newest symbols equal the one a period before them."""
+    run = 0
+    while run + period < len(symbols) and symbols[-1 - run] == symbols[-1 - run - period]:
+        run += 1
+    return run

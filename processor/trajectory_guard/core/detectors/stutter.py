@@ -2,68 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
-from trajectory_guard.core.detectors.base import TYPE_I, DetectionResult, Observation
-from trajectory_guard.core.history import History
-from trajectory_guard.core.steps import ERROR
-from trajectory_guard.core.tools import moves_cursor
+from trajectory_guard.core.certainty import Certainty
+from trajectory_guard.core.detectors.base import TYPE_I, DetectionResult, Detector
+from trajectory_guard.core.observation import Observation
 
-_AFTER_WORK: Final = 5
-_STOP_AFTER_WORK: Final = 8
-
-
-def _is_blank(seen: Observation) -> bool:
-    return not (seen.step.result or "").strip()
+_CERTAIN_AT: Final = 3
+_CERTAIN_AFTER_WORK: Final = 5
 
 
-class Stutter:
+class Stutter(Detector):
     """Fires when a call is repeated and returned what it had returned before, and nothing new came back since.
 
-    Does not fire while other calls bring news in between, when the answer moves (polling, paging), or when the
+    Does not fire while other calls bring progress in between, when the answer moves (polling, paging), or when the
     arguments or the result are unknown. The second occurrence is a hint (confidence 0.5), the third is certain.
     Calls of another kind in between that had not been made before (an edit between two test runs) make it work at first
-    and stutter only at the fifth equal answer, and no reason to stop before the eighth.
-    A pace slower than ``slow_gap_s`` between calls that succeed, or an answer that says "still running", is waiting and
-    not stutter until it has happened ``patience`` times as often; likewise a move of some cursor ("next", ``cd ..``)
-    that answers nothing, or while other agents bring news. Asked at a sixth of that pace
-    and still running: ``patience`` squared.
+    and stutter only at the fifth equal answer; that is likely evidence, never certain.
+    Where the step can only prove less (an acknowledged action, a wait), as many times the repeats are asked for.
 
-    Parameters:
-        slow_gap_s: seconds of idle time between equal calls from which on they count as deliberate polling.
-        patience: factor on the number of repeats where waiting is plausible.
+    >>> from trajectory_guard.core.demonstration import levels
+    >>> levels(["search(q=hours) -> closed on Mondays, open from Tuesday to Sunday"] * 6)
+    ['OBSERVE', 'OBSERVE', 'NUDGE', 'OBSERVE...', 'STOP', 'STOP']
 
     Reference: result-aware repeat counting, as peers were forced to adopt after release; thresholds chosen on
     recorded runs (``docs/detection.md``).
     """
 
     name: ClassVar[str] = "stutter"
+    rules: ClassVar[tuple[str, ...]] = ("same_call_same_result",)
     loop_type: ClassVar[str] = TYPE_I
-    __slots__ = ("patience", "slow_gap_s")
+    weight: ClassVar[float] = 2.0
+    shared: ClassVar[bool] = True
+    advice: ClassVar[tuple[str, ...]] = (
+        "Work with the result you already have.",
+        "If it is not what you need, change the arguments or use another tool.",
+        "If there is no other way, answer with what you have, or say what is missing and ask.",
+    )
+    recommendation: ClassVar[str] = (
+        "Check why the tool's answer does not satisfy the agent: prompt, tool description, or missing data."
+    )
+    __slots__ = ()
 
-    def __init__(self, slow_gap_s: float = 120.0, patience: int = 3) -> None:
-        self.slow_gap_s = slow_gap_s
-        self.patience = patience
-
-    def update(self, seen: Observation, history: History) -> DetectionResult | None:
-        """See class."""
+    def update(self, seen: Observation) -> DetectionResult | None:
+        """Compare the number of repeats with what the evidence asks for."""
         if seen.repeats < 2:
             return None
-        slow = seen.gap_s >= self.slow_gap_s and seen.step.outcome_type != ERROR
-        moving = _is_blank(seen) and moves_cursor(seen.step.tool_name, seen.step.args)
-        waiting = seen.pending or slow or moving or seen.others_progress
-        paced = seen.gap_s >= self.slow_gap_s / 6
-        patience = self.patience * self.patience if seen.pending and paced else self.patience
-        needed = 3 * patience if waiting else _AFTER_WORK if seen.worked else 3
-        confidence = 1.0 if seen.repeats >= needed else 0.5 if seen.repeats >= needed - 1 else 0.0
-        if confidence == 0.0:
-            return None
-        details = {"rule": "same_call_same_result", "count": seen.repeats, "first_step": seen.first_repeat}
-        return DetectionResult(TYPE_I, confidence, details, soft=seen.worked and seen.repeats < _STOP_AFTER_WORK)
+        worked = seen.worked and not seen.others_progress
+        needed = (_CERTAIN_AFTER_WORK if worked else _CERTAIN_AT) * seen.pace
+        return self.found(
+            seen, 1.0 if seen.repeats >= needed else 0.5 if seen.repeats >= needed - 1 else 0.0, "same_call_same_result",
+            Certainty.LIKELY if worked else Certainty.CERTAIN, count=seen.repeats, first_step=seen.first_repeat,
+            steps=seen.repeated_at,
+        )  # fmt: skip
 
-    def dump(self) -> Any:
-        """Stateless."""
-        return None
-
-    def load(self, data: Any) -> None:
-        """Stateless."""
+    @classmethod
+    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
+        """The call, the count and the answer."""
+        return f"{call} was called {found.count} times and returned {answer} each time."

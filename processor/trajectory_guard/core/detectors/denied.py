@@ -1,0 +1,42 @@
+"""Type I: a call that was refused, proposed again."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from trajectory_guard.core.detectors.base import TYPE_I, DetectionResult, Detector
+from trajectory_guard.core.observation import Observation
+
+
+class DeniedAgain(Detector):
+    """Fires when a call with equal arguments is refused a second time: whoever refused it has answered already.
+
+    The second proposal is reason for a nudge at once, the third may end the run. Does not fire for other arguments, and
+    a new user turn clears what was refused before: a person may change their mind. Progress elsewhere does not.
+    """
+
+    name: ClassVar[str] = "denied"
+    rules: ClassVar[tuple[str, ...]] = ("denied_again",)
+    loop_type: ClassVar[str] = TYPE_I
+    weight: ClassVar[float] = 2.0
+    shared: ClassVar[bool] = True
+    advice: ClassVar[tuple[str, ...]] = (
+        "Accept the decision: do not propose this call again unless you are asked to.",
+        "Reach the goal in a way that does not need it, or ask what would be acceptable.",
+        "If it cannot be done without it, say so.",
+    )
+    recommendation: ClassVar[str] = "Check whether the agent is told why its calls are refused."
+    __slots__ = ()
+
+    def update(self, seen: Observation) -> DetectionResult | None:
+        """The engine counts refusals, because they outlive a run."""
+        if seen.denied_times < 2:
+            return None
+        return self.found(
+            seen, 1.0, "denied_again", count=seen.denied_times, first_step=seen.denied_at[0], steps=seen.denied_at
+        )
+
+    @classmethod
+    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
+        """The call and how often it was refused."""
+        return f"{call} was proposed {found.count} times and refused each time."

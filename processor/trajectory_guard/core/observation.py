@@ -1,0 +1,178 @@
+"""One step as the detectors see it: the record, and what the engine worked out about it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from operator import attrgetter
+from typing import Any, Final
+from zlib import crc32
+
+from trajectory_guard.core.certainty import PACE, Certainty
+from trajectory_guard.core.history import UNKNOWN, Symbol
+from trajectory_guard.core.masking import masked_hash
+from trajectory_guard.core.result_text import describes_state
+from trajectory_guard.core.steps import StepRecord
+
+_SHAPE_STEP_CHARS: Final = 16
+_SHAPE_HEAD_CHARS: Final = 24
+_TRIES: Final = 2
+_RETRY_STEPS: Final = 16
+_KEPT_CALLS: Final = 5
+_KEPT_TOOLS: Final = 4
+
+
+class FrozenRun:
+    """The current series of steps that all came back with one and the same result, volatile parts aside.
+
+    Attributes:
+        result: symbol of that result, hex; empty if the last result is unknown.
+        first: index of the first step of the series.
+        distinct: how many different calls the series holds.
+        calls: those calls (the newest five); tools: their tools, case-folded (the newest four).
+        shape: checksum of the first characters of the last result, and its length: only results of one shape are worth
+            masking.
+        masked: masked form of the last result, hex; empty if it was not worked out.
+        misses: how often masking told results of this shape apart.
+    """
+
+    __slots__ = ("calls", "distinct", "first", "masked", "misses", "result", "shape", "tools")
+
+    def __init__(self) -> None:
+        self.result = ""
+        self.first = -1
+        self.distinct = 0
+        self.calls: tuple[str, ...] = ()
+        self.tools: tuple[str, ...] = ()
+        self.shape = 0
+        self.masked = ""
+        self.misses = 0
+
+    def update(self, seen: Observation) -> bool:
+        """Take in a step; an unknown call or result ends the series. True if only volatile parts of the result are new."""
+        if not seen.result or not seen.call:
+            self.result, self.shape, self.masked = "", 0, ""
+            self.distinct, self.calls, self.tools = 0, (), ()
+            return False
+        result = seen.result.hex()
+        same_but_noise = result != self.result and self._same_but_noise(seen.index, seen.step.result or "")
+        if result != self.result and not same_but_noise:
+            self.result, self.first, self.distinct, self.calls, self.tools = result, seen.index, 0, (), ()
+        name = seen.call.hex()
+        if name not in self.calls:
+            self.distinct += not seen.same_batch or not self.calls  # parallel siblings are one step
+            self.calls = (*self.calls[1 - _KEPT_CALLS :], name)
+        if seen.tool not in self.tools:
+            self.tools = (*self.tools[1 - _KEPT_TOOLS :], seen.tool)
+        return same_but_noise
+
+    def _same_but_noise(self, index: int, text: str) -> bool:
+        """Compare masked forms, from the second result of one shape on: masking every result would cost too much.
+
+        Where results of one shape turned out to differ, only every ``_RETRY_STEPS``-th step tries again.
+        """
+        head = text[:_SHAPE_HEAD_CHARS].encode("utf-8", "replace")
+        shape = (crc32(head) << 32) + len(text) // _SHAPE_STEP_CHARS if len(text) > _SHAPE_HEAD_CHARS else 0
+        if not shape or shape != self.shape:
+            self.shape, self.masked, self.misses = shape, "", 0
+            return False
+        if self.misses >= _TRIES and index % _RETRY_STEPS > 1:
+            self.masked = ""
+            return False
+        before, self.masked = self.masked, masked_hash(text).hex()
+        self.misses = 0 if before == self.masked else self.misses + bool(before)
+        return before == self.masked
+
+    def to_plain(self) -> dict[str, Any]:
+        """All fields by name, JSON-able."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def from_plain(cls, data: dict[str, Any]) -> FrozenRun:
+        """Restore ``to_plain``; raises KeyError where a field is missing."""
+        run = cls()
+        for name in cls.__slots__:
+            setattr(run, name, data[name])
+        run.calls, run.tools = tuple(run.calls), tuple(run.tools)
+        return run
+
+
+frozen_fields = attrgetter(*FrozenRun.__slots__)
+
+
+class Observation:
+    """One step as the detectors see it: the record plus what the engine worked out about it.
+
+    Attributes:
+        step: the record; tool: its tool name, case-folded; outcome: its outcome, "empty" too where a success says so.
+        index: ordinal of the step in its run, from 0.
+        call, result: symbols of the call and of what came back; empty if unknown.
+        form: symbol of what came back without what the request named; empty where it was not worked out.
+        echo: nothing but the request's own words came back.
+        signature: masked error class, None unless the outcome is an error, or a result seen before reads like one.
+        progress: something new came back; resets every suspicion. Without progress a step was unproductive: an error
+            seen before, nothing, or a result that was there before.
+        repeats: how often this call returned this result since the last progress, this step included.
+        repeated_at: indices of those steps as far as remembered, oldest first; first_repeat: the first of all, -1 if none.
+        moved: the call was made before, and this time another result came back.
+        noisy: the call was made before, and the results are equal but for volatile parts.
+        in_a_row: the step before this one was the same call.
+        worked: a call that had not been made before came between this repeat and the one before it.
+        others_progress: other agents made progress since this call was made last.
+        certainty: the strongest evidence that this step can be part of.
+        pace: how many times as many repeats a rule asks for at this step.
+        gap_s: idle seconds before this step, the model's own time aside; 0 if unknown.
+        last_progress: index of the newest step of progress, -1 if there was none.
+        frozen: the series of steps with this very result, this step included.
+        same_batch: the step overlaps or shares a model turn with the one before it.
+        denied_times: how often this call was refused in this user turn, this step included; 0 if it was not refused.
+        denied_at: indices of those steps, as far as they belong to this run.
+        waiting_pace: as ``pace``, for a step that can only prove waiting.
+    """
+
+    def __init__(self, step: StepRecord, index: int, call: Symbol, result: Symbol, frozen: FrozenRun) -> None:
+        self.step = step
+        self.tool = step.tool_name.casefold()
+        self.outcome: str = step.outcome_type
+        self.index = index
+        self.call = call
+        self.result = result
+        self.frozen = frozen
+        self.form: Symbol = UNKNOWN
+        self.echo = False
+        self.signature: str | None = None
+        self.progress = False
+        self.repeats = 0
+        self.repeated_at: tuple[int, ...] = ()
+        self.first_repeat = -1
+        self.moved = False
+        self.noisy = False
+        self.in_a_row = False
+        self.worked = False
+        self.others_progress = False
+        self.certainty = Certainty.CERTAIN
+        self.pace = 1
+        self.gap_s = 0.0
+        self.last_progress = -1
+        self.same_batch = False
+        self.denied_times = 0
+        self.denied_at: tuple[int, ...] = ()
+        self.waiting_pace = PACE[Certainty.WAITING]
+
+    @property
+    def variation(self) -> Certainty:
+        """The strongest evidence for rules over *changing* calls: how an action is acknowledged weakens none of them."""
+        return Certainty.WAITING if self.certainty is Certainty.WAITING else Certainty.CERTAIN
+
+    @property
+    def variation_pace(self) -> int:
+        """As ``pace``, for rules over changing calls."""
+        return self.pace if self.certainty is Certainty.WAITING else 1
+
+    def pace_of(self, certainty: Certainty) -> int:
+        """How many times as many repeats evidence of this strength takes."""
+        return self.waiting_pace if certainty is Certainty.WAITING else PACE[certainty]
+
+    @cached_property
+    def describes_state(self) -> bool:
+        """Whether what came back shows how things stand, rather than a value or an acknowledgement."""
+        return self.outcome == "success" and (self.step.stated or describes_state(self.step.result or ""))

@@ -1,0 +1,198 @@
+"""The outcome of a tool call from what the tool returned: one rule for spans, messages and recordings."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.core.masking import mask_text
+from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, Outcome
+
+_READ_CHARS: Final = 400
+
+
+def classify(text: str | None, *, failed: bool = False, refused: bool = False) -> Outcome:
+    """The outcome of an answered call.
+
+    Parameters:
+        text: what the tool returned, or what the model was told; None if unknown.
+        failed: the framework says that the call failed.
+        refused: a person or a policy is known to have refused the call.
+
+    >>> classify('{"orders": []}'), classify("User rejected the call", failed=True), classify("7 rows")
+    ('empty', 'denied', 'success')
+    """
+    if refused or (failed and text is not None and is_refusal(text)):
+        return DENIED
+    if failed:
+        return ERROR
+    return EMPTY if text is not None and is_empty_result(text) else SUCCESS
+
+
+# --- nothing was found ---------------------------------------------------------------------------------------
+
+_EMPTY_TEXTS: Final = frozenset(
+    ("", "[]", "{}", "null", "none", '""', "''", "()", "nan", "undefined", "(none)", "n/a", "[[]]", "no output")
+)
+_EMPTY_PHRASE: Final = re.compile(
+    r"^(?:\W*)(?:no|zero|0)\s+(?:\w+\s+){0,2}?(?:results?|match(?:es)?|hits?|records?|rows?|documents?|items?|data|entries"
+    r"|files?|output)(?:\s+(?:were|was|found|available|returned|for\b[^,.;\d]{0,60}))*\W*$|^\W*(?:nothing|none|not)\s+found\W*$",
+    re.IGNORECASE,
+)
+_RESULT_KEYS: Final = ("result", "results", "data", "items", "output", "hits", "matches", "rows", "documents", "content")
+_COMPLAINTS: Final = frozenset(
+    (
+        "alerts", "conflicts", "diff", "errors", "failed", "failures", "issues", "missing", "problems", "violations",
+        "warnings",
+    )
+)  # fmt: skip
+_MAX_EMPTY_CHARS: Final = 160
+_MAX_WRAPPER_CHARS: Final = 120
+
+
+def is_empty_result(result: str) -> bool:
+    """Whether a payload says that nothing was found: blank, an empty container, or a phrase such as "No results found".
+
+    An object counts if all of its result members are empty, or if its only member is an empty list. An empty list of
+    complaints is good news, not an empty result.
+
+    >>> is_empty_result('{"results": []}'), is_empty_result('{"orders": []}'), is_empty_result('{"errors": []}')
+    (True, True, False)
+    >>> is_empty_result("No results found."), is_empty_result("0 failed")
+    (True, False)
+    """
+    if len(result) > _MAX_EMPTY_CHARS:
+        return False
+    text = " ".join(result.split())
+    if text.lower() in _EMPTY_TEXTS or _EMPTY_PHRASE.match(text):
+        return True
+    return text[:1] == "{" and len(text) <= _MAX_WRAPPER_CHARS and _is_empty_wrapper(text)
+
+
+def _is_empty_wrapper(text: str) -> bool:
+    try:
+        value = parse_json(text)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(value, dict):
+        return False
+    if len(value) == 1:
+        key, only = next(iter(value.items()))
+        if only == [] and str(key).lower() not in _COMPLAINTS:
+            return True
+    found = [value[key] for key in _RESULT_KEYS if key in value]
+    return bool(found) and all(item in ([], {}, "", None) for item in found) and len(value) <= len(found) + 2
+
+
+# --- a person or a policy said no ----------------------------------------------------------------------------
+
+_PERSON = r"(?:the |a |your )?(?:user|human|person|operator|reviewer|admin(?:istrator)?|approver|supervisor)"
+_REFUSED = r"(?:rejected|denied|declined|refused|disapproved|vetoed|cancell?ed)"
+_ACTION = r"(?:tool(?: call| use| execution)?|(?:function|tool) call|call|action|request|execution|command)"
+_REFUSAL: Final = re.compile(
+    rf"\b{_PERSON}\b(?: has| have)? {_REFUSED}\b|\b{_REFUSED} by (?:the )?{_PERSON}\b|permission denied by user"
+    rf"|\b{_PERSON} (?:doesn't|does not|didn't|did not|doesn’t) (?:want|approve|allow|permit)\b"
+    rf"|\b{_ACTION} (?:was|has been|is|were) (?:not (?:been )?(?:approved|permitted|allowed)|{_REFUSED})\b"
+    r"|^not approved\b",
+    re.IGNORECASE,
+)
+
+
+def is_refusal(text: str) -> bool:
+    """Whether the answer to a call that was not carried out says that a person refused it.
+
+    >>> is_refusal("Tool execution was not approved."), is_refusal("permission denied: /etc/shadow")
+    (True, False)
+    """
+    return _REFUSAL.search(text[:_READ_CHARS]) is not None
+
+
+# --- an error, and of which class ----------------------------------------------------------------------------
+
+ERROR_WORDS: Final = (
+    "error|exception|traceback|fatal|failed|failure|invalid|cannot|could not|unable to|unknown|unrecognized"
+    "|fehler|erreur|errore|erro|fout|fel|błąd|ошибка|помилка|σφάλμα|hata|خطأ|שגיאה|त्रुटि|ข้อผิดพลาด|lỗi|エラー|错误|錯誤|오류"
+)
+_QUOTED: Final = re.compile(r"'[^'\n]{0,200}'|\"[^\"\n]{0,200}\"|`[^`\n]{0,200}`|\[[^\]\n]{0,200}\]")
+_PATHS: Final = re.compile(
+    r"(?:[A-Za-z]:)?(?:[\w.~-]*/[\w.~-]+)+/?|\b[\w-]+\.(?:py|js|ts|go|rs|java|c|cpp|h|json|ya?ml|txt|md)\b"
+)
+_NUMBERS: Final = re.compile(r"\d+(?:[.,]\d+)*")
+_ERROR_LINE: Final = re.compile(
+    r"\b\w*(?:Error|Exception|Errno|Failure|Fault|Warning)\b|\berror\b|\bfailed\b|\bnot found\b"
+    r"|\bcannot\b|\binvalid\b|\bdenied\b",
+    re.IGNORECASE,
+)
+_ERROR_LIKE: Final = re.compile(
+    rf"^\W*(?:{ERROR_WORDS}|usage(?=:))(?:\b|\s|:|：)"
+    r"|^[\w./-]{1,40}: (?:.{0,80}\b)?(?:unmatched|invalid|cannot|can't|no such|not found|denied|unrecognized|unknown"
+    r"|missing|illegal|bad|failed|error|unexpected|expected|undefined)\b",
+    re.IGNORECASE,
+)
+_FIRST_LINE_ERROR: Final = re.compile(rf"^\W*(?:{ERROR_WORDS})\s?[:：]", re.IGNORECASE | re.MULTILINE)
+
+
+def error_signature(result: str | None, error_class: str | None) -> str | None:
+    """The class of an error: the line that states it, with names, numbers and paths masked; None if unknown.
+
+    >>> error_signature("Traceback ...\\nKeyError: 'user_7'", None) == error_signature("KeyError: 'user_9'", "KeyError")
+    True
+    """
+    if not result:
+        return error_class.lower() if error_class else None
+    line = _PATHS.sub("<path>", _QUOTED.sub("<q>", mask_text(_telling_line(result))))
+    return _NUMBERS.sub("#", line).lower()[:160] or None
+
+
+def looks_like_error(result: str) -> bool:
+    """Whether a result that was reported as a success reads like an error message.
+
+    >>> looks_like_error("grep: Unmatched ( or \\\\("), looks_like_error("12 errors fixed")
+    (True, False)
+    """
+    text = result.strip()
+    if len(text) > _READ_CHARS:
+        return False
+    return _ERROR_LIKE.search(text) is not None or _FIRST_LINE_ERROR.search(text) is not None
+
+
+def _telling_line(text: str) -> str:
+    lines = [line.strip() for line in text[-4096:].splitlines() if line.strip()]
+    if not lines:
+        return ""
+    for line in reversed(lines):
+        if _ERROR_LINE.search(line) and not line.startswith(("File ", "^")):
+            return line[:400]
+    return lines[0][:400]
+
+
+_TRANSIENT_CLASS: Final = re.compile(
+    r"timeout|timedout|temporar|unavailable|toomanyrequests|ratelimit|throttl|overload|connection(?:reset|refused|aborted|error)"
+    r"|econn|brokenpipe|serviceunavailable|badgateway|deadlineexceeded|resourceexhausted|locked|lockwait|deadlock|blockingio",
+    re.IGNORECASE,
+)
+_TRANSIENT_STATUS: Final = re.compile(
+    r"(?:^\W{0,4}|\b(?:https?(?:/\d(?:\.\d)?)?|status|code|error|statuscode|api)\b\W{1,4}(?:code\W{1,3}|error\W{1,3})?)"
+    r"(?:408|425|429|500|502|503|504|529)\b",
+    re.IGNORECASE,
+)
+_TRANSIENT_WORDS: Final = re.compile(
+    r"tim(?:e|ed)[ -]?out|temporar|unavailable|too many requests|rate.?limit|overloaded|again later|again in \d|retry after"
+    r"|connection (?:reset|refused|aborted)|econnreset|econnrefused|throttl|is locked|lock (?:wait|held)|(?:get|obtain|acquire) (?:\w+ ){0,2}lock"
+    r"|database is locked|resource busy|zeitüberschreitung|délai|tiempo de espera|タイムアウト|超时|시간 초과",
+    re.IGNORECASE,
+)
+_MAX_CODE_CHARS: Final = 120
+
+
+def is_transient(text: str, error_class: str | None) -> bool:
+    """Whether an error is one that passes: by exception type, then by status code, then by wording.
+
+    >>> is_transient("", "ReadTimeout"), is_transient("HTTP 503", None), is_transient("KeyError: 'a'", "KeyError")
+    (True, True, False)
+    """
+    if error_class and _TRANSIENT_CLASS.search(error_class):
+        return True
+    line = text[:_MAX_CODE_CHARS]
+    return _TRANSIENT_STATUS.search(line) is not None or _TRANSIENT_WORDS.search(text) is not None

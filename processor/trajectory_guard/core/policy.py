@@ -1,0 +1,282 @@
+"""The escalation ladder: from findings and a score to a nudge, a second nudge, a stop, or a recovery.
+
+Weights and decay say how bad it looks (``scoring``). This module says what is done about it, and how fast: the stronger
+the evidence, the shorter the ladder. Everything here is a pure function of its arguments.
+
+===============  ====================================================  =====================================================
+evidence         nudges                                                stop
+===============  ====================================================  =====================================================
+certain          at the nudge threshold; again only where no stop may  ``stop_patience`` unproductive steps after the nudge,
+                 follow                                                at the stop threshold
+likely           at the threshold; again after as many unproductive    after two nudges and as many unproductive steps again
+                 steps as led to the first, at least ``renudge``
+acknowledged     as likely, at a third of the pace                     as likely, at a third of the pace
+waiting          at the threshold; again when the count has doubled    never, unless ``max_polls`` or ``max_wait_s`` is set
+===============  ====================================================  =====================================================
+
+A step of progress resets the ladder. Steps of one batch count once. Across an uncertain boundary (``begin_segment``)
+nudges keep their distance, but a stop needs its nudges, and the steps after them, on this side of the boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from trajectory_guard.core.certainty import PACE, Certainty, strongest
+from trajectory_guard.core.detectors.base import DetectionResult
+
+QUIET_STEPS: Final = 2
+
+
+class Level(str, Enum):
+    """What the guard asks for after a step."""
+
+    OBSERVE = "OBSERVE"
+    NUDGE = "NUDGE"
+    STOP = "STOP"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class PolicySettings(NamedTuple):
+    """Numbers of the ladder.
+
+    Fields:
+        nudge_at, stop_at: scores from which a nudge and a stop may become due.
+        stop_patience: unproductive steps after a nudge before a stop, where the evidence is certain.
+        renudge: least number of unproductive steps between two nudges where the evidence is likely.
+        max_polls: repeats of a waiting call at which a stop may become due; None: never.
+        max_wait_s: seconds of waiting at which a stop may become due; None: never.
+    """
+
+    nudge_at: float = 2.0
+    stop_at: float = 3.0
+    stop_patience: int = 2
+    renudge: int = 3
+    max_polls: int | None = None
+    max_wait_s: float | None = None
+
+
+class Ladder:
+    """Where one run stands on the ladder. Bounded, plain data.
+
+    Attributes:
+        episode: ordinal of the stretch of being stuck, from 1; 0 before the first. Unique in the trajectory.
+        active: a finding has opened the episode and it has not been left yet.
+        first_step: index of the first step of the loop, -1 outside an episode.
+        types: loop types seen in the episode, in order of appearance.
+        fired: unproductive steps (batches with a finding) since the episode began or progress was made.
+        lead: ``fired`` when the first nudge became due.
+        nudges: nudges due since the episode began or progress was made.
+        since: unproductive steps since the last nudge.
+        segment_nudges, segment_since: the same on this side of the last uncertain boundary.
+        count: repeats at the last nudge, of the finding it was about.
+        nudged: a nudge became due in this episode, whatever progress was made since.
+        awaiting: a nudge is due and the gate has not delivered it yet: nothing escalates until it has.
+        stopped: a stop became due and no progress was made since.
+        quiet: steps without a finding in a row; progressed: one of them brought progress.
+        waited_from: start in seconds of the first step of the current wait, 0 if there is none.
+    """
+
+    __slots__ = (
+        "active", "awaiting", "count", "episode", "fired", "first_step", "lead", "nudged", "nudges", "progressed",
+        "quiet", "segment_nudges", "segment_since", "since", "stopped", "types", "waited_from",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.episode = 0
+        self.active = False
+        self.first_step = -1
+        self.types: tuple[str, ...] = ()
+        self.fired = self.lead = self.nudges = self.since = self.segment_nudges = self.segment_since = self.count = 0
+        self.nudged = self.awaiting = self.stopped = self.progressed = False
+        self.quiet = 0
+        self.waited_from = 0.0
+
+    def to_plain(self) -> dict[str, Any]:
+        """All fields by name, JSON-able."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def from_plain(cls, data: dict[str, Any]) -> Ladder:
+        """Restore ``to_plain``; raises KeyError where a field is missing."""
+        ladder = cls()
+        for name in cls.__slots__:
+            setattr(ladder, name, data[name])
+        ladder.types = tuple(ladder.types)
+        return ladder
+
+
+class Decision(NamedTuple):
+    """What is due after a step.
+
+    Fields:
+        level: the level of the run; it stays while the loop goes on.
+        nudge: which nudge of the ladder became due at this step, from 1; 0 if none.
+        stop_due: a stop became due at this step.
+        recovered: this step ended an episode in which a nudge had been due.
+        opened: this step began an episode; the caller numbers it.
+        certainty: strength of the evidence of this step; None without findings.
+    """
+
+    level: Level = Level.OBSERVE
+    nudge: int = 0
+    stop_due: bool = False
+    recovered: bool = False
+    opened: bool = False
+    certainty: Certainty | None = None
+
+
+def decide(
+    ladder: Ladder, found: Sequence[DetectionResult], score: float, settings: PolicySettings, *,
+    new_batch: bool, progress: bool, now: float = 0.0, may_stop: bool = True,
+) -> Decision:  # fmt: skip
+    """Advance ``ladder`` by one step and say what is due.
+
+    Parameters:
+        found: findings of the step, strongest first.
+        score: loop score after the step.
+        new_batch: the step does not overlap the one before it.
+        progress: the step brought something new.
+        now: start of the step in seconds.
+        may_stop: False where the tool was declared as one that is never stopped.
+    """
+    if not found:
+        return _quiet(ladder, new_batch=new_batch, progress=progress)
+    certainty = _certainty(found)
+    opened = _open(ladder, found)
+    ladder.quiet, ladder.progressed = 0, False
+    if new_batch or opened:
+        ladder.fired += 1
+        if not ladder.awaiting:
+            ladder.since += 1
+            ladder.segment_since += 1
+    if certainty is not Certainty.WAITING:
+        ladder.waited_from = 0.0
+    elif ladder.waited_from == 0.0:
+        ladder.waited_from = now
+    count = max(one.count for one in found)
+    if score < settings.nudge_at:
+        level = Level.STOP if ladder.stopped else Level.OBSERVE
+        return Decision(level, opened=opened, certainty=certainty)
+    if may_stop and not ladder.stopped and score >= settings.stop_at and not ladder.awaiting:
+        ladder.stopped = _stop_due(ladder, certainty, count, now, settings)
+        if ladder.stopped:
+            return Decision(Level.STOP, stop_due=True, opened=opened, certainty=certainty)
+    if ladder.stopped:
+        return Decision(Level.STOP, opened=opened, certainty=certainty)
+    nudge = _nudge(ladder, count) if _nudge_due(ladder, certainty, count, settings) else 0
+    return Decision(Level.NUDGE, nudge, opened=opened, certainty=certainty)
+
+
+def _certainty(found: Sequence[DetectionResult]) -> Certainty:
+    """The strongest evidence of the step: detectors have weakened theirs already where the step is one of waiting."""
+    certainty = found[0].evidence
+    for one in found[1:]:
+        certainty = strongest(certainty, one.evidence)
+    return certainty
+
+
+def _open(ladder: Ladder, found: Sequence[DetectionResult]) -> bool:
+    opened = not ladder.active
+    if opened:
+        ladder.active, ladder.types, ladder.nudged, ladder.stopped = True, (), False, False
+        ladder.first_step = min(one.first_step for one in found)
+        ladder.fired = ladder.lead = 0
+        _reset(ladder)
+    ladder.types += tuple(one.loop_type for one in found if one.loop_type not in ladder.types)
+    return opened
+
+
+def _reset(ladder: Ladder) -> None:
+    """Back to the foot of the ladder."""
+    ladder.nudges = ladder.since = ladder.segment_nudges = ladder.segment_since = ladder.count = 0
+    ladder.stopped = ladder.awaiting = False
+    ladder.waited_from = 0.0
+
+
+def _quiet(ladder: Ladder, *, new_batch: bool, progress: bool) -> Decision:
+    if not ladder.active:
+        return Decision()
+    if progress:
+        _reset(ladder)
+        ladder.fired, ladder.progressed = 0, True
+    ladder.quiet += new_batch
+    if ladder.quiet >= QUIET_STEPS and ladder.progressed:
+        return Decision(recovered=_close(ladder))
+    return Decision()
+
+
+def _close(ladder: Ladder) -> bool:
+    ladder.active, ladder.first_step = False, -1
+    return ladder.nudged
+
+
+def _distance(ladder: Ladder, certainty: Certainty, settings: PolicySettings) -> int:
+    """Unproductive steps that have to lie between two nudges, and between the last nudge and a stop."""
+    return max(settings.renudge, ladder.lead) * PACE[certainty]
+
+
+def _nudge_due(ladder: Ladder, certainty: Certainty, count: int, settings: PolicySettings) -> bool:
+    if ladder.awaiting:
+        return False
+    if ladder.nudges == 0:
+        # after progress was made, a loop has to build up again before the next nudge
+        return not ladder.nudged or ladder.fired >= settings.renudge
+    if certainty is Certainty.WAITING:
+        return count >= 2 * ladder.count
+    # a third and further nudge is due only where no stop may follow: ever more rarely
+    return ladder.since >= _distance(ladder, certainty, settings) << max(0, ladder.nudges - 1)
+
+
+def _nudge(ladder: Ladder, count: int) -> int:
+    if ladder.nudges == 0:
+        ladder.lead = ladder.fired
+    ladder.nudges += 1
+    ladder.segment_nudges += 1
+    ladder.since = ladder.segment_since = 0
+    ladder.count = count
+    ladder.nudged = True
+    return ladder.nudges
+
+
+def _stop_due(ladder: Ladder, certainty: Certainty, count: int, now: float, settings: PolicySettings) -> bool:
+    if ladder.segment_nudges == 0:
+        return False
+    if certainty is Certainty.CERTAIN:
+        return ladder.segment_since >= settings.stop_patience
+    if certainty is Certainty.WAITING:
+        polled = settings.max_polls is not None and count >= settings.max_polls
+        waited = settings.max_wait_s is not None and now - ladder.waited_from >= settings.max_wait_s
+        return polled or waited
+    return ladder.segment_nudges >= 2 and ladder.segment_since >= _distance(ladder, certainty, settings)
+
+
+def begin_segment(ladder: Ladder) -> None:
+    """An uncertain boundary: what was seen before it is no reason to stop any more."""
+    ladder.segment_nudges = ladder.segment_since = 0
+    ladder.stopped = False
+
+
+def delivered(ladder: Ladder) -> None:
+    """The gate gave the nudge to the agent: escalation counts from here."""
+    ladder.awaiting = False
+    ladder.since = ladder.segment_since = 0
+
+
+def settle(ladder: Ladder) -> bool:
+    """The run is over. Whether it recovered: a nudge was due in it, and it ended without repeating."""
+    recovered = ladder.active and ladder.nudged and not ladder.stopped and ladder.since == 0
+    ladder.active, ladder.first_step = False, -1
+    _reset(ladder)
+    return recovered
+
+
+def absolve(ladder: Ladder) -> None:
+    """A person said that all is well: the ladder begins again, and nothing counts as a recovery."""
+    ladder.active, ladder.first_step, ladder.nudged = False, -1, False
+    ladder.fired = ladder.lead = 0
+    _reset(ladder)

@@ -1,0 +1,254 @@
+"""From a step to an observation: what repeats, what is new, and how much a repeat can prove here."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from trajectory_guard.config import GuardConfig, ToolPolicy
+from trajectory_guard.core import policy as ladder_policy
+from trajectory_guard.core.certainty import Certainty, weakest
+from trajectory_guard.core.fingerprints import digest64
+from trajectory_guard.core.history import UNKNOWN, Symbol
+from trajectory_guard.core.masking import masked_hash
+from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.outcome import error_signature, is_empty_result, is_transient, looks_like_error
+from trajectory_guard.core.result_text import (
+    MAX_FORM_CHARS,
+    answer_form,
+    both_ends,
+    carries_content,
+    hits_form,
+    is_acknowledgement,
+    is_echo,
+    is_short,
+    reports_status,
+)
+from trajectory_guard.core.run import BATCH_MASK, Run
+from trajectory_guard.core.state import MAX_DENIALS, MAX_LEARNED_CALLS, TrajectoryState
+from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, REFUSED_BY_GUARD, SUCCESS, StepRecord
+from trajectory_guard.core.tools import is_lookup, is_status_lookup, is_waiting, moves_cursor
+from trajectory_guard.core.tracking import scope
+from trajectory_guard.core.volatile import Lesson, is_volatile_throughout, learn
+
+_PENDING: Final = re.compile(
+    r"\b(?:pending|running|in[ _-]?progress|queued|waiting|processing|not (?:yet )?(?:ready|finished|done|complete)"
+    r"|still|starting|scheduled|accepted|202|building|deploying|unchanged so far)\b",
+    re.IGNORECASE,
+)
+_MAX_PENDING_CHARS: Final = 200
+_ERROR_CHARS: Final = 4_096
+_PACE_BESIDE_OTHERS: Final = 2
+
+
+class Reader:
+    """Works out one observation from a step and what is remembered. Replaces memory, never changes it in place."""
+
+    def __init__(self, config: GuardConfig) -> None:
+        self.config = config
+
+    def read(self, state: TrajectoryState, run: Run, step: StepRecord, policy: ToolPolicy | None) -> Observation:
+        """The observation of a step of ``run``; begins a new segment where an uncertain boundary lies before it."""
+        seen = Observation(step, run.index, call_symbol(step), result_symbol(step), run.frozen)
+        seen.waiting_pace = self.config.poll_patience
+        seen.same_batch = _joins_batch(run, step)
+        seen.gap_s = 0.0 if seen.same_batch else scope.idle_s(run, step)
+        if scope.is_boundary(run, step, seen.gap_s, self.config.slow_gap_s):
+            run.boundary = run.index
+            run.score.decay(self.config.decay)
+            ladder_policy.begin_segment(run.ladder)
+        if step.outcome_type in (ERROR, DENIED):
+            seen.signature = _signature(step)
+        elif step.outcome_type == SUCCESS and step.result is not None and is_empty_result(step.result):
+            seen.outcome = EMPTY
+        seen.last_progress = run.last_progress
+        self._denials(state, run, seen)
+        previous = run.history.calls.last(seen.call)
+        if previous >= 0:
+            self._read_repeat(state, run, seen, previous, policy)
+        else:
+            self._read_new(run, seen)
+        if seen.signature is None and not seen.progress and step.result and looks_like_error(step.result):
+            seen.signature = _signature(step)
+        if run.frozen.update(seen) and not seen.moved:
+            seen.progress = False
+        if not seen.progress:
+            self._weigh(run, seen, policy)
+        return seen
+
+    # --- calls that were refused -----------------------------------------------------------------------------
+
+    def _denials(self, state: TrajectoryState, run: Run, seen: Observation) -> None:
+        """Count refusals of this call in this user turn; they outlive the run, not the turn."""
+        step = seen.step
+        instance = step.run or ""
+        if step.turn is not None and not instance and state.turns.get(instance, step.turn) != step.turn:
+            state.denied = {}
+        if not seen.call:
+            return
+        key = seen.call.hex()
+        others = {call: refusals for call, refusals in state.denied.items() if call != key}
+        if step.outcome_type == DENIED and step.error_class != REFUSED_BY_GUARD:
+            before = state.denied.get(key, ())
+            if not (seen.same_batch and before):
+                before = (*before[1 - MAX_DENIALS :], (run.label, run.index))
+            state.denied = dict(list({**others, key: before}.items())[-MAX_DENIALS:])
+            seen.denied_times = len(before)
+            seen.denied_at = tuple(at for label, at in before if label == run.label)
+        elif key in state.denied:
+            state.denied = others
+
+    # --- a call not made before ------------------------------------------------------------------------------
+
+    def _read_new(self, run: Run, seen: Observation) -> None:
+        """A call not made before brings progress unless its result says nothing, or was there before."""
+        run.last_fresh = run.index if seen.call else run.last_fresh
+        result, step = seen.step.result, seen.step
+        if not seen.result or result is None:
+            return
+        if step.stated:
+            seen.progress = seen.result not in run.history.results
+            return
+        if seen.outcome != EMPTY:
+            self._form(seen, result)
+        if not result or seen.outcome in (EMPTY, DENIED) or seen.echo:
+            return
+        seen.progress = seen.result not in run.history.results and seen.form not in run.forms
+
+    def _form(self, seen: Observation, result: str) -> None:
+        """What came back without what the request named, without order and scores."""
+        form = hits_form(result)
+        if not form and len(result) <= MAX_FORM_CHARS:
+            form = answer_form(result, seen.step.args, error=seen.signature is not None)
+            seen.echo = not form
+        if form:
+            seen.form = digest64(f"{seen.tool}\0{seen.outcome}\0{form}".encode("utf-8", "replace"))
+        elif not seen.echo:
+            seen.echo = is_echo(result, seen.step.args)
+
+    # --- a call made before ----------------------------------------------------------------------------------
+
+    def _read_repeat(
+        self, state: TrajectoryState, run: Run, seen: Observation, previous: int, policy: ToolPolicy | None
+    ) -> None:
+        """Did it return the same, volatile parts aside?"""
+        history, step = run.history, seen.step
+        seen.form = run.forms[previous]
+        seen.in_a_row = seen.same_batch or previous == seen.index - 1
+        if step.error_class == REFUSED_BY_GUARD:
+            seen.result = history.results[previous]
+        if not seen.result:
+            return
+        if history.results[previous] != seen.result and not history.returned(seen.call, seen.result):
+            seen.result = self._settle_volatile(state, run, seen, previous)
+            seen.noisy = history.results[previous] == seen.result
+            seen.progress = seen.moved = not seen.noisy and seen.outcome != DENIED
+            if seen.moved:
+                seen.form = UNKNOWN
+        if seen.progress or not seen.result:
+            return  # a result this call returned before, though not the last time, is back and forth and no progress
+        self._count_repeats(run, seen, previous)
+        if policy is not None and policy.idempotent and seen.repeats == 2:
+            seen.repeats = 3
+
+    def _count_repeats(self, run: Run, seen: Observation, previous: int) -> None:
+        own_progress = run.progress_of(seen.step.agent_id)
+        before = run.history.since(max(0, own_progress), seen.call, seen.result)
+        seen.others_progress = run.last_progress > max(own_progress, previous)
+        seen.first_repeat = before[-1] if before else seen.index
+        seen.repeated_at = (*reversed(before), seen.index)
+        current = (run.score.batch + (not seen.same_batch)) & BATCH_MASK  # copies within one model turn count once
+        seen.repeats = len({run.batch_of(at) for at in before} | {current})
+        seen.worked = run.last_fresh > previous
+        key = (seen.call + seen.result).hex()
+        known, count, first, last_batch = run.chain
+        if key == known and own_progress <= first:  # a long stutter, beyond the window of remembered steps
+            count += current != last_batch
+            seen.repeats, seen.first_repeat = max(seen.repeats, count), min(seen.first_repeat, first)
+        run.chain = (key, seen.repeats, seen.first_repeat, current)
+
+    def _settle_volatile(self, state: TrajectoryState, run: Run, seen: Observation, previous: int) -> Symbol:
+        """The symbol to use for a result unlike the last one: the old symbol if only volatile parts differ.
+
+        The masked form of the very first result is never known (masking every result would cost more than the rest
+        of the engine), so the third result is the first that can be recognised. A result that is volatile throughout,
+        as that of a generator of ids, is unknown: it cannot repeat.
+        """
+        text = seen.step.result
+        if text is None:
+            return seen.result
+        if is_volatile_throughout(text):
+            return UNKNOWN
+        key = seen.call.hex()
+        saved = state.learned.get(key)
+        lesson, noise = learn(Lesson(*saved) if saved is not None else None, masked_hash(text).hex(), text)
+        learned = {call: one for call, one in state.learned.items() if call != key}
+        learned[key] = list(lesson)
+        state.learned = dict(list(learned.items())[-MAX_LEARNED_CALLS:])
+        return run.history.results[previous] if noise else seen.result
+
+    # --- how much a repeat can prove -------------------------------------------------------------------------
+
+    def _weigh(self, run: Run, seen: Observation, policy: ToolPolicy | None) -> None:
+        """Set the strongest evidence that this step can be part of, and the number of repeats that goes with it."""
+        seen.certainty = _certainty(seen, policy, paced=scope.is_paced(run, seen.gap_s))
+        seen.pace = seen.pace_of(seen.certainty)
+        if seen.certainty is not Certainty.WAITING and seen.repeats > 1 and run.last_waiting > seen.repeated_at[-2]:
+            seen.certainty, seen.pace = Certainty.WAITING, seen.waiting_pace  # a look at something is part of the lap
+        if seen.certainty is Certainty.WAITING:
+            run.last_waiting = run.index
+            if seen.gap_s >= scope.PACED_S and seen.outcome != ERROR:
+                seen.pace *= self.config.poll_patience
+        elif seen.others_progress:  # they may have changed what this call looks at
+            seen.certainty = weakest(seen.certainty, Certainty.LIKELY)
+            seen.pace = max(seen.pace, _PACE_BESIDE_OTHERS)
+
+
+def _certainty(seen: Observation, policy: ToolPolicy | None, *, paced: bool) -> Certainty:
+    step, text = seen.step, (seen.step.result or "").strip()
+    if (policy is not None and policy.poll) or is_waiting(step.tool_name, step.args):
+        return Certainty.WAITING
+    if seen.outcome == ERROR or seen.signature is not None:
+        if is_transient(both_ends(text, _ERROR_CHARS), step.error_class):
+            return Certainty.WAITING
+        return Certainty.CERTAIN if seen.outcome == ERROR and not paced else Certainty.LIKELY
+    if not text:
+        return Certainty.ACKNOWLEDGED if moves_cursor(step.tool_name, step.args) else Certainty.CERTAIN
+    if seen.outcome != SUCCESS or step.stated:
+        return Certainty.CERTAIN
+    if is_status_lookup(step.tool_name) or (len(text) <= _MAX_PENDING_CHARS and _PENDING.search(text)):
+        return Certainty.WAITING
+    if paced and (is_short(text) or reports_status(text)):
+        return Certainty.WAITING
+    if seen.in_a_row and is_acknowledgement(text) and not is_lookup(step.tool_name) and not carries_content(step.args):
+        return Certainty.ACKNOWLEDGED
+    return Certainty.LIKELY if seen.noisy or is_short(text) or reports_status(text) else Certainty.CERTAIN
+
+
+def _signature(step: StepRecord) -> str | None:
+    """The class of an error, without what the request named."""
+    line = error_signature(step.result, step.error_class)
+    if line is None or step.result is None:
+        return line
+    return answer_form(line, step.args, error=True) or line
+
+
+def _joins_batch(run: Run, step: StepRecord) -> bool:
+    if step.batch is not None or run.batch_label is not None:
+        return step.batch is not None and step.batch == run.batch_label
+    return run.index > 0 and step.timestamp < run.batch_end and step.duration > 0
+
+
+def call_symbol(step: StepRecord) -> Symbol:
+    """Eight bytes for tool, agent and arguments; unknown without arguments."""
+    if step.tool_args_hash is None:
+        return UNKNOWN
+    agent = step.agent_id or ""
+    return digest64(f"{step.tool_name.casefold()}\0{agent}\0{step.tool_args_hash}".encode("utf-8", "replace"))
+
+
+def result_symbol(step: StepRecord) -> Symbol:
+    """Eight bytes for outcome and result; unknown without a result."""
+    if step.state_snapshot_hash is None:
+        return UNKNOWN
+    return digest64(f"{step.outcome_type}\0{step.state_snapshot_hash}".encode("utf-8", "replace"))

@@ -1,0 +1,230 @@
+"""Reading a tool result: is it empty, an acknowledgement, a state, an error, a wait; and its form without the request.
+
+Structure decides wherever it can. Words of a few languages help to name errors and waits sooner; without them the same
+results are found by their repetition, a little later.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final
+
+from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.core.masking import mask_noise, mask_text
+from trajectory_guard.core.outcome import ERROR_WORDS, looks_like_error
+
+__all__ = ["ERROR_WORDS", "answer_form", "both_ends", "describes_state", "is_acknowledgement", "is_short", "looks_like_error"]
+
+MAX_FORM_CHARS: Final = 400
+"""Longer results have no form: they say more than that something was not found."""
+MAX_REQUEST_CHARS: Final = 2_000
+_MAX_VALUES: Final = 64
+_MAX_WORDS: Final = 80
+_MIN_ECHO_CHARS: Final = 2
+_MAX_ECHO_CHARS: Final = 200
+_WORD: Final = re.compile(r"[^\s!-/:-@\[-^`{-~\u2010-\u205e\u3001-\u3003\u3008-\u3011\uff01-\uff0f\uff1a-\uff20«»¿¡،؟।]+")
+"""Runs of anything but spaces and punctuation: ``\\w`` would split words of scripts with combining signs."""
+_STATE_WIDTH: Final = 24
+_SHORT_WIDTH: Final = 60
+_ACKNOWLEDGEMENT_WORDS: Final = 6
+
+
+def both_ends(text: str, limit: int) -> str:
+    """``text``, of a long one both ends (together ``limit`` characters): an error says what it is in its last line."""
+    half = limit // 2
+    return text if len(text) <= limit else f"{text[:half]}\n{text[-half:]}"
+
+
+def width(text: str) -> int:
+    """Length of a text in columns: a character of Chinese, Japanese or Korean says as much as two letters.
+
+    >>> width("abc"), width("処理中")
+    (3, 6)
+    """
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def values_of(args: Any) -> Iterator[str]:
+    """Texts and numbers of the arguments, in order, at most ``_MAX_VALUES`` of them."""
+    stack, left = [args], _MAX_VALUES
+    while stack and left:
+        value = stack.pop()
+        if isinstance(value, dict):
+            stack.extend(reversed(list(value.values())[:left]))
+        elif isinstance(value, (list, tuple)):
+            stack.extend(reversed(value[:left]))
+        elif isinstance(value, str) or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+            left -= 1
+            yield str(value)
+
+
+def _request(args: Any) -> tuple[list[str], frozenset[str]]:
+    """The values of a request, longest first, and its words, case-folded."""
+    values, words, left = [], set(), MAX_REQUEST_CHARS
+    for value in values_of(args):
+        text = value[:left].casefold()
+        left -= len(text)
+        if _MIN_ECHO_CHARS <= len(text.strip()) <= _MAX_ECHO_CHARS:
+            values.append(text.strip())
+        words.update(_WORD.findall(text))
+        if left <= 0:
+            break
+    return sorted(values, key=len, reverse=True), frozenset(words)
+
+
+def answer_form(result: str, args: Any, *, error: bool) -> str:
+    """The words of a short result without what the request named and without what moves; empty if nothing is left.
+
+    >>> answer_form("Your search - red shoes - did not match any documents.", {"q": "red shoes"}, error=False)
+    'your search did not match any documents'
+    >>> answer_form("Error: file '/src/main.py' not found", {"path": "/src/main.py"}, error=True)
+    'error file not found'
+    """
+    text = both_ends(result, MAX_FORM_CHARS).casefold()
+    values, asked = _request(args)
+    for value in values:
+        if len(value) > 2 or not value.isascii():
+            text = text.replace(value, " ")
+    words = [word for word in _WORD.findall((mask_text if error else mask_noise)(text)) if word not in asked]
+    if error:
+        words = [word for word in words if not any(map(str.isdigit, word))]
+    return " ".join(words[:_MAX_WORDS])
+
+
+def _plain_leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from _plain_leaves(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _plain_leaves(item)
+    else:
+        yield value
+
+
+@lru_cache(maxsize=256)
+def is_acknowledgement(text: str) -> bool:
+    """Whether a result only says that something was done: it is short and shows no state.
+
+    No state: no number but a lone 1, no structure beyond flags, at most six words. Nothing depends on the language.
+
+    >>> is_acknowledgement("Clicked"), is_acknowledgement('{"success": true}'), is_acknowledgement("Wiederhergestellt.")
+    (True, True, True)
+    >>> is_acknowledgement("7C, rain"), is_acknowledgement("Page: Checkout | Button 'Pay' disabled")
+    (False, False)
+    """
+    text = text.strip()
+    if len(text) > _SHORT_WIDTH or width(text) > _SHORT_WIDTH:
+        return False
+    if text[:1] in ("{", "["):
+        return _is_flag(text)
+    if any(char in "|=:{}[]<>\n\t\"'" for char in text):
+        return False
+    words = text.split()
+    return len(words) <= _ACKNOWLEDGEMENT_WORDS and not any(
+        word != "1" and any(map(str.isdigit, word)) for word in words
+    )
+
+
+def _is_flag(text: str) -> bool:
+    try:
+        leaves = list(_plain_leaves(parse_json(text)))
+    except (ValueError, RecursionError):
+        return False
+    return bool(leaves) and all(
+        leaf is None or isinstance(leaf, bool) or (isinstance(leaf, str) and leaf.isalpha()) for leaf in leaves
+    )
+
+
+_CONTENT_WORDS: Final = 4
+_CONTENT_WIDE: Final = 8
+_STATUS_KEYS: Final = frozenset(("phase", "progress", "stage", "state", "status"))
+_MAX_STATUS_CHARS: Final = 1_000
+
+
+def carries_content(args: Any) -> bool:
+    """Whether a request hands over content (a note, a list, a text), and not just names where to act.
+
+    Handing over the same content again achieves nothing, even where pressing the same button again would.
+
+    >>> carries_content({"key": "Tab"}), carries_content({"path": "a.py", "text": "x = 1 + 2"})
+    (False, True)
+    """
+    if isinstance(args, dict) and any(isinstance(value, (dict, list)) and value for value in args.values()):
+        return True
+    words = wide = 0
+    for value in values_of(args):
+        head = value[:MAX_FORM_CHARS]
+        words += len(head.split())
+        wide += sum(unicodedata.east_asian_width(char) in "WF" for char in head)
+    return words >= _CONTENT_WORDS or wide >= _CONTENT_WIDE
+
+
+def reports_status(text: str) -> bool:
+    """Whether a result is an object with a member such as ``status`` or ``state``: how something is getting on.
+
+    >>> reports_status('{"name": "stage", "state": "PROVISIONING"}'), reports_status('{"name": "stage"}')
+    (True, False)
+    """
+    if text[:1] != "{" or len(text) > _MAX_STATUS_CHARS:
+        return False
+    try:
+        value = parse_json(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and not _STATUS_KEYS.isdisjoint(str(key).lower() for key in value)
+
+
+def is_echo(result: str, args: Any) -> bool:
+    """Whether a result repeats a value of the request: a final answer that comes back as it was given."""
+    head = " ".join(result[:MAX_FORM_CHARS].split())
+    return bool(head) and any(head in " ".join(value[: 2 * MAX_FORM_CHARS].split()) for value in values_of(args))
+
+
+def hits_form(result: str) -> str:
+    """What a list of hits holds, whatever its order and scores; empty if the result is no such list.
+
+    >>> a = '{"hits": [{"url": "a", "score": 2.1}, {"url": "b", "score": 1.9}]}'
+    >>> hits_form(a) == hits_form('{"hits": [{"url": "b", "score": 3.0}, {"url": "a", "score": 0.2}]}')
+    True
+    """
+    if result[:1] not in ("{", "[") or len(result) > _MAX_HITS_CHARS or result.count("{") < 2:
+        return ""
+    try:
+        value = parse_json(result)
+    except (ValueError, RecursionError):
+        return ""
+    lists = value.values() if isinstance(value, dict) else (value,)
+    hits = next((one for one in lists if isinstance(one, list) and len(one) > 1), None)
+    if hits is None or not all(isinstance(hit, dict) for hit in hits):
+        return ""
+    rows = sorted(" ".join(leaf for leaf in _plain_leaves(hit) if isinstance(leaf, str)) for hit in hits)
+    return "\n".join(rows) if all(rows) else ""
+
+
+_MAX_HITS_CHARS: Final = 8_192
+
+
+def is_short(text: str) -> bool:
+    """Whether a result is a short value or remark of unknown meaning ("processing", "sync: 0 of 12", "42")."""
+    return "\n" not in text.strip() and len(text) <= 4 * _SHORT_WIDTH and width(text.strip()) <= _SHORT_WIDTH
+
+
+@lru_cache(maxsize=256)
+def _describes_state(text: str) -> bool:
+    if is_acknowledgement(text):
+        return False
+    return width(text) >= _STATE_WIDTH or "\n" in text
+
+
+def describes_state(text: str) -> bool:
+    """Whether a result shows how things stand: a page, a listing, a table; not a value, not an acknowledgement.
+
+    >>> describes_state("Clicked. Page: Checkout | Button 'Pay' disabled"), describes_state("42"), describes_state("ok")
+    (True, False, False)
+    """
+    text = text.strip()
+    return len(text) >= 4 * _STATE_WIDTH or _describes_state(text)

@@ -1,0 +1,241 @@
+"""The memory of one run: one agent instance working towards one answer (DESIGN: scope)."""
+
+from __future__ import annotations
+
+from array import array
+from operator import attrgetter
+from typing import Any, Final
+
+from trajectory_guard.core.detectors.base import Detector
+from trajectory_guard.core.history import WIDTH, History, Ring
+from trajectory_guard.core.observation import FrozenRun
+from trajectory_guard.core.policy import Ladder
+from trajectory_guard.core.scoring import Score
+from trajectory_guard.core.steps import ModelTokens, Usage
+
+BATCH_MASK: Final = 0xFFFF
+MAX_AGENTS: Final = 8
+
+
+class UsageWindow:
+    """Tokens and money of the remembered steps of a run. Empty until the telemetry shows any."""
+
+    __slots__ = ("costs", "start", "tokens", "unpriced")
+
+    def __init__(self) -> None:
+        self.start = 0  # index of the first entry
+        self.tokens = array("Q")
+        self.costs = array("d")
+        self.unpriced: tuple[tuple[int, ModelTokens], ...] = ()
+
+    def append(self, index: int, usage: Usage | None, kept: int) -> None:
+        """Take in the usage before the step ``index``; ``kept`` steps are remembered."""
+        if usage is None and not self.tokens:
+            return
+        if not self.tokens:
+            self.start = index
+        self.tokens.append(max(0, usage.tokens) if usage is not None else 0)
+        self.costs.append(max(0.0, usage.cost_usd) if usage is not None else 0.0)
+        if usage is not None and usage.unpriced:
+            self.unpriced = (*self.unpriced, *((index, one) for one in usage.unpriced))[-2 * kept :]
+        if len(self.tokens) > kept:
+            del self.tokens[0], self.costs[0]
+            self.start += 1
+            if self.unpriced and self.unpriced[0][0] < self.start:
+                self.unpriced = tuple(one for one in self.unpriced if one[0] >= self.start)
+
+    def after(self, index: int) -> tuple[int, float, tuple[ModelTokens, ...]]:
+        """Tokens, USD, and tokens without a price, of the steps after ``index`` as far as remembered."""
+        offset = max(0, index + 1 - self.start)
+        return (
+            sum(self.tokens[offset:]),
+            sum(self.costs[offset:]),
+            tuple(one for at, one in self.unpriced if at > index),
+        )
+
+    def to_plain(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {
+            "start": self.start, "tokens": list(self.tokens), "costs": list(self.costs),
+            "unpriced": [[at, *one] for at, one in self.unpriced],
+        }  # fmt: skip
+
+    @classmethod
+    def from_plain(cls, data: dict[str, Any]) -> UsageWindow:
+        """Restore ``to_plain``."""
+        window = cls()
+        window.start = data["start"]
+        window.tokens, window.costs = array("Q", data["tokens"]), array("d", data["costs"])
+        window.unpriced = tuple((at, ModelTokens(*one)) for at, *one in data["unpriced"])
+        return window
+
+
+class Run:
+    """All that is remembered of one run, and ends with it.
+
+    Attributes:
+        label: the label its steps carry; ``""`` where nothing tells runs apart.
+        index: steps taken so far in this run.
+        history: calls and results of the last steps; forms: results without what the request named.
+        places: index in the trajectory, starts: start in seconds, batches: ordinal of the batch, of those steps.
+        usage: tokens and money of those steps.
+        last_progress: index of the newest step that brought something new, -1 before the first.
+        agent_progress: the same by agent; agents: names of the agents that acted last (up to eight).
+        last_fresh: index of the newest call that had not been made before.
+        last_waiting: index of the newest step that could only prove waiting, -1 before the first.
+        chain: call and result repeated last, how often, since which step, and in which batch last.
+        batch_end: earliest end in seconds among the calls of the current batch; a step that starts before belongs to it.
+        batch_label: label of that batch, if the source names it.
+        last_end: newest end of a step, in seconds.
+        rhythm_s: running mean of the idle seconds before calls that were not repeats; -1 before the first.
+        trace_id: trace of the newest step; boundary: index of the first step after the last uncertain boundary.
+        began: start in seconds of the step with which the episode began.
+        frozen: the current series of steps with one and the same result.
+        score, ladder: how bad it looks, and what was done about it.
+        gated: a gate delivers the nudges of this run.
+        detectors: one of each registered detector.
+    """
+
+    __slots__ = (
+        "agent_progress", "agents", "batch_end", "batch_label", "batches", "began", "boundary", "chain", "detectors",
+        "forms", "frozen", "gated", "history", "index", "label", "ladder", "last_end", "last_fresh", "last_progress", "last_waiting",
+        "places", "rhythm_s", "score", "starts", "trace_id", "usage",
+    )  # fmt: skip
+
+    def __init__(self, label: str, capacity: int, detectors: tuple[Detector, ...]) -> None:
+        self.label = label
+        self.index = 0
+        self.history = History(capacity)
+        self.forms = Ring(capacity)
+        self.places = array("Q")
+        self.starts = array("d")
+        self.batches = array("H")
+        self.usage = UsageWindow()
+        self.last_progress = -1
+        self.agent_progress: dict[str, int] = {}
+        self.agents: tuple[str, ...] = ()
+        self.last_fresh = -1
+        self.last_waiting = -1
+        self.chain: tuple[str, int, int, int] = ("", 0, -1, -1)
+        self.batch_end = float("-inf")
+        self.batch_label: str | None = None
+        self.last_end = 0.0
+        self.rhythm_s = -1.0
+        self.trace_id: str | None = None
+        self.boundary = 0
+        self.began = 0.0
+        self.frozen = FrozenRun()
+        self.score = Score()
+        self.ladder = Ladder()
+        self.gated = False
+        self.detectors = detectors
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    def progress_of(self, agent: str | None) -> int:
+        """Index of this agent's newest step of progress; of any agent's where agents are unknown."""
+        if agent is None or not self.agent_progress.keys() - {agent}:
+            return self.last_progress
+        return self.agent_progress.get(agent, -1)
+
+    def start_of(self, index: int) -> float | None:
+        """Start time in seconds of a remembered step, None if it is forgotten."""
+        offset = index - self.history.calls.start
+        return self.starts[offset] if 0 <= offset < len(self.starts) else None
+
+    def batch_of(self, index: int) -> int:
+        """Ordinal (modulo 65,536) of the batch a remembered step belongs to."""
+        return self.batches[index - self.history.calls.start]
+
+    def place_of(self, index: int, newest: int) -> int:
+        """Index in the trajectory of a step of this run; ``newest`` for the step that is not remembered yet.
+
+        For a step that is forgotten, the one that is remembered longest stands in.
+        """
+        offset = index - self.history.calls.start
+        if offset >= len(self.places):
+            return newest
+        return self.places[max(0, offset)] if self.places else newest
+
+    # --- changing --------------------------------------------------------------------------------------------
+
+    def note_progress(self, agent: str | None) -> None:
+        """The current step brought something new."""
+        self.last_progress = self.index
+        if agent is not None:
+            newest = {name: at for name, at in self.agent_progress.items() if name != agent}
+            newest[agent] = self.index
+            if len(newest) > MAX_AGENTS:
+                del newest[next(iter(newest))]
+            self.agent_progress = newest
+
+    def forget_repeats(self) -> None:
+        """Start counting repeats again, keeping the memory of what was called."""
+        self.last_progress = self.index
+        self.agent_progress = dict.fromkeys(self.agent_progress, self.index)
+
+    # --- saving ----------------------------------------------------------------------------------------------
+
+    def to_plain(self) -> dict[str, Any]:
+        """All fields by name, JSON-able."""
+        return {
+            "label": self.label,
+            "index": self.index,
+            "capacity": self.history.calls.size // WIDTH,
+            "start": self.history.calls.start,
+            "calls": self.history.calls.data.hex(),
+            "results": self.history.results.data.hex(),
+            "forms": self.forms.data.hex(),
+            "places": list(self.places),
+            "starts": list(self.starts),
+            "batches": list(self.batches),
+            "usage": self.usage.to_plain() if self.usage.tokens else None,
+            "last_progress": self.last_progress,
+            "agent_progress": list(self.agent_progress.items()),
+            "agents": list(self.agents),
+            "last_fresh": self.last_fresh,
+            "last_waiting": self.last_waiting,
+            "chain": list(self.chain),
+            "batch_end": None if self.batch_end == float("-inf") else self.batch_end,
+            "batch_label": self.batch_label,
+            "last_end": self.last_end,
+            "rhythm_s": self.rhythm_s,
+            "trace_id": self.trace_id,
+            "boundary": self.boundary,
+            "began": self.began,
+            "frozen": self.frozen.to_plain(),
+            "score": self.score.to_plain(),
+            "ladder": self.ladder.to_plain(),
+            "gated": self.gated,
+            "detectors": {one.name: data for one in self.detectors if (data := one.dump()) is not None},
+        }
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any], detectors: tuple[Detector, ...]) -> Run:
+        """Restore ``to_plain``; a detector that this configuration switched off loses its memory, nothing else."""
+        run = cls(plain["label"], plain["capacity"], detectors)
+        for name in ("calls", "results"):
+            setattr(run.history, name, Ring(plain["capacity"], bytes.fromhex(plain[name]), plain["start"]))
+        run.forms = Ring(plain["capacity"], bytes.fromhex(plain["forms"]), plain["start"])
+        run.places, run.starts = array("Q", plain["places"]), array("d", plain["starts"])
+        run.batches = array("H", plain["batches"])
+        if plain["usage"] is not None:
+            run.usage = UsageWindow.from_plain(plain["usage"])
+        for name in _PLAIN:
+            setattr(run, name, plain[name])
+        run.agent_progress, run.agents = dict(plain["agent_progress"]), tuple(plain["agents"])
+        run.chain = tuple(plain["chain"])
+        run.batch_end = float("-inf") if plain["batch_end"] is None else plain["batch_end"]
+        run.frozen = FrozenRun.from_plain(plain["frozen"])
+        run.score, run.ladder = Score.from_plain(plain["score"]), Ladder.from_plain(plain["ladder"])
+        for one in detectors:
+            if one.name in plain["detectors"]:
+                one.load(plain["detectors"][one.name])
+        return run
+
+
+_PLAIN: Final = (
+    "index", "last_progress", "last_fresh", "last_waiting", "batch_label", "last_end", "rhythm_s", "trace_id", "boundary", "began",
+    "gated",
+)  # fmt: skip
+run_fields: Final = attrgetter(*Run.__slots__)
