@@ -16,12 +16,12 @@ from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.calls import light
 from trajectory_guard.core.engine import Engine
-from trajectory_guard.core.steps import StepRecord, Usage
+from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.duplicates import is_inner_duplicate
-from trajectory_guard.dialects.extract import agent_of, model_name, model_usage, read_step, trajectory_id
-from trajectory_guard.dialects.identity import all_conversation_ids, conversation_id
+from trajectory_guard.dialects.extract import agent_of, model_usage, read_step, trajectory_id
+from trajectory_guard.dialects.identity import all_conversation_ids, conversation_id, instance_of
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import markers_of, recognise
 from trajectory_guard.langfuse_scores import session_of
@@ -90,7 +90,7 @@ class Judge:
         self._prices = PriceTable()
         self._throttled = ThrottledLog(_log)
         self.traces = TraceTable(limits.max_traces, limits.max_spans_per_trace, limits.max_traces_mib * _MIB)
-        self.fleet = Fleet(Engine(config), config, limits, metrics, clock=clock)
+        self.fleet = Fleet(Engine(config, price=self._prices.cost), config, limits, metrics, clock=clock)
         self._reader = SpanReader(self._table, limits.separate_by)
         self._tagger = Tagger(self.fleet)
 
@@ -201,9 +201,8 @@ class Judge:
         if conversation is not None:
             self._learn(trace, conversation)
         usage = model_usage(view)
-        if usage is None or usage == Usage():
+        if usage is None:
             return
-        usage = self._prices.priced(usage, model_name(view))
         tenant = seen.origin.tenant
         item = UsageItem(seen.key, (view.end, view.span_id), view.trace_id, view.scope, usage, tenant)
         trajectory = conversation or self._by_trace(trace, view)
@@ -220,6 +219,7 @@ class Judge:
         seen.item = item
         if missing:
             item.own_agent = agent_of(seen.view, (), dialect) if above else step.agent_id
+            item.own_run = instance_of(seen.view, ())
             trace.wait(missing, item, self.traces.max_spans)
         if above and is_inner_duplicate(item.view, above, self._table):
             return
@@ -264,8 +264,9 @@ class Judge:
             return
         agent = item.own_agent or agent_of(item.view, above, item.dialect)
         named = trajectory_id(item.view, above, lambda span: self._by_trace(trace, span), item.dialect.conversations)
-        changed = agent != item.step.agent_id or named != item.step.trajectory_id
-        item.step = item.step._replace(agent_id=agent, trajectory_id=named)
+        run = item.own_run or instance_of(item.view, above)
+        changed = agent != item.step.agent_id or named != item.step.trajectory_id or run != item.step.run
+        item.step = item.step._replace(agent_id=agent, trajectory_id=named, run=run)
         if item.key is None or named != item.key[1]:
             self.fleet.move(item, None)
             self._file(trace, item, above)

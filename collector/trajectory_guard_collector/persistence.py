@@ -98,7 +98,8 @@ def _from_plain(plain: dict[str, Any]) -> Trajectory:
 
 
 def _plain_snapshot(snapshot: Snapshot) -> list[Any]:
-    usage = {trace: {scope: list(one) for scope, one in by_scope.items()} for trace, by_scope in snapshot.usage.items()}
+    pending = snapshot.usage.pending
+    usage = {trace: {scope: list(one) for scope, one in by_scope.items()} for trace, by_scope in pending.items()}
     return [snapshot.state.decode("utf-8"), [list(record) for record in snapshot.recent], usage]
 
 
@@ -107,17 +108,25 @@ def _snapshot(plain: list[Any]) -> Snapshot:
     return Snapshot(
         state.encode("utf-8"),
         tuple(CallRecord(*record) for record in recent),
-        {trace: {scope: Usage(*one) for scope, one in by_scope.items()} for trace, by_scope in usage.items()},
+        UsageLedger({trace: {scope: _usage(one) for scope, one in by_scope.items()} for trace, by_scope in usage.items()}),
     )
 
 
+def _usage(plain: list[Any]) -> Usage:
+    *numbers, unpriced = plain
+    return Usage(*numbers, tuple(ModelTokens(*one) for one in unpriced))
+
+
 def _plain_verdict(verdict: Verdict) -> dict[str, Any]:
-    found = [[one.loop_type, one.confidence, one.soft] for one in verdict.detections]
+    found = [[*one[:3], str(one.evidence), one.count, one.first_step] for one in verdict.detections]
     return {**verdict._asdict(), "detections": found, "spent": list(verdict.spent)}
 
 
 def _verdict(plain: dict[str, Any]) -> Verdict:
-    found = tuple(DetectionResult(kind, confidence, {}, soft) for kind, confidence, soft in plain["detections"])
+    found = tuple(
+        DetectionResult(kind, confidence, rule, Certainty(evidence), count, first)
+        for kind, confidence, rule, evidence, count, first in plain["detections"]
+    )
     return Verdict(**{
         **plain,
         "detections": found,

@@ -21,6 +21,7 @@ from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, StepRecord, Usage
+from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard_collector.views import Origin
@@ -71,7 +72,7 @@ class StepItem:
         span: trace id and span id in bytes.
         order: place among the steps of its trajectory.
         step: the record, with identity as known by now; ``view`` and ``dialect`` are what identity is read from.
-        own_agent: agent named by the span itself.
+        own_agent: agent named by the span itself; own_run: agent instance named by the span itself.
         origin, service, tenant: the resource of the span, its service name, and the scope of the trajectory's id.
         key: trajectory it belongs to; None while it does not count (inner duplicate).
         verdict: what was said of it, None if it did not count; ``judged`` tells the two apart.
@@ -88,7 +89,7 @@ class StepItem:
 
     __slots__ = (
         "dialect", "first_step", "gone", "held", "judged", "key", "late", "moved", "order", "origin", "own_agent",
-        "recovered", "repeats", "service", "size", "span", "step", "tenant", "told", "told_as", "verdict", "view",
+        "own_run", "recovered", "repeats", "service", "size", "span", "step", "tenant", "told", "told_as", "verdict", "view",
     )  # fmt: skip
 
     def __init__(
@@ -104,6 +105,7 @@ class StepItem:
         self.service = origin.service
         self.tenant = origin.tenant
         self.own_agent: str | None = None
+        self.own_run: str | None = None
         self.key: Key | None = None
         self.verdict: Verdict | None = None
         self.first_step = ""
@@ -139,7 +141,7 @@ class Head(NamedTuple):
 
     state: TrajectoryState
     recent: deque[CallRecord]
-    usage: dict[str, dict[str, Usage]]
+    usage: UsageLedger
 
 
 class Snapshot(NamedTuple):
@@ -147,7 +149,7 @@ class Snapshot(NamedTuple):
 
     state: bytes
     recent: tuple[CallRecord, ...]
-    usage: dict[str, dict[str, Usage]]
+    usage: UsageLedger
 
 
 class Trajectory:
@@ -257,7 +259,7 @@ class Trajectory:
                 item.verdict = self._judge(engine, head, item)
                 judged.append(item)
             else:
-                _collect(head.usage, item)
+                head.usage.add(item.trace_id, item.scope, item.usage)
             if place % _SNAPSHOT_STEPS == _SNAPSHOT_STEPS - 1:
                 self._snapshots.append((place + 1, _freeze(head)))
         self._head, self._folded = head, len(self.items)
@@ -270,8 +272,7 @@ class Trajectory:
         newest = next((item.verdict for item in reversed(judged) if item.verdict is not None), None)
         if newest is not None:
             self.level = newest.level
-        episode = state.episode
-        self.steps, self.score, self.episode, self.nudges = state.index, episode.score, episode.number, episode.nudges
+        self.steps, self.score, self.episode, self.nudges = state.index, state.score, state.episodes, state.nudges
 
     def _rewind(self, engine: Engine) -> Head:
         """The head as it was at the nearest snapshot before the first item to be judged."""
@@ -281,9 +282,8 @@ class Trajectory:
 
     def _thaw(self, engine: Engine, snapshot: Snapshot | None) -> Head:
         if snapshot is None:
-            return Head(engine.new_state(self.key[1]), deque(maxlen=_RECENT), {})
-        usage = {trace: dict(by_scope) for trace, by_scope in snapshot.usage.items()}
-        return Head(engine.load_state(snapshot.state), deque(snapshot.recent, maxlen=_RECENT), usage)
+            return Head(engine.new_state(self.key[1]), deque(maxlen=_RECENT), UsageLedger())
+        return Head(engine.load_state(snapshot.state), deque(snapshot.recent, maxlen=_RECENT), snapshot.usage.copy())
 
     def _judge(self, engine: Engine, head: Head, item: StepItem) -> Verdict | None:
         step = item.step
@@ -294,9 +294,9 @@ class Trajectory:
             return None
         if seen.outcome != INTERRUPTED:
             head.recent.append(seen)
-        by_scope = head.usage.pop(step.trace_id or "", None)
-        if by_scope:  # two instrumentations tell of every model call twice: the one that knows most is believed
-            step = step._replace(usage=max(by_scope.values(), key=lambda usage: usage.tokens))
+        usage = head.usage.take(step.trace_id)
+        if usage is not None:
+            step = step._replace(usage=usage)
         verdict = engine.observe(head.state, step)
         if verdict is not None and verdict.detections:
             item.first_step = _step_id(head.state, verdict.first_step)
@@ -359,11 +359,5 @@ def _order(item: Item) -> Order:
     return item.order
 
 
-def _collect(usage: dict[str, dict[str, Usage]], item: UsageItem) -> None:
-    by_scope = usage.setdefault(item.trace_id, {})
-    by_scope[item.scope] = item.usage.plus(by_scope.get(item.scope, Usage()))
-
-
 def _freeze(head: Head) -> Snapshot:
-    usage = {trace: dict(by_scope) for trace, by_scope in head.usage.items()}
-    return Snapshot(head.state.to_bytes(), tuple(head.recent), usage)
+    return Snapshot(head.state.to_bytes(), tuple(head.recent), head.usage.copy())

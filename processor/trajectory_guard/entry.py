@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
-from typing import Final
+from collections import OrderedDict, deque
+from typing import Final, NamedTuple
 
 from trajectory_guard.core.calls import CallRecord
 from trajectory_guard.core.engine import Verdict
@@ -14,30 +14,97 @@ from trajectory_guard.core.steps import StepRecord
 
 _CALL_IDS: Final = 32
 _RECENT_STEPS: Final = 16
+MAX_INSTANCES: Final = 32
+
+
+class RunFlag:
+    """What a gate has to know of one run.
+
+    Attributes:
+        pending: the strongest verdict since the flag was taken last.
+        nudge: the nudge that became due since then.
+        last: the newest verdict in which something fired.
+    """
+
+    __slots__ = ("last", "nudge", "pending")
+
+    def __init__(self) -> None:
+        self.pending: Verdict | None = None
+        self.nudge: Verdict | None = None
+        self.last: Verdict | None = None
+
+
+class GateRun(NamedTuple):
+    """The run that a gate follows: agent instance (checkpoint namespace) and user turn, as in ``StepRecord``."""
+
+    instance: str
+    turn: str | None
 
 
 class Entry:
-    """One trajectory under judgement: its state, its flag, and what is needed to know its calls again."""
+    """One trajectory: its state, the flags of its runs, and what is needed to recognise its calls.
+
+    Attributes:
+        state: what the engine remembers.
+        flags: by label of the run, the runs used last.
+        recent: the calls observed last; calls: ids of calls that spans reported; call_runs: label of their runs.
+        replay: steps since state was saved; None: too many to evaluate again.
+        lossy: no step so far was fully visible.
+        message_steps: ids of steps that a gate has read from the graph's messages; message_calls: their tool call ids,
+            which some models use again in every turn; message_tools: their tools.
+        gates: the gate's run by the agent instance (or trace) that spans name; empty while no gate follows anything.
+        turns: label of the user turn by agent instance, as a gate sees it.
+        saved_index: steps covered by the state saved last.
+    """
 
     __slots__ = (
-        "calls", "last", "last_used", "lock", "lossy", "nudge", "pending", "recent", "replay", "saved_index", "state",
-        "told", "told_ids", "told_tools", "trajectory_id", "turn",
+        "call_runs", "calls", "flags", "gates", "last_used", "lock", "lossy", "message_calls", "message_steps",
+        "message_tools", "recent", "replay", "saved_index", "state", "trajectory_id",
     )  # fmt: skip
 
     def __init__(self, state: TrajectoryState) -> None:
         self.trajectory_id = state.trajectory_id
         self.state = state
         self.lock = threading.Lock()
-        self.pending: Verdict | None = None  # the strongest verdict since the flag was taken last
-        self.nudge: Verdict | None = None  # the nudge due since then
-        self.last: Verdict | None = None
+        self.flags: OrderedDict[str, RunFlag] = OrderedDict()
         self.calls = Ring(_CALL_IDS)
+        self.call_runs: OrderedDict[bytes, str] = OrderedDict()
         self.recent: deque[CallRecord] = deque(maxlen=_RECENT_STEPS)
-        self.replay: list[StepRecord] | None = []  # steps since state was saved; None: too many to judge again
-        self.lossy = True  # no step so far was fully visible
-        self.told = Ring(_CALL_IDS)  # steps a gate has read from the graph's messages
-        self.told_ids = Ring(_CALL_IDS)  # and their tool call ids, which some models use anew in every turn
-        self.told_tools: set[str] = set()
-        self.turn: str | None = None  # label of the user turn, as a gate sees it
-        self.saved_index = 0  # steps covered by the state saved last
+        self.replay: list[StepRecord] | None = []
+        self.lossy = True
+        self.message_steps = Ring(_CALL_IDS)
+        self.message_calls = Ring(_CALL_IDS)
+        self.message_tools: set[str] = set()
+        self.gates: OrderedDict[str, GateRun] = OrderedDict()
+        self.saved_index = 0
         self.last_used = 0.0
+
+    def flag(self, run: str) -> RunFlag:
+        """The flag of a run, new if it is not known."""
+        flag = self.flags.get(run)
+        if flag is None:
+            flag = self.flags[run] = RunFlag()
+            if len(self.flags) > MAX_INSTANCES:
+                self.flags.popitem(last=False)
+        return flag
+
+    def follow(self, instance: str, run: GateRun) -> None:
+        """Spans of this agent instance (or trace) belong to a gate's run from now on."""
+        self.gates[instance] = run
+        self.gates.move_to_end(instance)
+        if len(self.gates) > MAX_INSTANCES:
+            self.gates.popitem(last=False)
+
+    def placed(self, step: StepRecord) -> StepRecord:
+        """The step with the labels of the gate's run that follows its agent instance, if one does.
+
+        Where a gate follows a part of the trajectory, the trace stands in for an instance that spans do not name: a new
+        trace is a new run until the gate says which.
+        """
+        if not self.gates:
+            return step
+        instance = step.run or step.trace_id or ""
+        known = self.gates.get(instance)
+        if known is not None:
+            return step._replace(run=known.instance or None, turn=known.turn)
+        return step._replace(run=instance or None)

@@ -15,8 +15,11 @@ from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import INTERRUPTED, Evidence, StepRecord
-from trajectory_guard.entry import Entry
+from trajectory_guard.core.tracking.scope import run_label
+from trajectory_guard.entry import Entry, GateRun, RunFlag
 from trajectory_guard.forking import after_fork
+from trajectory_guard.logs import log_recovery
+from trajectory_guard.prices import PriceTable
 
 if TYPE_CHECKING:
     from trajectory_guard.embedding import BackgroundSettler
@@ -66,9 +69,13 @@ class FlagBoard:
         self.config = config or GuardConfig()
         self.settler = settler
         self.scorer: Scorer | None = None
-        self.engine = Engine(self.config, settle=settler.settle if settler is not None else None)
+        self.prices = PriceTable()
+        self.engine = Engine(
+            self.config, settle=settler.settle if settler is not None else None, price=self.prices.cost
+        )
         self.counts: Counter[str] = Counter() if settler is None else settler.counts
         self.loop_cost_usd = 0.0
+        self.on_recovery: Callable[[Verdict], None] = log_recovery
         self._clock = clock
         self._lock = threading.Lock()
         after_fork(self._after_fork)
@@ -88,39 +95,87 @@ class FlagBoard:
     # --- writing ---------------------------------------------------------------------------------------------
 
     def observe(self, step: StepRecord) -> Verdict | None:
-        """Judge a step; None if it does not count (duplicate, ignored tool, interrupted call)."""
+        """Evaluate a step; None if it does not count (duplicate, ignored tool, interrupted call)."""
         entry = self._entry(step.trajectory_id)
         with entry.lock:
-            if step.evidence is not Evidence.FULL and step.tool_name.casefold() in entry.told_tools:
+            if step.evidence is not Evidence.FULL and step.tool_name.casefold() in entry.message_tools:
                 self.counts["superseded"] += 1  # a gate reads this tool's calls in full from the messages
                 return None
-            seen = CallRecord.of(step)
+            step = entry.placed(step)
+            label = run_label(step, entry.state.turns)
+            seen = CallRecord.of(step, label)
             other = reported(entry.recent, seen)
-            fuller = other is not None and is_fuller(seen, other)  # the record judged before hid the arguments
-            if (other is not None and not fuller) or self._is_told(entry, step):
+            fuller = other is not None and is_fuller(seen, other)  # the record before this one hid the arguments
+            if (other is not None and not fuller) or self._is_in_messages(entry, step):
                 self.counts["duplicates"] += 1
                 return None
             self._note(entry, seen)
-            return self._judge(entry, step, again=fuller)
+            return self._evaluate(entry, step, again=fuller)
 
-    def observe_told(self, step: StepRecord) -> Verdict | None:
-        """Judge a call that a gate read from the messages, unless a span has told of it already."""
+    def observe_from_messages(self, step: StepRecord) -> Verdict | None:
+        """Evaluate a call that a gate read from the messages, unless a span has reported it already.
+
+        A span that reported it tells which agent instance, in the terms of spans, the gate follows.
+        """
         entry = self._entry(step.trajectory_id)
         key = call_key(step.call_id or step.step_id)
+        run = GateRun(step.run or "", step.turn)
         with entry.lock:
-            entry.told.append(call_key(step.step_id))
-            entry.told_ids.append(key)
-            if len(entry.told_tools) < _MAX_TOOLS:
-                entry.told_tools.add(step.tool_name.casefold())
-            if entry.calls.forget(key) or consume(entry.recent, CallRecord.of(step)):
+            entry.message_steps.append(call_key(step.step_id))
+            entry.message_calls.append(key)
+            if len(entry.message_tools) < _MAX_TOOLS:
+                entry.message_tools.add(step.tool_name.casefold())
+            reported_by = self._reported_in(entry, step, key)
+            label = run_label(step, entry.state.turns)
+            if reported_by is None:
+                self._gated(entry, label)
+                return self._evaluate(entry, step)
+            if reported_by == label:
+                self._gated(entry, label)
                 return None
-            return self._judge(entry, step)
+            if self._adopt_run(entry, reported_by, label, run):
+                self._gated(entry, label)
+                return None
+            self._gated(entry, label)
+            return self._evaluate(entry, step, again=True)
 
-    def _judge(self, entry: Entry, step: StepRecord, *, again: bool = False) -> Verdict | None:
-        """``again``: the step was judged and counted before, on top of less history."""
-        if step.turn is None and entry.turn is not None:
-            step = step._replace(turn=entry.turn)
-        verdict = self.engine.observe(entry.state, step)
+    def _reported_in(self, entry: Entry, step: StepRecord, key: bytes) -> str | None:
+        """Label of the run in which a span has reported the call; None if none has."""
+        if entry.calls.forget(key):
+            return entry.call_runs.pop(key, "")
+        record = consume(entry.recent, CallRecord.of(step))
+        return record.run if record is not None else None
+
+    def _adopt_run(self, entry: Entry, spans_run: str, label: str, run: GateRun) -> bool:
+        """Let the gate's run take over what spans began under another label; whether it did.
+
+        It cannot where the gate's run has steps of its own already, or where the spans went to the gate's run of an
+        earlier turn: then the call has to be evaluated again in the right run.
+        """
+        state = entry.state
+        earlier = [name for name, gate in entry.gates.items() if run_label_of(gate) == spans_run]
+        began = state.runs.get(spans_run)
+        for name in earlier or (spans_run or (began.trace_id if began is not None else None) or "",):
+            entry.follow(name, run)
+        if earlier or began is None or label in state.runs:
+            return False
+        state.rename_run(spans_run, label, run.instance, run.turn)
+        flag = entry.flags.pop(spans_run, None)
+        if flag is not None:
+            entry.flags[label] = flag
+        return True
+
+    def _gated(self, entry: Entry, label: str) -> None:
+        """A gate delivers the nudges of this run."""
+        run = entry.state.runs.get(label)
+        if run is not None:
+            run.gated = True
+
+    def _evaluate(self, entry: Entry, step: StepRecord, *, again: bool = False) -> Verdict | None:
+        """``again``: the step was evaluated and counted before, on top of less history."""
+        state = entry.state
+        turn_before = state.turns.get(step.run or "")
+        verdict = self.engine.observe(state, step)
         if verdict is None:
             return None
         self.counts["steps"] += not again
@@ -129,19 +184,56 @@ class FlagBoard:
             entry.replay.append(light(step))
             if len(entry.replay) > _MAX_REPLAY:
                 entry.replay = None
+        if turn_before is not None and step.turn is not None and step.turn != turn_before:
+            self._end_run(entry, run_label(step._replace(turn=turn_before), {}))
         if verdict.recovered:
             self.counts["recoveries"] += 1
         if verdict.detections:
-            self._count(entry, verdict)
-            entry.last = verdict
-            if verdict.nudge is not None:
-                entry.nudge = verdict
-            if entry.pending is None or _RANK[verdict.level] >= _RANK[entry.pending.level]:
-                entry.pending = verdict
+            self._flag_verdict(entry, verdict)
         return verdict
 
-    def _count(self, entry: Entry, verdict: Verdict) -> None:
-        counts, last = self.counts, entry.last
+    def _flag_verdict(self, entry: Entry, verdict: Verdict) -> None:
+        flag = entry.flag(verdict.run)
+        self._count(flag, verdict)
+        flag.last = verdict
+        if verdict.nudge is not None:
+            flag.nudge = verdict
+        if flag.pending is None or _RANK[verdict.level] >= _RANK[flag.pending.level]:
+            flag.pending = verdict
+
+    def _end_run(self, entry: Entry, label: str) -> None:
+        """A run is over: nothing of it is suspected any more."""
+        self._recovered(self.engine.end_run(entry.state, label))
+        entry.flags.pop(label, None)
+
+    def _recovered(self, verdict: Verdict | None) -> None:
+        if verdict is not None:
+            self.counts["recoveries"] += 1
+            self.on_recovery(verdict)
+
+    def end_instance(self, trajectory_id: str, instance: str) -> None:
+        """The span of an agent has ended: its runs are over. ``instance``: as in ``StepRecord.run``."""
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return
+        with entry.lock:
+            gate = entry.gates.get(instance)
+            for label in (instance, run_label_of(gate) if gate is not None else None):
+                if label is not None and label in entry.state.runs:
+                    self._end_run(entry, label)
+
+    def settle_trace(self, trajectory_id: str, trace_id: str) -> None:
+        """The root span of a trace has ended: what recovered in it is counted. Its runs may go on in another trace."""
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return
+        with entry.lock:
+            for label, run in entry.state.runs.items():
+                if run.trace_id == trace_id:
+                    self._recovered(self.engine.settle(entry.state, label))
+
+    def _count(self, flag: RunFlag, verdict: Verdict) -> None:
+        counts, last = self.counts, flag.last
         known = last is not None and last.episode == verdict.episode
         before = last.spent if known and last is not None else Spent()
         if not known:
@@ -156,16 +248,20 @@ class FlagBoard:
         counts["loop_tokens"] += max(0, verdict.spent.tokens - before.tokens)
         self.loop_cost_usd += max(0.0, verdict.spent.cost_usd - before.cost_usd)
 
-    def _is_told(self, entry: Entry, step: StepRecord) -> bool:
-        """Whether a gate has told of the call before its span ended."""
-        return step.call_id is not None and call_key(step.call_id) in entry.told_ids
+    def _is_in_messages(self, entry: Entry, step: StepRecord) -> bool:
+        """Whether a gate has read the call before its span ended."""
+        return step.call_id is not None and call_key(step.call_id) in entry.message_calls
 
     def _note(self, entry: Entry, seen: CallRecord) -> None:
-        """Remember a call, to know it when it is reported again; one that was interrupted will be made again."""
+        """Remember a call, to recognise it when it is reported again; one that was interrupted will be made again."""
         if seen.outcome == INTERRUPTED:
             return
         if seen.call_id is not None:
-            entry.calls.append(call_key(seen.call_id))
+            key = call_key(seen.call_id)
+            entry.calls.append(key)
+            entry.call_runs[key] = seen.run
+            if len(entry.call_runs) > _MAX_TOOLS:
+                entry.call_runs.popitem(last=False)
         entry.recent.append(seen)
 
     def link(self, trajectory_id: str, aliases: Iterable[str]) -> None:
@@ -189,26 +285,52 @@ class FlagBoard:
     def is_taken(self, trace_id: str) -> bool:
         """Whether a trace id stands for a named trajectory, for several, or for a run that a gate already follows."""
         entry = self._entries.get(trace_id)
-        return trace_id in self._aliases or (entry is not None and len(entry.told) > 0)
+        return trace_id in self._aliases or (entry is not None and len(entry.message_steps) > 0)
 
-    def new_turn(self, trajectory_id: str, turn: str) -> None:
-        """Tell that a person spoke: suspicion halves."""
+    def new_turn(self, trajectory_id: str, instance: str, turn: str) -> str:
+        """A gate sees in which user turn an agent instance works; returns the label of the run.
+
+        The runs of the turns before are over.
+        """
+        label = run_label_of(GateRun(instance, turn))
         entry = self._find(trajectory_id)
         if entry is not None:
             with entry.lock:
-                if entry.turn is not None and entry.turn != turn:
-                    entry.state.start_turn(self.config.decay)
-                    entry.pending = entry.nudge = None
-                entry.turn = entry.state.turn = turn
+                before = entry.state.turns.get(instance)
+                if before is not None and before != turn:
+                    self._end_run(entry, run_label_of(GateRun(instance, before)))
+                if before != turn:
+                    entry.state.begin_turn(instance, turn)
+        return label
 
-    def absolve(self, trajectory_id: str) -> None:
-        """A person said that all is well: the episode ends, the score is 0, suspicion has to build up anew."""
+    def absolve(self, trajectory_id: str, run: str | None = None) -> None:
+        """A person said that all is well: the episode ends, the score is 0, suspicion has to build up again.
+
+        Parameters:
+            run: label of the run; by default the one that acted last.
+        """
         entry = self._find(trajectory_id)
         if entry is None:
             return
         with entry.lock:
-            entry.pending = entry.nudge = None
-            entry.state.absolve()
+            label = run if run is not None else entry.state.current
+            entry.flags.pop(label, None)
+            self.engine.absolve(entry.state, label)
+
+    def stopped(self, trajectory_id: str, run: str) -> None:
+        """A gate stopped a run, which ends it: what comes next in the trajectory begins with a clean episode."""
+        entry = self._find(trajectory_id)
+        if entry is not None:
+            with entry.lock:
+                self.engine.end_run(entry.state, run)
+                entry.flags.pop(run, None)
+
+    def delivered(self, trajectory_id: str, run: str) -> None:
+        """A gate gave the agent of a run its nudge: escalation counts from here."""
+        entry = self._find(trajectory_id)
+        if entry is not None:
+            with entry.lock:
+                self.engine.delivered(entry.state, run)
 
     def join(self, trace_id: str, trajectory_id: str) -> None:
         """A link learned late: what was judged under the trace id belongs to this trajectory.
@@ -236,9 +358,9 @@ class FlagBoard:
     def _absorb(self, target: Entry, part: Entry) -> None:
         for step in part.replay or ():
             seen = CallRecord.of(step)
-            if reported(target.recent, seen) is None and not self._is_told(target, step):
+            if reported(target.recent, seen) is None and not self._is_in_messages(target, step):
                 self._note(target, seen)
-                self._judge(target, step._replace(trajectory_id=target.trajectory_id), again=True)
+                self._evaluate(target, step._replace(trajectory_id=target.trajectory_id), again=True)
 
     def discard_lossy(self, trajectory_id: str) -> bool:
         """Forget a trajectory whose steps so far hid arguments or results, so that the messages can retell it."""
@@ -264,31 +386,38 @@ class FlagBoard:
         """The trajectory a trace or session was linked to, else the name itself."""
         return self._aliases.get(name, name) or name
 
-    def read(self, trajectory_id: str) -> Flag:
-        """The flag, left as it is."""
-        return self._flag(trajectory_id, take=False)
+    def read(self, trajectory_id: str, run: str | None = None) -> Flag:
+        """The flag, left as it is. ``run``: label of the run; by default the one that acted last."""
+        return self._flag(trajectory_id, run, take=False)
 
-    def take(self, trajectory_id: str) -> Flag:
+    def take(self, trajectory_id: str, run: str | None = None) -> Flag:
         """The flag, taken down: who takes it acts on it. A nudge that nobody has given yet comes before a stop."""
-        return self._flag(trajectory_id, take=True)
+        return self._flag(trajectory_id, run, take=True)
 
-    def _flag(self, trajectory_id: str, *, take: bool) -> Flag:
+    def _flag(self, trajectory_id: str, run: str | None, *, take: bool) -> Flag:
         entry = self._find(trajectory_id)
         if entry is None:
             return Flag(Level.OBSERVE, None, 0.0, 0, 0)
         with entry.lock:
-            verdict = entry.pending
-            if take:
-                verdict = entry.nudge or entry.pending
-                entry.pending = entry.nudge = None
-            level = verdict.level if verdict is not None else Level.OBSERVE
             state = entry.state
-            return Flag(level, verdict, state.score, state.episode.nudges, state.index)
+            label = run if run is not None else state.current
+            flag = entry.flag(label)
+            verdict = flag.pending
+            if take:
+                verdict = flag.nudge or flag.pending
+                flag.pending = flag.nudge = None
+            level = verdict.level if verdict is not None else Level.OBSERVE
+            known = state.runs.get(label)
+            score = known.score.value if known is not None else 0.0
+            return Flag(level, verdict, score, state.nudges, state.index)
 
-    def last_verdict(self, trajectory_id: str) -> Verdict | None:
-        """The newest verdict in which something fired."""
+    def last_verdict(self, trajectory_id: str, run: str | None = None) -> Verdict | None:
+        """The newest verdict of a run in which something fired."""
         entry = self._find(trajectory_id)
-        return entry.last if entry is not None else None
+        if entry is None:
+            return None
+        flag = entry.flags.get(run if run is not None else entry.state.current)
+        return flag.last if flag is not None else None
 
     def step_id(self, trajectory_id: str, index: int) -> str | None:
         """Span id (16 hex digits) of a recent step, None if it is forgotten."""
@@ -301,7 +430,7 @@ class FlagBoard:
     def in_episode(self, trajectory_id: str) -> bool:
         """Whether a loop is going on."""
         entry = self._find(trajectory_id)
-        return entry is not None and entry.state.episode.active
+        return entry is not None and entry.state.in_episode
 
     def repeats(self, trajectory_id: str, tool: str, args: Any) -> int:
         """How often this call, by whichever agent, has returned its last answer since something new came back."""
@@ -311,13 +440,13 @@ class FlagBoard:
         with entry.lock:
             return self.engine.repeats(entry.state, tool, args)
 
-    def told_call(self, trajectory_id: str, step_id: str) -> bool:
-        """Whether a gate has told of this step already."""
+    def was_read(self, trajectory_id: str, step_id: str) -> bool:
+        """Whether a gate has read this step from the messages already."""
         entry = self._find(trajectory_id)
-        return entry is not None and call_key(step_id) in entry.told
+        return entry is not None and call_key(step_id) in entry.message_steps
 
     def find_call(self, call_id: str) -> str | None:
-        """Among the trajectories used last, the one in which spans told of a call and no gate has yet."""
+        """Among the trajectories used last, the one in which spans reported a call that no gate has read yet."""
         key = call_key(call_id)
         with self._lock:
             newest = list(islice(reversed(self._entries.values()), _FIND_AMONG))
@@ -328,20 +457,25 @@ class FlagBoard:
         entry = self._find(trajectory_id)
         if entry is not None:
             with entry.lock:
-                if entry.pending is None:
-                    entry.pending = verdict
-                    entry.nudge = verdict if verdict.nudge is not None else None
+                flag = entry.flag(verdict.run)
+                if flag.pending is None:
+                    flag.pending = verdict
+                    flag.nudge = verdict if verdict.nudge is not None else None
 
     # --- saving ----------------------------------------------------------------------------------------------
 
-    def save(self, trajectory_id: str) -> bytes | None:
-        """State of a trajectory in its byte form, None if it is unknown."""
+    def save(self, trajectory_id: str, run: str | None = None) -> bytes | None:
+        """State of a trajectory in its byte form, None if it is unknown.
+
+        Parameters:
+            run: label of the only run to save beside what outlives runs; None for all of them.
+        """
         entry = self._find(trajectory_id)
         if entry is None:
             return None
         with entry.lock:
             entry.replay, entry.saved_index = [], entry.state.index
-            return entry.state.to_bytes()
+            return entry.state.to_bytes(run)
 
     def adopt(self, trajectory_id: str, data: bytes, steps: int) -> bool:
         """Continue from saved state if another process has taken the trajectory further than this one knows.
@@ -363,10 +497,11 @@ class FlagBoard:
             if entry.replay is None:
                 return False  # more was judged here in between than can be judged again
             replay, entry.replay = entry.replay, []
+            saved.runs = {**{label: run for label, run in entry.state.runs.items() if label not in saved.runs}, **saved.runs}
             entry.state, entry.saved_index = saved, saved.index
-            entry.pending = entry.nudge = None
+            entry.flags.clear()
             for step in replay:
-                self._judge(entry, step, again=True)
+                self._evaluate(entry, step, again=True)
             self.counts["adopted"] += 1
             return True
 
@@ -395,3 +530,8 @@ class FlagBoard:
                 return
             self._entries.popitem(last=False)
             self.counts["evicted_full" if full else "evicted_idle"] += 1
+
+
+def run_label_of(run: GateRun) -> str:
+    """Label of a gate's run, as ``run_label`` makes it for its steps."""
+    return run.instance if run.turn is None else f"{run.instance}/{run.turn}"

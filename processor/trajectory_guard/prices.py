@@ -1,7 +1,8 @@
 """Prices of model calls, from ``genai-prices`` where it is installed (extra ``prices``).
 
 Looking a model up takes the library up to half a second the first time, so it happens on a thread of its own; a span
-never waits for it. Until a model's price is known its calls cost 0.
+never waits for it. Tokens are kept by model, and a price is put on them each time somebody reads what was spent: the
+calls before a model's price is known are priced like those after it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,6 @@ import queue
 import threading
 from functools import lru_cache
 from typing import Final, NamedTuple
-
-from trajectory_guard.core.steps import Usage
 
 _MILLION: Final = 1_000_000
 _MAX_MODELS: Final = 512
@@ -84,11 +83,9 @@ class PriceTable:
             self._ask(model)
         return FREE
 
-    def priced(self, usage: Usage, model: str | None) -> Usage:
-        """``usage`` with its cost, where the telemetry names none and the price of the model is known."""
-        if usage.cost_usd or model is None or not self.available:
-            return usage
-        return usage._replace(cost_usd=self.get(model).cost(usage.input_tokens, usage.output_tokens))
+    def cost(self, model: str, input_tokens: int, output_tokens: int) -> float:
+        """USD for a model call at the price known now, 0 if there is none yet. Never blocks."""
+        return self.get(model).cost(input_tokens, output_tokens)
 
     def _ask(self, model: str) -> None:
         with self._lock:

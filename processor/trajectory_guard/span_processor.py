@@ -19,24 +19,25 @@ from opentelemetry.trace import StatusCode
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
-from trajectory_guard.core.steps import StepRecord, Usage
+from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.duplicates import MAX_ANCESTORS, is_inner_duplicate
-from trajectory_guard.dialects.extract import USAGE_MARKERS, model_name, model_usage, read_step
-from trajectory_guard.dialects.identity import CONVERSATION_KEYS, all_conversation_ids, conversation_id
+from trajectory_guard.dialects.extract import USAGE_MARKERS, model_usage, read_step
+from trajectory_guard.dialects.identity import AGENT_MARKERS, CONVERSATION_KEYS, all_conversation_ids, conversation_id, is_agent_span
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.dialects.table import MARKERS, markers_of, recognise
 from trajectory_guard.flags import FlagBoard
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.metrics import register
-from trajectory_guard.prices import PriceTable, is_installed
+from trajectory_guard.prices import is_installed
 from trajectory_guard.verdict_spans import VerdictSpans
 
 _log: Final = logging.getLogger(telemetry.LOGGER)
 _KINDS: Final = ("internal", "server", "client", "producer", "consumer")
 _STATUS: Final = {StatusCode.UNSET: "unset", StatusCode.OK: "ok", StatusCode.ERROR: "error"}
-_INTERESTING: Final = MARKERS | USAGE_MARKERS | CONVERSATION_KEYS
+_INTERESTING: Final = MARKERS | USAGE_MARKERS | CONVERSATION_KEYS | AGENT_MARKERS
 _LATENCY_SAMPLE: Final = 16
 _EXPIRY_CHECK: Final = 256
 _EXPIRY_LOOK: Final = 64
@@ -77,9 +78,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._interesting = _INTERESTING | self._markers | frozenset(self._declared)
         self._started = 0
         self._conversations: OrderedDict[int, str] = OrderedDict()  # trace id -> conversation id
-        # trace id -> instrumentation scope -> model usage since the last tool call
-        self._usage: OrderedDict[int, dict[str, Usage]] = OrderedDict()
-        self._prices = PriceTable()
+        self._usage: OrderedDict[int, UsageLedger] = OrderedDict()  # trace id -> usage that no tool call has taken yet
         self._reported: set[str] = set()
         self._judged = 0
         _add_scorer(self.board)
@@ -115,6 +114,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
             attributes = plain_attributes(span)
             if not self._interesting.isdisjoint(attributes):
                 self._end_interesting(span, context, attributes)
+            if span.parent is None or span.parent.is_remote:
+                self._settle(context)
         except Exception as error:
             self._contain("on_end", error)
 
@@ -148,6 +149,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
         step = None if self._markers.isdisjoint(attributes) else self._step(span, view)
         if step is None:
             self._learn(view, context)
+            if is_agent_span(view):
+                self.board.end_instance(self._conversation_of(view), view.span_id)
             return
         verdict = self._judge(step, view, context)
         if verdict is None:
@@ -159,6 +162,12 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._report(verdict, span)
             if self.board.scorer is not None:
                 self.board.scorer.tell(verdict, view.trace_id, span, self._ancestors(span))
+
+    def _settle(self, context: trace.SpanContext) -> None:
+        """The local root of a trace has ended: recoveries in it are counted."""
+        trace_id = f"{context.trace_id:032x}"
+        trajectory = self._conversations.get(context.trace_id) or trace_id
+        self.board.settle_trace(trajectory, trace_id)
 
     def _step(self, span: ReadableSpan, view: SpanView) -> StepRecord | None:
         dialect = recognise(view, self._table)
@@ -173,9 +182,9 @@ class TrajectoryGuardProcessor(SpanProcessor):
         if step.trajectory_id != view.trace_id:
             self._remember_conversation(context.trace_id, step.trajectory_id)
             self.board.link(step.trajectory_id, (view.trace_id, *all_conversation_ids(view.attributes)))
-        by_scope = self._usage.pop(context.trace_id, None)
-        if by_scope:  # two instrumentations tell of every model call twice: the one that knows most is believed
-            step = step._replace(usage=max(by_scope.values(), key=lambda usage: usage.tokens))
+        ledger = self._usage.pop(context.trace_id, None)
+        if ledger is not None:
+            step = step._replace(usage=ledger.take(view.trace_id))
         return self.board.observe(step)
 
     def _report(self, verdict: Verdict, span: ReadableSpan) -> None:
@@ -209,9 +218,12 @@ class TrajectoryGuardProcessor(SpanProcessor):
     def _learn(self, view: SpanView, context: trace.SpanContext) -> None:
         usage = model_usage(view)
         if usage is not None:
-            by_scope = dict(self._usage.get(context.trace_id, {}))
-            usage = self._prices.priced(usage, model_name(view)).plus(by_scope.get(view.scope, Usage()))
-            self._bounded(self._usage, context.trace_id, {**by_scope, view.scope: usage})
+            for one in usage.unpriced:
+                self.board.prices.get(one.model)  # asks for it, in the background
+            with self._lock:
+                ledger = self._usage.pop(context.trace_id, None) or UsageLedger()
+                ledger.add(view.trace_id, view.scope, usage)
+            self._bounded(self._usage, context.trace_id, ledger)
         if context.trace_id not in self._conversations:
             named = conversation_id(view.attributes, self._declared)
             if named is not None:

@@ -15,18 +15,21 @@ from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.table import DIALECTS
+from trajectory_guard.prices import price
 
 if TYPE_CHECKING:
     from trajectory_guard.cli.report_data import Summary
 
 
 class Outcome(NamedTuple):
-    """One judged trajectory: id, its steps, a verdict per step (None where a step did not count), and its file."""
+    """One judged trajectory: id, its steps, a verdict per step (None where a step did not count), its file, and
+    how many of its loops it left after a nudge."""
 
     id: str
     steps: list[StepRecord]
     verdicts: list[Verdict | None]
     source: str = ""
+    recoveries: int = 0
 
     def first(self, level: Level) -> int | None:
         """Index of the first step with this level."""
@@ -67,6 +70,7 @@ class Outcome(NamedTuple):
                     "score": round(one.score, 6),
                     "level": str(one.level),
                     "types": one.types,
+                    "rule": one.rule,
                     "reason": one.reason,
                 }
                 for i, one in enumerate(self.verdicts)
@@ -79,7 +83,9 @@ def judge(recorded: Recorded, engine: Engine) -> Outcome:
     """Run the engine over one trajectory."""
     state = engine.new_state(recorded.id)
     verdicts = [engine.observe(state, step) for step in recorded.steps]
-    return Outcome(recorded.id, recorded.steps, verdicts, recorded.source)
+    for label in list(state.runs):
+        engine.settle(state, label)
+    return Outcome(recorded.id, recorded.steps, verdicts, recorded.source, state.recoveries)
 
 
 def trajectories(
@@ -122,7 +128,7 @@ def reaches(one: Outcome | Summary, level: str | None) -> bool:
 
 def replay(paths: Iterable[str], config: GuardConfig, sink: Sink, limits: Limits | None = None) -> Iterator[Outcome]:
     """Judge every trajectory in the files."""
-    for outcome in replay_with([Engine(config)], paths, sink, limits):
+    for outcome in replay_with([Engine(config, price=price)], paths, sink, limits):
         yield outcome[0]
 
 

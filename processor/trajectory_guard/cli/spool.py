@@ -25,7 +25,6 @@ from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.identity import conversation_id
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS
-from trajectory_guard.prices import price
 
 _RESOURCE: Final = SpanView._fields.index("resource")
 _BATCH_ROWS: Final = 512
@@ -219,7 +218,7 @@ class Spool:
     def _store(self, spans: list[SpanView], sources: Mapping[str, int], sink: Sink, split: bool) -> None:
         first = next(iter(sources.values()))
         try:
-            steps = extract_steps(spans, dialects=self._dialects, price=price)
+            steps = extract_steps(spans, dialects=self._dialects)
         except Exception as error:  # noqa: BLE001  one odd trace must not cost the others
             if len(sources) > 1:
                 self._store_one_by_one(spans, sources, sink)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from trajectory_guard.cli.sink import Recorded, Sink
-from trajectory_guard.core.outcome import is_empty_result
+from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
-from trajectory_guard.core.steps import EMPTY, ERROR, OUTCOMES, SUCCESS, Evidence, Outcome, StepRecord, Usage
+from trajectory_guard.core.steps import ERROR, OUTCOMES, Evidence, Outcome, StepRecord, Usage
 from trajectory_guard.dialects.results import as_text
 
 
@@ -45,12 +45,13 @@ def _step(step: Any, trajectory: str, index: int) -> StepRecord:
         raise TypeError("'tool' is missing or not text")
     result, args = _text(step.get("result")), step.get("args")
     outcome = _outcome(step, result)
+    state = _text(step.get("state"))
     return StepRecord(
         step_id=str(step.get("step_id") or f"{trajectory}#{index}"),
         trajectory_id=trajectory,
         tool_name=step["tool"],
         tool_args_hash=args_hash(args),
-        state_snapshot_hash=result_hash(outcome, result),
+        state_snapshot_hash=result_hash(outcome, result if state is None else state),
         outcome_type=outcome,
         agent_id=_text(step.get("agent")) or None,
         timestamp=_number(step, "t"),
@@ -60,7 +61,9 @@ def _step(step: Any, trajectory: str, index: int) -> StepRecord:
         evidence=_evidence(args, result, outcome),
         usage=_usage(step),
         batch=_label(step, "batch"),
-        turn=_turn(step),
+        turn=_label(step, "turn"),
+        run=_label(step, "run"),
+        stated=state is not None,
         thought=_text(step.get("thought")) or None,
     )
 
@@ -69,18 +72,12 @@ def _text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else as_text(value)
 
 
-def _turn(step: Mapping[str, Any]) -> str | None:
-    """Label of the user turn; a new run starts a new turn, too."""
-    run, turn = _label(step, "run"), _label(step, "turn")
-    return turn if run is None else f"{run}/{turn or ''}"
-
-
 def _label(step: Mapping[str, Any], key: str) -> str | None:
     return str(step[key]) if step.get(key) is not None else None
 
 
 def _outcome(step: Mapping[str, Any], result: str | None) -> Outcome:
-    outcome = step.get("outcome") or (EMPTY if result is not None and is_empty_result(result) else SUCCESS)
+    outcome = step.get("outcome") or classify(result)
     if outcome not in OUTCOMES:
         raise ValueError(f"outcome {outcome!r} is none of {', '.join(OUTCOMES)}")
     return outcome

@@ -26,10 +26,11 @@ class CallRecord(NamedTuple):
     call_id: str | None
     outcome: Outcome
     trace_id: str | None
+    run: str = ""
 
     @classmethod
-    def of(cls, step: StepRecord) -> CallRecord:
-        """The record of a step. ``single`` is the value of its only argument, if that is text."""
+    def of(cls, step: StepRecord, run: str = "") -> CallRecord:
+        """The record of a step of a run. ``single`` is the value of its only argument, if that is text."""
         args = step.args
         single = next(iter(args.values())) if isinstance(args, dict) and len(args) == 1 else None
         if isinstance(single, str) and len(single) > _KEPT_SINGLE_CHARS:
@@ -44,6 +45,7 @@ class CallRecord(NamedTuple):
             step.call_id,
             step.outcome_type,
             step.trace_id,
+            run,
         )
 
 
@@ -103,13 +105,13 @@ def _resumed(first: CallRecord, second: CallRecord) -> bool:
     return _same_arguments(first, second)
 
 
-def consume(recent: deque[CallRecord], told: CallRecord) -> bool:
-    """Whether a record without a call id stands for the call a gate tells of; each answers for one call."""
+def consume(recent: deque[CallRecord], call: CallRecord) -> CallRecord | None:
+    """The record without a call id that stands for the call a gate has read; each answers for one call."""
     for place, seen in enumerate(recent):
-        if seen.call_id is None and seen.tool == told.tool and _same_arguments(seen, told):
+        if seen.call_id is None and seen.tool == call.tool and _same_arguments(seen, call):
             del recent[place]
-            return True
-    return False
+            return seen
+    return None
 
 
 def _same_arguments(first: CallRecord, second: CallRecord) -> bool:

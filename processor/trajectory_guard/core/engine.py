@@ -222,9 +222,9 @@ class Engine:
         """Make the run the current one; beyond ``MAX_RUNS`` the run that was idle longest goes."""
         instance = step.run or ""
         if step.turn is not None and state.turns.get(instance) != step.turn:
-            state.turns = {**{key: turn for key, turn in state.turns.items() if key != instance}, instance: step.turn}
-            if len(state.turns) > MAX_RUNS:
-                del state.turns[next(iter(state.turns))]
+            denied = state.denied  # the reader has cleared it already, and may have entered this step
+            state.begin_turn(instance, step.turn)
+            state.denied = denied
         if state.current != run.label or run.label not in state.runs:
             state.runs.pop(run.label, None)
             state.runs[run.label] = run
@@ -330,17 +330,24 @@ class Engine:
         run = state.runs.get(label)
         if run is None:
             return None
-        episode, began = run.ladder.episode, run.began
-        recovered = ladder_policy.settle(run.ladder)
+        verdict = self.settle(state, label)
+        ladder_policy.absolve(run.ladder)
         run.score.clear()
         run.forget_repeats()
-        if not recovered:
+        return verdict
+
+    def settle(self, state: TrajectoryState, label: str) -> Verdict | None:
+        """The run pauses or ends: a verdict if it recovered from a loop, which closes the episode; else None."""
+        run = state.runs.get(label)
+        if run is None or not ladder_policy.settle(run.ladder):
             return None
+        run.score.clear()
         state.recoveries += 1
-        last = state.step_ids[state.step_ids.start + len(state.step_ids) - 1].hex()
+        ids = state.step_ids
+        last = ids[ids.start + len(ids) - 1].hex()
         return Verdict(
-            state.trajectory_id, last, max(0, state.index - 1), 0.0, 1.0, Level.OBSERVE, episode=episode,
-            nudges=state.nudges, recovered=True, began=began, run=label,
+            state.trajectory_id, last, max(0, state.index - 1), 0.0, 1.0, Level.OBSERVE, episode=run.ladder.episode,
+            nudges=state.nudges, recovered=True, began=run.began, run=label,
         )  # fmt: skip
 
 

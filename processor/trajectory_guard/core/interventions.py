@@ -102,6 +102,13 @@ def nudge_text(
     return "\n".join(lines)
 
 
+def owed_nudge(verdict: Any) -> str:
+    """The nudge for a run that is due to be stopped, and whose messages hold no nudge: it is given one first."""
+    advice = detector_of(verdict.detections[0]).advice if verdict.detections else ()
+    lines = ["[Trajectory guard] You seem to be stuck.", verdict.reason, "What to try:"]
+    return "\n".join(line for line in (*lines, *(f"- {line}" for line in advice)) if line)
+
+
 _FIRM_ADVICE: Final = (
     "Do not make another call of this kind: nothing came of it so far.",
     "Take a different way now, or answer with what you know and say what could not be done.",

@@ -268,11 +268,11 @@ def delivered(ladder: Ladder) -> None:
 
 
 def settle(ladder: Ladder) -> bool:
-    """The run is over. Whether it recovered: a nudge was due in it, and it ended without repeating."""
-    recovered = ladder.active and ladder.nudged and not ladder.stopped and ladder.since == 0
-    ladder.active, ladder.first_step = False, -1
-    _reset(ladder)
-    return recovered
+    """The run pauses or ends. True, and the episode is closed, if it recovered: it was nudged and has not repeated since."""
+    if not (ladder.active and ladder.nudged and not ladder.stopped and ladder.since == 0):
+        return False
+    absolve(ladder)
+    return True
 
 
 def absolve(ladder: Ladder) -> None:

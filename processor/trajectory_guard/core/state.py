@@ -78,14 +78,42 @@ class TrajectoryState:
         run = self.run
         return run is not None and run.ladder.active
 
-    def to_bytes(self) -> bytes:
-        """Versioned byte form, UTF-8 JSON; ``from_bytes`` restores a state that behaves identically."""
+    def begin_turn(self, instance: str, turn: str) -> None:
+        """An agent instance works in a new user turn. What was refused before may be asked for again."""
+        self.turns = {**{key: known for key, known in self.turns.items() if key != instance}, instance: turn}
+        if len(self.turns) > MAX_RUNS:
+            del self.turns[next(iter(self.turns))]
+        if not instance:
+            self.denied = {}
+
+    def rename_run(self, label: str, new_label: str, instance: str, turn: str | None) -> None:
+        """A run turns out to be known under another label, that of an agent instance in a user turn."""
+        run = self.runs.pop(label)
+        run.label = new_label
+        self.runs[new_label] = run
+        if self.current == label:
+            self.current = new_label
+        self.denied = {
+            call: tuple((new_label if one == label else one, at) for one, at in refusals)
+            for call, refusals in self.denied.items()
+        }
+        if turn is not None and self.turns.get(instance) != turn:
+            denied = self.denied
+            self.begin_turn(instance, turn)
+            self.denied = denied
+
+    def to_bytes(self, only: str | None = None) -> bytes:
+        """Versioned byte form, UTF-8 JSON; ``from_bytes`` restores a state that behaves identically.
+
+        Parameters:
+            only: label of the only run to write; None for all of them.
+        """
         plain = {
             "v": FORMAT_VERSION,
             "id": self.trajectory_id,
             "capacity": self.capacity,
             "index": self.index,
-            "runs": [run.to_plain() for run in self.runs.values()],
+            "runs": [run.to_plain() for run in self.runs.values() if only is None or run.label == only],
             "turns": list(self.turns.items()),
             "step_ids": [self.step_ids.data.hex(), self.step_ids.start],
             "learned": list(self.learned.items()),

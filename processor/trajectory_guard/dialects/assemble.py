@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trajectory_guard.core.masking import result_hash
+from trajectory_guard.core.outcome import is_empty_result, is_refusal
 from trajectory_guard.core.steps import DENIED, EMPTY, INTERRUPTED, SUCCESS, Evidence, StepRecord
 from trajectory_guard.dialects.answers import find_answers
 from trajectory_guard.dialects.base import RESULT_KEYS, Dialect, first
@@ -18,11 +19,10 @@ from trajectory_guard.dialects.extract import extract_step, trajectory_id
 from trajectory_guard.dialects.identity import conversation_id
 from trajectory_guard.dialects.matching import match_steps
 from trajectory_guard.dialects.messages import is_model_span
-from trajectory_guard.core.outcome import is_empty_result, is_refusal
 from trajectory_guard.dialects.results import is_object_repr
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.spanless import family_of, is_handoff, is_handoff_span, step_of
-from trajectory_guard.dialects.spending import Price, with_usage
+from trajectory_guard.dialects.spending import with_usage
 from trajectory_guard.dialects.table import DIALECTS, markers_of
 from trajectory_guard.dialects.told import Place, Told, told_calls
 from trajectory_guard.dialects.transcript import ToolCall, answer_text
@@ -36,7 +36,6 @@ def extract_steps(
     *,
     dialects: Sequence[Dialect] = DIALECTS,
     messages: bool = True,
-    price: Price | None = None,
 ) -> list[StepRecord]:
     """Steps of all tool calls among ``spans``, ordered by start time; the result does not depend on their order.
 
@@ -44,10 +43,9 @@ def extract_steps(
         dialects: the table to read tool spans with.
         messages: also count calls that left no tool span (unknown tools, refused calls, bare model clients), read from
             the messages of model spans. Their ``dialect`` ends in ``.messages``.
-        price: puts a price on model calls whose span names none.
     """
     assembly = _Assembly(spans, tuple(dialects))
-    return with_usage(assembly.steps(messages), assembly.spans, assembly.trajectory, price)
+    return with_usage(assembly.steps(messages), assembly.spans)
 
 
 class _Assembly:
@@ -90,10 +88,6 @@ class _Assembly:
             named = trajectory_id(span, list(self._above(span)), self._conversation, self.keys)
             self.places[key] = Place(span.trace_id, named)
         return self.places[key]
-
-    def trajectory(self, span: SpanView) -> str:
-        """Trajectory a span belongs to."""
-        return self._place(span).trajectory_id
 
     def _above(self, span: SpanView) -> Iterator[SpanView]:
         return ancestors(span, self.by_id)

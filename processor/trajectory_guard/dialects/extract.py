@@ -7,16 +7,18 @@ from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
-from trajectory_guard.core.steps import ERROR, Evidence, StepRecord, Usage
+from trajectory_guard.core.steps import ERROR, Evidence, ModelTokens, StepRecord, Usage
 from trajectory_guard.dialects.arguments import Decoded, decode_arguments
 from trajectory_guard.dialects.base import ARGUMENT_KEYS, CALL_ID_KEYS, RESULT_KEYS, Dialect, RawCall, first
-from trajectory_guard.dialects.identity import agent_name, batch_label, conversation_id, json_object
+from trajectory_guard.dialects.identity import agent_name, batch_label, conversation_id, instance_of, json_object
 from trajectory_guard.dialects.outcome import error_class, outcome
 from trajectory_guard.dialects.results import Payload, decode_result
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, MARKERS, markers_of, recognise
 
 MAX_RESULT_CHARS: Final = 1_000_000
+STATE_KEY: Final = "trajectory_guard.state"
+"""Attribute of a tool span by which an application supplies the state after the call: a page, a board, a hash of it."""
 USAGE_MARKERS: Final = frozenset(
     (
         "langfuse.observation.usage_details",
@@ -68,12 +70,13 @@ def _record(span: SpanView, dialect: Dialect, name: str, above: list[SpanView], 
     text = payload.text if payload.text is None else payload.text[:MAX_RESULT_CHARS]
     failure = error_class(span) if kind == ERROR else None
     told = text if text is not None else _failure_text(span, kind)
+    stated = span.attributes.get(STATE_KEY)
     return StepRecord(
         step_id=span.span_id,
         trajectory_id=trajectory,
         tool_name=name,
         tool_args_hash=args_hash(decoded.value),
-        state_snapshot_hash=result_hash(kind, told),
+        state_snapshot_hash=result_hash(kind, told if stated is None else str(stated)),
         outcome_type=kind,
         agent_id=agent_of(span, above, dialect),
         timestamp=span.start,
@@ -87,6 +90,8 @@ def _record(span: SpanView, dialect: Dialect, name: str, above: list[SpanView], 
         error_class=failure,
         evidence=_evidence(decoded, told, kind),
         batch=batch_label(span),
+        run=instance_of(span, above),
+        stated=stated is not None,
     )
 
 
@@ -178,36 +183,34 @@ def trajectory_id(
 
 
 def model_usage(span: SpanView) -> Usage | None:
-    """Tokens and cost of a model call; None if the span is none (agent totals are not model calls)."""
+    """Tokens, cost and running time of a model call; None if the span is none (agent totals are not model calls)."""
     attributes = span.attributes
     if attributes.get("langfuse.observation.type") == "generation":
-        return _langfuse_usage(attributes)
+        tokens = json_object(attributes.get("langfuse.observation.usage_details"))
+        cost = json_object(attributes.get("langfuse.observation.cost_details"))
+        if not tokens:
+            return None
+        return _usage(span, tokens.get("input"), tokens.get("output"), cost.get("total"))
     operation = attributes.get("gen_ai.operation.name")
-    if (
-        operation in ("chat", "generate_content", "text_completion")
-        or attributes.get("openinference.span.kind") == "LLM"
+    if operation not in ("chat", "generate_content", "text_completion") and (
+        attributes.get("openinference.span.kind") != "LLM"
     ):
-        return Usage(
-            _integer(
-                first(attributes, ("gen_ai.usage.input_tokens", "llm.token_count.prompt", "gen_ai.usage.prompt_tokens"))
-            ),
-            _integer(
-                first(
-                    attributes,
-                    ("gen_ai.usage.output_tokens", "llm.token_count.completion", "gen_ai.usage.completion_tokens"),
-                )
-            ),
-            _number(first(attributes, ("gen_ai.usage.cost", "llm.cost.total", "operation.cost"))),
-        )
-    return None
-
-
-def _langfuse_usage(attributes: Mapping[str, Any]) -> Usage | None:
-    tokens = json_object(attributes.get("langfuse.observation.usage_details"))
-    cost = json_object(attributes.get("langfuse.observation.cost_details"))
-    if not tokens:
         return None
-    return Usage(_integer(tokens.get("input")), _integer(tokens.get("output")), _number(cost.get("total")))
+    return _usage(
+        span, first(attributes, _INPUT_TOKENS), first(attributes, _OUTPUT_TOKENS),
+        first(attributes, ("gen_ai.usage.cost", "llm.cost.total", "operation.cost")),
+    )  # fmt: skip
+
+
+_INPUT_TOKENS: Final = ("gen_ai.usage.input_tokens", "llm.token_count.prompt", "gen_ai.usage.prompt_tokens")
+_OUTPUT_TOKENS: Final = ("gen_ai.usage.output_tokens", "llm.token_count.completion", "gen_ai.usage.completion_tokens")
+
+
+def _usage(span: SpanView, inputs: Any, outputs: Any, cost: Any) -> Usage:
+    tokens, usd = (_integer(inputs), _integer(outputs)), _number(cost)
+    model = model_name(span) if any(tokens) and not usd else None
+    unpriced = (ModelTokens(model, *tokens),) if model is not None else ()
+    return Usage(*tokens, usd, max(0.0, span.end - span.start), unpriced)
 
 
 def model_name(span: SpanView) -> str | None:

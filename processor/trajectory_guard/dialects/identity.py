@@ -28,6 +28,10 @@ _CONVERSATION: Final = (
     "thread.id.conversation",
 )
 CONVERSATION_KEYS: Final = frozenset(_CONVERSATION) | {"metadata"}
+AGENT_MARKERS: Final = frozenset(
+    ("gen_ai.operation.name", "openinference.span.kind", "traceloop.span.kind", "langfuse.observation.type", "logfire.msg_template")
+)
+"""A span with none of these keys is no agent's; see ``is_agent_span``."""
 _METADATA_KEYS: Final = ("session_id", "conversation_id", "thread_id")
 _AGENT_KEYS: Final = (
     "traceloop.association.properties.lc_agent_name",
@@ -165,6 +169,40 @@ def _agent_span_name(span: SpanView) -> str | None:
 def _is_graph(span: SpanView) -> bool:
     """The span of a whole LangGraph graph where the instrumentation presents it as an agent."""
     return span.scope in _GRAPHS_AS_AGENTS or "langfuse.trace.metadata.ls_integration" in span.attributes
+
+
+def instance_of(span: SpanView, ancestors: Iterable[SpanView]) -> str | None:
+    """Label of the agent instance that acts in a tool span; None if nothing tells instances apart.
+
+    LangGraph names the sub-graph's execution in the checkpoint namespace (``alice:<uuid>|tools:<uuid>``); elsewhere it is
+    the id of the nearest agent span above the tool span.
+    """
+    attributes = span.attributes
+    values = [attributes[key] for key in _CHECKPOINT_KEYS if key in attributes]
+    if not values and "metadata" in attributes:
+        values.append(json_object(attributes["metadata"]).get("langgraph_checkpoint_ns", ""))
+    for value in values:
+        enclosing = _unquote(value).rpartition("|")[0]
+        if enclosing:
+            return enclosing
+    return next((one.span_id for one in ancestors if is_agent_span(one) and not _is_graph_node(one)), None)
+
+
+def _is_graph_node(span: SpanView) -> bool:
+    """A node of a LangGraph graph that an instrumentation presents as an agent: it is one step of a run, not the run."""
+    return "langchain" in span.scope or "langgraph" in span.scope or _is_graph(span) or span.name in _NOT_AN_AGENT
+
+
+def is_agent_span(span: SpanView) -> bool:
+    """Whether a span stands for one agent at work, or for one run of a graph, from input to answer."""
+    attributes = span.attributes
+    return (
+        attributes.get("gen_ai.operation.name") == "invoke_agent"
+        or (attributes.get("openinference.span.kind") == "AGENT" and "tool.name" not in attributes)
+        or attributes.get("traceloop.span.kind") == "agent"
+        or attributes.get("langfuse.observation.type") == "agent"
+        or str(attributes.get("logfire.msg_template", "")).startswith("Agent run: ")
+    )
 
 
 def _name_after(name: str, prefix: str) -> str | None:

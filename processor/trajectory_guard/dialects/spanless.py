@@ -11,7 +11,7 @@ from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.steps import DENIED, ERROR, INTERRUPTED, SUCCESS, Evidence, Outcome, StepRecord
 from trajectory_guard.dialects.extract import MAX_RESULT_CHARS
-from trajectory_guard.dialects.identity import agent_name, json_object
+from trajectory_guard.dialects.identity import agent_name, instance_of, is_agent_span, json_object
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.told import Told
 from trajectory_guard.dialects.transcript import ToolAnswer, answer_text
@@ -57,7 +57,7 @@ def step_of(told: Told, above: Iterable[SpanView], dialect: str) -> StepRecord:
     span, text = told.span, answer_text(told.answer)
     text = text if text is None else text[:MAX_RESULT_CHARS]
     kind = told_outcome(told, text)
-    own = (span,) if told.transcript else ()
+    own, around = (span,) if told.transcript else (), list(above)
     known = Evidence.FULL if text is not None or kind == ERROR else Evidence.NO_RESULT
     return StepRecord(
         step_id=f"{span.span_id}#{told.index:03d}",
@@ -66,7 +66,7 @@ def step_of(told: Told, above: Iterable[SpanView], dialect: str) -> StepRecord:
         tool_args_hash=args_hash(told.args),
         state_snapshot_hash=result_hash(kind, text),
         outcome_type=kind,
-        agent_id=told.agent or agent_name(span, (*own, *above)),
+        agent_id=told.agent or agent_name(span, (*own, *around)),
         timestamp=told.time,
         call_id=_call_id(told),
         dialect=dialect + SUFFIX,
@@ -77,6 +77,7 @@ def step_of(told: Told, above: Iterable[SpanView], dialect: str) -> StepRecord:
         evidence=Evidence.NAME_ONLY if told.args is None else known,
         batch=None if told.transcript else f"{span.trace_id}/{span.span_id}",
         thought=told.thought,
+        run=span.span_id if is_agent_span(span) else instance_of(span, around),
     )
 
 

@@ -16,12 +16,12 @@ from opentelemetry import trace
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
-from trajectory_guard.core.interventions import args_excerpt, stop_payload
+from trajectory_guard.core.interventions import args_excerpt, owed_nudge, recommendation, stop_payload
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.flags import Flag, FlagBoard
-from trajectory_guard.gates.messages import new_steps, open_calls, turn_of
+from trajectory_guard.gates.messages import new_steps, open_calls, turn_of, was_nudged
 from trajectory_guard.gates.remote import RemoteFlags
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.verdict_spans import VerdictSpans
@@ -90,34 +90,38 @@ class Gate:
         self._clock = clock
 
     def decide(
-        self, messages: Sequence[Any], status: Mapping[str, Any] | None, thread_id: Any = None, *, peek: bool = False
-    ) -> Decision:
+        self, messages: Sequence[Any], status: Mapping[str, Any] | None, thread_id: Any = None, *,
+        namespace: str = "", peek: bool = False,
+    ) -> Decision:  # fmt: skip
         """Bring the trajectory up to date and say what is due.
 
         Parameters:
             messages: the messages in the graph state.
             status: the ``loop_status`` in the graph state, as this gate left it before.
             thread_id: the thread's id, of any type; None if the caller gave none.
+            namespace: checkpoint namespace of the node that asks (``alice:<id>|agent:<id>``): what encloses the node is
+                the agent instance; empty at the top level.
             peek: leave the flag of a stop up (for gates that are executed again when a person has answered).
         """
         status = status or {}
         trajectory = self._identify(messages, status, thread_id)
+        instance = namespace.rpartition("|")[0]
         self.board.discard_lossy(trajectory)
         self._restore(trajectory, status)
-        fresh = self._catch_up(trajectory, messages, status, again=peek)
+        fresh, run = self._catch_up(trajectory, instance, messages, status, again=peek)
         if self.board.settler is not None:
             self.board.settler.wait(_SETTLE_WAIT_S)
-        flag = self._with_remote(trajectory, self.board.take(trajectory), status)
-        decision = self._decision(trajectory, flag, messages, fresh, status)
+        flag = self._with_remote(trajectory, self.board.take(trajectory, run), status)
+        decision = self._decision(trajectory, run, flag, messages, fresh, status, peek=peek)
         if peek and decision.level is Level.STOP and flag.verdict is not None:
             self.board.put_back(trajectory, flag.verdict)
         return decision
 
     def refresh(self, status: Mapping[str, Any], trajectory: str) -> dict[str, Any]:
         """``status`` brought up to date after the trajectory's state was changed by hand."""
-        score = self.board.read(trajectory).score
+        score = self.board.read(trajectory, status.get("run")).score
         cleared = {"status": "ok", "loop_score": score, "health": 1.0, "stop": None}
-        return {**status, **cleared, "state": self._saved_state(trajectory)}
+        return {**status, **cleared, "state": self._saved_state(trajectory, status.get("run"))}
 
     def is_pointless(self, trajectory: str, call: Mapping[str, Any]) -> bool:
         """Whether a call was the subject of the last intervention and would only be repeated."""
@@ -166,25 +170,24 @@ class Gate:
             _log.warning("trajectory_guard: saved state of %r ignored: %s", trajectory, error)
 
     def _catch_up(
-        self, trajectory: str, messages: Sequence[Any], status: Mapping[str, Any], *, again: bool
-    ) -> list[StepRecord]:
-        """Judge what no span told, and return every step that is new to the graph state.
+        self, trajectory: str, instance: str, messages: Sequence[Any], status: Mapping[str, Any], *, again: bool
+    ) -> tuple[list[StepRecord], str]:
+        """Evaluate what no span reported. Returns every step that is new to the graph state, and the label of the run.
 
-        If ``again``, a gate may have told of steps and been interrupted before it could write them into the state.
+        If ``again``, a gate may have read steps and been interrupted before it could write them into the state.
         """
         turn = turn_of(messages)
-        if turn is not None:
-            self.board.new_turn(trajectory, turn)
+        run = self.board.new_turn(trajectory, instance, turn) if turn is not None else instance
         before = frozenset(status.get("calls") or ())
         steps = new_steps(
             messages, trajectory_id=trajectory, now=self._clock(),
-            known=lambda call: call in before or (self.board.told_call(trajectory, call) and not (again and before)),
+            known=lambda call: call in before or (self.board.was_read(trajectory, call) and not (again and before)),
         )  # fmt: skip
         for step in steps:
-            verdict = self.board.observe_told(step)
+            verdict = self.board.observe_from_messages(step._replace(run=instance or None, turn=turn))
             if verdict is not None and (verdict.detections or verdict.recovered):
                 self._report(verdict)
-        return steps
+        return steps, run
 
     def _report(self, verdict: Verdict) -> None:
         """Log what the gate found itself and tell the trace, as the span processor does for what it finds."""
@@ -222,10 +225,13 @@ class Gate:
     def _decision(
         self,
         trajectory: str,
+        run: str,
         flag: Flag,
         messages: Sequence[Any],
         fresh: Sequence[StepRecord],
         status: Mapping[str, Any],
+        *,
+        peek: bool,
     ) -> Decision:
         level = self._allowed(flag.level)
         verdict = flag.verdict
@@ -233,18 +239,25 @@ class Gate:
             self.board.put_back(trajectory, verdict)  # a call is still open: say it at the next opportunity
             level = Level.OBSERVE
         scratchpad = [scratchpad_entry(step, redact=self.config.redact) for step in fresh]
-        nudge = verdict.nudge if level is Level.NUDGE and verdict is not None else None
-        payload = (
-            self._payload(flag, verdict, scratchpad, status) if level is Level.STOP and verdict is not None else None
-        )
-        told = level if (nudge or payload) else Level.OBSERVE
+        nudge = payload = None
+        if verdict is not None and level is Level.STOP and was_nudged(messages):
+            payload = self._payload(flag, verdict, scratchpad, status)
+        elif verdict is not None and level is not Level.OBSERVE:
+            nudge = verdict.nudge
+            if level is Level.STOP:  # this run's messages hold no nudge: it is owed one first
+                nudge = nudge or owed_nudge(verdict)
+        if nudge is not None:
+            self.board.delivered(trajectory, run)
+        done = Level.STOP if payload is not None else Level.NUDGE if nudge is not None else Level.OBSERVE
+        if done is Level.STOP and not peek:
+            self.board.stopped(trajectory, run)
         return Decision(
-            told,
+            done,
             trajectory,
             nudge,
             payload,
             scratchpad,
-            self._status(trajectory, flag, told, payload, status, scratchpad),
+            self._status(trajectory, run, flag, done, payload, status, scratchpad),
         )
 
     def _allowed(self, level: Level) -> Level:
@@ -259,6 +272,8 @@ class Gate:
         return stop_payload(
             reason="" if self.config.redact else verdict.reason,
             loop_types=verdict.types,
+            rule=verdict.rule,
+            recommendation=recommendation(verdict.detections),
             loop_score=verdict.score,
             nudges_sent=flag.nudges,
             steps_taken=flag.steps,
@@ -269,6 +284,7 @@ class Gate:
     def _status(
         self,
         trajectory: str,
+        run: str,
         flag: Flag,
         level: Level,
         payload: dict[str, Any] | None,
@@ -290,15 +306,16 @@ class Gate:
             "last_intervention": str(level) if level is not Level.OBSERVE else before.get("last_intervention"),
             "steps_taken": flag.steps,
             "trajectory_id": trajectory,
+            "run": run,
             "stop": payload,
             "recent": recent[-_RECENT:],
             "calls": calls[-_CALLS:],
-            "state": self._saved_state(trajectory),
+            "state": self._saved_state(trajectory, run),
         }
 
-    def _saved_state(self, trajectory: str) -> str | None:
-        """What ``_restore`` reads: the engine's state as text."""
-        saved = self.board.save(trajectory)
+    def _saved_state(self, trajectory: str, run: str | None) -> str | None:
+        """What ``_restore`` reads: the engine's state of the run as text."""
+        saved = self.board.save(trajectory, run)
         return base64.b64encode(saved).decode("ascii") if saved is not None else None
 
 

@@ -6,7 +6,7 @@ without any instrumentation. Messages are read by attribute, so that this module
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from trajectory_guard.core.outcome import classify
@@ -40,6 +40,26 @@ def open_calls(messages: Sequence[Any]) -> set[str]:
         elif getattr(message, "type", None) == "ai":
             return {str(call.get("id")) for call in _tool_calls(message)} - answered
     return set()
+
+
+def was_nudged(messages: Sequence[Any]) -> bool:
+    """Whether the current user turn holds a message by which a gate nudged the agent."""
+    for message in reversed(messages):
+        if _mark(message).get("intervention") == "NUDGE":
+            return True
+        if getattr(message, "type", None) == "human" and not is_guard_message(message):
+            return False
+    return False
+
+
+def _mark(message: Any) -> Mapping[str, Any]:
+    mark = (getattr(message, "additional_kwargs", None) or {}).get(MARK)
+    return mark if isinstance(mark, Mapping) else {}
+
+
+def is_refusal_message(message: Any) -> bool:
+    """Whether a tool message is a gate's refusal to run the call."""
+    return bool(_mark(message).get("refused"))
 
 
 def turn_of(messages: Sequence[Any]) -> str | None:
@@ -107,7 +127,7 @@ def _step(message: Any, call: dict[str, Any], answer: Any, trajectory_id: str, n
         args=args,
         result=text,
         batch=str(getattr(message, "id", None) or call_id),
-        error_class=REFUSED_BY_GUARD if is_guard_message(answer) else None,
+        error_class=REFUSED_BY_GUARD if is_refusal_message(answer) else None,
         thought=_content_text(message.content) or None,
     )
 
@@ -130,7 +150,7 @@ def _content_text(content: Any) -> str:
 
 
 def _outcome(answer: Any, text: str) -> Outcome:
-    return classify(text, failed=getattr(answer, "status", "success") == "error", refused=is_guard_message(answer))
+    return classify(text, failed=getattr(answer, "status", "success") == "error", refused=is_refusal_message(answer))
 
 
 def _usage(message: Any) -> Usage | None:

@@ -9,6 +9,7 @@ from trajectory_guard.core.detectors.base import TYPE_VI, DetectionResult, Detec
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.tools import is_communication
 
 _FINISHERS: Final = frozenset(
     (
@@ -74,7 +75,7 @@ class Monologue(Detector):
         key = digest64(text_bytes(mask_text(text[:_MAX_THOUGHT_CHARS]).casefold())).hex()
         self.thoughts = (*self.thoughts[1 - _WINDOW :], (seen.index, key))
         steps = tuple(at for at, other in self.thoughts if other == key and at >= seen.last_progress)
-        varied = seen.repeats < 2  # who works off a list may comment each item alike
+        varied = seen.repeats < 2 and not is_communication(seen.step.tool_name)  # who works off a list may comment each item alike
         if len(steps) < (_COUNT_VARIED if varied else _COUNT) or seen.progress or seen.certainty is Certainty.WAITING:
             return None
         evidence = Certainty.ACKNOWLEDGED if varied else Certainty.LIKELY
