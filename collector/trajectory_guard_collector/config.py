@@ -27,6 +27,7 @@ from trajectory_guard_collector.config_checks import (
     refuse,
 )
 from trajectory_guard_collector.signals import Signal
+from trajectory_guard_collector.structure import MAX_ELEMENTS, MAX_FIELDS
 
 Endpoint = Annotated[str, AfterValidator(is_endpoint)]
 Token = Annotated[SecretStr, AfterValidator(is_token)]
@@ -92,6 +93,10 @@ class GrpcReceiver(Model):
     """``host:port``."""
     max_recv_msg_size_mib: float = Field(default=64.0, gt=0.0, le=1024.0)
     """Largest message after decompression. Senders do not retry larger ones in parts: keep it above their batches."""
+    max_elements: int = Field(default=MAX_ELEMENTS, ge=1)
+    """Resources, scopes, and spans, data points or log records of a request; larger requests are refused."""
+    max_fields: int = Field(default=MAX_FIELDS, ge=MAX_FIELDS)
+    """Fields of a span, a resource or a scope, nested ones included; requests with a larger one are refused."""
     max_concurrent_requests: int = Field(default=256, ge=1)
     """Requests in work; further ones are refused, retryable."""
     read_timeout_s: float = Field(default=30.0, gt=0.0)
@@ -120,6 +125,10 @@ class HttpReceiver(Model):
     """``host:port``."""
     max_request_body_size_mib: float = Field(default=64.0, gt=0.0, le=1024.0)
     """Largest body after decompression."""
+    max_elements: int = Field(default=MAX_ELEMENTS, ge=1)
+    """Resources, scopes, and spans, data points or log records of a request; larger requests are refused."""
+    max_fields: int = Field(default=MAX_FIELDS, ge=MAX_FIELDS)
+    """Fields of a span, a resource or a scope, nested ones included; requests with a larger one are refused."""
     max_connections: int = Field(default=1024, ge=1)
     """Open connections; further ones are closed."""
     read_timeout_s: float = Field(default=30.0, gt=0.0)

@@ -32,6 +32,7 @@ Key = tuple[str, str]
 
 _RECENT: Final = 16
 _SNAPSHOT_STEPS: Final = 64
+_AT_A_STRETCH: Final = 8
 SEEN: Final = 1_024
 _MAX_NAMES: Final = 8
 _USAGE_BYTES: Final = 512
@@ -247,11 +248,17 @@ class Trajectory:
 
     # --- judging ---------------------------------------------------------------------------------------------
 
+    @property
+    def unfolded(self) -> int:
+        """Items that were not judged yet, or have to be judged again."""
+        return len(self.items) - self._folded
+
     def fold(self, engine: Engine, reorder_steps: int) -> list[StepItem]:
-        """Judge what was not judged yet, or has to be judged again; returns those steps in order."""
+        """Judge the first eight items that were not judged yet, or have to be judged again; returns those steps."""
         head = self._head if self._head is not None else self._rewind(engine)
         judged = []
-        for place in range(self._folded, len(self.items)):
+        end = min(len(self.items), self._folded + _AT_A_STRETCH)
+        for place in range(self._folded, end):
             item = self.items[place]
             if isinstance(item, StepItem):
                 item.verdict = self._judge(engine, head, item)
@@ -260,9 +267,9 @@ class Trajectory:
                 _collect(head.usage, item)
             if place % _SNAPSHOT_STEPS == _SNAPSHOT_STEPS - 1:
                 self._snapshots.append((place + 1, _freeze(head)))
-        self._head, self._folded = head, len(self.items)
+        self._head, self._folded = head, end
         self._read(head.state, judged)
-        if len(self.items) > reorder_steps + _SNAPSHOT_STEPS:
+        if end == len(self.items) > reorder_steps + _SNAPSHOT_STEPS:
             self._trim(reorder_steps)
         return judged
 

@@ -19,7 +19,7 @@ from trajectory_guard_collector.config_checks import parse_endpoint
 from trajectory_guard_collector.errors import BadDataError, Refusal, UnavailableError
 from trajectory_guard_collector.receivers.auth import Authenticator
 from trajectory_guard_collector.receivers.binding import ipv6_kept, listen
-from trajectory_guard_collector.receivers.intake import Accept, Intake, Memory, ReceiverMetrics, Unlimited
+from trajectory_guard_collector.receivers.intake import Accept, Bounds, Intake, Memory, ReceiverMetrics, Unlimited
 from trajectory_guard_collector.receivers.statuses import (
     UnauthenticatedError,
     codes,
@@ -65,8 +65,9 @@ class GrpcServer:
         self._auth = auth
         self._metrics = metrics
         self._intake = Intake(
-            _TRANSPORT, accept, metrics, memory=memory or Unlimited(), max_requests=config.max_concurrent_requests
-        )
+            _TRANSPORT, accept, metrics, memory=memory or Unlimited(), max_requests=config.max_concurrent_requests,
+            bounds=Bounds(config.max_elements, config.max_fields),
+        )  # fmt: skip
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from trajectory_guard_collector.config import Cors, HttpReceiver
-from trajectory_guard_collector.errors import Refusal, UnavailableError
+from trajectory_guard_collector.errors import Refusal, TooLargeError, UnavailableError
 from trajectory_guard_collector.receivers.auth import Authenticator
 from trajectory_guard_collector.receivers.decoding import decompress, from_json
 from trajectory_guard_collector.receivers.http_replies import (
@@ -31,9 +32,9 @@ from trajectory_guard_collector.receivers.http_replies import (
     reply,
 )
 from trajectory_guard_collector.receivers.http_wrappers import BearerAuth, CountRequests
-from trajectory_guard_collector.receivers.intake import Accept, Intake, Memory, ReceiverMetrics, Unlimited
+from trajectory_guard_collector.receivers.intake import Accept, Bounds, Intake, Memory, ReceiverMetrics, Unlimited
 from trajectory_guard_collector.receivers.slow_clients import BoundedServer, Limits
-from trajectory_guard_collector.receivers.statuses import TooLargeError, export_response
+from trajectory_guard_collector.receivers.statuses import export_response
 from trajectory_guard_collector.receivers.tls import Certificates
 from trajectory_guard_collector.signals import Signal
 
@@ -43,6 +44,8 @@ _MIB: Final = 1 << 20
 _DECODING_THREADS: Final = 2
 _DECODED_INLINE: Final = 65_536
 """Bytes up to which decompressing takes less time than handing it to a thread is worth."""
+_DECODED_TO_INLINE: Final = 1 << 20
+"""Bytes that may come out of them; what expands further is left to a thread."""
 
 logger = logging.getLogger(__name__)
 
@@ -73,8 +76,9 @@ class HttpServer:
         self._metrics = metrics
         self._limit = int(config.max_request_body_size_mib * _MIB)
         self._intake = Intake(
-            _TRANSPORT, accept, metrics, memory=memory or Unlimited(), max_requests=config.max_connections
-        )
+            _TRANSPORT, accept, metrics, memory=memory or Unlimited(), max_requests=config.max_connections,
+            bounds=Bounds(config.max_elements, config.max_fields),
+        )  # fmt: skip
         self._decoding = ThreadPoolExecutor(_DECODING_THREADS, thread_name_prefix="otlp-decoding")
         routes = [Route(signal.path, partial(self._export, signal), methods=["POST"]) for signal in Signal]
         wrappers = [Middleware(CountRequests, metrics=metrics), Middleware(BearerAuth, auth=auth)]
@@ -130,10 +134,14 @@ class HttpServer:
     async def _decode(self, signal: Signal, encoding: Encoding, request: Request) -> bytes:
         compression = request.headers.get("content-encoding", "").strip().lower()
         body = await self._read(request)
-        decode = partial(_decoded, signal, encoding, compression, body, self._limit)
-        if encoding is not JSON and (compression in ("", "identity") or len(body) <= _DECODED_INLINE):
-            return decode()
-        return await asyncio.get_running_loop().run_in_executor(self._decoding, decode)
+        decode = partial(_decoded, signal, encoding, compression, body)
+        if encoding is not JSON:
+            if compression in ("", "identity"):
+                return decode(self._limit)
+            with contextlib.suppress(TooLargeError):
+                if len(body) <= _DECODED_INLINE:
+                    return decode(min(self._limit, _DECODED_TO_INLINE))
+        return await asyncio.get_running_loop().run_in_executor(self._decoding, decode, self._limit)
 
     async def _read(self, request: Request) -> bytes:
         too_large = TooLargeError(
