@@ -26,6 +26,7 @@ from trajectory_guard_collector.config_checks import (
     port_mistakes,
     refuse,
 )
+from trajectory_guard_collector.self_reference import self_references
 from trajectory_guard_collector.signals import Signal
 from trajectory_guard_collector.structure import MAX_ELEMENTS, MAX_FIELDS
 
@@ -78,6 +79,8 @@ class ClientTls(Model):
 class Keepalive(Model):
     """Connection management of the gRPC receiver."""
 
+    max_connection_idle_s: float = Field(default=300.0, gt=0.0)
+    """Seconds after which a connection without requests is closed."""
     max_connection_age_s: float | None = Field(default=None, gt=0.0)
     """Seconds after which a connection is closed gently, so that load balancers can move it; never by default."""
     time_s: float = Field(default=7200.0, gt=0.0)
@@ -99,6 +102,8 @@ class GrpcReceiver(Model):
     """Fields of a span, a resource or a scope, nested ones included; requests with a larger one are refused."""
     max_concurrent_requests: int = Field(default=256, ge=1)
     """Requests in work; further ones are refused, retryable."""
+    max_connections: int = Field(default=1024, ge=1)
+    """Open connections; further ones are closed."""
     read_timeout_s: float = Field(default=30.0, gt=0.0)
     """Seconds a client has to send a whole request, and for the handshake of a connection."""
     keepalive: Keepalive = Keepalive()
@@ -374,7 +379,7 @@ class CollectorConfig(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> CollectorConfig:
-        mistakes = [*port_mistakes(self), *guard_mistakes(self.guard)]
+        mistakes = [*port_mistakes(self), *guard_mistakes(self.guard), *self_references(self)]
         kept, idle = self.trajectories.reorder_s, self.guard.idle_ttl_s
         if "reorder_s" in self.trajectories.model_fields_set and kept > idle:
             message = f"must not exceed guard.idle_ttl_s ({idle}), after which the trajectory is forgotten"

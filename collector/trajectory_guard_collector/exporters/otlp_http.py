@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -19,6 +19,7 @@ from trajectory_guard_collector.config_checks import without_secrets
 from trajectory_guard_collector.exporters.base import UNCLEAR_PATIENCE_S, PermanentExportError, RetryableExportError
 from trajectory_guard_collector.exporters.replies import error_text, read_reply
 from trajectory_guard_collector.exporters.tls import client_context
+from trajectory_guard_collector.hops import HEADER
 from trajectory_guard_collector.signals import Batch, Receipt, Signal
 from trajectory_guard_collector.throttled_log import ThrottledLog
 
@@ -41,6 +42,7 @@ class OtlpHttpExporter:
         log: for replies that cannot be read.
         urls: URL of each signal, instead of the ones the endpoint gives.
         headers: sent with every request, beneath the configured ones.
+        via: names the collectors that a request has gone through.
 
     Raises:
         ValueError: a TLS file cannot be used; names the key.
@@ -54,7 +56,9 @@ class OtlpHttpExporter:
         *,
         urls: Mapping[Signal, str] | None = None,
         headers: Mapping[str, str] | None = None,
+        via: Callable[[], str] = lambda: "",
     ) -> None:
+        self._via = via
         self.name = name
         self._config = config
         self._log = log
@@ -103,11 +107,12 @@ class OtlpHttpExporter:
     async def _post(self, batch: Batch) -> tuple[httpx.Response, bytes]:
         if self._client is None:
             raise RuntimeError(f"exporter {self.name} is not started")
-        data = batch.data
+        data, via = batch.data, self._via()
+        hops = {HEADER: via} if via else None
         if self._gzip:
             # Off the loop: zlib lets other threads run, and a large batch takes milliseconds.
             data = await asyncio.to_thread(gzip.compress, data, _GZIP_LEVEL)
-        async with self._client.stream("POST", self._urls[batch.signal], content=data) as response:
+        async with self._client.stream("POST", self._urls[batch.signal], content=data, headers=hops) as response:
             body = bytearray()
             async for chunk in response.aiter_raw():
                 body += chunk

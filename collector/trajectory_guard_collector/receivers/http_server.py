@@ -20,6 +20,7 @@ from starlette.routing import BaseRoute, Route
 
 from trajectory_guard_collector.config import Cors, HttpReceiver
 from trajectory_guard_collector.errors import Refusal, TooLargeError, UnavailableError
+from trajectory_guard_collector.hops import HEADER, Hops
 from trajectory_guard_collector.receivers.auth import Authenticator
 from trajectory_guard_collector.receivers.decoding import decompress, from_json
 from trajectory_guard_collector.receivers.http_replies import (
@@ -60,6 +61,7 @@ class HttpServer:
         metrics: counts.
         extra_routes: further endpoints, behind the same authentication and bounds.
         memory: asked for room before a request is read.
+        hops: tells requests that come back.
     """
 
     def __init__(
@@ -71,13 +73,14 @@ class HttpServer:
         extra_routes: Sequence[BaseRoute] = (),
         *,
         memory: Memory | None = None,
+        hops: Hops | None = None,
     ) -> None:
         self._config = config
         self._metrics = metrics
         self._limit = int(config.max_request_body_size_mib * _MIB)
         self._intake = Intake(
             _TRANSPORT, accept, metrics, memory=memory or Unlimited(), max_requests=config.max_connections,
-            bounds=Bounds(config.max_elements, config.max_fields),
+            bounds=Bounds(config.max_elements, config.max_fields), hops=hops,
         )  # fmt: skip
         self._decoding = ThreadPoolExecutor(_DECODING_THREADS, thread_name_prefix="otlp-decoding")
         routes = [Route(signal.path, partial(self._export, signal), methods=["POST"]) for signal in Signal]
@@ -120,7 +123,7 @@ class HttpServer:
             encoding = encoding_of(request.headers.get("content-type", ""))
             with self._intake.reading(_declared(request)):
                 data = await self._decode(signal, encoding, request)
-            receipt = await self._intake.submit(signal, data)
+            receipt = await self._intake.submit(signal, data, via=request.headers.get(HEADER))
         except Refusal as refusal:
             return refused(refusal, encoding)
         except ClientDisconnect:  # it went away or was too slow; nobody reads this
