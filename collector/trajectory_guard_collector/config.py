@@ -11,6 +11,7 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    ValidationInfo,
     ValidatorFunctionWrapHandler,
     field_validator,
     model_validator,
@@ -25,6 +26,7 @@ from trajectory_guard_collector.config_checks import (
     is_token,
     port_mistakes,
     refuse,
+    takes_number,
 )
 from trajectory_guard_collector.self_reference import self_references
 from trajectory_guard_collector.signals import Signal
@@ -38,6 +40,13 @@ class Model(BaseModel):
     """Frozen; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and takes_number(cls.model_fields[info.field_name or ""].annotation):
+            raise ValueError("expected a number")
+        return value
 
 
 class ServerTls(Model):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import SecretStr, ValidationError, ValidatorFunctionWrapHandler
@@ -89,6 +89,12 @@ def is_endpoint(endpoint: str) -> str:
     if host.startswith("$"):
         raise ValueError(_UNRESOLVED)
     return endpoint
+
+
+def takes_number(annotation: Any) -> bool:
+    """Whether a value may be a number, and not a truth value, which Python takes for 0 or 1."""
+    kinds = (annotation, *get_args(annotation))
+    return (int in kinds or float in kinds) and bool not in kinds
 
 
 def is_token(token: SecretStr) -> SecretStr:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import resource
 from typing import Final
 
 from trajectory_guard_collector.config import CollectorConfig, Protocols
-
-try:
-    import resource
-except ImportError:  # not on Windows
-    resource = None  # type: ignore[assignment]
 
 _WANTED: Final = 65_536
 _KEPT: Final = 256
@@ -22,8 +18,6 @@ logger: Final = logging.getLogger(__name__)
 
 def raise_limit() -> None:
     """Take as many descriptors as the system allows without privileges, up to 65,536."""
-    if resource is None:
-        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _WANTED if hard == resource.RLIM_INFINITY else min(_WANTED, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -33,8 +27,8 @@ def raise_limit() -> None:
 
 def limit() -> int | None:
     """Descriptors this process may have, None if that is not limited or not known."""
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if resource is not None else -1
-    return soft if resource is not None and soft != resource.RLIM_INFINITY else None
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return soft if soft != resource.RLIM_INFINITY else None
 
 
 def within(config: CollectorConfig, most: int | None) -> Protocols:
@@ -50,8 +44,8 @@ def within(config: CollectorConfig, most: int | None) -> Protocols:
             "receivers.otlp.protocols.%s.max_connections: %d instead of %d, since the process may have %d descriptors;"
             " raise the limit (ulimit -n)", name, number, wanted[name], most,
         )  # fmt: skip
-    return protocols.model_copy(
-        update={
-            name: getattr(protocols, name).model_copy(update={"max_connections": allowed[name]}) for name in allowed
-        }
-    )
+    bounded = {
+        name: getattr(protocols, name).model_copy(update={"max_connections": number})
+        for name, number in allowed.items()
+    }
+    return protocols.model_copy(update=bounded)

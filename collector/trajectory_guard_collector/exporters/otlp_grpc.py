@@ -92,7 +92,7 @@ class OtlpGrpcExporter:
             return read_reply(batch, reply)
         except ValueError as error:
             self._log.log(logging.WARNING, f"{self.name}/reply", f"exporter {self.name}: {error}; taken as success")
-            return Receipt()
+            return Receipt(unreadable=True)
 
     def _failure(self, error: grpc.aio.AioRpcError) -> RetryableExportError | PermanentExportError:
         code, details = error.code(), error.details() or ""

@@ -17,7 +17,7 @@ from trajectory_guard.backoff import parse_retry_after
 from trajectory_guard_collector.config import Exporter as ExporterConfig
 from trajectory_guard_collector.config_checks import without_secrets
 from trajectory_guard_collector.exporters.base import UNCLEAR_PATIENCE_S, PermanentExportError, RetryableExportError
-from trajectory_guard_collector.exporters.replies import error_text, read_reply
+from trajectory_guard_collector.exporters.replies import error_text, is_page, read_reply
 from trajectory_guard_collector.exporters.tls import client_context
 from trajectory_guard_collector.hops import HEADER
 from trajectory_guard_collector.signals import Batch, Receipt, Signal
@@ -33,8 +33,9 @@ class OtlpHttpExporter:
     """Posts requests as they are.
 
     Retryable are 429, 502, 503, 504, transport errors and timeouts; 413 means "send less at a time", 400 and 422 that
-    something in the batch is bad; every other status but 2xx is permanent. Redirects are not followed. At most 64 KiB
-    of a reply are read.
+    something in the batch is bad; every other status but 2xx is permanent. A web page is retryable whatever its status; any other
+    reply with 2xx that is no OTLP reply is taken as success, since the backend may have the batch, and counted.
+    Redirects are not followed. At most 64 KiB of a reply are read.
 
     Parameters:
         name: name in the configuration.
@@ -121,12 +122,20 @@ class OtlpHttpExporter:
         return response, bytes(body[:MAX_REPLY_BYTES])
 
     def _receipt(self, batch: Batch, response: httpx.Response, body: bytes) -> Receipt:
-        json = response.headers.get("content-type", "").startswith("application/json")
+        content_type = response.headers.get("content-type", "").lower()
+        if is_page(body, content_type):
+            # What a login or a proxy in between says: the backend has seen nothing of the batch.
+            url = without_secrets(self._urls[batch.signal])
+            raise RetryableExportError(
+                f"{url} answered {response.status_code} with a web page, not an OTLP reply: a login or a proxy?",
+                unreadable=True,
+            )
+        json = content_type.startswith("application/json")
         try:
             return read_reply(batch, body, json=json) if body else Receipt()
         except ValueError as error:
             self._log.log(logging.WARNING, f"{self.name}/reply", f"exporter {self.name}: {error}; taken as success")
-            return Receipt()
+            return Receipt(unreadable=True)
 
 
 def signal_urls(endpoint: str) -> dict[Signal, str]:

@@ -177,11 +177,19 @@ def _decoded(signal: Signal, encoding: Encoding, compression: str, body: bytes, 
     return from_json(signal, data) if encoding is JSON else data
 
 
+def _origin_pattern(origin: str) -> str:
+    """A star stands for characters of a host name, and at the end for a port too: not for a path before the host."""
+    if origin == "*":
+        return ".*"
+    port = "(?::[0-9]+)?" if origin.endswith("*") else ""
+    return re.escape(origin).replace(r"\*", "[a-z0-9._-]*") + port
+
+
 def _cors(config: Cors) -> list[Middleware]:
     if not config.allowed_origins:
         return []
     # As in the OpenTelemetry Collector, a star may be a part, and capitals do not matter.
-    patterns = (re.escape(origin).replace(r"\*", ".*") for origin in config.allowed_origins)
+    patterns = (_origin_pattern(origin) for origin in config.allowed_origins)
     return [
         Middleware(
             CORSMiddleware,

@@ -165,7 +165,7 @@ class Intake:
             raise
 
     def _reject_own(self, signal: Signal, items: int) -> Receipt:
-        """Nobody may send again what has come round in a circle, nor parts of it: it is dropped as a partial success."""
+        """Drop what has come round in a circle, as a partial success: nobody sends that again, nor parts of it."""
         self._metrics.error("receiver.loop")
         receipt = Receipt(items, "this collector sent it: an exporter leads back here, directly or through others")
         self._note_rejected(signal, receipt)
