@@ -33,9 +33,9 @@ class OtlpHttpExporter:
     """Posts requests as they are.
 
     Retryable are 429, 502, 503, 504, transport errors and timeouts; 413 means "send less at a time", 400 and 422 that
-    something in the batch is bad; every other status but 2xx is permanent. A web page is retryable whatever its status; any other
-    reply with 2xx that is no OTLP reply is taken as success, since the backend may have the batch, and counted.
-    Redirects are not followed. At most 64 KiB of a reply are read.
+    something in the batch is bad; every other status but 2xx is permanent. A web page is retryable whatever its
+    status; any other reply with 2xx that is no OTLP reply is taken as success, since the backend may have the batch,
+    and counted. Redirects are not followed. At most 64 KiB of a reply are read.
 
     Parameters:
         name: name in the configuration.
