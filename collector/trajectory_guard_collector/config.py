@@ -24,6 +24,7 @@ from trajectory_guard_collector.config_checks import (
     guard_mistakes,
     is_endpoint,
     is_token,
+    memory_mistakes,
     port_mistakes,
     refuse,
     takes_number,
@@ -389,11 +390,7 @@ class CollectorConfig(Model):
     @model_validator(mode="after")
     def _consistent(self) -> CollectorConfig:
         mistakes = [*port_mistakes(self), *guard_mistakes(self.guard), *self_references(self)]
-        kept, idle = self.trajectories.reorder_s, self.guard.idle_ttl_s
-        if "reorder_s" in self.trajectories.model_fields_set and kept > idle:
-            message = f"must not exceed guard.idle_ttl_s ({idle}), after which the trajectory is forgotten"
-            mistakes.append(Mistake(("trajectories", "reorder_s"), message, kept))
-        refuse(mistakes)
+        refuse([*mistakes, *memory_mistakes(self)])
         return self
 
 

@@ -266,6 +266,14 @@ def guard_mistakes(guard: GuardConfig) -> Iterator[Mistake]:
             yield Mistake(("guard", key), "has no effect in the collector")
 
 
+def memory_mistakes(config: CollectorConfig) -> Iterator[Mistake]:
+    """Steps that would be kept longer than their trajectory."""
+    kept, idle = config.trajectories.reorder_s, config.guard.idle_ttl_s
+    if "reorder_s" in config.trajectories.model_fields_set and kept > idle:
+        message = f"must not exceed guard.idle_ttl_s ({idle}), after which the trajectory is forgotten"
+        yield Mistake(("trajectories", "reorder_s"), message, kept)
+
+
 def port_mistakes(config: CollectorConfig) -> Iterator[Mistake]:
     """Servers that would listen on one port."""
     taken: list[tuple[str, str, int]] = []

@@ -170,7 +170,8 @@ def test_receivers_leave_descriptors_to_the_others(caplog: pytest.LogCaptureFixt
     assert descriptors.within(config, 65_536) is config.receivers.otlp.protocols
     for most in (64, 256, 1_024):
         found = descriptors.within(config, most)
-        assert found.grpc is not None and found.http is not None
+        assert found.grpc is not None
+        assert found.http is not None
         assert 2 <= found.grpc.max_connections + found.http.max_connections <= most - min(256, most // 2)
     assert "max_connections: 16 instead of 1024" in caplog.text
 
