@@ -82,7 +82,11 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _validate(options: argparse.Namespace) -> int:
-    _checked(options)
+    from trajectory_guard_collector.config_output import storage_mistake
+
+    unusable = storage_mistake(_checked(options))
+    if unusable is not None:
+        raise ConfigError(unusable)
     return FINE
 
 

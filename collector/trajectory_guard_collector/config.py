@@ -11,6 +11,7 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    ValidationInfo,
     ValidatorFunctionWrapHandler,
     field_validator,
     model_validator,
@@ -23,10 +24,14 @@ from trajectory_guard_collector.config_checks import (
     guard_mistakes,
     is_endpoint,
     is_token,
+    memory_mistakes,
     port_mistakes,
     refuse,
+    takes_number,
 )
+from trajectory_guard_collector.self_reference import self_references
 from trajectory_guard_collector.signals import Signal
+from trajectory_guard_collector.structure import MAX_ELEMENTS, MAX_FIELDS
 
 Endpoint = Annotated[str, AfterValidator(is_endpoint)]
 Token = Annotated[SecretStr, AfterValidator(is_token)]
@@ -36,6 +41,13 @@ class Model(BaseModel):
     """Frozen; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and takes_number(cls.model_fields[info.field_name or ""].annotation):
+            raise ValueError("expected a number")
+        return value
 
 
 class ServerTls(Model):
@@ -77,6 +89,8 @@ class ClientTls(Model):
 class Keepalive(Model):
     """Connection management of the gRPC receiver."""
 
+    max_connection_idle_s: float = Field(default=300.0, gt=0.0)
+    """Seconds after which a connection without requests is closed."""
     max_connection_age_s: float | None = Field(default=None, gt=0.0)
     """Seconds after which a connection is closed gently, so that load balancers can move it; never by default."""
     time_s: float = Field(default=7200.0, gt=0.0)
@@ -92,8 +106,14 @@ class GrpcReceiver(Model):
     """``host:port``."""
     max_recv_msg_size_mib: float = Field(default=64.0, gt=0.0, le=1024.0)
     """Largest message after decompression. Senders do not retry larger ones in parts: keep it above their batches."""
+    max_elements: int = Field(default=MAX_ELEMENTS, ge=1)
+    """Resources, scopes, and spans, data points or log records of a request; larger requests are refused."""
+    max_fields: int = Field(default=MAX_FIELDS, ge=MAX_FIELDS)
+    """Fields of a span, a resource or a scope, nested ones included; requests with a larger one are refused."""
     max_concurrent_requests: int = Field(default=256, ge=1)
     """Requests in work; further ones are refused, retryable."""
+    max_connections: int = Field(default=1024, ge=1)
+    """Open connections; further ones are closed."""
     read_timeout_s: float = Field(default=30.0, gt=0.0)
     """Seconds a client has to send a whole request, and for the handshake of a connection."""
     keepalive: Keepalive = Keepalive()
@@ -120,6 +140,10 @@ class HttpReceiver(Model):
     """``host:port``."""
     max_request_body_size_mib: float = Field(default=64.0, gt=0.0, le=1024.0)
     """Largest body after decompression."""
+    max_elements: int = Field(default=MAX_ELEMENTS, ge=1)
+    """Resources, scopes, and spans, data points or log records of a request; larger requests are refused."""
+    max_fields: int = Field(default=MAX_FIELDS, ge=MAX_FIELDS)
+    """Fields of a span, a resource or a scope, nested ones included; requests with a larger one are refused."""
     max_connections: int = Field(default=1024, ge=1)
     """Open connections; further ones are closed."""
     read_timeout_s: float = Field(default=30.0, gt=0.0)
@@ -365,12 +389,8 @@ class CollectorConfig(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> CollectorConfig:
-        mistakes = [*port_mistakes(self), *guard_mistakes(self.guard)]
-        kept, idle = self.trajectories.reorder_s, self.guard.idle_ttl_s
-        if "reorder_s" in self.trajectories.model_fields_set and kept > idle:
-            message = f"must not exceed guard.idle_ttl_s ({idle}), after which the trajectory is forgotten"
-            mistakes.append(Mistake(("trajectories", "reorder_s"), message, kept))
-        refuse(mistakes)
+        mistakes = [*port_mistakes(self), *guard_mistakes(self.guard), *self_references(self)]
+        refuse([*mistakes, *memory_mistakes(self)])
         return self
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import SecretStr, ValidationError, ValidatorFunctionWrapHandler
@@ -89,6 +89,12 @@ def is_endpoint(endpoint: str) -> str:
     if host.startswith("$"):
         raise ValueError(_UNRESOLVED)
     return endpoint
+
+
+def takes_number(annotation: Any) -> bool:
+    """Whether a value may be a number, and not a truth value, which Python takes for 0 or 1."""
+    kinds = (annotation, *get_args(annotation))
+    return (int in kinds or float in kinds) and bool not in kinds
 
 
 def is_token(token: SecretStr) -> SecretStr:
@@ -258,6 +264,14 @@ def guard_mistakes(guard: GuardConfig) -> Iterator[Mistake]:
     for key in _NOT_IN_THE_COLLECTOR:
         if getattr(guard, key) != type(guard).model_fields[key].default:
             yield Mistake(("guard", key), "has no effect in the collector")
+
+
+def memory_mistakes(config: CollectorConfig) -> Iterator[Mistake]:
+    """Steps that would be kept longer than their trajectory."""
+    kept, idle = config.trajectories.reorder_s, config.guard.idle_ttl_s
+    if "reorder_s" in config.trajectories.model_fields_set and kept > idle:
+        message = f"must not exceed guard.idle_ttl_s ({idle}), after which the trajectory is forgotten"
+        yield Mistake(("trajectories", "reorder_s"), message, kept)
 
 
 def port_mistakes(config: CollectorConfig) -> Iterator[Mistake]:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from trajectory_guard.config import ConfigError, GuardConfig, nearest
 from trajectory_guard_collector.config import CollectorConfig
 from trajectory_guard_collector.config_checks import UNKNOWN_KEY, without_secrets
-from trajectory_guard_collector.config_sources import COMMAND_LINE, Sources, read_file, read_override
+from trajectory_guard_collector.config_sources import COMMAND_LINE, Sources, from_yaml, read_file, read_override
 from trajectory_guard_collector.references import Text, resolve
 
 _GUARD: Final = "guard"
@@ -161,8 +161,8 @@ def _typed(text: Text, annotation: Any) -> Any:
     if _takes_text(annotation):
         return str(text)
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
+        return from_yaml(text)
+    except (yaml.YAMLError, ValueError):
         return str(text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
@@ -67,6 +68,20 @@ def _unusable_tokens(auth: Auth, path: str) -> Iterator[str]:
         Authenticator(auth)
     except ConfigError as error:
         yield str(error)
+
+
+def storage_mistake(config: CollectorConfig) -> str | None:
+    """Why the directory of the queue cannot be used or made, None if it can. Leaves nothing behind."""
+    if config.queue.storage is None:
+        return None
+    directory = Path(config.queue.storage)
+    try:
+        # Whether root, a container or a special file system may write somewhere is only found out by doing it.
+        there = next(one for one in (directory, *directory.absolute().parents) if one.exists())
+        with tempfile.TemporaryDirectory(prefix=".trajectory-guard-", dir=there):
+            return None
+    except OSError as error:
+        return f"queue.storage: {directory}: cannot be used: {error.strerror or error}"
 
 
 def unusable_storage(config: CollectorConfig) -> str | None:

@@ -13,6 +13,11 @@ from trajectory_guard.config import ConfigError, decode_toml
 from trajectory_guard_collector.references import Text
 
 COMMAND_LINE: Final = "--set"
+_MAX_BYTES: Final = 1 << 20
+_MAX_VALUES: Final = 100_000
+_MAX_DEPTH: Final = 64
+_TOO_DEEP: Final = "nested too deeply"
+_SHOWN: Final = 80
 _MERGE_TAG: Final = "tag:yaml.org,2002:merge"
 
 
@@ -57,18 +62,20 @@ def read_file(file: str) -> dict[str, Any]:
         ConfigError: it cannot be read, is malformed, or has a key twice; one line for each mistake, with the file.
     """
     try:
-        data = _decode(Path(file))
+        data = _text_keys(_decode(Path(file)))
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{file}: is not UTF-8 text") from None
+    except RecursionError:
+        raise ConfigError(f"{file}: {_TOO_DEEP}") from None
     except (ValueError, yaml.YAMLError) as error:
         raise ConfigError("\n".join(f"{file}: {line}" for line in _lines(error))) from None
     if data is None:
         return {}
     if not isinstance(data, dict):
         raise ConfigError(f"{file}: expected a mapping at the top level, got {type(data).__name__}")
-    return dict(_text_keys(data))
+    return data
 
 
 def _lines(error: ValueError | yaml.YAMLError) -> Sequence[str]:
@@ -79,9 +86,12 @@ def _lines(error: ValueError | yaml.YAMLError) -> Sequence[str]:
 
 
 def _decode(file: Path) -> Any:
-    text, suffix = file.read_text(encoding="utf-8"), file.suffix.lower()
+    with file.open(encoding="utf-8") as opened:
+        text, suffix = opened.read(_MAX_BYTES + 1), file.suffix.lower()
+    if len(text) > _MAX_BYTES:
+        raise ValueError("larger than 1 MiB")
     if suffix in (".yaml", ".yml"):
-        return _from_yaml(text)
+        return from_yaml(text)
     if suffix == ".json":
         return json.loads(text, object_pairs_hook=_unique)
     if suffix == ".toml":
@@ -114,11 +124,41 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _expanded(node: yaml.Node | None, sizes: dict[int, int]) -> int:
+    """Values in a document once its aliases are replaced by what they stand for: ten lines can stand for billions."""
+    if not isinstance(node, yaml.CollectionNode):
+        return 1
+    if id(node) not in sizes:
+        sizes[id(node)] = 0  # found again before it is known, it is inside itself
+        inner = (one for entry in node.value for one in (entry if isinstance(entry, tuple) else (entry,)))
+        sizes[id(node)] = 1 + sum(_expanded(one, sizes) for one in inner)
+    size = sizes[id(node)]
+    if not size:
+        raise ValueError("an alias stands for something that it is a part of")
+    if size > _MAX_VALUES:
+        raise ValueError(f"more than {_MAX_VALUES} values, aliases included")
+    return size
+
+
+def from_yaml(text: str) -> Any:
+    """A YAML document; keys may not be there twice.
+
+    Raises:
+        ValueError, yaml.YAMLError: it is malformed, too large or nested too deeply.
+    """
+    try:
+        return _from_yaml(text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+
+
 def _from_yaml(text: str) -> Any:
     loader = _Loader(text)
     loader.duplicates = []
     try:
-        data = loader.get_single_data()
+        node = loader.get_single_node()
+        _expanded(node, {})
+        data = loader.construct_document(node) if node is not None else None
     finally:
         loader.dispose()
     if loader.duplicates:
@@ -126,10 +166,12 @@ def _from_yaml(text: str) -> Any:
     return data
 
 
-def _text_keys(value: Any) -> Any:
+def _text_keys(value: Any, depth: int = 0) -> Any:
+    if depth > _MAX_DEPTH:
+        raise ValueError(_TOO_DEEP)
     if isinstance(value, dict):
-        return {str(key): _text_keys(one) for key, one in value.items()}
-    return [_text_keys(one) for one in value] if isinstance(value, list) else value
+        return {str(key): _text_keys(one, depth + 1) for key, one in value.items()}
+    return [_text_keys(one, depth + 1) for one in value] if isinstance(value, list) else value
 
 
 def read_override(text: str) -> dict[str, Any]:
@@ -143,6 +185,8 @@ def read_override(text: str) -> dict[str, Any]:
     """
     path, equals, value = text.partition("=")
     keys = path.strip().split(".")
+    if len(keys) > _MAX_DEPTH:
+        raise ConfigError(f"{COMMAND_LINE} {text[:_SHOWN]}…: {_TOO_DEEP}")
     if not equals or not all(keys):
         raise ConfigError(f"{COMMAND_LINE} {text}: expected key.path=value")
     nested: Any = Text(value)

@@ -104,6 +104,8 @@ class Database:
     def _keep_private(self) -> None:
         """Make the file, or take it from others: requests of all senders are in it. SQLite's own files follow it."""
         _refuse_unwritable(self.file.parent)
+        if self.file.is_symlink():  # what it points to would be made, or made private, somewhere else
+            raise StoreError(f"{self.file}: is a symbolic link; link the directory instead")
         try:
             os.close(os.open(self.file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError:

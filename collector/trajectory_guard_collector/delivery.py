@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from trajectory_guard_collector.config import CollectorConfig
@@ -39,15 +40,23 @@ class Delivery:
     Parameters:
         config: ``exporters`` and ``queue``.
         metrics: counters and gauges.
+        via: names the collectors that a request has gone through.
         store: where batches wait, if ``queue.storage`` is set. Who made it starts it before and stops it after.
 
     Raises:
         ValueError: an exporter's section cannot be used; names the key.
     """
 
-    def __init__(self, config: CollectorConfig, metrics: ExportMetrics, store: Store | None = None) -> None:
+    def __init__(
+        self,
+        config: CollectorConfig,
+        metrics: ExportMetrics,
+        store: Store | None = None,
+        *,
+        via: Callable[[], str] = lambda: "",
+    ) -> None:
         log = ThrottledLog(_log)
-        self._exporters = build_exporters(config.exporters, log)
+        self._exporters = build_exporters(config.exporters, log, via)
         self._nowhere: set[Signal] = set()
         self._running = False
         self._started = False

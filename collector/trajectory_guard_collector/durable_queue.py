@@ -121,7 +121,8 @@ class DurableQueue:
         self._in_flight += 1
         try:
             give_up_at = asyncio.get_running_loop().time() + self._max_elapsed_s
-            await self.sender.send(_join(rows), give_up_at=lambda: give_up_at, stop=self._stopping)
+            joined = [row.batch for row in rows]
+            await self.sender.send(_join(rows), give_up_at=lambda: give_up_at, stop=self._stopping, joined=joined)
         except GaveUpError as error:
             if self._stopping.is_set():
                 self._failing = True

@@ -21,6 +21,10 @@ class BadDataError(Refusal):
     """The batch will never be accepted: INVALID_ARGUMENT, 400."""
 
 
+class TooLargeError(BadDataError):
+    """The batch is beyond a limit; sent again in smaller parts it would be accepted: 413."""
+
+
 class OverloadedError(Refusal):
     """Memory, queue or disk is full for now: RESOURCE_EXHAUSTED with RetryInfo, 429 with Retry-After."""
 

@@ -24,6 +24,7 @@ from trajectory_guard_collector.metrics import Metrics
 from trajectory_guard_collector.news import News
 from trajectory_guard_collector.trajectories import Told, Trajectory
 
+_MAX_NAME: Final = 4_096
 PATH: Final = "/v1/flags/{trajectory:name}"
 
 
@@ -66,6 +67,8 @@ class FlagBook:
 
     async def _answer(self, request: Request) -> Response:
         name = request.path_params["trajectory"]
+        if len(name) > _MAX_NAME:
+            return self._reply({"error": f"a trajectory's name has at most {_MAX_NAME} characters"}, 400)
         try:
             asked = request.query_params.get("after")
             after = int(asked) if asked is not None else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -155,16 +155,20 @@ class Fleet:
 
     # --- judging ---------------------------------------------------------------------------------------------
 
-    def judge(self) -> list[News]:
-        """Judge all steps that are new or stand in another light now; what there is to tell of them."""
+    def judging(self) -> Generator[None, None, list[News]]:
+        """Judge all steps that are new or stand in another light now, a few at a time; what there is to tell."""
         news: list[News] = []
         for trajectory in list(self._dirty.values()):
-            for item in self._fold(trajectory):
-                for one in weigh(trajectory, item, self.metrics):
-                    self._mark_parent(one)
-                    news.append(one)
+            while True:
+                for item in self._fold(trajectory):
+                    for one in weigh(trajectory, item, self.metrics):
+                        self._mark_parent(one)
+                        news.append(one)
+                yield
+                if not trajectory.unfolded:
+                    break
             self._clear(trajectory)
-        self._dirty.clear()
+            self._dirty.pop(trajectory.key, None)
         self._bound()
         return news
 
@@ -243,7 +247,8 @@ class Fleet:
         """Give back half of the memory of single steps and of marks, the longest unused ones; whether there was any."""
         some = bool(self._open)
         for trajectory in list(islice(self._open.values(), (len(self._open) + 1) // 2)):
-            self._rest(trajectory)
+            if trajectory.key not in self._dirty:  # else it is being judged right now
+                self._rest(trajectory)
         for _ in range(len(self._marks) // 2):
             self._marks.popitem(last=False)
         return some
@@ -275,7 +280,7 @@ class Fleet:
 
     def take_changes(self) -> tuple[list[Trajectory], list[Key]]:
         """Trajectories that changed and keys of those that are gone since the last call."""
-        changed = [trajectory for trajectory in self._all.values() if trajectory.changed]
+        changed = [one for one in self._all.values() if one.changed and one.key not in self._dirty]
         for trajectory in changed:
             trajectory.changed = False
         gone = [key for key in self._gone or () if key not in self._all]

@@ -14,6 +14,9 @@ from trajectory_guard_collector.trajectories import StepItem
 from trajectory_guard_collector.wire import Request
 
 _LEVEL: Final = 1
+_STORED: Final = 0
+_COMPRESSED_BYTES: Final = 2 << 20
+"""A larger entry, which one very large span makes, is kept as it is: compressing it would hold up everything."""
 _WHOLE_BYTES: Final = 4_096
 _MAX_KEPT_BYTES: Final = 8_192
 
@@ -31,14 +34,13 @@ def journal_of(reading: Reading) -> bytes:
         if scoped is None:
             scoped = scopes[id(seen.holder)] = group.scope_spans.add(scope=seen.scope)
         scoped.spans.append(_kept(seen))
-    return zlib.compress(request.SerializeToString(), _LEVEL)
+    data = request.SerializeToString()
+    return zlib.compress(data, _LEVEL if len(data) <= _COMPRESSED_BYTES else _STORED)
 
 
 def join_journals(journals: Sequence[bytes]) -> bytes | None:
-    """Entries of the parts of one request as one entry."""
-    if len(journals) < 2:
-        return journals[0] if journals else None
-    return zlib.compress(b"".join(map(request_of, journals)), _LEVEL)
+    """Entries of the parts of one request as one entry: streams end to end."""
+    return b"".join(journals) or None
 
 
 def request_of(journal: bytes) -> bytes:
@@ -47,10 +49,17 @@ def request_of(journal: bytes) -> bytes:
     Raises:
         ValueError: the bytes are damaged.
     """
-    try:
-        return zlib.decompress(journal)
-    except zlib.error as error:
-        raise ValueError(f"not a journal entry: {error}") from None
+    request: list[bytes] = []
+    while journal or not request:
+        stream = zlib.decompressobj()
+        try:
+            request.append(stream.decompress(journal))
+        except zlib.error as error:
+            raise ValueError(f"not a journal entry: {error}") from None
+        if not stream.eof:
+            raise ValueError("not a journal entry: cut off")
+        journal = stream.unused_data
+    return b"".join(request)
 
 
 def _kept(seen: SeenSpan) -> bytes:

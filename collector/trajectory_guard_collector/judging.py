@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Final, NamedTuple
 
 from trajectory_guard import telemetry
@@ -36,6 +36,7 @@ from trajectory_guard_collector.tagging import Tagger
 from trajectory_guard_collector.throttled_log import ThrottledLog
 from trajectory_guard_collector.traces import Note, Trace, TraceTable
 from trajectory_guard_collector.trajectories import Item, Key, StepItem, UsageItem
+from trajectory_guard_collector.turns import at_once
 
 _log: Final = logging.getLogger(__name__)
 _MIB: Final = 1 << 20
@@ -103,15 +104,24 @@ class Judge:
         Raises:
             google.protobuf.message.DecodeError: the bytes are no such request.
         """
-        reading = self._reader.read(data)
+        return at_once(self.judging(data, journaled=journaled))
+
+    def judging(self, data: bytes, *, journaled: bool = False) -> Generator[None, None, Judged]:
+        """``judge``, yielding wherever other work of the event loop may have its turn. Only one may be under way.
+
+        Parameters, errors: as of ``judge``.
+        """
+        reading = yield from self._reader.reading(data)
         if not reading.agent_spans and not self.traces:
             return Judged(data, reading.count, 0, [])
         arrived = self._note(reading)
         for seen in reading.agent_spans:
             self._take_safely(seen)
+            yield
         for trace, span_id in arrived:
             self._meet(trace, span_id)
-        news = self.fleet.judge()
+            yield
+        news = yield from self.fleet.judging()
         journal = journal_of(reading) if journaled and reading.agent_spans else None
         tagged, guard_spans = self._tagger.tag(reading, data, news)
         return Judged(tagged, reading.count + guard_spans, len(reading.agent_spans), news, journal)

@@ -18,6 +18,7 @@ import psutil
 
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector import config as configuration
+from trajectory_guard_collector.throttled_log import ThrottledLog
 
 _MIB: Final = 1 << 20
 _SPIKE_SHARE: Final = 0.2
@@ -82,6 +83,7 @@ class MemoryLimiter:
         self._rss = rss
         self._clock = clock
         self._relieve = relieve
+        self._log = ThrottledLog(logger)
         self.hard_limit, self.soft_limit = _limits(config, total)
         self._used = 0
         self._reading = 0
@@ -148,8 +150,8 @@ class MemoryLimiter:
         while True:
             try:
                 self.check()
-            except Exception:  # without the limiter the service still goes on
-                logger.exception("memory limiter: cannot look at the memory")
+            except Exception as error:  # noqa: BLE001  without the limiter the service still goes on
+                self._log.log(logging.ERROR, "look", f"memory limiter: cannot look at the memory: {error}")
                 self._metrics.error("memory_limiter")
             await asyncio.sleep(self._config.check_interval_s)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping
 from typing import Final, Generic, TypeVar
@@ -14,6 +15,7 @@ MAX_LENGTH: Final = 128
 """Characters of a label value."""
 SERIES_PER_VALUE: Final = 10
 """Series a metric may have for each value a label may have; beyond, agents and tools are told apart no longer."""
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _UNITS: Final = {"s": "seconds", "By": "bytes"}
 _BUCKETS: Final[Mapping[str, tuple[float, ...]]] = {  # seconds
     "trajectory_guard_observe_duration_seconds": (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 0.1),
@@ -123,5 +125,5 @@ def _unit(metric: Metric) -> str:
 
 
 def clean(value: str) -> str:
-    """A label value of bounded length that can be encoded, whatever a sender made up."""
-    return value[:MAX_LENGTH].encode("utf-8", "replace").decode("utf-8")
+    """A label value of bounded length that can be encoded and steers no terminal, whatever a sender made up."""
+    return _CONTROL.sub("\ufffd", value[:MAX_LENGTH]).encode("utf-8", "replace").decode("utf-8")

@@ -11,7 +11,7 @@ from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard_collector.metrics import Metrics
-from trajectory_guard_collector.trajectories import StepItem, Told, Trajectory
+from trajectory_guard_collector.trajectories import Published, StepItem, Told, Trajectory
 
 
 class News(NamedTuple):
@@ -51,9 +51,10 @@ def weigh(trajectory: Trajectory, item: StepItem, metrics: Metrics) -> Iterator[
 
 def _recovered(trajectory: Trajectory, item: StepItem, verdict: Verdict, metrics: Metrics) -> Iterator[News]:
     trajectory.nudge = trajectory.stop = None
-    if verdict.episode <= trajectory.recovered_episode:
+    published = trajectory.published(verdict.episode)
+    if published.recovered:
         return
-    trajectory.recovered_episode = verdict.episode
+    published.recovered = True
     if not item.recovered:
         metrics.recovery(item.service, item.step.agent_id or "")
     item.recovered = True
@@ -75,9 +76,9 @@ def _count(trajectory: Trajectory, item: StepItem, verdict: Verdict, metrics: Me
     if first_time:
         for kind in verdict.types:
             metrics.detection(item.service, kind)
-    begins = verdict.episode > trajectory.counted_episode
-    trajectory.counted_episode = max(verdict.episode, trajectory.counted_episode)
-    spent = _spent_more(trajectory, verdict)
+    published = trajectory.published(verdict.episode)
+    begins, published.counted = not published.counted, True
+    spent = _spent_more(published, verdict)
     if not item.moved:
         metrics.loop_spent(item.service, spent.steps, spent.tokens, spent.cost_usd)
         if begins:
@@ -87,22 +88,20 @@ def _count(trajectory: Trajectory, item: StepItem, verdict: Verdict, metrics: Me
 
 def _keep_flag(trajectory: Trajectory, verdict: Verdict) -> None:
     trajectory.last = verdict
-    if verdict.nudge is not None and (trajectory.nudge is None or trajectory.nudge.episode != verdict.episode):
+    known = trajectory.nudge
+    if verdict.nudge is not None and (known is None or (known.episode, known.ordinal) != (verdict.episode, verdict.ordinal)):
         trajectory.nudge = verdict  # else it was given already
     if verdict.level is Level.STOP:
         trajectory.stop = verdict
 
 
-def _spent_more(trajectory: Trajectory, verdict: Verdict) -> Spent:
-    """What a loop has consumed since this was asked last; the trajectory remembers."""
-    episode, before = trajectory.counted_spent
-    before = before if episode == verdict.episode else Spent()
-    spent = verdict.spent
-    most = Spent(
+def _spent_more(published: Published, verdict: Verdict) -> Spent:
+    """What a loop has consumed since this was asked last."""
+    before, spent = published.spent, verdict.spent
+    most = published.spent = Spent(
         max(spent.steps, before.steps), spent.seconds, max(spent.tokens, before.tokens),
         max(spent.cost_usd, before.cost_usd),
     )  # fmt: skip
-    trajectory.counted_spent = (verdict.episode, most)
     return Spent(most.steps - before.steps, 0.0, most.tokens - before.tokens, most.cost_usd - before.cost_usd)
 
 
@@ -111,17 +110,17 @@ def _labels(item: StepItem, verdict: Verdict) -> tuple[str, str, str, str, str]:
 
 
 def _to_tell(trajectory: Trajectory, item: StepItem, verdict: Verdict) -> Told | None:
-    """What is worth a guard span: the first finding of an episode, its nudge, and its first stop."""
-    starts = verdict.episode > trajectory.started_episode
-    trajectory.started_episode = max(verdict.episode, trajectory.started_episode)
+    """What is worth a guard span: the first finding of an episode, each of its nudges, and its first stop."""
+    published = trajectory.published(verdict.episode)
+    starts, published.started = not published.started, True
     if verdict.level is Level.STOP:
-        if trajectory.stopped_episode >= verdict.episode:
+        if published.stopped:
             return None
-        trajectory.stopped_episode = verdict.episode
+        published.stopped = True
         return Told.STOP
     if verdict.nudge is not None:
-        if trajectory.nudged_episode >= verdict.episode:
+        if published.nudges >= verdict.ordinal:
             return None
-        trajectory.nudged_episode = verdict.episode
+        published.nudges = verdict.ordinal
         return Told.NUDGE
     return Told.START if starts and item.told is None else None

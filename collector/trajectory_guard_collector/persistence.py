@@ -18,15 +18,14 @@ from trajectory_guard.core.history import Ring
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
-from trajectory_guard.core.steps import Evidence, Usage
+from trajectory_guard.core.certainty import Certainty
+from trajectory_guard.core.steps import Evidence, ModelTokens, Usage
+from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard_collector.fleet import Attributes
-from trajectory_guard_collector.trajectories import SEEN, Key, Snapshot, Trajectory
+from trajectory_guard_collector.trajectories import SEEN, Key, Published, Snapshot, Trajectory
 
-FORMAT_VERSION: Final = 2
-_COUNTERS: Final = (
-    "started_episode", "nudged_episode", "stopped_episode", "recovered_episode", "counted_episode", "steps", "score",
-    "episode", "nudges",
-)  # fmt: skip
+FORMAT_VERSION: Final = 3
+_COUNTERS: Final = ("steps", "score", "episode", "nudges")
 _FLAGS: Final = ("last", "nudge", "stop")
 
 
@@ -43,7 +42,6 @@ def dump(trajectory: Trajectory, marks: Mapping[bytes, Attributes]) -> bytes | N
     seen = Ring(SEEN, trajectory.seen.data)
     for item in trajectory.items:
         seen.append(item.span[-8:])
-    spent_episode, spent = trajectory.counted_spent
     plain = {
         "v": FORMAT_VERSION,
         "key": trajectory.key,
@@ -54,7 +52,7 @@ def dump(trajectory: Trajectory, marks: Mapping[bytes, Attributes]) -> bytes | N
         "last_seen": trajectory.last_seen,
         "level": trajectory.level.value,
         "counters": [getattr(trajectory, name) for name in _COUNTERS],
-        "spent": [spent_episode, list(spent)],
+        "episodes": [[episode, one.to_plain()] for episode, one in trajectory.episodes.items()],
         "marks": {span.hex(): attributes for span, attributes in marks.items()},
         "flags": {name: _plain_verdict(verdict) for name in _FLAGS if (verdict := getattr(trajectory, name))},
     }
@@ -89,8 +87,7 @@ def _from_plain(plain: dict[str, Any]) -> Trajectory:
     trajectory.last_seen, trajectory.level = plain["last_seen"], Level(plain["level"])
     for counter, value in zip(_COUNTERS, plain["counters"], strict=True):
         setattr(trajectory, counter, value)
-    spent_episode, spent = plain["spent"]
-    trajectory.counted_spent = (spent_episode, Spent(*spent))
+    trajectory.episodes = {episode: Published.from_plain(one) for episode, one in plain["episodes"]}
     for flag, verdict in plain["flags"].items():
         setattr(trajectory, flag, _verdict(verdict))
     trajectory.changed = False

@@ -5,23 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
 from trajectory_guard_collector.errors import BadDataError, OverloadedError
-from trajectory_guard_collector.exporters.splitting import halves
 from trajectory_guard_collector.journal import join_journals
 from trajectory_guard_collector.judging import Judge, Judged
 from trajectory_guard_collector.metrics import Metrics
 from trajectory_guard_collector.news import News
 from trajectory_guard_collector.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.structure import Part, parts
+from trajectory_guard_collector.turns import in_turns
 
 _log: Final = logging.getLogger(__name__)
 _RETRY_AFTER_S: Final = 1.0
 _MAX_SPANS: Final = 2_048
-"""Spans that are judged at a stretch."""
+_MAX_BYTES: Final = 1 << 20
+"""Requests with more spans or bytes than these are judged in parts, so that others get their turn in between."""
 
 Listener = Callable[[Sequence[News]], None]
 """Hears what there is to tell, in the event loop, before the batch is delivered."""
@@ -38,7 +40,8 @@ class Pipeline:
     """Takes batches from receivers and answers for them.
 
     Traces are judged in the event loop: handing them to a thread costs more than the judging of a usual batch, since
-    both want the interpreter. Large batches are judged in parts, so that others get their turn in between.
+    both want the interpreter. It can be interrupted after every span, and one request is judged at a time; large
+    batches are judged in parts, so that other batches get their turn in between.
 
     Parameters:
         judge: judges traces.
@@ -65,6 +68,7 @@ class Pipeline:
         self._refuse = refuse
         self._journaled = journaled
         self._listeners = listeners
+        self._judging = asyncio.Lock()
 
     async def accept(self, batch: Batch, transport: str) -> Receipt:
         """Return when the batch is judged, if it holds traces, and safe to acknowledge.
@@ -84,7 +88,8 @@ class Pipeline:
 
     async def _accept_traces(self, batch: Batch) -> None:
         self._metrics.incoming(batch.signal, batch.items)
-        judged = self._judged(batch) if batch.items <= _MAX_SPANS else await self._judged_in_parts(batch)
+        small = batch.items <= _MAX_SPANS and len(batch.data) <= _MAX_BYTES
+        judged = await (self._judged(batch) if small else self._judged_in_parts(batch))
         if judged.news:
             self._tell(judged.news)
         tagged = Batch(Signal.TRACES, judged.data, judged.spans)
@@ -93,17 +98,12 @@ class Pipeline:
 
     async def _judged_in_parts(self, batch: Batch) -> Judged:
         """Concatenated requests are one request: so parts can be judged one by one, and put together again."""
-        parts, waiting = [], [batch]
-        while waiting:
-            part = waiting.pop()
-            both = halves(part) if part.items > _MAX_SPANS else None
-            if both is not None:
-                waiting += reversed(both)
-            else:
-                parts.append((part, self._judged(part)))
+        cut, results, same = parts(batch.data), [], True
+        while (part := await in_turns(_next(cut))) is not None:
+            judged = await self._judged(Batch(batch.signal, part.data, part.spans))
+            same = same and judged.data is part.data
+            results.append(judged)
             await asyncio.sleep(0)
-        same = all(judged.data is part.data for part, judged in parts)
-        results = [judged for _, judged in parts]
         return Judged(
             batch.data if same else b"".join(judged.data for judged in results),
             sum(judged.spans for judged in results),
@@ -112,10 +112,11 @@ class Pipeline:
             join_journals([judged.journal for judged in results if judged.journal is not None]),
         )
 
-    def _judged(self, batch: Batch) -> Judged:
+    async def _judged(self, batch: Batch) -> Judged:
         started = time.perf_counter()
         try:
-            judged = self._judge.judge(batch.data, journaled=self._journaled)
+            async with self._judging:
+                judged = await in_turns(self._judge.judging(batch.data, journaled=self._journaled))
         except DecodeError as error:
             raise BadDataError(f"not a valid ExportTraceServiceRequest: {error}") from None
         except Exception:  # noqa: BLE001  the guard fails, the telemetry goes on
@@ -135,6 +136,12 @@ class Pipeline:
         except Exception:  # noqa: BLE001  who listens must not cost the batch
             self._metrics.error("listener")
             _log.exception("news could not be told")
+
+
+def _next(cut: Iterator[Part]) -> Generator[None, None, Part | None]:
+    """The next part, in a turn of its own."""
+    yield
+    return next(cut, None)
 
 
 def _digest(data: bytes) -> bytes:

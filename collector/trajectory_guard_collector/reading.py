@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, TypeVar
 
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
@@ -16,10 +16,14 @@ from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import markers_of
 from trajectory_guard_collector.traces import Trace
 from trajectory_guard_collector.trajectories import Item
+from trajectory_guard_collector.turns import at_once
 from trajectory_guard_collector.views import Origin, lean, resource_attributes, view_of
 from trajectory_guard_collector.wire import Outline, Request
 
 _MAX_CACHED: Final = 1_024
+_MAX_CACHED_BYTES: Final = 4 << 20
+_LARGE: Final = 4_096
+_AT_A_STRETCH: Final = 16
 _AGENT_MARKERS: Final = frozenset(("gen_ai.agent.name", "agent.name", "graph.node.id"))
 T = TypeVar("T")
 
@@ -109,7 +113,11 @@ class SpanReader:
         self._scopes: OrderedDict[bytes, InstrumentationScope] = OrderedDict()
 
     def read(self, data: bytes) -> Reading:
-        """Tell the spans of a serialized request apart.
+        """``reading`` without interruption."""
+        return at_once(self.reading(data))
+
+    def reading(self, data: bytes) -> Generator[None, None, Reading]:
+        """Tell the spans of a serialized request apart, yielding wherever other work may have its turn.
 
         Raises:
             google.protobuf.message.DecodeError: the bytes are no ``ExportTraceServiceRequest``.
@@ -123,8 +131,11 @@ class SpanReader:
                     outline = Outline.FromString(raw)
                     if interesting.isdisjoint(outline.attributes):
                         reading.others.append((outline, holder, place))
+                        if place % _AT_A_STRETCH == 0:
+                            yield
                     else:
                         reading.agent_spans.append(self._seen(raw, holder, place, group, scoped))
+                        yield
         return reading
 
     def _seen(self, raw: bytes, holder: Any, place: int, group: Any, scoped: Any) -> SeenSpan:
@@ -145,6 +156,9 @@ def _cached(table: OrderedDict[bytes, T], data: bytes, read: Callable[[bytes], T
     value = table.get(data)
     if value is None:
         value = table[data] = read(data)
-        if len(table) > _MAX_CACHED:
+        # A sender decides how large its resources are, and whether any two are equal.
+        full = len(data) > _LARGE and sum(map(len, table)) > _MAX_CACHED_BYTES
+        while len(table) > 1 and (full or len(table) > _MAX_CACHED):
             table.popitem(last=False)
+            full = full and sum(map(len, table)) > _MAX_CACHED_BYTES
     return value

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from trajectory_guard import __version__
 from trajectory_guard.config import ConfigError
-from trajectory_guard_collector import logs
+from trajectory_guard_collector import descriptors, logs
 from trajectory_guard_collector.config import CollectorConfig
 from trajectory_guard_collector.config_output import unusable_storage
 from trajectory_guard_collector.errors import StartError
@@ -59,6 +59,7 @@ def run(config: CollectorConfig) -> int:
     if unusable is not None:
         logger.error("%s", unusable)
         return FAILED
+    descriptors.raise_limit()
     gc.set_threshold(*_GC_THRESHOLDS)
     try:
         collector = Collector(config)

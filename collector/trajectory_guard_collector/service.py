@@ -13,11 +13,13 @@ from typing import Any, Final, Protocol
 
 from trajectory_guard.config import ConfigError
 from trajectory_guard.core.policy import Level
+from trajectory_guard_collector import descriptors
 from trajectory_guard_collector.admin import AdminServer
 from trajectory_guard_collector.config import CollectorConfig
 from trajectory_guard_collector.delivery import Delivery
 from trajectory_guard_collector.errors import StartError
 from trajectory_guard_collector.flags import FlagBook
+from trajectory_guard_collector.hops import Hops
 from trajectory_guard_collector.judging import Judge
 from trajectory_guard_collector.langfuse_scores import score_writers
 from trajectory_guard_collector.limits import MemoryLimiter
@@ -59,7 +61,8 @@ class Collector:
         self.judge = Judge(config.guard, config.trajectories, self.metrics)
         self._limiter = MemoryLimiter(config.memory_limiter, self.metrics, relieve=self.judge.relieve)
         self._store = Store(config.queue) if config.queue.storage is not None else None
-        self._delivery = Delivery(config, self.metrics, self._store)
+        self._hops = Hops()
+        self._delivery = Delivery(config, self.metrics, self._store, via=self._hops.header)
         self._scores = score_writers(
             config.exporters, self.metrics, self._store, redact=config.guard.redact, session_of=self.judge.session_of
         )
@@ -111,14 +114,16 @@ class Collector:
         if port:
             self.endpoints["telemetry"] = _with_port(self.config.telemetry.endpoint or "", port)
         auth = Authenticator(self.config.receivers.otlp.auth, failed=lambda: self.metrics.error("tokens_reload"))
-        protocols = self.config.receivers.otlp.protocols
+        protocols = descriptors.within(self.config, descriptors.limit())
         if protocols.grpc is not None:
-            grpc = GrpcServer(protocols.grpc, auth, self._pipeline.accept, self.metrics, memory=self._limiter)
+            grpc = GrpcServer(
+                protocols.grpc, auth, self._pipeline.accept, self.metrics, memory=self._limiter, hops=self._hops
+            )
             await self._listen("otlp/grpc", protocols.grpc.endpoint, grpc)
         if protocols.http is not None:
             http = HttpServer(
                 protocols.http, auth, self._pipeline.accept, self.metrics, self._flags.routes(),
-                memory=self._limiter,
+                memory=self._limiter, hops=self._hops,
             )  # fmt: skip
             await self._listen("otlp/http", protocols.http.endpoint, http)
 

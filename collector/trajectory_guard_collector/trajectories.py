@@ -33,8 +33,10 @@ Key = tuple[str, str]
 
 _RECENT: Final = 16
 _SNAPSHOT_STEPS: Final = 64
+_AT_A_STRETCH: Final = 8
 SEEN: Final = 1_024
 _MAX_NAMES: Final = 8
+_MAX_EPISODES: Final = 16
 _USAGE_BYTES: Final = 512
 FIRST: Final[Order] = (float("-inf"), "")
 
@@ -152,6 +154,34 @@ class Snapshot(NamedTuple):
     usage: UsageLedger
 
 
+class Published:
+    """What was published of one episode: late steps may move a finding, and it is published once.
+
+    Attributes:
+        started, stopped, recovered, counted: its beginning, its stop, its end, its place in the metrics.
+        nudges: ordinal of its newest nudge; spent: what was counted of what it consumed.
+    """
+
+    __slots__ = ("counted", "nudges", "recovered", "spent", "started", "stopped")
+
+    def __init__(self) -> None:
+        self.started = self.stopped = self.recovered = self.counted = False
+        self.nudges = 0
+        self.spent = Spent()
+
+    def to_plain(self) -> list[Any]:
+        """JSON-able."""
+        return [self.started, self.stopped, self.recovered, self.counted, self.nudges, list(self.spent)]
+
+    @classmethod
+    def from_plain(cls, plain: list[Any]) -> Published:
+        """Restore ``to_plain``."""
+        published = cls()
+        published.started, published.stopped, published.recovered, published.counted, published.nudges, spent = plain
+        published.spent = Spent(*spent)
+        return published
+
+
 class Trajectory:
     """Steps of one trajectory, its state, and its flag.
 
@@ -183,9 +213,7 @@ class Trajectory:
         self.last_seen = 0.0
         self.seen = Ring(SEEN)
         self.changed = True
-        self.counted_episode = 0
-        self.counted_spent = (0, Spent())
-        self.started_episode = self.nudged_episode = self.stopped_episode = self.recovered_episode = 0
+        self.episodes: dict[int, Published] = {}
         self.forgotten: list[Item] = []  # for the owner to take
         self._head: Head | None = None
         self._folded = 0  # items that the head covers
@@ -249,11 +277,17 @@ class Trajectory:
 
     # --- judging ---------------------------------------------------------------------------------------------
 
+    @property
+    def unfolded(self) -> int:
+        """Items that were not judged yet, or have to be judged again."""
+        return len(self.items) - self._folded
+
     def fold(self, engine: Engine, reorder_steps: int) -> list[StepItem]:
-        """Judge what was not judged yet, or has to be judged again; returns those steps in order."""
+        """Judge the first eight items that were not judged yet, or have to be judged again; returns those steps."""
         head = self._head if self._head is not None else self._rewind(engine)
         judged = []
-        for place in range(self._folded, len(self.items)):
+        end = min(len(self.items), self._folded + _AT_A_STRETCH)
+        for place in range(self._folded, end):
             item = self.items[place]
             if isinstance(item, StepItem):
                 item.verdict = self._judge(engine, head, item)
@@ -262,9 +296,9 @@ class Trajectory:
                 head.usage.add(item.trace_id, item.scope, item.usage)
             if place % _SNAPSHOT_STEPS == _SNAPSHOT_STEPS - 1:
                 self._snapshots.append((place + 1, _freeze(head)))
-        self._head, self._folded = head, len(self.items)
+        self._head, self._folded = head, end
         self._read(head.state, judged)
-        if len(self.items) > reorder_steps + _SNAPSHOT_STEPS:
+        if end == len(self.items) > reorder_steps + _SNAPSHOT_STEPS:
             self._trim(reorder_steps)
         return judged
 
@@ -340,6 +374,15 @@ class Trajectory:
         self.agents = _with(self.agents, item.step.agent_id)
 
     # --- reading ---------------------------------------------------------------------------------------------
+
+    def published(self, episode: int) -> Published:
+        """What was published of an episode; the oldest ones beyond ``_MAX_EPISODES`` are forgotten."""
+        known = self.episodes.get(episode)
+        if known is None:
+            known = self.episodes[episode] = Published()
+            if len(self.episodes) > _MAX_EPISODES:
+                del self.episodes[min(self.episodes)]
+        return known
 
     def snapshot(self) -> Snapshot | None:
         """The head as it is now; None before the first step."""

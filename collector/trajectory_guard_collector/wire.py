@@ -27,6 +27,14 @@ _MESSAGES: Final[Mapping[str, tuple[tuple[str, int, str, Any], ...]]] = {
         ("attributes", 9, "Outline.Attribute", _MANY),
     ),
     "Outline.Attribute": (("key", 1, "string", _ONE), ("value", 2, "bytes", _ONE)),
+    "Metric": (
+        ("gauge", 5, "Points", _ONE),
+        ("sum", 7, "Points", _ONE),
+        ("histogram", 9, "Points", _ONE),
+        ("exponential_histogram", 10, "Points", _ONE),
+        ("summary", 11, "Points", _ONE),
+    ),
+    "Points": (("data_points", 1, "bytes", _MANY),),
 }
 _SCALARS: Final = {"bytes": _FIELD.TYPE_BYTES, "string": _FIELD.TYPE_STRING}
 
@@ -63,6 +71,9 @@ def _class(name: str) -> Any:
 
 
 Request: Final = _class("Request")
-"""``ExportTraceServiceRequest`` whose resources, scopes and spans are bytes."""
+"""``ExportTraceServiceRequest`` whose resources, scopes and spans are bytes. Requests of metrics and logs have the same
+structure and the same numbers."""
+Metric: Final = _class("Metric")
+"""A ``Metric`` whose data points are bytes."""
 Outline: Final = _class("Outline")
 """A ``Span``'s ids, and its attributes as a mapping whose values are left undecoded."""

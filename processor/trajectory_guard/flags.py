@@ -75,7 +75,6 @@ class FlagBoard:
         )
         self.counts: Counter[str] = Counter() if settler is None else settler.counts
         self.loop_cost_usd = 0.0
-        self.on_recovery: Callable[[Verdict], None] = log_recovery
         self._clock = clock
         self._lock = threading.Lock()
         after_fork(self._after_fork)
@@ -209,7 +208,9 @@ class FlagBoard:
     def _recovered(self, verdict: Verdict | None) -> None:
         if verdict is not None:
             self.counts["recoveries"] += 1
-            self.on_recovery(verdict)
+            log_recovery(verdict)
+            if self.scorer is not None:
+                self.scorer.tell(verdict, None)
 
     def end_instance(self, trajectory_id: str, instance: str) -> None:
         """The span of an agent has ended: its runs are over. ``instance``: as in ``StepRecord.run``."""

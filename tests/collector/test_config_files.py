@@ -222,7 +222,7 @@ def test_ports_may_be_equal_on_different_hosts_and_if_the_system_chooses() -> No
 
 @pytest.mark.parametrize(
     "endpoint",
-    ["tempo:4317", "http://tempo:4317/", "https://tempo", "dns:///tempo:4317", "[::1]:4317", "unix:/run/t"],
+    ["tempo:4317", "http://tempo:4317/", "https://tempo", "dns:///tempo:4317", "[::1]:5317", "unix:/run/t"],
 )
 def test_forms_of_an_otlp_endpoint(endpoint: str) -> None:
     assert CollectorConfig(exporters={"otlp": Exporter(endpoint=endpoint)}).exporters["otlp"].endpoint == endpoint

@@ -15,10 +15,11 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.collector.receiver_helpers import request_of, traces
-from trajectory_guard_collector.errors import BadDataError
-from trajectory_guard_collector.receivers.decoding import count_items, decompress, from_json
-from trajectory_guard_collector.receivers.statuses import TooLargeError
+from trajectory_guard_collector.errors import BadDataError, TooLargeError
+from trajectory_guard_collector.receivers.decoding import decompress, from_json
 from trajectory_guard_collector.signals import Signal
+from trajectory_guard_collector.structure import count
+from trajectory_guard_collector.turns import at_once
 
 MIB = 1 << 20
 DATA = traces(300).SerializeToString()
@@ -91,14 +92,14 @@ def test_unknown_encoding() -> None:
 
 @pytest.mark.parametrize("signal", list(Signal))
 def test_items(signal: Signal) -> None:
-    assert count_items(signal, request_of(signal)) == 3
-    assert count_items(signal, b"") == 0
+    assert at_once(count(signal, request_of(signal))) == 3
+    assert at_once(count(signal, b"")) == 0
 
 
 def test_metric_without_data_has_no_points() -> None:
     request = ExportMetricsServiceRequest()
     request.resource_metrics.add().scope_metrics.add().metrics.add(name="empty")
-    assert count_items(Signal.METRICS, request.SerializeToString()) == 0
+    assert at_once(count(Signal.METRICS, request.SerializeToString())) == 0
 
 
 SPAN = {

@@ -212,7 +212,7 @@ def test_names_made_up_by_senders_do_no_harm(metrics: Metrics) -> None:
     services = {
         dict(labels)["service_name"] for name, labels in scrape(metrics) if name.startswith("trajectory_guard_steps")
     }
-    assert services == {"a?b", "x" * 128, 'line\nbreak "quoted" \\'}
+    assert services == {"a?b", "x" * 128, 'line\ufffdbreak "quoted" \\'}
 
 
 def test_a_reader_that_fails_hides_nothing_else(metrics: Metrics) -> None:

@@ -13,29 +13,33 @@ from trajectory_guard_collector.exporters.otlp_grpc import OtlpGrpcExporter
 from trajectory_guard_collector.exporters.otlp_http import OtlpHttpExporter
 from trajectory_guard_collector.throttled_log import ThrottledLog
 
-_TYPES: Final[Mapping[str, Callable[[str, ExporterConfig, ThrottledLog], Exporter]]] = {
-    "otlp": OtlpGrpcExporter,
-    "otlphttp": OtlpHttpExporter,
-    "langfuse": langfuse_exporter,
-    "debug": lambda name, config, _: DebugExporter(name, config),
+_Via = Callable[[], str]
+_TYPES: Final[Mapping[str, Callable[[str, ExporterConfig, ThrottledLog, _Via], Exporter]]] = {
+    "otlp": lambda name, config, log, via: OtlpGrpcExporter(name, config, log, via=via),
+    "otlphttp": lambda name, config, log, via: OtlpHttpExporter(name, config, log, via=via),
+    "langfuse": lambda name, config, log, _: langfuse_exporter(name, config, log),
+    "debug": lambda name, config, _, __: DebugExporter(name, config),
 }
 
 
-def build_exporters(configs: Mapping[str, ExporterConfig], log: ThrottledLog) -> list[Exporter]:
+def build_exporters(
+    configs: Mapping[str, ExporterConfig], log: ThrottledLog, via: Callable[[], str] = lambda: ""
+) -> list[Exporter]:
     """Make the configured exporters; none is started.
 
     Parameters:
         configs: configuration by name; the type is the part of the name before a slash.
         log: for what backends say.
+        via: names the collectors that a request has gone through, for the header ``hops.HEADER``.
 
     Raises:
         ValueError: a type is unknown or a section cannot be used; names the exporter and the key.
     """
-    return [_build(name, config, log) for name, config in configs.items()]
+    return [_build(name, config, log, via) for name, config in configs.items()]
 
 
-def _build(name: str, config: ExporterConfig, log: ThrottledLog) -> Exporter:
+def _build(name: str, config: ExporterConfig, log: ThrottledLog, via: _Via) -> Exporter:
     kind = name.partition("/")[0]
     if kind not in _TYPES:
         raise ValueError(f"exporters.{name}: unknown type {kind!r}, known are {', '.join(_TYPES)}")
-    return _TYPES[kind](name, config, log)
+    return _TYPES[kind](name, config, log, via)

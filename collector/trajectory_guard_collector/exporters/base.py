@@ -19,10 +19,19 @@ class RetryableExportError(Exception):
         message: what happened, with the endpoint.
         retry_after_s: shortest pause the backend asked for, in seconds; None if it did not.
         patience_s: seconds of attempts after which the batch itself is held to be the cause.
+        unreadable: the reply says success, and is no OTLP reply.
     """
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None, patience_s: float = math.inf) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after_s: float | None = None,
+        patience_s: float = math.inf,
+        unreadable: bool = False,
+    ) -> None:
         super().__init__(message)
+        self.unreadable = unreadable
         self.retry_after_s = retry_after_s
         self.patience_s = patience_s
 

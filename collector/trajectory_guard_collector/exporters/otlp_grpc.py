@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ from trajectory_guard_collector.config_checks import without_secrets
 from trajectory_guard_collector.exporters.base import UNCLEAR_PATIENCE_S, PermanentExportError, RetryableExportError
 from trajectory_guard_collector.exporters.replies import one_line, read_reply
 from trajectory_guard_collector.exporters.tls import channel_credentials
+from trajectory_guard_collector.hops import HEADER
 from trajectory_guard_collector.signals import Batch, Receipt, Signal
 from trajectory_guard_collector.throttled_log import ThrottledLog
 
@@ -38,12 +40,16 @@ class OtlpGrpcExporter:
         config: ``endpoint`` is ``host:port`` (TLS unless ``tls.insecure``), ``http://host:port`` (plain text),
             ``https://host:port`` (TLS) or any other gRPC target.
         log: for replies that cannot be read.
+        via: names the collectors that a request has gone through.
 
     Raises:
         ValueError: the endpoint is a URL with a path, or a TLS file cannot be read.
     """
 
-    def __init__(self, name: str, config: ExporterConfig, log: ThrottledLog) -> None:
+    def __init__(
+        self, name: str, config: ExporterConfig, log: ThrottledLog, *, via: Callable[[], str] = lambda: ""
+    ) -> None:
+        self._via = via
         self.name = name
         self.signals = frozenset(config.signals)
         self._config = config
@@ -75,7 +81,9 @@ class OtlpGrpcExporter:
 
     async def export(self, batch: Batch) -> Receipt:
         """Make one attempt. Raises as ``Exporter.export``."""
-        call = self._methods[batch.signal](batch.data, timeout=self._config.timeout_s, metadata=self._metadata)
+        via = self._via()
+        metadata = (*self._metadata, (HEADER, via)) if via else self._metadata
+        call = self._methods[batch.signal](batch.data, timeout=self._config.timeout_s, metadata=metadata)
         try:
             reply = await call
         except grpc.aio.AioRpcError as error:
@@ -84,7 +92,7 @@ class OtlpGrpcExporter:
             return read_reply(batch, reply)
         except ValueError as error:
             self._log.log(logging.WARNING, f"{self.name}/reply", f"exporter {self.name}: {error}; taken as success")
-            return Receipt()
+            return Receipt(unreadable=True)
 
     def _failure(self, error: grpc.aio.AioRpcError) -> RetryableExportError | PermanentExportError:
         code, details = error.code(), error.details() or ""

@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -17,8 +17,9 @@ from trajectory_guard.backoff import parse_retry_after
 from trajectory_guard_collector.config import Exporter as ExporterConfig
 from trajectory_guard_collector.config_checks import without_secrets
 from trajectory_guard_collector.exporters.base import UNCLEAR_PATIENCE_S, PermanentExportError, RetryableExportError
-from trajectory_guard_collector.exporters.replies import error_text, read_reply
+from trajectory_guard_collector.exporters.replies import error_text, is_page, read_reply
 from trajectory_guard_collector.exporters.tls import client_context
+from trajectory_guard_collector.hops import HEADER
 from trajectory_guard_collector.signals import Batch, Receipt, Signal
 from trajectory_guard_collector.throttled_log import ThrottledLog
 
@@ -32,8 +33,9 @@ class OtlpHttpExporter:
     """Posts requests as they are.
 
     Retryable are 429, 502, 503, 504, transport errors and timeouts; 413 means "send less at a time", 400 and 422 that
-    something in the batch is bad; every other status but 2xx is permanent. Redirects are not followed. At most 64 KiB
-    of a reply are read.
+    something in the batch is bad; every other status but 2xx is permanent. A web page is retryable whatever its
+    status; any other reply with 2xx that is no OTLP reply is taken as success, since the backend may have the batch,
+    and counted. Redirects are not followed. At most 64 KiB of a reply are read.
 
     Parameters:
         name: name in the configuration.
@@ -41,6 +43,7 @@ class OtlpHttpExporter:
         log: for replies that cannot be read.
         urls: URL of each signal, instead of the ones the endpoint gives.
         headers: sent with every request, beneath the configured ones.
+        via: names the collectors that a request has gone through.
 
     Raises:
         ValueError: a TLS file cannot be used; names the key.
@@ -54,7 +57,9 @@ class OtlpHttpExporter:
         *,
         urls: Mapping[Signal, str] | None = None,
         headers: Mapping[str, str] | None = None,
+        via: Callable[[], str] = lambda: "",
     ) -> None:
+        self._via = via
         self.name = name
         self._config = config
         self._log = log
@@ -103,11 +108,12 @@ class OtlpHttpExporter:
     async def _post(self, batch: Batch) -> tuple[httpx.Response, bytes]:
         if self._client is None:
             raise RuntimeError(f"exporter {self.name} is not started")
-        data = batch.data
+        data, via = batch.data, self._via()
+        hops = {HEADER: via} if via else None
         if self._gzip:
             # Off the loop: zlib lets other threads run, and a large batch takes milliseconds.
             data = await asyncio.to_thread(gzip.compress, data, _GZIP_LEVEL)
-        async with self._client.stream("POST", self._urls[batch.signal], content=data) as response:
+        async with self._client.stream("POST", self._urls[batch.signal], content=data, headers=hops) as response:
             body = bytearray()
             async for chunk in response.aiter_raw():
                 body += chunk
@@ -116,12 +122,20 @@ class OtlpHttpExporter:
         return response, bytes(body[:MAX_REPLY_BYTES])
 
     def _receipt(self, batch: Batch, response: httpx.Response, body: bytes) -> Receipt:
-        json = response.headers.get("content-type", "").startswith("application/json")
+        content_type = response.headers.get("content-type", "").lower()
+        if is_page(body, content_type):
+            # What a login or a proxy in between says: the backend has seen nothing of the batch.
+            url = without_secrets(self._urls[batch.signal])
+            raise RetryableExportError(
+                f"{url} answered {response.status_code} with a web page, not an OTLP reply: a login or a proxy?",
+                unreadable=True,
+            )
+        json = content_type.startswith("application/json")
         try:
             return read_reply(batch, body, json=json) if body else Receipt()
         except ValueError as error:
             self._log.log(logging.WARNING, f"{self.name}/reply", f"exporter {self.name}: {error}; taken as success")
-            return Receipt()
+            return Receipt(unreadable=True)
 
 
 def signal_urls(endpoint: str) -> dict[Signal, str]:

@@ -15,6 +15,7 @@ from trajectory_guard.cli.output import printable
 from trajectory_guard_collector.signals import Batch, Receipt, Signal
 
 _MAX_SHOWN_CHARS: Final = 300
+_PAGES: Final = ("text/html", "application/xhtml+xml")
 _REPLIES: Final[dict[Signal, tuple[type[Message], str]]] = {
     Signal.TRACES: (ExportTraceServiceResponse, "rejected_spans"),
     Signal.METRICS: (ExportMetricsServiceResponse, "rejected_data_points"),
@@ -45,6 +46,11 @@ def read_reply(batch: Batch, body: bytes, *, json: bool = False) -> Receipt:
     partial = reply.partial_success  # type: ignore[attr-defined]
     rejected = int(getattr(partial, rejected_field))
     return Receipt(rejected=max(0, min(rejected, batch.items)), message=partial.error_message)
+
+
+def is_page(body: bytes, content_type: str) -> bool:
+    """Whether an HTTP reply is a web page, by its content type (in lower case) or by how it begins."""
+    return content_type.startswith(_PAGES) or body[:64].lstrip().lower().startswith((b"<!doctype html", b"<html"))
 
 
 def error_text(body: bytes, content_type: str) -> str:

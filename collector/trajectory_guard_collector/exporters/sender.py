@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from trajectory_guard_collector.config import Retry
@@ -79,7 +79,12 @@ class Sender:
         return signal in self.exporter.signals
 
     async def send(
-        self, batch: Batch, *, give_up_at: Callable[[], float] = lambda: math.inf, stop: asyncio.Event | None = None
+        self,
+        batch: Batch,
+        *,
+        give_up_at: Callable[[], float] = lambda: math.inf,
+        stop: asyncio.Event | None = None,
+        joined: Sequence[Batch] = (),
     ) -> None:
         """Return when the backend has every item it will ever take.
 
@@ -87,6 +92,7 @@ class Sender:
             batch: what to send.
             give_up_at: no attempt begins after this time of the event loop's clock; asked again each time.
             stop: once it is set, no attempt follows one that failed.
+            joined: the requests it was made of, if several: sent one by one where it is refused and cannot be halved.
 
         Raises:
             GaveUpError: the time was up, or an attempt failed and ``stop`` is set.
@@ -98,7 +104,9 @@ class Sender:
                 await self._deliver(part, give_up_at, stop)
             except PermanentExportError as error:
                 pair = await self._halves(part, error) if refused < MAX_REFUSED_PARTS else None
-                if pair is None:
+                if pair is None and part is batch and error.divisible and len(joined) > 1:
+                    parts.extend(reversed(joined))
+                elif pair is None:
                     refused += 1
                     self._drop(part, str(error))
                 else:
@@ -128,18 +136,26 @@ class Sender:
         start = self._clock()
         try:
             receipt = await self.exporter.export(part)
-        except (RetryableExportError, PermanentExportError):
+        except RetryableExportError as error:
+            self._note_reply(error.unreadable)
+            raise
+        except PermanentExportError:
             raise
         except Exception as error:
             self._metrics.error(f"exporter {self.name}")
             raise RetryableExportError(f"{type(error).__name__}: {error}") from error
         finally:
             self._metrics.send_duration(self.name, self._clock() - start)
+        self._note_reply(receipt.unreadable)
         self._metrics.sent(self.name, part.signal, part.items - receipt.rejected)
         if receipt.rejected:
             self._metrics.send_failed(self.name, part.signal, receipt.rejected)
         if receipt.rejected or receipt.message:
             self._tell("partial", f"{receipt.rejected} {part.signal.items} were rejected: {receipt.message}")
+
+    def _note_reply(self, unreadable: bool) -> None:
+        if unreadable:
+            self._metrics.error("export.reply")
 
     async def _halves(self, part: Batch, error: PermanentExportError) -> tuple[Batch, Batch] | None:
         return await asyncio.to_thread(halves, part) if error.divisible else None

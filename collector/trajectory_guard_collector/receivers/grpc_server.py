@@ -17,9 +17,10 @@ from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config import GrpcReceiver
 from trajectory_guard_collector.config_checks import parse_endpoint
 from trajectory_guard_collector.errors import BadDataError, Refusal, UnavailableError
+from trajectory_guard_collector.hops import HEADER, Hops
 from trajectory_guard_collector.receivers.auth import Authenticator
 from trajectory_guard_collector.receivers.binding import ipv6_kept, listen
-from trajectory_guard_collector.receivers.intake import Accept, Intake, Memory, ReceiverMetrics, Unlimited
+from trajectory_guard_collector.receivers.intake import Accept, Bounds, Intake, Memory, ReceiverMetrics, Unlimited
 from trajectory_guard_collector.receivers.statuses import (
     UnauthenticatedError,
     codes,
@@ -50,6 +51,7 @@ class GrpcServer:
         accept: the pipeline.
         metrics: counts.
         memory: asked for room before a request is read.
+        hops: tells requests that come back.
     """
 
     def __init__(
@@ -60,13 +62,15 @@ class GrpcServer:
         metrics: ReceiverMetrics,
         *,
         memory: Memory | None = None,
+        hops: Hops | None = None,
     ) -> None:
         self._config = config
         self._auth = auth
         self._metrics = metrics
         self._intake = Intake(
-            _TRANSPORT, accept, metrics, memory=memory or Unlimited(), max_requests=config.max_concurrent_requests
-        )
+            _TRANSPORT, accept, metrics, memory=memory or Unlimited(), max_requests=config.max_concurrent_requests,
+            bounds=Bounds(config.max_elements, config.max_fields), hops=hops,
+        )  # fmt: skip
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> int:
@@ -123,16 +127,14 @@ class GrpcServer:
             self._authenticate(context)
             with self._intake.reading():
                 data = await self._read(context)
-            receipt = await self._intake.submit(signal, data)
+            receipt = await self._intake.submit(signal, data, via=_header(context, HEADER))
         except Refusal as refusal:
             return await self._refuse(context, refusal)
         self._metrics.request(_TRANSPORT, "OK")
         return export_response(signal, receipt).SerializeToString()
 
     def _authenticate(self, context: grpc.aio.ServicerContext[Any, bytes]) -> None:
-        metadata = context.invocation_metadata() or ()
-        header = next((value for key, value in metadata if key == "authorization"), None)
-        if not self._auth.check(header if isinstance(header, str) else None):
+        if not self._auth.check(_header(context, "authorization")):
             raise UnauthenticatedError
 
     async def _read(self, context: grpc.aio.ServicerContext[Any, bytes]) -> bytes:
@@ -152,6 +154,12 @@ class GrpcServer:
         raise AssertionError("abort raises")
 
 
+def _header(context: grpc.aio.ServicerContext[Any, bytes], name: str) -> str | None:
+    """The value of a header; None if it is missing, not text, or there twice."""
+    values = [value for key, value in context.invocation_metadata() or () if key == name]
+    return values[0] if len(values) == 1 and isinstance(values[0], str) else None
+
+
 def _details(refusal: Refusal) -> tuple[tuple[str, bytes], ...]:
     if codes(refusal)[0] == Code.UNAUTHENTICATED:
         return ()
@@ -167,6 +175,8 @@ def _options(config: GrpcReceiver) -> list[tuple[str, int]]:
     options = [
         ("grpc.max_receive_message_length", int(config.max_recv_msg_size_mib * _MIB)),
         ("grpc.max_concurrent_streams", config.max_concurrent_requests),
+        ("grpc.max_allowed_incoming_connections", config.max_connections),
+        ("grpc.max_connection_idle_ms", int(keepalive.max_connection_idle_s * 1_000)),
         ("grpc.keepalive_time_ms", int(keepalive.time_s * 1_000)),
         ("grpc.keepalive_timeout_ms", int(keepalive.timeout_s * 1_000)),
         # Senders behind load balancers ping often, and by default would be disconnected for it.

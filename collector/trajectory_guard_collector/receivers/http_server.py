@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 from collections.abc import Sequence
@@ -18,7 +19,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from trajectory_guard_collector.config import Cors, HttpReceiver
-from trajectory_guard_collector.errors import Refusal, UnavailableError
+from trajectory_guard_collector.errors import Refusal, TooLargeError, UnavailableError
+from trajectory_guard_collector.hops import HEADER, Hops
 from trajectory_guard_collector.receivers.auth import Authenticator
 from trajectory_guard_collector.receivers.decoding import decompress, from_json
 from trajectory_guard_collector.receivers.http_replies import (
@@ -31,9 +33,9 @@ from trajectory_guard_collector.receivers.http_replies import (
     reply,
 )
 from trajectory_guard_collector.receivers.http_wrappers import BearerAuth, CountRequests
-from trajectory_guard_collector.receivers.intake import Accept, Intake, Memory, ReceiverMetrics, Unlimited
+from trajectory_guard_collector.receivers.intake import Accept, Bounds, Intake, Memory, ReceiverMetrics, Unlimited
 from trajectory_guard_collector.receivers.slow_clients import BoundedServer, Limits
-from trajectory_guard_collector.receivers.statuses import TooLargeError, export_response
+from trajectory_guard_collector.receivers.statuses import export_response
 from trajectory_guard_collector.receivers.tls import Certificates
 from trajectory_guard_collector.signals import Signal
 
@@ -43,6 +45,8 @@ _MIB: Final = 1 << 20
 _DECODING_THREADS: Final = 2
 _DECODED_INLINE: Final = 65_536
 """Bytes up to which decompressing takes less time than handing it to a thread is worth."""
+_DECODED_TO_INLINE: Final = 1 << 20
+"""Bytes that may come out of them; what expands further is left to a thread."""
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +61,7 @@ class HttpServer:
         metrics: counts.
         extra_routes: further endpoints, behind the same authentication and bounds.
         memory: asked for room before a request is read.
+        hops: tells requests that come back.
     """
 
     def __init__(
@@ -68,13 +73,15 @@ class HttpServer:
         extra_routes: Sequence[BaseRoute] = (),
         *,
         memory: Memory | None = None,
+        hops: Hops | None = None,
     ) -> None:
         self._config = config
         self._metrics = metrics
         self._limit = int(config.max_request_body_size_mib * _MIB)
         self._intake = Intake(
-            _TRANSPORT, accept, metrics, memory=memory or Unlimited(), max_requests=config.max_connections
-        )
+            _TRANSPORT, accept, metrics, memory=memory or Unlimited(), max_requests=config.max_connections,
+            bounds=Bounds(config.max_elements, config.max_fields), hops=hops,
+        )  # fmt: skip
         self._decoding = ThreadPoolExecutor(_DECODING_THREADS, thread_name_prefix="otlp-decoding")
         routes = [Route(signal.path, partial(self._export, signal), methods=["POST"]) for signal in Signal]
         wrappers = [Middleware(CountRequests, metrics=metrics), Middleware(BearerAuth, auth=auth)]
@@ -116,7 +123,7 @@ class HttpServer:
             encoding = encoding_of(request.headers.get("content-type", ""))
             with self._intake.reading(_declared(request)):
                 data = await self._decode(signal, encoding, request)
-            receipt = await self._intake.submit(signal, data)
+            receipt = await self._intake.submit(signal, data, via=request.headers.get(HEADER))
         except Refusal as refusal:
             return refused(refusal, encoding)
         except ClientDisconnect:  # it went away or was too slow; nobody reads this
@@ -130,10 +137,14 @@ class HttpServer:
     async def _decode(self, signal: Signal, encoding: Encoding, request: Request) -> bytes:
         compression = request.headers.get("content-encoding", "").strip().lower()
         body = await self._read(request)
-        decode = partial(_decoded, signal, encoding, compression, body, self._limit)
-        if encoding is not JSON and (compression in ("", "identity") or len(body) <= _DECODED_INLINE):
-            return decode()
-        return await asyncio.get_running_loop().run_in_executor(self._decoding, decode)
+        decode = partial(_decoded, signal, encoding, compression, body)
+        if encoding is not JSON:
+            if compression in ("", "identity"):
+                return decode(self._limit)
+            with contextlib.suppress(TooLargeError):
+                if len(body) <= _DECODED_INLINE:
+                    return decode(min(self._limit, _DECODED_TO_INLINE))
+        return await asyncio.get_running_loop().run_in_executor(self._decoding, decode, self._limit)
 
     async def _read(self, request: Request) -> bytes:
         too_large = TooLargeError(
@@ -166,11 +177,19 @@ def _decoded(signal: Signal, encoding: Encoding, compression: str, body: bytes, 
     return from_json(signal, data) if encoding is JSON else data
 
 
+def _origin_pattern(origin: str) -> str:
+    """A star stands for characters of a host name, and at the end for a port too: not for a path before the host."""
+    if origin == "*":
+        return ".*"
+    port = "(?::[0-9]+)?" if origin.endswith("*") else ""
+    return re.escape(origin).replace(r"\*", "[a-z0-9._-]*") + port
+
+
 def _cors(config: Cors) -> list[Middleware]:
     if not config.allowed_origins:
         return []
     # As in the OpenTelemetry Collector, a star may be a part, and capitals do not matter.
-    patterns = (re.escape(origin).replace(r"\*", ".*") for origin in config.allowed_origins)
+    patterns = (_origin_pattern(origin) for origin in config.allowed_origins)
     return [
         Middleware(
             CORSMiddleware,

@@ -26,7 +26,8 @@ class BearerAuth:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer it."""
         headers = Headers(scope=scope)
-        if self._auth.check(headers.get("authorization")):
+        given = headers.getlist("authorization")  # of two, who reads the first and who the last would not agree
+        if self._auth.check(given[0] if len(given) == 1 else None):
             await self._app(scope, receive, send)
             return
         encoding = error_encoding(headers.get("content-type", ""))

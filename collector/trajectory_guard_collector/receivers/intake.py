@@ -6,12 +6,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from trajectory_guard_collector.errors import OverloadedError, Refusal, UnavailableError
-from trajectory_guard_collector.receivers.decoding import count_items
+from trajectory_guard_collector.hops import Hops
 from trajectory_guard_collector.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.structure import MAX_ELEMENTS, MAX_FIELDS, count
 from trajectory_guard_collector.throttled_log import ThrottledLog
+from trajectory_guard_collector.turns import in_turns
 
 Accept = Callable[[Batch, str], Awaitable[Receipt]]
 """The pipeline: takes a batch and the transport's name, raises ``errors.Refusal``."""
@@ -65,6 +67,13 @@ class ReceiverMetrics(Protocol):
         """An error of our own that was contained."""
 
 
+class Bounds(NamedTuple):
+    """Of the structure of a request: ``max_elements`` and ``max_fields`` of the receiver."""
+
+    max_elements: int = MAX_ELEMENTS
+    max_fields: int = MAX_FIELDS
+
+
 class Intake:
     """Hands requests of one transport to the pipeline.
 
@@ -74,10 +83,20 @@ class Intake:
         metrics: counts.
         memory: asked before a request is read, so that a refused one costs none.
         max_requests: requests that may be in work.
+        bounds: of the structure of a request.
+        hops: tells requests that come back.
     """
 
     def __init__(
-        self, transport: str, accept: Accept, metrics: ReceiverMetrics, *, memory: Memory, max_requests: int
+        self,
+        transport: str,
+        accept: Accept,
+        metrics: ReceiverMetrics,
+        *,
+        memory: Memory,
+        max_requests: int,
+        bounds: Bounds | None = None,
+        hops: Hops | None = None,
     ) -> None:
         self._transport = transport
         self._accept = accept
@@ -85,6 +104,8 @@ class Intake:
         self._memory = memory
         self._usual_size = float(_FIRST_SIZE)
         self._max_requests = max_requests
+        self._bounds = bounds or Bounds()
+        self._hops = hops or Hops()
         self._reading = 0
         self._in_work: set[asyncio.Task[Receipt]] = set()
         self._closing = False
@@ -121,14 +142,18 @@ class Intake:
         if why := self._memory.refuse(size):
             raise OverloadedError(why)
 
-    async def submit(self, signal: Signal, data: bytes) -> Receipt:
+    async def submit(self, signal: Signal, data: bytes, *, via: str | None = None) -> Receipt:
         """Give a request to the pipeline and wait for its answer. A sender that goes away does not interrupt it.
 
         Raises:
             Refusal: the pipeline did not take it, or it cannot be decoded (``BadDataError``).
         """
         self._usual_size += _SIZE_WEIGHT * (len(data) - self._usual_size)
-        batch = Batch(signal, data, count_items(signal, data))
+        max_elements, max_fields = self._bounds
+        items = await in_turns(count(signal, data, max_elements=max_elements, max_fields=max_fields))
+        if self._hops.comes_back(via):
+            return self._reject_own(signal, items)
+        batch = Batch(signal, data, items)
         task = asyncio.ensure_future(self._hand_over(batch))
         self._in_work.add(task)
         task.add_done_callback(self._finished)
@@ -138,6 +163,13 @@ class Intake:
             if task.cancelled():  # by drain(): the sender is still there, and must hear that it may try again
                 raise UnavailableError("shutting down") from None
             raise
+
+    def _reject_own(self, signal: Signal, items: int) -> Receipt:
+        """Drop what has come round in a circle, as a partial success: nobody sends that again, nor parts of it."""
+        self._metrics.error("receiver.loop")
+        receipt = Receipt(items, "this collector sent it: an exporter leads back here, directly or through others")
+        self._note_rejected(signal, receipt)
+        return receipt
 
     def _finished(self, task: asyncio.Task[Receipt]) -> None:
         self._in_work.discard(task)

@@ -21,6 +21,8 @@ from trajectory_guard_collector.receivers.tls import Certificates
 
 _LAST_REPLIES_S: Final = 0.5
 """Time for replies to those who were refused at the end; uvicorn looks ten times a second whether it is done."""
+_MAX_HEAD: Final = 1 << 16
+"""Bytes of a request line and headers."""
 _MAX_OVERHEAD: Final = 1 << 20
 """Bytes of a request that are not its body: headers, trailers, sizes of chunks."""
 
@@ -64,6 +66,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._told = cut_off
         self._deadline: asyncio.TimerHandle | None = None
         self._overhead = 0
+        self._in_head = False
         self._used_at = 0.0
         self.timeout_keep_alive = limits.idle_timeout_s  # type: ignore[assignment]  # declared int, given to call_later
 
@@ -90,7 +93,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._overhead += len(data)
         self._unset_keepalive_if_required()
         self._parse(data)
-        if self._overhead > _MAX_OVERHEAD:
+        if self._overhead > (_MAX_HEAD if self._in_head else _MAX_OVERHEAD):
             self._cut_off("headers_too_large")
 
     def _parse(self, data: bytes | memoryview) -> None:
@@ -116,11 +119,15 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Start the deadline of a request that came in one piece with the end of the one before."""
         self._start_deadline()
+        self._in_head = True
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """A head that asks for another protocol is parsed again."""
-        if not self.parser.should_upgrade():
+        self._in_head = False
+        if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > _MAX_HEAD:
+            self._cut_off("headers_too_large")
+        elif not self.parser.should_upgrade():
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from trajectory_guard_collector.errors import BadDataError, OverloadedError, Refusal
+from trajectory_guard_collector.errors import BadDataError, OverloadedError, Refusal, TooLargeError
 from trajectory_guard_collector.signals import Receipt, Signal
 
 
@@ -24,10 +24,6 @@ class UnauthenticatedError(Refusal):
 
     def __init__(self) -> None:
         super().__init__("missing or unknown bearer token")
-
-
-class TooLargeError(BadDataError):
-    """A body beyond the limit; sent again in smaller parts it would be accepted."""
 
 
 class MediaTypeError(BadDataError):

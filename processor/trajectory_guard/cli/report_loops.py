@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 from trajectory_guard.cli.replay import Outcome
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.engine import Verdict
-from trajectory_guard.core.interventions import Spent, nudge_text, reason_text, recommendation
+from trajectory_guard.core.interventions import Spent, recommendation
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, StepRecord
 
@@ -29,6 +27,7 @@ class Finding(NamedTuple):
     types: list[str]
     evidence: Evidence
     reason: str
+    advice: str
 
 
 class Loop(NamedTuple):
@@ -77,7 +76,7 @@ class Loop(NamedTuple):
     @property
     def advice(self) -> str:
         """What a developer should look at."""
-        return recommendation(self.lead.types)
+        return self.lead.advice
 
     @property
     def listed(self) -> list[Finding]:
@@ -130,9 +129,13 @@ def _episode(
         if verdict is None:
             continue
         first = min(first, positions.get(verdict.first_step, first))
-        reason, text = _renumbered(verdict, outcome.steps[position], positions, config)
-        findings.append(Finding(position, verdict.score, verdict.level, verdict.types, verdict.evidence, reason))
-        nudge = (position, text) if text and nudge is None else nudge
+        findings.append(
+            Finding(
+                position, verdict.score, verdict.level, verdict.types, verdict.evidence, verdict.reason,
+                recommendation(verdict.detections),
+            )
+        )  # fmt: skip
+        nudge = (position, verdict.nudge) if verdict.nudge and nudge is None else nudge
     stop = next((found.step for found in findings if found.level == Level.STOP), None)
     return _Episode(first, at[-1], findings, nudge, stop, left_at)
 
@@ -164,25 +167,6 @@ def _spent(outcome: Outcome, first: int, last: int) -> Spent:
         sum(max(0, usage.tokens) for usage in usages),
         sum(max(0.0, usage.cost_usd) for usage in usages),
     )
-
-
-def _renumbered(
-    verdict: Verdict, step: StepRecord, positions: Mapping[int, int], config: GuardConfig
-) -> tuple[str, str | None]:
-    """Reason and nudge with steps numbered as in the report: the engine does not count steps that it passes over."""
-    found = [_moved(result, positions) for result in verdict.detections]
-    if found == list(verdict.detections):
-        return verdict.reason, verdict.nudge
-    excerpt = not config.redact
-    nudge = nudge_text(found, step, verdict.spent, excerpt=excerpt) if verdict.nudge else None
-    return reason_text(found[0], step, verdict.spent, excerpt=excerpt), nudge
-
-
-def _moved(result: DetectionResult, positions: Mapping[int, int]) -> DetectionResult:
-    first = result.details.get("first_step", 0)
-    if positions.get(first, first) == first:
-        return result
-    return replace(result, details={**result.details, "first_step": positions[first]})
 
 
 def has_times(steps: Sequence[StepRecord]) -> bool:

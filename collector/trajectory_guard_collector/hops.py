@@ -1,0 +1,53 @@
+"""Telling a request that has come round in a circle of collectors.
+
+Every forwarded request names the collectors it may have gone through: this one, and those whose requests came in
+lately. Batches are merged and stored on their way, so it is not known which of them a batch did go through; but
+where an own request can come back, the collectors form a circle, and everything in it would be multiplied for ever.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+HEADER: Final = "x-trajectory-guard-via"
+_MAX_KNOWN: Final = 32
+_REMEMBERED_S: Final = 600.0
+_ID_CHARS: Final = 16
+
+
+class Hops:
+    """The identity of one collector, and those before it.
+
+    Parameters:
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.own = uuid.uuid4().hex[:_ID_CHARS]
+        self._clock = clock
+        self._before: OrderedDict[str, float] = OrderedDict()
+
+    def header(self) -> str:
+        """What a forwarded request says in ``HEADER``."""
+        while self._before and self._clock() - next(iter(self._before.values())) > _REMEMBERED_S:
+            self._before.popitem(last=False)
+        return ",".join((self.own, *self._before))
+
+    def comes_back(self, header: str | None) -> bool:
+        """Whether a request with this ``HEADER`` was sent by this collector; notes those it came through if not."""
+        if not header:
+            return False
+        named = header.split(",")[: _MAX_KNOWN + 1]
+        if self.own in named:
+            return True
+        for one in named:
+            if len(one) == _ID_CHARS and one.isalnum() and one.isascii():
+                self._before[one] = self._clock()
+                self._before.move_to_end(one)
+        while len(self._before) > _MAX_KNOWN:
+            self._before.popitem(last=False)
+        return False

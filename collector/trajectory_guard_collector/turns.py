@@ -1,0 +1,55 @@
+"""Long work in the event loop, a little at a time: probes, receivers and exporters have their turn in between."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator
+from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
+
+TURN_S: Final = 0.01
+"""Seconds of work at a stretch."""
+_T = TypeVar("_T")
+_locks: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]] = WeakKeyDictionary()
+
+
+async def in_turns(work: Generator[None, None, _T]) -> _T:
+    """Run a generator that yields wherever it can be interrupted; its result.
+
+    All such work of an event loop shares one place: however many requests are in work, no more than ``TURN_S`` seconds
+    and one step of one of them stand between two rounds of the loop. They get their turns one after the other.
+
+    Raises:
+        Exception: whatever the generator raises.
+    """
+    result: list[_T] = []
+    steps = _run(work, result)
+    while not result:
+        async with _lock():
+            until = time.perf_counter() + TURN_S
+            for _ in steps:
+                if time.perf_counter() >= until:
+                    await asyncio.sleep(0)  # with the lock: who waits for it would go on in the same round
+                    break
+    return result[0]
+
+
+def at_once(work: Generator[None, None, _T]) -> _T:
+    """Run a generator without interruption; its result."""
+    result: list[_T] = []
+    for _ in _run(work, result):
+        pass
+    return result[0]
+
+
+def _run(work: Generator[None, None, _T], result: list[_T]) -> Generator[None, None, None]:
+    result.append((yield from work))
+
+
+def _lock() -> asyncio.Lock:
+    loop = asyncio.get_running_loop()
+    lock = _locks.get(loop)
+    if lock is None:
+        lock = _locks[loop] = asyncio.Lock()
+    return lock
