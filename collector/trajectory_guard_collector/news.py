@@ -89,7 +89,9 @@ def _count(trajectory: Trajectory, item: StepItem, verdict: Verdict, metrics: Me
 def _keep_flag(trajectory: Trajectory, verdict: Verdict) -> None:
     trajectory.last = verdict
     known = trajectory.nudge
-    if verdict.nudge is not None and (known is None or (known.episode, known.ordinal) != (verdict.episode, verdict.ordinal)):
+    if verdict.nudge is not None and (
+        known is None or (known.episode, known.ordinal) != (verdict.episode, verdict.ordinal)
+    ):
         trajectory.nudge = verdict  # else it was given already
     if verdict.level is Level.STOP:
         trajectory.stop = verdict

@@ -12,13 +12,13 @@ from typing import Any, Final
 import orjson
 
 from trajectory_guard.core.calls import CallRecord
+from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.history import Ring
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
-from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.steps import Evidence, ModelTokens, Usage
 from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard_collector.fleet import Attributes
@@ -105,7 +105,9 @@ def _snapshot(plain: list[Any]) -> Snapshot:
     return Snapshot(
         state.encode("utf-8"),
         tuple(CallRecord(*record) for record in recent),
-        UsageLedger({trace: {scope: _usage(one) for scope, one in by_scope.items()} for trace, by_scope in usage.items()}),
+        UsageLedger(
+            {trace: {scope: _usage(one) for scope, one in by_scope.items()} for trace, by_scope in usage.items()}
+        ),
     )
 
 

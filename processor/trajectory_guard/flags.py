@@ -498,7 +498,10 @@ class FlagBoard:
             if entry.replay is None:
                 return False  # more was judged here in between than can be judged again
             replay, entry.replay = entry.replay, []
-            saved.runs = {**{label: run for label, run in entry.state.runs.items() if label not in saved.runs}, **saved.runs}
+            saved.runs = {
+                **{label: run for label, run in entry.state.runs.items() if label not in saved.runs},
+                **saved.runs,
+            }
             entry.state, entry.saved_index = saved, saved.index
             entry.flags.clear()
             for step in replay:

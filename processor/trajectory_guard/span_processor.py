@@ -24,7 +24,13 @@ from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.duplicates import MAX_ANCESTORS, is_inner_duplicate
 from trajectory_guard.dialects.extract import USAGE_MARKERS, model_usage, read_step
-from trajectory_guard.dialects.identity import AGENT_MARKERS, CONVERSATION_KEYS, all_conversation_ids, conversation_id, is_agent_span
+from trajectory_guard.dialects.identity import (
+    AGENT_MARKERS,
+    CONVERSATION_KEYS,
+    all_conversation_ids,
+    conversation_id,
+    is_agent_span,
+)
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.dialects.table import MARKERS, markers_of, recognise
 from trajectory_guard.flags import FlagBoard

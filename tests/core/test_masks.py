@@ -7,8 +7,8 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from trajectory_guard.core.answers import error_signature, is_empty_result, looks_like_error
+
 from trajectory_guard.core.masking import is_volatile_key, mask_noise, mask_text, masked_hash
 
 NOISE: list[tuple[str, str, str]] = [

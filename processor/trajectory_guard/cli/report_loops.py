@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 
 from trajectory_guard.cli.replay import Outcome
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent, recommendation
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, StepRecord

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from trajectory_guard.cli.sink import Recorded, Sink
-from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
+from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import ERROR, OUTCOMES, Evidence, Outcome, StepRecord, Usage
 from trajectory_guard.dialects.results import as_text
 

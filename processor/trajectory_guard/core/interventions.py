@@ -79,10 +79,12 @@ _ACKNOWLEDGED_ADVICE: Final = (
     "Check with another tool whether the action has the effect you want.",
     "If it has, go on with the next step; if it has not, repeating it will not help.",
 )
-_RETRY_AFTER: Final = re.compile(r"retry[- ]after\W{0,3}(\d{1,6}(?:\.\d{1,3})?)\s?(ms|s|sec|seconds?|m|min|minutes?)?\b", re.IGNORECASE)
-def nudge_text(
-    found: Sequence[DetectionResult], step: StepRecord, ordinal: int = 1, *, excerpt: bool = True
-) -> str:
+_RETRY_AFTER: Final = re.compile(
+    r"retry[- ]after\W{0,3}(\d{1,6}(?:\.\d{1,3})?)\s?(ms|s|sec|seconds?|m|min|minutes?)?\b", re.IGNORECASE
+)
+
+
+def nudge_text(found: Sequence[DetectionResult], step: StepRecord, ordinal: int = 1, *, excerpt: bool = True) -> str:
     """Message for the model: what repeats, what came back, and what to try instead.
 
     Parameters:

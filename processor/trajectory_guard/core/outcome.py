@@ -40,7 +40,18 @@ _EMPTY_PHRASE: Final = re.compile(
     r"|files?|output)(?:\s+(?:were|was|found|available|returned|for\b[^,.;\d]{0,60}))*\W*$|^\W*(?:nothing|none|not)\s+found\W*$",
     re.IGNORECASE,
 )
-_RESULT_KEYS: Final = ("result", "results", "data", "items", "output", "hits", "matches", "rows", "documents", "content")
+_RESULT_KEYS: Final = (
+    "result",
+    "results",
+    "data",
+    "items",
+    "output",
+    "hits",
+    "matches",
+    "rows",
+    "documents",
+    "content",
+)
 _COMPLAINTS: Final = frozenset(
     (
         "alerts", "conflicts", "diff", "errors", "failed", "failures", "issues", "missing", "problems", "violations",

@@ -16,7 +16,15 @@ from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.masking import mask_noise, mask_text
 from trajectory_guard.core.outcome import ERROR_WORDS, looks_like_error
 
-__all__ = ["ERROR_WORDS", "answer_form", "both_ends", "describes_state", "is_acknowledgement", "is_short", "looks_like_error"]
+__all__ = [
+    "ERROR_WORDS",
+    "answer_form",
+    "both_ends",
+    "describes_state",
+    "is_acknowledgement",
+    "is_short",
+    "looks_like_error",
+]
 
 MAX_FORM_CHARS: Final = 400
 """Longer results have no form: they say more than that something was not found."""
@@ -25,7 +33,9 @@ _MAX_VALUES: Final = 64
 _MAX_WORDS: Final = 80
 _MIN_ECHO_CHARS: Final = 2
 _MAX_ECHO_CHARS: Final = 200
-_WORD: Final = re.compile(r"[^\s!-/:-@\[-^`{-~\u2010-\u205e\u3001-\u3003\u3008-\u3011\uff01-\uff0f\uff1a-\uff20«»¿¡،؟।]+")
+_WORD: Final = re.compile(
+    r"[^\s!-/:-@\[-^`{-~\u2010-\u205e\u3001-\u3003\u3008-\u3011\uff01-\uff0f\uff1a-\uff20«»¿¡،؟।]+"
+)
 """Runs of anything but spaces and punctuation: ``\\w`` would split words of scripts with combining signs."""
 _STATE_WIDTH: Final = 24
 _SHORT_WIDTH: Final = 60

@@ -79,7 +79,9 @@ _STATUS: Final = frozenset(
         "readiness", "state", "status", "watch",
     )
 )  # fmt: skip
-_WRITES: Final = frozenset(("apply", "change", "create", "delete", "post", "put", "remove", "save", "send", "set", "update", "write"))
+_WRITES: Final = frozenset(
+    ("apply", "change", "create", "delete", "post", "put", "remove", "save", "send", "set", "update", "write")
+)
 
 
 @lru_cache(maxsize=1024)
@@ -111,7 +113,9 @@ def is_lookup(tool: str) -> bool:
     return not _LOOKUP.isdisjoint(word.lower() for word in _WORDS.findall(tool)[:2])
 
 
-_HANDOFF: Final = re.compile(r"(?:transfer|hand_?off|hand_?over|delegate|escalate)(?:_back)?(?:_to)?(?:_|$)", re.IGNORECASE)
+_HANDOFF: Final = re.compile(
+    r"(?:transfer|hand_?off|hand_?over|delegate|escalate)(?:_back)?(?:_to)?(?:_|$)", re.IGNORECASE
+)
 
 
 @lru_cache(maxsize=1024)
@@ -122,4 +126,6 @@ def is_handoff(tool: str) -> bool:
     (True, True, False)
     """
     match = _HANDOFF.match(tool.replace("-", "_"))
-    return match is not None and ("_to_" in tool.lower() or match.end() == len(tool) or not match[0].lower().startswith("transfer"))
+    return match is not None and (
+        "_to_" in tool.lower() or match.end() == len(tool) or not match[0].lower().startswith("transfer")
+    )

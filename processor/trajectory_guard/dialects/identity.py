@@ -29,7 +29,13 @@ _CONVERSATION: Final = (
 )
 CONVERSATION_KEYS: Final = frozenset(_CONVERSATION) | {"metadata"}
 AGENT_MARKERS: Final = frozenset(
-    ("gen_ai.operation.name", "openinference.span.kind", "traceloop.span.kind", "langfuse.observation.type", "logfire.msg_template")
+    (
+        "gen_ai.operation.name",
+        "openinference.span.kind",
+        "traceloop.span.kind",
+        "langfuse.observation.type",
+        "logfire.msg_template",
+    )
 )
 """A span with none of these keys is no agent's; see ``is_agent_span``."""
 _METADATA_KEYS: Final = ("session_id", "conversation_id", "thread_id")

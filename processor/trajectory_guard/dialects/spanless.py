@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Set
 from typing import Final
 
-from trajectory_guard.core.outcome import classify, is_refusal, looks_like_error
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
+from trajectory_guard.core.outcome import classify, is_refusal, looks_like_error
 from trajectory_guard.core.steps import DENIED, ERROR, INTERRUPTED, SUCCESS, Evidence, Outcome, StepRecord
 from trajectory_guard.dialects.extract import MAX_RESULT_CHARS
 from trajectory_guard.dialects.identity import agent_name, instance_of, is_agent_span, json_object

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
+from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import REFUSED_BY_GUARD, ModelTokens, Outcome, StepRecord, Usage
 from trajectory_guard.dialects.results import as_text
 

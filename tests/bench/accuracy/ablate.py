@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from trajectory_guard.core.detectors.heartbeat import Heartbeat
+
 from tests.bench.accuracy.data import OWN, PEERS, Run
 from tests.bench.accuracy.metrics import Judged, figures, judge_all, middle
 from tests.bench.accuracy.systems import ours
@@ -15,7 +17,6 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core import engine as engine_module
 from trajectory_guard.core import volatile
 from trajectory_guard.core.detectors import LOOP_TYPES, ErrorStreak, Insanity, Monologue, SameEffect, insanity, phantom
-from trajectory_guard.core.detectors.heartbeat import Heartbeat
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.similarity import Comparison, Relation

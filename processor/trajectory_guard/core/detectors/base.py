@@ -60,7 +60,7 @@ class DetectorSettings(NamedTuple):
 
     redact: bool = False
     settle: Any = None
-    options: Mapping[str, Any] = {}  # noqa: RUF012  never mutated
+    options: Mapping[str, Any] = {}
 
 
 class Detector:

@@ -71,7 +71,10 @@ class ErrorStreak(Detector):
             self.recent = tuple(one for one in self.recent if one.tool != tool)
             return None
         failure = self._failure(seen)
-        self.recent = (*(one for one in self.recent[1 - _KEPT :] if one.at > seen.index - _WINDOW * seen.variation_pace), failure)
+        self.recent = (
+            *(one for one in self.recent[1 - _KEPT :] if one.at > seen.index - _WINDOW * seen.variation_pace),
+            failure,
+        )
         return self._evaluate(seen, [one for one in self.recent if one.key == failure.key])
 
     def _failure(self, seen: Observation) -> _Failure:

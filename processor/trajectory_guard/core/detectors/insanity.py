@@ -61,7 +61,7 @@ def _grams(text: str) -> frozenset[str]:
     """What two wordings of one wish have in common in any script: beginnings of words, or pairs of characters."""
     found = set()
     for word in text.casefold().split():
-        if word.isascii() or word[0].isalpha() and width(word) == len(word):
+        if word.isascii() or (word[0].isalpha() and width(word) == len(word)):
             if len(word) >= _MIN_STEM_CHARS:
                 found.add(word[:_MIN_STEM_CHARS])
         else:
@@ -262,7 +262,7 @@ class Insanity(Detector):
             seen, 1.0 if weight >= needed - 0.5 else 0.5,
             "same_meaning" if len(same) >= needed else "reformulation", certainty, count=len(steps),
             first_step=steps[0], steps=steps, attempts=() if self.redact else self._attempts(forms, steps),
-            varied=not (certainty is Certainty.CERTAIN),
+            varied=certainty is not Certainty.CERTAIN,
         )  # fmt: skip
 
     def _attempts(self, forms: tuple[Any, ...], steps: tuple[int, ...]) -> tuple[str, ...]:

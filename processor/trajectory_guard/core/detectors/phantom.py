@@ -54,7 +54,9 @@ class Phantom(Detector):
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
         """How many calls, and the state they all led to."""
-        return f"{found.count} different calls in a row ({_listed(found.names)}) all returned {answer}: nothing changes."
+        return (
+            f"{found.count} different calls in a row ({_listed(found.names)}) all returned {answer}: nothing changes."
+        )
 
 
 class SameEffect(Detector):

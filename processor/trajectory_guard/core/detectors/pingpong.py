@@ -151,7 +151,9 @@ class HandOffs(Detector):
             if seen.progress:
                 self.symbols, self.agents = (), ()
             return None
-        symbol = digest64(text_bytes(f"{seen.tool}\0{seen.step.agent_id or ''}\0{seen.form.hex() or seen.result.hex()}"))
+        symbol = digest64(
+            text_bytes(f"{seen.tool}\0{seen.step.agent_id or ''}\0{seen.form.hex() or seen.result.hex()}")
+        )
         self.symbols = (*self.symbols[1 - self._KEPT :], symbol.hex())
         self.agents = (*self.agents[1 - self._KEPT :], (seen.index, seen.step.agent_id or seen.step.tool_name))
         for period in (2, 3, 4):
