@@ -112,8 +112,8 @@ def _snapshot(plain: list[Any]) -> Snapshot:
 
 
 def _usage(plain: list[Any]) -> Usage:
-    *numbers, unpriced = plain
-    return Usage(*numbers, tuple(ModelTokens(*one) for one in unpriced))
+    inputs, outputs, cost, seconds, unpriced = plain
+    return Usage(inputs, outputs, cost, seconds, tuple(ModelTokens(*one) for one in unpriced))
 
 
 def _plain_verdict(verdict: Verdict) -> dict[str, Any]:

@@ -91,7 +91,8 @@ class StepItem:
 
     __slots__ = (
         "dialect", "first_step", "gone", "held", "judged", "key", "late", "moved", "order", "origin", "own_agent",
-        "own_run", "recovered", "repeats", "service", "size", "span", "step", "tenant", "told", "told_as", "verdict", "view",
+        "own_run", "recovered", "repeats", "service", "size", "span", "step", "tenant", "told", "told_as",
+        "verdict", "view",
     )  # fmt: skip
 
     def __init__(

@@ -7,9 +7,9 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trajectory_guard.core.answers import error_signature, is_empty_result, looks_like_error
 
 from trajectory_guard.core.masking import is_volatile_key, mask_noise, mask_text, masked_hash
+from trajectory_guard.core.outcome import error_signature, is_empty_result, looks_like_error
 
 NOISE: list[tuple[str, str, str]] = [
     ("clock", "done at 10:00:01", "done at 23:59:59"),

@@ -276,8 +276,8 @@ class Engine:
         )
         return Verdict(
             *base, decision.level, placed, reason=reason_text(found[0], step, excerpt=excerpt), nudge=nudge,
-            first_step=run.place_of(first, state.index), spent=spent, stop_due=decision.stop_due, ordinal=decision.nudge,
-            **common,  # type: ignore[arg-type]
+            first_step=run.place_of(first, state.index), spent=spent, stop_due=decision.stop_due,
+            ordinal=decision.nudge, **common,  # type: ignore[arg-type]
         )  # fmt: skip
 
     def _spent(self, run: Run, seen: Observation, first: int) -> Spent:

@@ -48,7 +48,7 @@ class FrozenRun:
         self.misses = 0
 
     def update(self, seen: Observation) -> bool:
-        """Take in a step; an unknown call or result ends the series. True if only volatile parts of the result are new."""
+        """Take in a step; an unknown call or result ends the series. True if only volatile parts are new."""
         if not seen.result or not seen.call:
             self.result, self.shape, self.masked = "", 0, ""
             self.distinct, self.calls, self.tools = 0, (), ()
@@ -112,7 +112,7 @@ class Observation:
         progress: something new came back; resets every suspicion. Without progress a step was unproductive: an error
             seen before, nothing, or a result that was there before.
         repeats: how often this call returned this result since the last progress, this step included.
-        repeated_at: indices of those steps as far as remembered, oldest first; first_repeat: the first of all, -1 if none.
+        repeated_at: indices of those steps as far as remembered, oldest first; first_repeat: the first, -1 if none.
         moved: the call was made before, and this time another result came back.
         noisy: the call was made before, and the results are equal but for volatile parts.
         in_a_row: the step before this one was the same call.
@@ -160,7 +160,7 @@ class Observation:
 
     @property
     def variation(self) -> Certainty:
-        """The strongest evidence for rules over *changing* calls: how an action is acknowledged weakens none of them."""
+        """The strongest evidence for rules over *changing* calls: an action's acknowledgement weakens none of them."""
         return Certainty.WAITING if self.certainty is Certainty.WAITING else Certainty.CERTAIN
 
     @property

@@ -189,8 +189,9 @@ _TRANSIENT_STATUS: Final = re.compile(
     re.IGNORECASE,
 )
 _TRANSIENT_WORDS: Final = re.compile(
-    r"tim(?:e|ed)[ -]?out|temporar|unavailable|too many requests|rate.?limit|overloaded|again later|again in \d|retry after"
-    r"|connection (?:reset|refused|aborted)|econnreset|econnrefused|throttl|is locked|lock (?:wait|held)|(?:get|obtain|acquire) (?:\w+ ){0,2}lock"
+    r"tim(?:e|ed)[ -]?out|temporar|unavailable|too many requests|rate.?limit|overloaded|again later|again in \d"
+    r"|retry after|connection (?:reset|refused|aborted)|econnreset|econnrefused|throttl|is locked|lock (?:wait|held)"
+    r"|(?:get|obtain|acquire) (?:\w+ ){0,2}lock"
     r"|database is locked|resource busy|zeitüberschreitung|délai|tiempo de espera|タイムアウト|超时|시간 초과",
     re.IGNORECASE,
 )

@@ -3,16 +3,12 @@
 Weights and decay say how bad it looks (``scoring``). This module says what is done about it, and how fast: the stronger
 the evidence, the shorter the ladder. Everything here is a pure function of its arguments.
 
-===============  ====================================================  =====================================================
-evidence         nudges                                                stop
-===============  ====================================================  =====================================================
-certain          at the nudge threshold; again only where no stop may  ``stop_patience`` unproductive steps after the nudge,
-                 follow                                                at the stop threshold
-likely           at the threshold; again after as many unproductive    after two nudges and as many unproductive steps again
-                 steps as led to the first, at least ``renudge``
-acknowledged     as likely, at a third of the pace                     as likely, at a third of the pace
-waiting          at the threshold; again when the count has doubled    never, unless ``max_polls`` or ``max_wait_s`` is set
-===============  ====================================================  =====================================================
+- *certain*: a nudge at the nudge threshold; a stop after ``stop_patience`` unproductive steps, at the stop threshold.
+- *likely*: a nudge at the threshold, a second one after as many unproductive steps as led to the first, at least
+  ``renudge``; a stop after as many again.
+- *acknowledged*: as likely, at a third of the pace.
+- *waiting*: a nudge at the threshold, and again when the count has doubled; never a stop, unless ``max_polls`` or
+  ``max_wait_s`` is set.
 
 A step of progress resets the ladder. Steps of one batch count once. Across an uncertain boundary (``begin_segment``)
 nudges keep their distance, but a stop needs its nudges, and the steps after them, on this side of the boundary.
@@ -268,7 +264,7 @@ def delivered(ladder: Ladder) -> None:
 
 
 def settle(ladder: Ladder) -> bool:
-    """The run pauses or ends. True, and the episode is closed, if it recovered: it was nudged and has not repeated since."""
+    """The run pauses or ends. True, and the episode is closed, if it recovered: nudged, and not repeated since."""
     if not (ladder.active and ladder.nudged and not ladder.stopped and ladder.since == 0):
         return False
     absolve(ladder)

@@ -14,17 +14,6 @@ from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.masking import mask_noise, mask_text
-from trajectory_guard.core.outcome import ERROR_WORDS, looks_like_error
-
-__all__ = [
-    "ERROR_WORDS",
-    "answer_form",
-    "both_ends",
-    "describes_state",
-    "is_acknowledgement",
-    "is_short",
-    "looks_like_error",
-]
 
 MAX_FORM_CHARS: Final = 400
 """Longer results have no form: they say more than that something was not found."""

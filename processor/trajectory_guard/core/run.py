@@ -84,7 +84,8 @@ class Run:
         last_fresh: index of the newest call that had not been made before.
         last_waiting: index of the newest step that could only prove waiting, -1 before the first.
         chain: call and result repeated last, how often, since which step, and in which batch last.
-        batch_end: earliest end in seconds among the calls of the current batch; a step that starts before belongs to it.
+        batch_end: earliest end in seconds among the calls of the current batch; a step that starts before belongs to
+            it.
         batch_label: label of that batch, if the source names it.
         last_end: newest end of a step, in seconds.
         rhythm_s: running mean of the idle seconds before calls that were not repeats; -1 before the first.
@@ -98,8 +99,8 @@ class Run:
 
     __slots__ = (
         "agent_progress", "agents", "batch_end", "batch_label", "batches", "began", "boundary", "chain", "detectors",
-        "forms", "frozen", "gated", "history", "index", "label", "ladder", "last_end", "last_fresh", "last_progress", "last_waiting",
-        "places", "rhythm_s", "score", "starts", "trace_id", "usage",
+        "forms", "frozen", "gated", "history", "index", "label", "ladder", "last_end", "last_fresh", "last_progress",
+        "last_waiting", "places", "rhythm_s", "score", "starts", "trace_id", "usage",
     )  # fmt: skip
 
     def __init__(self, label: str, capacity: int, detectors: tuple[Detector, ...]) -> None:
@@ -235,7 +236,7 @@ class Run:
 
 
 _PLAIN: Final = (
-    "index", "last_progress", "last_fresh", "last_waiting", "batch_label", "last_end", "rhythm_s", "trace_id", "boundary", "began",
-    "gated",
+    "index", "last_progress", "last_fresh", "last_waiting", "batch_label", "last_end", "rhythm_s", "trace_id",
+    "boundary", "began", "gated",
 )  # fmt: skip
 run_fields: Final = attrgetter(*Run.__slots__)

@@ -75,8 +75,8 @@ def _is_move(text: str) -> bool:
 
 _STATUS: Final = frozenset(
     (
-        "alive", "await", "health", "healthcheck", "healthz", "heartbeat", "monitor", "ping", "poll", "progress", "ready",
-        "readiness", "state", "status", "watch",
+        "alive", "await", "health", "healthcheck", "healthz", "heartbeat", "monitor", "ping", "poll", "progress",
+        "readiness", "ready", "state", "status", "watch",
     )
 )  # fmt: skip
 _WRITES: Final = frozenset(
@@ -113,9 +113,7 @@ def is_lookup(tool: str) -> bool:
     return not _LOOKUP.isdisjoint(word.lower() for word in _WORDS.findall(tool)[:2])
 
 
-_HANDOFF: Final = re.compile(
-    r"(?:transfer|hand_?off|hand_?over|delegate|escalate)(?:_back)?(?:_to)?(?:_|$)", re.IGNORECASE
-)
+_HANDOFF: Final = re.compile(r"(?:hand_?off|hand_?over|delegate|escalate)(?:_|$)|transfer_(?:back_)?to_", re.IGNORECASE)
 
 
 @lru_cache(maxsize=1024)
@@ -125,7 +123,4 @@ def is_handoff(tool: str) -> bool:
     >>> is_handoff("transfer_to_billing"), is_handoff("handoff"), is_handoff("transfer_money")
     (True, True, False)
     """
-    match = _HANDOFF.match(tool.replace("-", "_"))
-    return match is not None and (
-        "_to_" in tool.lower() or match.end() == len(tool) or not match[0].lower().startswith("transfer")
-    )
+    return _HANDOFF.match(tool.replace("-", "_")) is not None

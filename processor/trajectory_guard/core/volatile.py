@@ -90,8 +90,8 @@ class Lesson(NamedTuple):
     """What was learned of one call: its last answer, part by part, and for how long each part has been changing.
 
     ``masked``: masked form of the last answer; ``tokens``: four bytes per part, hex; ``streaks``: per part, in how many
-    repeats in a row it differed; ``numbers``: per part that is a long number, its place, its last value, and how often it
-    jumped up and down.
+    repeats in a row it differed; ``numbers``: per part that is a long number, its place, its last value, and how often
+    it jumped up and down.
     """
 
     masked: str
@@ -129,7 +129,7 @@ def _differs(before: bytes, tokens: bytes, at: int) -> bool:
 
 
 def _numbers(parts: list[Part], known: dict[int, tuple[int, int, int]]) -> list[list[int]]:
-    """Parts that are long numbers, with how often they jumped by a tenth or more: ids do, prices and counters do not."""
+    """Parts that are long numbers, and how often they jumped by a tenth: ids do, prices and counters do not."""
     found = []
     for place, part in enumerate(parts):
         text = part.text.strip(_AROUND_NUMBERS)

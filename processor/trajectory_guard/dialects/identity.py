@@ -30,13 +30,10 @@ _CONVERSATION: Final = (
 CONVERSATION_KEYS: Final = frozenset(_CONVERSATION) | {"metadata"}
 AGENT_MARKERS: Final = frozenset(
     (
-        "gen_ai.operation.name",
-        "openinference.span.kind",
-        "traceloop.span.kind",
-        "langfuse.observation.type",
+        "gen_ai.operation.name", "openinference.span.kind", "traceloop.span.kind", "langfuse.observation.type",
         "logfire.msg_template",
     )
-)
+)  # fmt: skip
 """A span with none of these keys is no agent's; see ``is_agent_span``."""
 _METADATA_KEYS: Final = ("session_id", "conversation_id", "thread_id")
 _AGENT_KEYS: Final = (
@@ -180,8 +177,8 @@ def _is_graph(span: SpanView) -> bool:
 def instance_of(span: SpanView, ancestors: Iterable[SpanView]) -> str | None:
     """Label of the agent instance that acts in a tool span; None if nothing tells instances apart.
 
-    LangGraph names the sub-graph's execution in the checkpoint namespace (``alice:<uuid>|tools:<uuid>``); elsewhere it is
-    the id of the nearest agent span above the tool span.
+    LangGraph names the sub-graph's execution in the checkpoint namespace (``alice:<uuid>|tools:<uuid>``); elsewhere it
+    is the id of the nearest agent span above the tool span.
     """
     attributes = span.attributes
     values = [attributes[key] for key in _CHECKPOINT_KEYS if key in attributes]
@@ -195,7 +192,7 @@ def instance_of(span: SpanView, ancestors: Iterable[SpanView]) -> str | None:
 
 
 def _is_graph_node(span: SpanView) -> bool:
-    """A node of a LangGraph graph that an instrumentation presents as an agent: it is one step of a run, not the run."""
+    """A node of a LangGraph graph that an instrumentation presents as an agent: a step of a run, not the run."""
     return "langchain" in span.scope or "langgraph" in span.scope or _is_graph(span) or span.name in _NOT_AN_AGENT
 
 

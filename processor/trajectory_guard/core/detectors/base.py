@@ -36,7 +36,7 @@ class DetectionResult(NamedTuple):
     confidence: float
     rule: str = ""
     evidence: Certainty = Certainty.CERTAIN
-    count: int = 0
+    count: int = 0  # type: ignore[assignment]  # as in the contract; nobody counts in a finding
     first_step: int = 0
     steps: tuple[int, ...] = ()
     names: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ _SEARCHED_CHARS: Final = 4_096  # searching a megabyte takes a tenth of a second
 
 
 class _Failure(NamedTuple):
-    """A failed step: its index, digest of its error class, digests of tool and call, and whether it names what was asked for."""
+    """A failed step: index, digests of its error class, tool and call, and whether it names what was asked for."""
 
     at: int
     key: str
@@ -34,10 +34,10 @@ class ErrorStreak(Detector):
     """Fires when at least three of the last ten steps failed with the same masked error.
 
     Names, numbers and paths in the message are ignored, the arguments too: an agent that drifts from one variant to
-    the next against one wall is caught. Different errors are not: they are information. Six tries are allowed
-    where every message names what was asked for ("order 17 not found") and every call asks for something else, as in a
-    list of look-ups, and where changing calls are refused. Progress of the same tool ends the streak. Errors that pass by themselves (time-outs, rate limits,
-    5xx) are waiting.
+    the next against one wall is caught. Different errors are not: they are information. Six tries are allowed where
+    every message names what was asked for ("order 17 not found") and every call asks for something else, as in a list
+    of look-ups, and where changing calls are refused. Progress of the same tool ends the streak. Errors that pass by
+    themselves (time-outs, rate limits, 5xx) are waiting.
 
     Reference: masked error class, 3 of 10, had no false alarm on 4,172 recorded steps (``docs/detection.md``).
     """

@@ -30,8 +30,12 @@ _OPEN_NAMES: Final = 0.25
 
 
 _MIN_STEM_CHARS: Final = 4
-_PAGES: Final = frozenset(("after", "count", "cursor", "from", "limit", "offset", "page", "pagenumber", "pagesize", "perpage", "size", "skip",
-     "start", "startat", "startindex"))  # fmt: skip
+_PAGES: Final = frozenset(
+    (
+        "after", "count", "cursor", "from", "limit", "offset", "page", "pagenumber", "pagesize", "perpage", "size",
+        "skip", "start", "startat", "startindex",
+    )
+)  # fmt: skip
 
 
 def _wording(form: NormalForm) -> str:

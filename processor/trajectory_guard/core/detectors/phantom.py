@@ -54,9 +54,8 @@ class Phantom(Detector):
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
         """How many calls, and the state they all led to."""
-        return (
-            f"{found.count} different calls in a row ({_listed(found.names)}) all returned {answer}: nothing changes."
-        )
+        tools = ", ".join(found.names)
+        return f"{found.count} different calls in a row ({tools}) all returned {answer}: nothing changes."
 
 
 class SameEffect(Detector):
@@ -90,7 +89,3 @@ class SameEffect(Detector):
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
         """As for type III."""
         return Phantom.explain(found, call, answer)
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(names)

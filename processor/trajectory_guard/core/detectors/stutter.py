@@ -50,8 +50,9 @@ class Stutter(Detector):
             return None
         worked = seen.worked and not seen.others_progress
         needed = (_CERTAIN_AFTER_WORK if worked else _CERTAIN_AT) * seen.pace
+        confidence = 1.0 if seen.repeats >= needed else 0.5 if seen.repeats >= needed - 1 else 0.0
         return self.found(
-            seen, 1.0 if seen.repeats >= needed else 0.5 if seen.repeats >= needed - 1 else 0.0, "same_call_same_result",
+            seen, confidence, "same_call_same_result",
             Certainty.LIKELY if worked else Certainty.CERTAIN, count=seen.repeats, first_step=seen.first_repeat,
             steps=seen.repeated_at,
         )  # fmt: skip
