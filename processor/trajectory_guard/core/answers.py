@@ -59,7 +59,7 @@ def _is_empty_wrapper(text: str) -> bool:
 
 _QUOTED: Final = re.compile(r"'[^'\n]{0,200}'|\"[^\"\n]{0,200}\"|`[^`\n]{0,200}`|\[[^\]\n]{0,200}\]")
 _PATHS: Final = re.compile(
-    r"(?:[A-Za-z]:)?(?:[\w.~-]*/[\w.~-]+)+/?|\b[\w-]+\.(?:py|js|ts|go|rs|java|c|cpp|h|json|ya?ml|txt|md)\b"
+    r"(?:[A-Za-z]:|(?<![\w.~-]))(?:[\w.~-]*/[\w.~-]+)+/?|\b[\w-]{1,80}\.(?:py|js|ts|go|rs|java|c|cpp|h|json|ya?ml|txt|md)\b"
 )
 _NUMBERS: Final = re.compile(r"\d+(?:[.,]\d+)*")
 _ERROR_LINE: Final = re.compile(

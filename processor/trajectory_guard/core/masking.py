@@ -21,25 +21,25 @@ from trajectory_guard.core.fingerprints import (
     text_bytes,
 )
 
-_ZONE: Final = r"(?:\s?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})\b)?"
-_CLOCK: Final = r"\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?\s?(?:(?i:[ap]m)\b)?" + _ZONE
+_ZONE: Final = r"(?: ?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})\b)?"
+_CLOCK: Final = r"\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)? ?(?:(?i:[ap]m)\b)?" + _ZONE
 _SECONDS_CLOCK: Final = r"\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?" + _ZONE
 _MONTHS: Final = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _WRITTEN_DATE: Final = (
-    r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,?\s+)?" + _MONTHS + r"\.?\s+\d{1,2}\b(?:,?\s+(?:\d{4}\b)?)?"
+    r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? )?" + _MONTHS + r"\.? \d{1,2}\b(?:,? (?:\d{4}\b)?)?"
 )
 _DATE: Final = (
     r"\d{4}[-/]\d{2}[-/]\d{2}(?:[T ](?:" + _CLOCK + r"))?"
-    r"|" + _WRITTEN_DATE + r"(?:\s*" + _CLOCK + r")?(?:\s+[A-Z]{3,4})?(?:\s+\d{4}\b)?"
+    r"|" + _WRITTEN_DATE + r"(?: ?" + _CLOCK + r")?(?: [A-Z]{3,4})?(?: \d{4}\b)?"
 )
 _STAMP: Final = (
     r"\d{4}[-/]\d{2}[-/]\d{2}[T ]"
     + _SECONDS_CLOCK
     + r"|"
     + _WRITTEN_DATE
-    + r"\s*"
+    + r" ?"
     + _SECONDS_CLOCK
-    + r"(?:\s+[A-Z]{3,4})?(?:\s+\d{4}\b)?"
+    + r"(?: [A-Z]{3,4})?(?: \d{4}\b)?"
 )
 _UUID: Final = r"(?P<uuid>\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b)"
 _TMP: Final = r"(?P<tmp>(?:/private)?/(?:var/)?tmp/[^\s'\"<>|:,)]+|\\Temp\\[^\s'\"]+)"
@@ -52,10 +52,10 @@ _LONG_HEX: Final = r"(?P<hex>\b(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-f
 _EPOCH: Final = r"(?P<epoch>\b1[5-9]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b)"
 _SHORT_TIME: Final = r"ns|us|µs|ms|msec|millis(?:econds?)?|s|secs?|seconds?"
 _LASTED: Final = (
-    r"(?P<lasted>\b\d+(?:\.\d+)?\s?(?:" + _SHORT_TIME + r"|mins?|minutes?|hours?|hrs?|days?)\b(?:\s+(?:ago|elapsed))?)"
+    r"(?P<lasted>\b\d+(?:\.\d+)? ?(?:" + _SHORT_TIME + r"|mins?|minutes?|hours?|hrs?|days?)\b(?: (?:ago|elapsed))?)"
 )
-_LASTED_SHORT: Final = r"(?P<lasted>\b\d+(?:\.\d+)?\s?(?:" + _SHORT_TIME + r")\b(?:\s+(?:ago|elapsed))?)"
-_NUMBERED: Final = r")(?:\s?(?:id|no|number|num|count))?[\s:=#.(\[]{1,3}\d+(?:\.\d+)?\b)"
+_LASTED_SHORT: Final = r"(?P<lasted>\b\d+(?:\.\d+)? ?(?:" + _SHORT_TIME + r")\b(?: (?:ago|elapsed))?)"
+_NUMBERED: Final = r")(?: ?(?:id|no|number|num|count))?[ :=#.(\[]{1,3}\d+(?:\.\d+)?\b)"
 _ATTEMPT: Final = (
     r"(?P<count>\b(?i:attempt|retry|retries|try|tries|pid|process|thread|tid|req(?:uest)?|trace|span|session|seed|nonce"
     r"|timestamp|ts" + _NUMBERED
@@ -64,7 +64,7 @@ _POSITION: Final = (
     r"(?P<position>\b(?i:iteration|round|turn|port|seq|sequence|msg|message|event|run|line|ln|lineno|row|col|column|char"
     r"|step|call|invocation|time|worker|conn(?:ection)?" + _NUMBERED
 )
-_CELL: Final = r"(?P<cell>\b(?:In|Out)\s?\[\d+\])"
+_CELL: Final = r"(?P<cell>\b(?:In|Out) ?\[\d+\])"
 
 
 def _any(*forms: str) -> re.Pattern[str]:
@@ -103,9 +103,8 @@ def mask_noise(text: str) -> str:
 
 
 def _masked(text: str, forms: re.Pattern[str]) -> str:
-    if _HAS_DIGIT.search(text):
-        text = forms.sub(_kind, text)
-    return " ".join(text.split())
+    text = " ".join(text.split())  # first: a run of blanks would be walked anew from each of its places
+    return forms.sub(_kind, text) if _HAS_DIGIT.search(text) else text
 
 
 def _kind(match: re.Match[str]) -> str:

@@ -24,7 +24,7 @@ _PROGRESS: Final = re.compile(
     r"|records?|found|passed|failed|errors?|eta|left|state|status|phase|stage|%",
     re.IGNORECASE,
 )
-_QUANTITY: Final = re.compile(r"\W*\d+(?:[.,]\d{1,3})*\W*[A-Za-z]{0,4}\W*|[A-Za-z' -]+")
+_QUANTITY: Final = re.compile(r"\A(?:\W*\d+(?:[.,]\d{1,3})*\W*(?:[A-Za-z]{1,4}\W*)?|[A-Za-z' -]+)\Z")
 """A count, a price, a reading, a plain word: news if it changes. What is left are tokens and noisy decimals."""
 _TOKENS: Final = re.compile(r"[^\s,;|(){}\[\]]+")
 
@@ -117,4 +117,4 @@ def _is_noise(parts: list[Part], changed: list[int], streaks: list[int]) -> bool
 def _meaningless(part: Part) -> bool:
     if _PROGRESS.search(part.place) or _PROGRESS.search(part.text):
         return False
-    return _QUANTITY.fullmatch(part.text) is None
+    return _QUANTITY.match(part.text) is None

@@ -28,11 +28,12 @@ class Payload(NamedTuple):
 
 UNKNOWN: Final = Payload()
 _REPR_CONTENT: Final = re.compile(
-    r"^content=(?P<content>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\[.*?\])(?= |$)", re.DOTALL
+    r"^content=(?P<content>'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\"|\[.*?\])(?= |$)", re.DOTALL
 )
+_COMMAND_CONTENT: Final = re.compile(r"content=('[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\")")
 _REPR_ID: Final = re.compile(r"tool_call_id='([^']*)'")
 _REPR_STATUS: Final = re.compile(r"(?:^|\s)status='(error|success)'")
-_OBJECT_REPR: Final = re.compile(r"\[?<[\w.]+ object at 0x[0-9a-fA-F]+>(?:, <[\w.]+ object at 0x[0-9a-fA-F]+>)*\]?$")
+_OBJECT_REPR: Final = re.compile(r"\A\[?<[\w.]+ object at 0x[0-9a-fA-F]+>(?:, <[\w.]+ object at 0x[0-9a-fA-F]+>)*\]?$")
 _MESSAGE_KEYS: Final = frozenset(("tool_call_id", "status", "artifact", "additional_kwargs"))
 
 
@@ -138,11 +139,7 @@ def _from_repr(text: str) -> Payload:
         None, None if status is None else status[1] == "error", call_id[1] if call_id else None,
         control=text.lstrip().startswith("Command("),
     )  # fmt: skip
-    content = (
-        _REPR_CONTENT.search(text.lstrip())
-        if not found.control
-        else re.search(r"content=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")", text)
-    )
+    content = _COMMAND_CONTENT.search(text) if found.control else _REPR_CONTENT.search(text.lstrip())
     if content is None:
         return found if found.control else found._replace(text=text)
     literal = python_literal(content[1])
