@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
+from trajectory_guard.core.budget import MAX_UNDERSTOOD_CHARS
 from trajectory_guard.core.detectors.base import LOOP_TYPES, TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI
 
 DEFAULT_WEIGHTS: Final[Mapping[str, float]] = {
@@ -62,6 +63,9 @@ class GuardConfig(_Model):
     """Weight per loop type; types left out keep their default, 0 switches a detector off."""
     history_steps: int = Field(default=32, ge=12, le=4096)
     """Steps remembered per trajectory."""
+    max_understood_chars: int = Field(default=MAX_UNDERSTOOD_CHARS, ge=256, le=1_048_576)
+    """Characters of a call, arguments and result together, that are masked, normalised and searched for words; a longer
+    call is compared by fingerprints (and counted)."""
     slow_gap_s: float = Field(default=120.0, ge=0.0)
     """Idle seconds between equal calls from which on they count as deliberate polling."""
     poll_patience: int = Field(default=3, ge=1, le=1000)

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard.config import GuardConfig, ToolPolicy
 from trajectory_guard.core.answers import error_signature, looks_like_error
+from trajectory_guard.core.budget import within_budget
 from trajectory_guard.core.detectors import (
     REGISTRY,
     DetectionResult,
@@ -148,6 +149,7 @@ class Engine:
         ):
             return None
         try:
+            step = within_budget(step, self.config.max_understood_chars)
             seen = self._read(state, step, policy)
             found = self._detect(state, seen, policy)
         except BaseException:

@@ -9,24 +9,18 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import Any, Final
 
-from trajectory_guard.core.fingerprints import (
-    MAX_DEPTH,
-    MAX_TEXT_CHARS,
-    canonical_bytes,
-    digest64,
-    parse_json,
-    text_bytes,
-)
+from trajectory_guard.core.budget import MAX_UNDERSTOOD_CHARS, both_ends_and_digest
+from trajectory_guard.core.fingerprints import MAX_DEPTH, canonical_bytes, digest64, parse_json, text_bytes
 
 _ZONE: Final = r"(?: ?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})\b)?"
 _CLOCK: Final = r"\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)? ?(?:(?i:[ap]m)\b)?" + _ZONE
 _SECONDS_CLOCK: Final = r"\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?" + _ZONE
 _MONTHS: Final = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _WRITTEN_DATE: Final = (
-    r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? )?" + _MONTHS + r"\.? \d{1,2}\b(?:,? (?:\d{4}\b)?)?"
+    r"(?=[JFMASONDTW])(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? )?" + _MONTHS + r"\.? \d{1,2}\b(?:,? (?:\d{4}\b)?)?"
 )
 _DATE: Final = (
     r"\d{4}[-/]\d{2}[-/]\d{2}(?:[T ](?:" + _CLOCK + r"))?"
@@ -43,6 +37,7 @@ _STAMP: Final = (
 )
 _UUID: Final = r"(?P<uuid>\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b)"
 _TMP: Final = r"(?P<tmp>(?:/private)?/(?:var/)?tmp/[^\s'\"<>|:,)]+|\\Temp\\[^\s'\"]+)"
+_TMP_INSIDE: Final = _TMP.replace("<tmp>", "<tmp_>")
 _ADDRESS: Final = r"(?P<addr>\b0x[0-9a-fA-F]{4,}\b)"
 _HEX: Final = (
     r"(?P<hex>\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b"
@@ -57,24 +52,25 @@ _LASTED: Final = (
 _LASTED_SHORT: Final = r"(?P<lasted>\b\d+(?:\.\d+)? ?(?:" + _SHORT_TIME + r")\b(?: (?:ago|elapsed))?)"
 _NUMBERED: Final = r")(?: ?(?:id|no|number|num|count))?[ :=#.(\[]{1,3}\d+(?:\.\d+)?\b)"
 _ATTEMPT: Final = (
-    r"(?P<count>\b(?i:attempt|retry|retries|try|tries|pid|process|thread|tid|req(?:uest)?|trace|span|session|seed|nonce"
+    r"(?P<count>\b(?=[artpsnARTPSN])(?i:attempt|retry|retries|try|tries|pid|process|thread|tid|req(?:uest)?|trace|span|session|seed|nonce"
     r"|timestamp|ts" + _NUMBERED
 )
 _POSITION: Final = (
-    r"(?P<position>\b(?i:iteration|round|turn|port|seq|sequence|msg|message|event|run|line|ln|lineno|row|col|column|char"
+    r"(?P<position>\b(?=[irtpsmelcwIRTPSMELCW])(?i:iteration|round|turn|port|seq|sequence|msg|message|event|run|line|ln|lineno|row|col|column|char"
     r"|step|call|invocation|time|worker|conn(?:ection)?" + _NUMBERED
 )
 _CELL: Final = r"(?P<cell>\b(?:In|Out) ?\[\d+\])"
 
 
-def _any(*forms: str) -> re.Pattern[str]:
-    return re.compile("|".join(forms))
+def _any(inside: str, *forms: str) -> re.Pattern[str]:
+    """One of ``forms``, tried in their order. Within a word only ``inside`` can begin: the others start at its edge."""
+    return re.compile(rf"(?<=\w)(?=[\dJFMASONDTW/\\])(?:{inside})|(?<!\w)(?=[\w/\\])(?:{'|'.join(forms)})")
 
 
 _TIMES: Final = (rf"(?P<date>{_DATE})", rf"(?P<clock>\b{_CLOCK})")
 _STAMPS: Final = (rf"(?P<date>{_STAMP})", rf"(?P<clock>\b{_SECONDS_CLOCK})")
-_ALL: Final = _any(_UUID, *_TIMES, _TMP, _ADDRESS, _HEX, _EPOCH, _LASTED, _CELL, _ATTEMPT, _POSITION)
-_NOISE: Final = _any(_UUID, *_STAMPS, _TMP, _ADDRESS, _LONG_HEX, _EPOCH, _LASTED_SHORT, _ATTEMPT)
+_ALL: Final = _any(rf"(?P<date_>{_DATE})|{_TMP_INSIDE}", _UUID, *_TIMES, _TMP, _ADDRESS, _HEX, _EPOCH, _LASTED, _CELL, _ATTEMPT, _POSITION)
+_NOISE: Final = _any(rf"(?P<date_>{_STAMP})|{_TMP_INSIDE}", _UUID, *_STAMPS, _TMP, _ADDRESS, _LONG_HEX, _EPOCH, _LASTED_SHORT, _ATTEMPT)
 _HAS_DIGIT: Final = re.compile(r"\d")
 
 
@@ -108,7 +104,7 @@ def _masked(text: str, forms: re.Pattern[str]) -> str:
 
 
 def _kind(match: re.Match[str]) -> str:
-    return f"<{match.lastgroup}>"
+    return f"<{(match.lastgroup or '').rstrip('_')}>"
 
 
 _VOLATILE_KEY: Final = re.compile(
@@ -148,8 +144,11 @@ def mask_value(value: Any, depth: int = 0) -> Any:
 
 
 def masked_hash(result: str, *, error: bool = False) -> bytes:
-    """Hash of an answer with its volatile parts masked: as JSON where it is JSON, else as text."""
-    text = result if len(result) <= MAX_TEXT_CHARS else result[:MAX_TEXT_CHARS]
+    """Hash of an answer with its volatile parts masked: as JSON where it is JSON, else as text.
+
+    Of an answer beyond ``MAX_UNDERSTOOD_CHARS`` both ends are masked, and the rest counts as it is.
+    """
+    text = both_ends_and_digest(result, MAX_UNDERSTOOD_CHARS)
     if text[:1] in ("{", "["):
         try:
             return digest64(canonical_bytes(mask_value(parse_json(text))))
@@ -167,4 +166,6 @@ def result_hash(outcome: str, result: str | None) -> str | None:
         return None
     if outcome == "error":
         return masked_hash(result, error=True).hex()
+    if len(result) > MAX_UNDERSTOOD_CHARS:
+        return sha256(f"{outcome}\0{result}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return blake2b(text_bytes(result), digest_size=8, person=outcome.encode()).hexdigest()

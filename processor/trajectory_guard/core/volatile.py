@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.fingerprints import digest64, parse_json, text_bytes
@@ -16,6 +17,8 @@ from trajectory_guard.core.masking import mask_noise
 
 MAX_PARTS: Final = 48
 """Answers with more parts are compared by their masked form alone."""
+MAX_RAW_PARTS: Final = 8 * MAX_PARTS
+"""Answers with more words are not even masked to count their parts: a mask covers a few words at most."""
 REPEATS_TO_LEARN: Final = 3
 """So many repeats in a row in which nothing but the same parts differed make them noise."""
 _TOKEN_BYTES: Final = 4
@@ -53,6 +56,9 @@ def _parts(result: str) -> Iterator[Part]:
             return
         except (ValueError, RecursionError):
             pass
+    if sum(1 for _ in islice(_TOKENS.finditer(result), MAX_RAW_PARTS + 1)) > MAX_RAW_PARTS:
+        yield from [Part("", "")] * (MAX_PARTS + 1)
+        return
     before = ""
     for token in _TOKENS.findall(mask_noise(result)):
         yield Part(before, token)

@@ -32,8 +32,12 @@ _REPR_CONTENT: Final = re.compile(
 )
 _COMMAND_CONTENT: Final = re.compile(r"content=('[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\")")
 _REPR_ID: Final = re.compile(r"tool_call_id='([^']*)'")
-_REPR_STATUS: Final = re.compile(r"(?:^|\s)status='(error|success)'")
+_REPR_STATUS: Final = re.compile(r"status='(error|success)'")
+_MAX_REPR_CHARS: Final = 262_144
 _OBJECT_REPR: Final = re.compile(r"\A\[?<[\w.]+ object at 0x[0-9a-fA-F]+>(?:, <[\w.]+ object at 0x[0-9a-fA-F]+>)*\]?$")
+_WRAPPER_KEYS: Final = (
+    '"output"', '"data"', '"kwargs"', '"tool_call_id"', '"goto"', '"tool_output"', '"raw_output"', '"result"', "\\u",
+)  # fmt: skip
 _MESSAGE_KEYS: Final = frozenset(("tool_call_id", "status", "artifact", "additional_kwargs"))
 
 
@@ -47,7 +51,7 @@ def decode_result(value: Any) -> Payload:
         except RecursionError:
             return UNKNOWN
     text = value.strip()
-    if text[:1] in ("{", '"') or text.startswith("[{"):
+    if text[:1] == '"' or (text[:1] == "{" and _may_be_wrapper(text)):
         try:
             return _from_value(parse_json(text), value)
         except (ValueError, RecursionError):
@@ -55,6 +59,11 @@ def decode_result(value: Any) -> Payload:
     if text.startswith(("content=", "Command(")):
         return _from_repr(value)
     return UNKNOWN if is_object_repr(text) else Payload(value)
+
+
+def _may_be_wrapper(text: str) -> bool:
+    """Whether a JSON object may be one of those ``_from_dict`` knows: most payloads are not and need no decoding."""
+    return any(key in text for key in _WRAPPER_KEYS)
 
 
 def _from_value(value: Any, original: str | None) -> Payload:
@@ -134,7 +143,9 @@ def _llamaindex(value: dict[str, Any]) -> Payload:
 
 
 def _from_repr(text: str) -> Payload:
-    call_id, status = _REPR_ID.search(text), _REPR_STATUS.search(text)
+    if len(text) > _MAX_REPR_CHARS:
+        return Payload(text)
+    call_id, status = _REPR_ID.search(text), _repr_status(text)
     found = Payload(
         None, None if status is None else status[1] == "error", call_id[1] if call_id else None,
         control=text.lstrip().startswith("Command("),
@@ -144,6 +155,12 @@ def _from_repr(text: str) -> Payload:
         return found if found.control else found._replace(text=text)
     literal = python_literal(content[1])
     return found._replace(text=as_text(literal) if literal is not None else content[1])
+
+
+def _repr_status(text: str) -> re.Match[str] | None:
+    """``status=`` of a message, not the end of a longer name."""
+    found = _REPR_STATUS.finditer(text)
+    return next((match for match in found if not text[: match.start()][-1:].strip()), None)
 
 
 def as_text(value: Any) -> str:

@@ -40,6 +40,8 @@ _SHORT: Final = {
 }
 """Strings that end with their line."""
 _REST = r"\n|[ \t]+|\d[\w.]*|\w+|[-+*/%&|^=!<>?:.]{1,3}|."
+MAX_TOKENS: Final = 6_000
+"""Beyond so many tokens a program is kept as it stands."""
 _MAX_UNCLOSED: Final = 256
 """After so many quotes without a partner the rest of a text is no program: it is kept as it stands."""
 _LOOKS_LIKE_CODE: Final = re.compile(
@@ -107,6 +109,8 @@ def _tokens(text: str, style: str) -> list[str]:
             if match.lastgroup is not None or match.start() >= pause:
                 break
             found.append(match[0])
+            if len(found) >= MAX_TOKENS:
+                return [*found, text[match.end() :]]
         else:
             return found
         at, kind = match.start(), match.lastgroup

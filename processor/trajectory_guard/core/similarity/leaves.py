@@ -25,7 +25,7 @@ EXACT, WORD, TEXT, PATH, SELECTOR = "x", "w", "t", "p", "s"
 
 MAX_LEAVES: Final = 64
 """Leaves beyond this many are kept as one hash."""
-MAX_WALKED: Final = 2_048
+MAX_WALKED: Final = 512
 """Arguments of more leaves than this are kept as one hash altogether."""
 MAX_DEPTH: Final = 12
 """Values nested deeper than this many levels are kept as one hash."""

@@ -42,7 +42,10 @@ def looks_like_sql(text: str) -> bool:
 
 def normalize_sql(text: str) -> str:
     """The canonical form of ``text``; never raises, and never drops a value or a condition."""
-    words = [_canonical_token(token) for token in _TOKEN.findall(text) if not _is_comment(token)]
+    tokens = _TOKEN.findall(text)
+    if len(tokens) > 2 * MAX_TOKENS:
+        return " ".join(tokens)
+    words = [_canonical_token(token) for token in tokens if not _is_comment(token)]
     while words and words[-1] == ";":
         words.pop()
     words = _drop_optional(words)
