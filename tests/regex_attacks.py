@@ -27,9 +27,9 @@ _PUMPS: Final = 10
 _MARKS: Final = 8
 _PROBES: Final = " \na1_-.,:=/\\'\"`[({<>)]}@#%!?~$^&*;|+A0eZ\t\u00e9"
 _TAILS: Final = ("", "\0", "!", "\n", "x ")
-_MAX_ATTACKS: Final = 320
-_LEAST_EACH: Final = 20
-_SIZES: Final = (24, 120, 600, 3_000)
+_MAX_ATTACKS: Final = 200
+_LEAST_EACH: Final = 10
+_SIZES: Final = (18, 120, 600, 3_000)
 _FLOOR_S: Final = 0.0012
 _ENOUGH: Final = 600
 _QUICK_S: Final = 30e-9

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from trajectory_guard.core.steps import Evidence, StepRecord
 
-MAX_UNDERSTOOD_CHARS: Final = 16_384
+MAX_UNDERSTOOD_CHARS: Final = 8_192
 """Default budget, in characters."""
 FINGERPRINT_KEY: Final = "fingerprint"
 """Stands for the arguments that were too long."""
@@ -67,12 +67,12 @@ def _is_text(key: Any) -> bool:
 def both_ends_and_digest(text: str, limit: int) -> str:
     """``text`` of up to ``limit`` characters, else both its ends and a digest of what stood between them.
 
-    Ends are as long as a power of two, so that answers to calls of unlike length are still cut alike. The digest is
-    written in letters that no mask takes for a hexadecimal number.
+    Ends are of whole kilobytes, so that answers to calls of unlike length are still cut alike. The digest is written
+    in letters that no mask takes for a hexadecimal number.
     """
     if len(text) <= limit:
         return text
-    end = 1 << max(0, limit // 2).bit_length() >> 1
+    end = limit // 2048 * 1024 or limit // 8
     middle = text[end : len(text) - end].encode("utf-8", "surrogatepass")
     digest = sha256(middle).hexdigest()[:32].translate(_LETTERS)
     return f"{text[:end]}\u2026{digest}\u2026{text[len(text) - end :]}"

@@ -40,16 +40,16 @@ _TMP: Final = r"(?P<tmp>(?:/private)?/(?:var/)?tmp/[^\s'\"<>|:,)]+|\\Temp\\[^\s'
 _TMP_INSIDE: Final = _TMP.replace("<tmp>", "<tmp_>")
 _ADDRESS: Final = r"(?P<addr>\b0x[0-9a-fA-F]{4,}\b)"
 _HEX: Final = (
-    r"(?P<hex>\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b"
-    r"|\b(?=[0-9A-F]*\d)(?=[0-9A-F]*[A-F])[0-9A-F]{12,64}\b)"
+    r"(?P<hex>\b(?=[0-9a-f]{7})(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b"
+    r"|\b(?=[0-9A-F]{12})(?=[0-9A-F]*\d)(?=[0-9A-F]*[A-F])[0-9A-F]{12,64}\b)"
 )
-_LONG_HEX: Final = r"(?P<hex>\b(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{16,64}\b)"
+_LONG_HEX: Final = r"(?P<hex>\b(?=[0-9a-fA-F]{16})(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{16,64}\b)"
 _EPOCH: Final = r"(?P<epoch>\b1[5-9]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b)"
 _SHORT_TIME: Final = r"ns|us|µs|ms|msec|millis(?:econds?)?|s|secs?|seconds?"
 _LASTED: Final = (
-    r"(?P<lasted>\b\d+(?:\.\d+)? ?(?:" + _SHORT_TIME + r"|mins?|minutes?|hours?|hrs?|days?)\b(?: (?:ago|elapsed))?)"
+    r"(?P<lasted>\b\d+(?:\.\d+)? ?(?=[a-zµ])(?:" + _SHORT_TIME + r"|mins?|minutes?|hours?|hrs?|days?)\b(?: (?:ago|elapsed))?)"
 )
-_LASTED_SHORT: Final = r"(?P<lasted>\b\d+(?:\.\d+)? ?(?:" + _SHORT_TIME + r")\b(?: (?:ago|elapsed))?)"
+_LASTED_SHORT: Final = r"(?P<lasted>\b\d+(?:\.\d+)? ?(?=[a-zµ])(?:" + _SHORT_TIME + r")\b(?: (?:ago|elapsed))?)"
 _NUMBERED: Final = r")(?: ?(?:id|no|number|num|count))?[ :=#.(\[]{1,3}\d+(?:\.\d+)?\b)"
 _ATTEMPT: Final = (
     r"(?P<count>\b(?=[artpsnARTPSN])(?i:attempt|retry|retries|try|tries|pid|process|thread|tid|req(?:uest)?|trace|span|session|seed|nonce"
@@ -149,6 +149,24 @@ def masked_hash(result: str, *, error: bool = False) -> bytes:
     Of an answer beyond ``MAX_UNDERSTOOD_CHARS`` both ends are masked, and the rest counts as it is.
     """
     text = both_ends_and_digest(result, MAX_UNDERSTOOD_CHARS)
+    if len(text) < _REMEMBERED_CHARS:
+        return _masked_hash(text, error)
+    key = sha256(text_bytes(text)).digest()[:16] + bytes((error,))
+    known = _remembered.get(key)
+    if known is None:
+        if len(_remembered) >= _MAX_REMEMBERED:
+            _remembered.clear()
+        known = _remembered[key] = _masked_hash(text, error)
+    return known
+
+
+_REMEMBERED_CHARS: Final = 1_024
+_MAX_REMEMBERED: Final = 256
+_remembered: Final[dict[bytes, bytes]] = {}
+"""Hashes of long texts and of their masked forms: one step asks for the same one up to three times."""
+
+
+def _masked_hash(text: str, error: bool) -> bytes:
     if text[:1] in ("{", "["):
         try:
             return digest64(canonical_bytes(mask_value(parse_json(text))))

@@ -19,6 +19,8 @@ MAX_PARTS: Final = 48
 """Answers with more parts are compared by their masked form alone."""
 MAX_RAW_PARTS: Final = 8 * MAX_PARTS
 """Answers with more words are not even masked to count their parts: a mask covers a few words at most."""
+MAX_TEXT_CHARS: Final = 4_096
+"""Longer texts are not split into parts; JSON is."""
 REPEATS_TO_LEARN: Final = 3
 """So many repeats in a row in which nothing but the same parts differed make them noise."""
 _TOKEN_BYTES: Final = 4
@@ -56,7 +58,7 @@ def _parts(result: str) -> Iterator[Part]:
             return
         except (ValueError, RecursionError):
             pass
-    if sum(1 for _ in islice(_TOKENS.finditer(result), MAX_RAW_PARTS + 1)) > MAX_RAW_PARTS:
+    if len(result) > MAX_TEXT_CHARS or sum(1 for _ in islice(_TOKENS.finditer(result), MAX_RAW_PARTS + 1)) > MAX_RAW_PARTS:
         yield from [Part("", "")] * (MAX_PARTS + 1)
         return
     before = ""

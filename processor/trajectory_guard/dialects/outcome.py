@@ -28,7 +28,7 @@ def error_class(span: SpanView) -> str | None:
         kind = event.attributes.get("exception.type")
         if event.name == "exception" and isinstance(kind, str) and kind not in ("", "Exception"):
             return kind.rsplit(".", 1)[-1]
-    match = re.match(r"(\w+(?:Error|Exception))\b", span.status_description[:_NAME_CHARS])
+    match = re.match(r"\A(\w+(?:Error|Exception))\b", span.status_description[:_NAME_CHARS])
     return match[1] if match else None
 
 

@@ -10,7 +10,7 @@ import ast
 import re
 from typing import Any, Final
 
-MAX_REPR_CHARS: Final = 1_000_000
+MAX_REPR_CHARS: Final = 262_144
 CLASS_KEY: Final = "__class__"
 """Key under which the class name of a repr is kept."""
 _ENUM: Final = re.compile(r"<[A-Za-z_][\w.]*: ('(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|-?\d+)>")
