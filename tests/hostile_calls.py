@@ -53,7 +53,9 @@ def _fill(shape: str, size: int) -> str:
 
 def _distinct(size: int) -> str:
     letters = "abcdefghijklmnopqrstuvwxyz"
-    return " ".join("w" + "".join(letters[number // 26**power % 26] for power in range(4)) for number in range(size // 6))
+    return " ".join(
+        "w" + "".join(letters[number // 26**power % 26] for power in range(4)) for number in range(size // 6)
+    )
 
 
 def shapes() -> Iterator[tuple[str, Shape]]:
@@ -61,10 +63,17 @@ def shapes() -> Iterator[tuple[str, Shape]]:
     for name, shape in _RESULTS.items():
         yield f"result: {name}", lambda size, step, shape=shape: Call('{"q": 1}', f"{_fill(shape, size)}{step}")
         yield f"error: {name}", lambda size, step, shape=shape: Call('{"q": 1}', f"{_fill(shape, size)}{step}", True)
-        yield f"answers: {name}", lambda size, step, shape=shape: Call(f'{{"q": {step}}}', f"{_fill(shape, size)}{step}")
+        yield (
+            f"answers: {name}",
+            lambda size, step, shape=shape: Call(f'{{"q": {step}}}', f"{_fill(shape, size)}{step}"),
+        )
     for name, (key, shape) in _TEXTS.items():
-        yield f"argument: {name}", lambda size, step, key=key, shape=shape: Call(
-            json.dumps({key: (_fill(shape, size) if shape else _distinct(size)) + f" {'abcdefgh'[step]}{step}"}), "[]"
+        yield (
+            f"argument: {name}",
+            lambda size, step, key=key, shape=shape: Call(
+                json.dumps({key: (_fill(shape, size) if shape else _distinct(size)) + f" {'abcdefgh'[step]}{step}"}),
+                "[]",
+            ),
         )
     for name, value in _STRUCTURES.items():
         yield f"arguments: {name}", lambda size, step, value=value: Call(value(size, step), "[]")

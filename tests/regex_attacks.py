@@ -99,7 +99,10 @@ def attacks(pattern: re.Pattern[Any]) -> list[tuple[str, str, str]]:
     found: dict[tuple[str, str, str], None] = {}
     for head, units, nexts in places:
         tails = list(dict.fromkeys((*_TAILS[:2], *(one[:-1] for one in nexts if one), *accepted.telling, *_TAILS[2:])))
-        pumped = [("", head), *((before, head[len(before) :] + unit) for unit in units for before in (head, "") if head)]
+        pumped = [
+            ("", head),
+            *((before, head[len(before) :] + unit) for unit in units for before in (head, "") if head),
+        ]
         pumped += [("", unit) for unit in units if not head]
         pairs = [(at + 2 * of, one, tail) for at, one in enumerate(pumped) for of, tail in enumerate(tails) if one[1]]
         pairs.sort(key=lambda pair: pair[0])

@@ -31,11 +31,9 @@ def milliseconds(shape: Shape, size: int, board: FlagBoard) -> list[float]:
     processor = TrajectoryGuardProcessor(board.config, board=board, tracer_provider=provider)
     tracer = provider.get_tracer("test")
     context = trace.set_span_in_context(tracer.start_span("agent"))
-    taken = []
     gc.disable()  # what a full collection takes depends on the heap of the process, not on the call
     try:
-        for step in range(STEPS):
-            taken.append(_milliseconds(shape(size, step), processor, tracer, context))
+        taken = [_milliseconds(shape(size, step), processor, tracer, context) for step in range(STEPS)]
     finally:
         gc.enable()
     assert not [name for name in board.counts if name.startswith("errors")]

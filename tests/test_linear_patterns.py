@@ -75,7 +75,9 @@ def patterns_written(module: ModuleType) -> Iterator[tuple[str, re.Pattern[Any]]
             pattern = eval(compile(ast.Expression(node.args[0]), where, "eval"), dict(vars(module)))
         except NameError:
             continue  # made from arguments: what it made is found in a global, or by ``lazy``
-        flags = [word for word in (*node.args[1:], *(word.value for word in node.keywords)) if "re." in ast.unparse(word)]
+        flags = [
+            word for word in (*node.args[1:], *(word.value for word in node.keywords)) if "re." in ast.unparse(word)
+        ]
         given = [eval(compile(ast.Expression(flag), where, "eval"), dict(vars(module))) for flag in flags]
         yield where, re.compile(pattern, given[0] if given else 0)
 
@@ -122,7 +124,8 @@ def test_functions_that_put_expressions_together_are_known() -> None:
                 unknown += [
                     f"{module.__name__}.{function.name}"
                     for node in ast.walk(function)
-                    if isinstance(node, ast.Call) and ast.unparse(node.func) in {f"re.{name}" for name in RE_CALLS}
+                    if isinstance(node, ast.Call)
+                    and ast.unparse(node.func) in {f"re.{name}" for name in RE_CALLS}
                     and not isinstance(node.args[0], ast.Constant)
                     and "re.escape" not in ast.unparse(node.args[0])
                 ]
@@ -141,7 +144,9 @@ MONTH: Final = r"(?:Jan|Feb)[a-z]*\.?\s+\d{1,2}\b(?:,?\s+(?:\d{4}\b)?)?"
         pytest.param(MONTH + r"\s*\d{1,2}:\d{2}:\d{2}", id="two blanks next to each other"),
         pytest.param(r"\[\s*([\w-]+)\s*([~|^$*]?=)?\s*(?:\"([^\"]*)\"|([^\]\s]*))\s*\]", id="cubic"),
         pytest.param(r"\s*([>+~,])\s*", id="a start that matches at every blank"),
-        pytest.param(r"\W*\d+(?:[.,]\d{1,3})*\W*[A-Za-z]{0,4}\W*|[A-Za-z' -]+", id="an optional part between two repeats"),
+        pytest.param(
+            r"\W*\d+(?:[.,]\d{1,3})*\W*[A-Za-z]{0,4}\W*|[A-Za-z' -]+", id="an optional part between two repeats"
+        ),
         pytest.param(r"^[^\s@]+@[^\s@]+\.[^\s@]+$", id="a dot that both sides accept"),
         pytest.param(r"#[^\n]*|\"(?:\\.|[^\"\\\n])*\"|.", id="a quote without its partner at every place"),
         pytest.param(r"--[^\n]*|/\*.*?\*/|\S", id="a comment without an end at every place"),

@@ -58,7 +58,11 @@ ATTRIBUTES: Final = (
     Attribute(EPISODE, "int", "ordinal of the episode in its trajectory, from 1"),
     Attribute(STEP_INDEX, "int", "ordinal of the step in its trajectory, from 0"),
     Attribute(TRAJECTORY_ID, "string", "conversation id, else thread or session id, else trace id"),
-    Attribute(EVIDENCE, "string", "full, no_result or name_only: how much of the call was visible; or fingerprint_only: too long to be understood"),
+    Attribute(
+        EVIDENCE,
+        "string",
+        "full, no_result, name_only: how much of the call was visible; fingerprint_only: too long to be understood",
+    ),
     Attribute(REASON, "string", "one sentence: which tool, how often, since when, what came back"),
 )
 
@@ -113,6 +117,6 @@ SCORE_ATTEMPTS_FAILED: Final = Metric(
 )  # fmt: skip
 
 METRICS: Final = (
-    STEPS, DETECTIONS, INTERVENTIONS, EPISODES, RECOVERIES, ACTIVE, EVICTIONS, ERRORS, DUPLICATES, FINGERPRINTED, EXPIRED,
-    LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, SETTLED, SCORES, SCORE_ATTEMPTS_FAILED,
+    STEPS, DETECTIONS, INTERVENTIONS, EPISODES, RECOVERIES, ACTIVE, EVICTIONS, ERRORS, DUPLICATES, FINGERPRINTED,
+    EXPIRED, LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, SETTLED, SCORES, SCORE_ATTEMPTS_FAILED,
 )  # fmt: skip

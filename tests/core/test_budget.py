@@ -37,7 +37,9 @@ def test_a_long_result_keeps_both_ends_and_any_change_between_them_counts(length
     text = "head " + "x" * length + " tail"
     other = text[: length // 2] + "y" + text[length // 2 + 1 :]
     cut = both_ends_and_digest(text, 256)
-    assert cut.startswith("head") and cut.endswith("tail") and len(cut) < 256
+    assert cut.startswith("head")
+    assert cut.endswith("tail")
+    assert len(cut) < 256
     assert cut == both_ends_and_digest(text, 256) != both_ends_and_digest(other, 256)
     assert result_hash("success", text) != result_hash("success", other)
 
@@ -54,7 +56,8 @@ def test_the_same_long_call_again_is_a_repeat_and_another_one_is_not() -> None:
     state = engine.new_state("t")
     long = [{"text": "word " * 5_000}, {"text": "word " * 4_999 + "other"}]
     same = [engine.observe(state, step(index, long[0], "")) for index in range(4)]
-    assert same[-1] is not None and same[-1].types[0] == "TYPE_I_STUTTER"
+    assert same[-1] is not None
+    assert same[-1].types[0] == "TYPE_I_STUTTER"
     assert same[-1].evidence is Evidence.FINGERPRINT
     fresh = engine.new_state("u")
     verdicts = [engine.observe(fresh, step(index, long[index % 2], "")) for index in range(2)]

@@ -38,5 +38,5 @@ def test_reprs_are_read_within_a_second(text: str) -> None:
 
 def test_an_observation_ends_at_the_next_thought_and_loses_the_glued_tool_list() -> None:
     text = "Thought: t\n Action: `look`\nAction Input: here\nand there\nObservation: a\n\nb\n\nTool x accepts these inputs: y\nThought: done"
-    (call, answer), = read_react(text)
+    ((call, answer),) = read_react(text)
     assert (call.name, call.arguments, answer.value) == ("look", "here\nand there", "a\n\nb")

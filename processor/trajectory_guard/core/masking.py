@@ -47,7 +47,9 @@ _LONG_HEX: Final = r"(?P<hex>\b(?=[0-9a-fA-F]{16})(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-
 _EPOCH: Final = r"(?P<epoch>\b1[5-9]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b)"
 _SHORT_TIME: Final = r"ns|us|µs|ms|msec|millis(?:econds?)?|s|secs?|seconds?"
 _LASTED: Final = (
-    r"(?P<lasted>\b\d+(?:\.\d+)? ?(?=[a-zµ])(?:" + _SHORT_TIME + r"|mins?|minutes?|hours?|hrs?|days?)\b(?: (?:ago|elapsed))?)"
+    r"(?P<lasted>\b\d+(?:\.\d+)? ?(?=[a-zµ])(?:"
+    + _SHORT_TIME
+    + r"|mins?|minutes?|hours?|hrs?|days?)\b(?: (?:ago|elapsed))?)"
 )
 _LASTED_SHORT: Final = r"(?P<lasted>\b\d+(?:\.\d+)? ?(?=[a-zµ])(?:" + _SHORT_TIME + r")\b(?: (?:ago|elapsed))?)"
 _NUMBERED: Final = r")(?: ?(?:id|no|number|num|count))?[ :=#.(\[]{1,3}\d+(?:\.\d+)?\b)"
@@ -69,8 +71,22 @@ def _any(inside: str, *forms: str) -> re.Pattern[str]:
 
 _TIMES: Final = (rf"(?P<date>{_DATE})", rf"(?P<clock>\b{_CLOCK})")
 _STAMPS: Final = (rf"(?P<date>{_STAMP})", rf"(?P<clock>\b{_SECONDS_CLOCK})")
-_ALL: Final = _any(rf"(?P<date_>{_DATE})|{_TMP_INSIDE}", _UUID, *_TIMES, _TMP, _ADDRESS, _HEX, _EPOCH, _LASTED, _CELL, _ATTEMPT, _POSITION)
-_NOISE: Final = _any(rf"(?P<date_>{_STAMP})|{_TMP_INSIDE}", _UUID, *_STAMPS, _TMP, _ADDRESS, _LONG_HEX, _EPOCH, _LASTED_SHORT, _ATTEMPT)
+_ALL: Final = _any(
+    rf"(?P<date_>{_DATE})|{_TMP_INSIDE}",
+    _UUID,
+    *_TIMES,
+    _TMP,
+    _ADDRESS,
+    _HEX,
+    _EPOCH,
+    _LASTED,
+    _CELL,
+    _ATTEMPT,
+    _POSITION,
+)
+_NOISE: Final = _any(
+    rf"(?P<date_>{_STAMP})|{_TMP_INSIDE}", _UUID, *_STAMPS, _TMP, _ADDRESS, _LONG_HEX, _EPOCH, _LASTED_SHORT, _ATTEMPT
+)
 _HAS_DIGIT: Final = re.compile(r"\d")
 
 

@@ -58,7 +58,10 @@ def _parts(result: str) -> Iterator[Part]:
             return
         except (ValueError, RecursionError):
             pass
-    if len(result) > MAX_TEXT_CHARS or sum(1 for _ in islice(_TOKENS.finditer(result), MAX_RAW_PARTS + 1)) > MAX_RAW_PARTS:
+    if (
+        len(result) > MAX_TEXT_CHARS
+        or sum(1 for _ in islice(_TOKENS.finditer(result), MAX_RAW_PARTS + 1)) > MAX_RAW_PARTS
+    ):
         yield from [Part("", "")] * (MAX_PARTS + 1)
         return
     before = ""

@@ -45,8 +45,8 @@ MAX_TOKENS: Final = 6_000
 _MAX_UNCLOSED: Final = 256
 """After so many quotes without a partner the rest of a text is no program: it is kept as it stands."""
 _LOOKS_LIKE_CODE: Final = re.compile(
-    r"^[^\S\n]*(?:def |class |import |from \w+ import|function\b|const |let |var |public |private |package |#include|fn "
-    r"|func |@\w+\n|if \(|return\b)"
+    r"^[^\S\n]*(?:def |class |import |from \w+ import|function\b|const |let |var |public |private |package |#include"
+    r"|fn |func |@\w+\n|if \(|return\b)"
     r"|[;{}]\s*(?:\n|$)|=>|\w\([^)\n]{0,80}\)\s*[:{;]|\w [-+]?= \w|\w\(\S{0,80}\)$"
     r"|^(?:[^\S\n]{2,}|[^\S\n]*\n[^\S\n]|[^\S\n]+\n|[^\S\n]*\n[^\S\n]*\n)\w[^\n=(]*[=(]",
     re.MULTILINE,

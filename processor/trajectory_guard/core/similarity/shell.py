@@ -55,7 +55,13 @@ def normalize_shell(text: str) -> str:
     commands = _split(tokens)
     follow = len(commands) <= MAX_FOLDERS
     for position, (words, separator) in enumerate(commands):
-        if follow and words[:1] == ["cd"] and len(words) == 2 and separator in ("&&", ";") and position + 1 < len(commands):
+        if (
+            follow
+            and words[:1] == ["cd"]
+            and len(words) == 2
+            and separator in ("&&", ";")
+            and position + 1 < len(commands)
+        ):
             folder = posixpath.normpath(posixpath.join(folder, words[1]))
             continue
         parts.append(_render(words, folder))
