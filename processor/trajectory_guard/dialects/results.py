@@ -35,9 +35,7 @@ _REPR_ID: Final = re.compile(r"tool_call_id='([^']*)'")
 _REPR_STATUS: Final = re.compile(r"status='(error|success)'")
 _MAX_REPR_CHARS: Final = 262_144
 _OBJECT_REPR: Final = re.compile(r"\A\[?<[\w.]+ object at 0x[0-9a-fA-F]+>(?:, <[\w.]+ object at 0x[0-9a-fA-F]+>)*\]?$")
-_WRAPPER_KEYS: Final = (
-    '"output"', '"data"', '"kwargs"', '"tool_call_id"', '"goto"', '"tool_output"', '"raw_output"', '"result"', "\\u",
-)  # fmt: skip
+_WRAPPER_KEYS: Final = ("output", "kwargs", "tool_call_id", "goto", "result", 'data"', "\\u")
 _MESSAGE_KEYS: Final = frozenset(("tool_call_id", "status", "artifact", "additional_kwargs"))
 
 
