@@ -97,6 +97,7 @@ def test_configuration_imports_pydantic_and_constants_of_core_only() -> None:
         "yaml",
         "tomli",
         "tomllib",  # no part of Python 3.10
+        f"{ROOT}.core.budget",
         f"{ROOT}.core.detectors",
         f"{ROOT}.dialects.custom",
     )  # to check what is declared

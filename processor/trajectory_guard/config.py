@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
+from trajectory_guard.core.budget import MAX_UNDERSTOOD_CHARS
 from trajectory_guard.core.detectors import weights as default_weights
 
 ENV_PREFIX: Final = "TRAJECTORY_GUARD_"
@@ -69,6 +70,9 @@ class GuardConfig(_Model):
     """Repeats of a waiting call at which a stop may become due; by default waiting is never stopped."""
     max_wait_s: float | None = Field(default=None, gt=0.0)
     """Seconds of waiting at which a stop may become due; by default waiting is never stopped."""
+    max_understood_chars: int = Field(default=MAX_UNDERSTOOD_CHARS, ge=256, le=1_048_576)
+    """Characters of a call, arguments and result together, that are masked, normalised and searched for words; a longer
+    call is compared by fingerprints (and counted)."""
     slow_gap_s: float = Field(default=120.0, ge=0.0)
     """Idle seconds from which on a pause separates what lies before it: that proves less, and never leads to a stop."""
     poll_patience: int = Field(default=3, ge=1, le=1000)

@@ -178,6 +178,8 @@ class FlagBoard:
         if verdict is None:
             return None
         self.counts["steps"] += not again
+        if verdict.evidence is Evidence.FINGERPRINT:
+            self.counts["fingerprinted"] += not again
         entry.lossy = entry.lossy and step.evidence is not Evidence.FULL
         if entry.replay is not None:
             entry.replay.append(light(step))

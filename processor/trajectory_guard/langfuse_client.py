@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -257,7 +256,12 @@ def _without_secrets(url: str) -> str:
     >>> _without_secrets("https://me:secret@langfuse.test/base?token=secret")
     'https://langfuse.test/base'
     """
-    return re.sub(r"//.*@", "//", url).partition("?")[0]
+    return _without_user(url).partition("?")[0]
+
+
+def _without_user(url: str) -> str:
+    scheme, slashes, rest = url.partition("//")
+    return scheme + slashes + rest.rpartition("@")[2]
 
 
 def _fields(score: Score) -> dict[str, Any]:

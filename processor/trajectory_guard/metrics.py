@@ -16,6 +16,7 @@ def register(meter: Meter, board: FlagBoard) -> Histogram:
     """Create all instruments of ``telemetry.METRICS`` on ``meter``; returns the latency histogram to record into."""
     plain = {
         telemetry.STEPS: "steps", telemetry.RECOVERIES: "recoveries", telemetry.DUPLICATES: "duplicates",
+        telemetry.FINGERPRINTED: "fingerprinted",
         telemetry.LOOP_STEPS: "loop_steps", telemetry.LOOP_TOKENS: "loop_tokens",
     }  # fmt: skip
     for metric, key in plain.items():

@@ -58,7 +58,11 @@ ATTRIBUTES: Final = (
     Attribute(EPISODE, "int", "ordinal of the episode in its trajectory, from 1"),
     Attribute(STEP_INDEX, "int", "ordinal of the step in its trajectory, from 0"),
     Attribute(TRAJECTORY_ID, "string", "conversation id, else thread or session id, else trace id"),
-    Attribute(EVIDENCE, "string", "full, no_result or name_only: how much of the call was visible"),
+    Attribute(
+        EVIDENCE,
+        "string",
+        "full, no_result, name_only: how much of the call was visible; fingerprint_only: too long to be understood",
+    ),
     Attribute(REASON, "string", "one sentence: which tool, how often, since when, what came back"),
 )
 
@@ -83,6 +87,10 @@ ERRORS: Final = Metric(
     "trajectory_guard.errors", "counter", "{error}", "errors of the guard itself, contained", ("where",)
 )
 DUPLICATES: Final = Metric("trajectory_guard.duplicates", "counter", "{step}", "second records of a call, ignored")
+FINGERPRINTED: Final = Metric(
+    "trajectory_guard.steps.fingerprinted", "counter", "{step}",
+    "tool calls whose arguments or result were too long to be understood in full",
+)  # fmt: skip
 EXPIRED: Final = Metric(
     "trajectory_guard.spans.expired", "counter", "{span}", "open spans given up, by reason", ("reason",)
 )
@@ -109,6 +117,6 @@ SCORE_ATTEMPTS_FAILED: Final = Metric(
 )  # fmt: skip
 
 METRICS: Final = (
-    STEPS, DETECTIONS, INTERVENTIONS, EPISODES, RECOVERIES, ACTIVE, EVICTIONS, ERRORS, DUPLICATES, EXPIRED, LATENCY,
-    LOOP_STEPS, LOOP_TOKENS, LOOP_COST, SETTLED, SCORES, SCORE_ATTEMPTS_FAILED,
+    STEPS, DETECTIONS, INTERVENTIONS, EPISODES, RECOVERIES, ACTIVE, EVICTIONS, ERRORS, DUPLICATES, FINGERPRINTED,
+    EXPIRED, LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, SETTLED, SCORES, SCORE_ATTEMPTS_FAILED,
 )  # fmt: skip

@@ -176,7 +176,7 @@ def release(version: str) -> tuple[int, ...]:
     >>> release("2.3b0"), release("0.62.4"), release("junk")
     ((2, 3), (0, 62, 4), ())
     """
-    match = re.match(r"\s*v?(?:\d+!)?(\d+(?:\.\d+)*)", version)
+    match = re.match(r"\A\s*v?(?:\d+!)?(\d+(?:\.\d+)*)", version)
     return tuple(int(part) for part in match[1].split(".")[:6] if len(part) < 10) if match else ()
 
 

@@ -17,7 +17,7 @@ from trajectory_guard.core.fingerprints import parse_json
 STREAM_BYTES: Final = 32 * MIB
 """Values larger than this are read in pieces if ``ijson`` is installed."""
 _TOKEN: Final = re.compile(r'"(?:resourceSpans|resource_spans|scopeSpans|scope_spans|spans|steps)"\s*:\s*\[|'
-                           r'"(?:[^"\\]|\\.)*"|[\[\]{}"]', re.DOTALL)  # fmt: skip
+                           r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)  # fmt: skip
 _OTLP: Final = frozenset(("resourceSpans", "resource_spans"))
 _CLOSING: Final = {"{": "}", "[": "]"}
 
@@ -171,8 +171,6 @@ def salvage(text: str) -> Any:
             opened.pop()
             if kind == "}" and opened and len(opened[-1]) > 1:
                 cut = token.end(), "".join(_CLOSING[one[-1]] for one in reversed(opened))
-        elif token.group() == '"':
-            break  # a string that does not end
     if cut is None:
         return None
     try:

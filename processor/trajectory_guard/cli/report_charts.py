@@ -317,7 +317,7 @@ def _adapt(element: ET.Element, prefix: str, used: set[str], titles: Mapping[str
         element.attrib.clear()
         element.attrib.update({"href": target, "tabindex": "-1"})
         title = ET.SubElement(element, "title")
-        title.text = titles.get(re.sub(r".*\D", "", target), "")
+        title.text = titles.get(target[len(target.rstrip("0123456789")) :], "")
     for name, value in element.attrib.items():
         if name in ("d", "x", "y"):
             element.set(name, " ".join(_DECIMALS.sub(r"\1", value).split()))

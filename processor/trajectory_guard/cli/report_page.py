@@ -33,6 +33,7 @@ EVIDENCE: Final = {
     "full": "arguments and results were visible",
     "no_result": "results were not visible",
     "name_only": "only tool names were visible",
+    "fingerprint_only": "arguments or result were too long to be understood",
 }
 _SEPARATED: Final = re.compile(r"[^/_.:-]+[/_.:-]*|[/_.:-]+")
 OUTCOMES: Final = {"success": "●", "empty": "○", "error": "✕", "denied": "◇", "interrupted": "△"}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from trajectory_guard.core.budget import chars_of
 from trajectory_guard.core.result_text import both_ends
 from trajectory_guard.core.steps import INTERRUPTED, Outcome, StepRecord
 
@@ -127,5 +128,10 @@ def light(step: StepRecord) -> StepRecord:
     return step._replace(
         result=both_ends(result, _KEPT_RESULT_CHARS) if result is not None else None,
         thought=thought[:_KEPT_RESULT_CHARS] if thought is not None else None,
-        args=args if args is None or len(str(args)) <= _KEPT_ARGS_CHARS else {},
+        args=args if args is None or _is_short(args) else {},
     )
+
+
+def _is_short(args: Any) -> bool:
+    """Counted first: to write out a megabyte takes milliseconds."""
+    return chars_of(args, _KEPT_ARGS_CHARS) <= _KEPT_ARGS_CHARS and len(str(args)) <= _KEPT_ARGS_CHARS

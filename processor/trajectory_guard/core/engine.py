@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard.config import GuardConfig, ToolPolicy
 from trajectory_guard.core import policy as ladder_policy
+from trajectory_guard.core.budget import within_budget
 from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.detectors import REGISTRY, DetectionResult, Detector, DetectorSettings, weights
 from trajectory_guard.core.fingerprints import args_hash
@@ -146,6 +147,7 @@ class Engine:
         key = _id_symbol(step.step_id)
         if key in state.step_ids:
             return None
+        step = within_budget(step, self.config.max_understood_chars)
         run = self._run_of(state, step)
         before = _Before(state, run)
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from hashlib import blake2b, sha256
 from typing import Any, Final
 
@@ -17,11 +18,13 @@ import orjson
 MAX_DEPTH: Final = 64
 """Nesting beyond this many levels is not compared: such arguments count as unknown."""
 MAX_TEXT_CHARS: Final = 65_536
-"""Longer results are fingerprinted by their first and last half of this many characters, and their length."""
+"""Longer texts are hashed by their first and last half of this many characters, and their length."""
+MAX_CANONICAL_BYTES: Final = 16_384
+"""Longer arguments are hashed as they are: keys sorted, but JSON within text not unfolded. Not configurable, since
+processes compare their hashes."""
 
 _SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
-_TWO_63: Final = 2.0**63
-_CONTAINERS_AND_FLOAT: Final = frozenset((dict, list, float))
+_LONG_INTEGER: Final = re.compile(r"\d{19}")
 _JSON_START = frozenset('{["')
 
 
@@ -30,20 +33,11 @@ def parse_json(text: str) -> Any:
     try:
         value = orjson.loads(text)
     except ValueError:
+        if text.isascii() and "NaN" not in text and "Infinity" not in text and "\\u" not in text:
+            raise  # the standard library reads no more than orjson here, and says no at several times the cost
         return json.loads(text)
-    return json.loads(text) if _has_rounded_integer(value) else value
-
-
-def _has_rounded_integer(value: Any) -> bool:
-    """Whether a number may be an integer beyond 64 bits, which orjson reads as a float."""
-    kind = type(value)
-    if kind is float:
-        return bool(abs(value) >= _TWO_63)
-    if kind is dict:
-        return any(_has_rounded_integer(item) for item in value.values() if type(item) in _CONTAINERS_AND_FLOAT)
-    if kind is list:
-        return any(_has_rounded_integer(item) for item in value if type(item) in _CONTAINERS_AND_FLOAT)
-    return False
+    # orjson reads an integer beyond 64 bits as a float
+    return json.loads(text) if _LONG_INTEGER.search(text) else value
 
 
 def canonical_bytes(value: Any) -> bytes:
@@ -65,9 +59,17 @@ def args_hash(args: Any) -> str | None:
     if args is None:
         return None
     try:
-        return sha256(canonical_bytes(args)).hexdigest()
+        return sha256(_hashed_bytes(args)).hexdigest()
     except (ValueError, TypeError, RecursionError):
         return None
+
+
+def _hashed_bytes(args: Any) -> bytes:
+    try:
+        plain = orjson.dumps(args, option=_SORTED)
+    except TypeError:
+        return canonical_bytes(args)
+    return plain if len(plain) > MAX_CANONICAL_BYTES or not _needs_unfolding(args) else canonical_bytes(args)
 
 
 def _needs_unfolding(value: Any) -> bool:

@@ -9,72 +9,84 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import Any, Final
 
-from trajectory_guard.core.fingerprints import (
-    MAX_DEPTH,
-    MAX_TEXT_CHARS,
-    canonical_bytes,
-    digest64,
-    parse_json,
-    text_bytes,
-)
+from trajectory_guard.core.budget import MAX_UNDERSTOOD_CHARS, both_ends_and_digest
+from trajectory_guard.core.fingerprints import MAX_DEPTH, canonical_bytes, digest64, parse_json, text_bytes
 
-_ZONE: Final = r"(?:\s?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})\b)?"
-_CLOCK: Final = r"\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?\s?(?:(?i:[ap]m)\b)?" + _ZONE
+_ZONE: Final = r"(?: ?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})\b)?"
+_CLOCK: Final = r"\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)? ?(?:(?i:[ap]m)\b)?" + _ZONE
 _SECONDS_CLOCK: Final = r"\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?" + _ZONE
 _MONTHS: Final = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _WRITTEN_DATE: Final = (
-    r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,?\s+)?" + _MONTHS + r"\.?\s+\d{1,2}\b(?:,?\s+(?:\d{4}\b)?)?"
+    r"(?=[JFMASONDTW])(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? )?" + _MONTHS + r"\.? \d{1,2}\b(?:,? (?:\d{4}\b)?)?"
 )
 _DATE: Final = (
     r"\d{4}[-/]\d{2}[-/]\d{2}(?:[T ](?:" + _CLOCK + r"))?"
-    r"|" + _WRITTEN_DATE + r"(?:\s*" + _CLOCK + r")?(?:\s+[A-Z]{3,4})?(?:\s+\d{4}\b)?"
+    r"|" + _WRITTEN_DATE + r"(?: ?" + _CLOCK + r")?(?: [A-Z]{3,4})?(?: \d{4}\b)?"
 )
 _STAMP: Final = (
     r"\d{4}[-/]\d{2}[-/]\d{2}[T ]"
     + _SECONDS_CLOCK
     + r"|"
     + _WRITTEN_DATE
-    + r"\s*"
+    + r" ?"
     + _SECONDS_CLOCK
-    + r"(?:\s+[A-Z]{3,4})?(?:\s+\d{4}\b)?"
+    + r"(?: [A-Z]{3,4})?(?: \d{4}\b)?"
 )
 _UUID: Final = r"(?P<uuid>\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b)"
 _TMP: Final = r"(?P<tmp>(?:/private)?/(?:var/)?tmp/[^\s'\"<>|:,)]+|\\Temp\\[^\s'\"]+)"
+_TMP_INSIDE: Final = _TMP.replace("<tmp>", "<tmp_>")
 _ADDRESS: Final = r"(?P<addr>\b0x[0-9a-fA-F]{4,}\b)"
 _HEX: Final = (
-    r"(?P<hex>\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b"
-    r"|\b(?=[0-9A-F]*\d)(?=[0-9A-F]*[A-F])[0-9A-F]{12,64}\b)"
+    r"(?P<hex>\b(?=[0-9a-f]{7})(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b"
+    r"|\b(?=[0-9A-F]{12})(?=[0-9A-F]*\d)(?=[0-9A-F]*[A-F])[0-9A-F]{12,64}\b)"
 )
-_LONG_HEX: Final = r"(?P<hex>\b(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{16,64}\b)"
+_LONG_HEX: Final = r"(?P<hex>\b(?=[0-9a-fA-F]{16})(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{16,64}\b)"
 _EPOCH: Final = r"(?P<epoch>\b1[5-9]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b)"
 _SHORT_TIME: Final = r"ns|us|µs|ms|msec|millis(?:econds?)?|s|secs?|seconds?"
 _LASTED: Final = (
-    r"(?P<lasted>\b\d+(?:\.\d+)?\s?(?:" + _SHORT_TIME + r"|mins?|minutes?|hours?|hrs?|days?)\b(?:\s+(?:ago|elapsed))?)"
+    r"(?P<lasted>\b\d+(?:\.\d+)? ?(?=[a-zµ])(?:"
+    + _SHORT_TIME
+    + r"|mins?|minutes?|hours?|hrs?|days?)\b(?: (?:ago|elapsed))?)"
 )
-_LASTED_SHORT: Final = r"(?P<lasted>\b\d+(?:\.\d+)?\s?(?:" + _SHORT_TIME + r")\b(?:\s+(?:ago|elapsed))?)"
-_NUMBERED: Final = r")(?:\s?(?:id|no|number|num|count))?[\s:=#.(\[]{1,3}\d+(?:\.\d+)?\b)"
+_LASTED_SHORT: Final = r"(?P<lasted>\b\d+(?:\.\d+)? ?(?=[a-zµ])(?:" + _SHORT_TIME + r")\b(?: (?:ago|elapsed))?)"
+_NUMBERED: Final = r")(?: ?(?:id|no|number|num|count))?[ :=#.(\[]{1,3}\d+(?:\.\d+)?\b)"
 _ATTEMPT: Final = (
-    r"(?P<count>\b(?i:attempt|retry|retries|try|tries|pid|process|thread|tid|req(?:uest)?|trace|span|session|seed|nonce"
+    r"(?P<count>\b(?=[artpsnARTPSN])(?i:attempt|retry|retries|try|tries|pid|process|thread|tid|req(?:uest)?|trace|span|session|seed|nonce"
     r"|timestamp|ts" + _NUMBERED
 )
 _POSITION: Final = (
-    r"(?P<position>\b(?i:iteration|round|turn|port|seq|sequence|msg|message|event|run|line|ln|lineno|row|col|column|char"
+    r"(?P<position>\b(?=[irtpsmelcwIRTPSMELCW])(?i:iteration|round|turn|port|seq|sequence|msg|message|event|run|line|ln|lineno|row|col|column|char"
     r"|step|call|invocation|time|worker|conn(?:ection)?" + _NUMBERED
 )
-_CELL: Final = r"(?P<cell>\b(?:In|Out)\s?\[\d+\])"
+_CELL: Final = r"(?P<cell>\b(?:In|Out) ?\[\d+\])"
 
 
-def _any(*forms: str) -> re.Pattern[str]:
-    return re.compile("|".join(forms))
+def _any(inside: str, *forms: str) -> re.Pattern[str]:
+    """One of ``forms``, tried in their order. Within a word only ``inside`` can begin: the others start at its edge."""
+    return re.compile(rf"(?<=\w)(?=[\dJFMASONDTW/\\])(?:{inside})|(?<!\w)(?=[\w/\\])(?:{'|'.join(forms)})")
 
 
 _TIMES: Final = (rf"(?P<date>{_DATE})", rf"(?P<clock>\b{_CLOCK})")
 _STAMPS: Final = (rf"(?P<date>{_STAMP})", rf"(?P<clock>\b{_SECONDS_CLOCK})")
-_ALL: Final = _any(_UUID, *_TIMES, _TMP, _ADDRESS, _HEX, _EPOCH, _LASTED, _CELL, _ATTEMPT, _POSITION)
-_NOISE: Final = _any(_UUID, *_STAMPS, _TMP, _ADDRESS, _LONG_HEX, _EPOCH, _LASTED_SHORT, _ATTEMPT)
+_ALL: Final = _any(
+    rf"(?P<date_>{_DATE})|{_TMP_INSIDE}",
+    _UUID,
+    *_TIMES,
+    _TMP,
+    _ADDRESS,
+    _HEX,
+    _EPOCH,
+    _LASTED,
+    _CELL,
+    _ATTEMPT,
+    _POSITION,
+)
+_NOISE: Final = _any(
+    rf"(?P<date_>{_STAMP})|{_TMP_INSIDE}", _UUID, *_STAMPS, _TMP, _ADDRESS, _LONG_HEX, _EPOCH, _LASTED_SHORT, _ATTEMPT
+)
 _HAS_DIGIT: Final = re.compile(r"\d")
 
 
@@ -103,13 +115,12 @@ def mask_noise(text: str) -> str:
 
 
 def _masked(text: str, forms: re.Pattern[str]) -> str:
-    if _HAS_DIGIT.search(text):
-        text = forms.sub(_kind, text)
-    return " ".join(text.split())
+    text = " ".join(text.split())  # first: a run of blanks would be walked anew from each of its places
+    return forms.sub(_kind, text) if _HAS_DIGIT.search(text) else text
 
 
 def _kind(match: re.Match[str]) -> str:
-    return f"<{match.lastgroup}>"
+    return f"<{(match.lastgroup or '').rstrip('_')}>"
 
 
 _VOLATILE_KEY: Final = re.compile(
@@ -149,8 +160,29 @@ def mask_value(value: Any, depth: int = 0) -> Any:
 
 
 def masked_hash(result: str, *, error: bool = False) -> bytes:
-    """Hash of an answer with its volatile parts masked: as JSON where it is JSON, else as text."""
-    text = result if len(result) <= MAX_TEXT_CHARS else result[:MAX_TEXT_CHARS]
+    """Hash of an answer with its volatile parts masked: as JSON where it is JSON, else as text.
+
+    Of an answer beyond ``MAX_UNDERSTOOD_CHARS`` both ends are masked, and the rest counts as it is.
+    """
+    text = both_ends_and_digest(result, MAX_UNDERSTOOD_CHARS)
+    if len(text) < _REMEMBERED_CHARS:
+        return _masked_hash(text, error)
+    key = sha256(text_bytes(text)).digest()[:16] + bytes((error,))
+    known = _remembered.get(key)
+    if known is None:
+        if len(_remembered) >= _MAX_REMEMBERED:
+            _remembered.clear()
+        known = _remembered[key] = _masked_hash(text, error)
+    return known
+
+
+_REMEMBERED_CHARS: Final = 1_024
+_MAX_REMEMBERED: Final = 256
+_remembered: Final[dict[bytes, bytes]] = {}
+"""Hashes of long texts and of their masked forms: one step asks for the same one up to three times."""
+
+
+def _masked_hash(text: str, error: bool) -> bytes:
     if text[:1] in ("{", "["):
         try:
             return digest64(canonical_bytes(mask_value(parse_json(text))))
@@ -168,4 +200,6 @@ def result_hash(outcome: str, result: str | None) -> str | None:
         return None
     if outcome == "error":
         return masked_hash(result, error=True).hex()
+    if len(result) > MAX_UNDERSTOOD_CHARS:
+        return sha256(f"{outcome}\0{result}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return blake2b(text_bytes(result), digest_size=8, person=outcome.encode()).hexdigest()

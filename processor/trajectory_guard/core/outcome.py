@@ -127,7 +127,8 @@ ERROR_WORDS: Final = (
 )
 _QUOTED: Final = re.compile(r"'[^'\n]{0,200}'|\"[^\"\n]{0,200}\"|`[^`\n]{0,200}`|\[[^\]\n]{0,200}\]")
 _PATHS: Final = re.compile(
-    r"(?:[A-Za-z]:)?(?:[\w.~-]*/[\w.~-]+)+/?|\b[\w-]+\.(?:py|js|ts|go|rs|java|c|cpp|h|json|ya?ml|txt|md)\b"
+    r"(?:[A-Za-z]:|(?<![\w.~-]))(?:[\w.~-]*/[\w.~-]+)+/?"
+    r"|\b[\w-]{1,80}\.(?:py|js|ts|go|rs|java|c|cpp|h|json|ya?ml|txt|md)\b"
 )
 _NUMBERS: Final = re.compile(r"\d+(?:[.,]\d+)*")
 _ERROR_LINE: Final = re.compile(

@@ -24,6 +24,8 @@ class Evidence(str, Enum):
     FULL = "full"
     NO_RESULT = "no_result"
     NAME_ONLY = "name_only"
+    FINGERPRINT = "fingerprint_only"
+    """All was visible, but too long to be understood: arguments or result are compared by hashes."""
 
     def __str__(self) -> str:
         return self.value

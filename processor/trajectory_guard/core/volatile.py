@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.fingerprints import digest64, parse_json, text_bytes
@@ -16,6 +17,10 @@ from trajectory_guard.core.masking import mask_noise
 
 MAX_PARTS: Final = 48
 """Answers with more parts are compared by their masked form alone."""
+MAX_RAW_PARTS: Final = 8 * MAX_PARTS
+"""Answers with more words are not even masked to count their parts: a mask covers a few words at most."""
+MAX_TEXT_CHARS: Final = 4_096
+"""Longer texts are not split into parts; JSON is."""
 REPEATS_TO_LEARN: Final = 3
 """So many repeats in a row in which nothing but the same parts differed make them noise."""
 _TOKEN_BYTES: Final = 4
@@ -26,7 +31,7 @@ _PROGRESS: Final = re.compile(
     r"|records?|found|passed|failed|errors?|eta|left|state|status|phase|stage|%",
     re.IGNORECASE,
 )
-_QUANTITY: Final = re.compile(r"\W*\d+(?:[.,]\d{1,3})*\W*[A-Za-z]{0,4}\W*|[A-Za-z' -]+")
+_QUANTITY: Final = re.compile(r"\A(?:\W*\d+(?:[.,]\d{1,3})*\W*(?:[A-Za-z]{1,4}\W*)?|[A-Za-z' -]+)\Z")
 """A count, a price, a reading, a plain word: news if it changes. What is left are tokens and noisy decimals."""
 _TOKENS: Final = re.compile(r"[^\s,;|(){}\[\]]+")
 
@@ -55,6 +60,12 @@ def _parts(result: str) -> Iterator[Part]:
             return
         except (ValueError, RecursionError):
             pass
+    if (
+        len(result) > MAX_TEXT_CHARS
+        or sum(1 for _ in islice(_TOKENS.finditer(result), MAX_RAW_PARTS + 1)) > MAX_RAW_PARTS
+    ):
+        yield from [Part("", "")] * (MAX_PARTS + 1)
+        return
     before = ""
     for token in _TOKENS.findall(mask_noise(result)):
         yield Part(before, token)
@@ -160,4 +171,4 @@ def _is_noise(parts: list[Part], changed: list[int], streaks: list[int], wild: s
 def _meaningless(part: Part) -> bool:
     if _PROGRESS.search(part.place) or _PROGRESS.search(part.text):
         return False
-    return _QUANTITY.fullmatch(part.text) is None
+    return _QUANTITY.match(part.text) is None

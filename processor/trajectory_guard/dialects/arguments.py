@@ -11,6 +11,11 @@ from trajectory_guard.core.fingerprints import parse_json
 SINGLE: Final = "__single__"
 """Stands for the name of an argument that the instrumentation dropped."""
 MAX_LITERAL_CHARS: Final = 20_000
+MAX_LITERAL_NODES: Final = 1_500
+_NODES: Final = ",:[{(-+~"
+"""Marks that stand for a value more in a Python literal: each costs microseconds to parse."""
+MAX_DECODED_CHARS: Final = 262_144
+"""Longer arguments are taken as the text they are: to decode them would hold up the host."""
 MAX_DEPTH: Final = 100
 _REDACTED: Final = frozenset(
     (
@@ -59,7 +64,7 @@ def decode_arguments(value: Any, *, single: bool = False) -> Decoded:
         except RecursionError:
             return UNKNOWN
     text = value.strip()
-    if text[:1] in ("{", "["):
+    if text[:1] in ("{", "[") and len(text) <= MAX_DECODED_CHARS:
         return _decode_structure(text, value)
     if single:
         return Decoded(_scalar_or_single(value))
@@ -102,7 +107,7 @@ def _decode_structure(text: str, original: str) -> Decoded:
 
 def python_literal(text: str) -> Any:
     """The value of a Python repr, None if it is none or too long to parse."""
-    if len(text) > MAX_LITERAL_CHARS:
+    if len(text) > MAX_LITERAL_CHARS or sum(map(text.count, _NODES)) > MAX_LITERAL_NODES:
         return None
     try:
         return plain(ast.literal_eval(text))

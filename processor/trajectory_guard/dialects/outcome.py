@@ -13,6 +13,8 @@ from trajectory_guard.dialects.span import SpanView
 _CONTROL_TYPES: Final = ("GraphInterrupt", "NodeInterrupt", "ParentCommand", "GraphBubbleUp")
 _CONTROL: Final = re.compile(rf"\b(?:{'|'.join(_CONTROL_TYPES)})\b|^\(?Interrupt\(value=|^\(Interrupt\(|^Command\(")
 _INTERRUPT: Final = re.compile(r"\b(?:GraphInterrupt|NodeInterrupt)\b|^\(?Interrupt\(value=|^\(Interrupt\(")
+_NAME_CHARS: Final = 512
+_TOLD_CHARS: Final = 8_192
 GENERIC_FAILURE: Final = "An error occurred while running the tool. Please try again."
 
 
@@ -25,7 +27,7 @@ def error_class(span: SpanView) -> str | None:
         kind = event.attributes.get("exception.type")
         if event.name == "exception" and isinstance(kind, str) and kind not in ("", "Exception"):
             return kind.rsplit(".", 1)[-1]
-    match = re.match(r"(\w+(?:Error|Exception))\b", span.status_description)
+    match = re.match(r"\A(\w+(?:Error|Exception))\b", span.status_description[:_NAME_CHARS])
     return match[1] if match else None
 
 
@@ -52,9 +54,10 @@ def _control_flow(span: SpanView) -> Outcome | None:
     for event in span.events:
         if event.name == "exception":
             texts += [str(event.attributes.get(key, "")) for key in ("exception.type", "exception.message")]
-    if not any(_CONTROL.search(text) for text in texts if text):
+    texts = [text[:_TOLD_CHARS] for text in texts if text]
+    if not any(_CONTROL.search(text) for text in texts):
         return None
-    return INTERRUPTED if any(_INTERRUPT.search(text) for text in texts if text) else SUCCESS
+    return INTERRUPTED if any(_INTERRUPT.search(text) for text in texts) else SUCCESS
 
 
 def _says_error(span: SpanView, payload: Payload) -> bool:

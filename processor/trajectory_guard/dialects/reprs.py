@@ -10,12 +10,12 @@ import ast
 import re
 from typing import Any, Final
 
-MAX_REPR_CHARS: Final = 1_000_000
+MAX_REPR_CHARS: Final = 262_144
 CLASS_KEY: Final = "__class__"
 """Key under which the class name of a repr is kept."""
 _ENUM: Final = re.compile(r"<[A-Za-z_][\w.]*: ('(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|-?\d+)>")
 _OBJECT: Final = re.compile(r"<(?:class '[^'\n]{1,200}'|[\w.]+ object at 0x[0-9a-fA-F]+|function [^\n<>]{1,200})>")
-_START: Final = re.compile(r"\s*(?:\[\s*)?(?:[A-Za-z_]\w*\(|\{')")
+_START: Final = re.compile(r"\A\s*(?:\[\s*)?(?:[A-Za-z_]\w*\(|\{')")
 
 
 def looks_like_repr(text: str) -> bool:

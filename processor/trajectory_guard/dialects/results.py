@@ -28,11 +28,14 @@ class Payload(NamedTuple):
 
 UNKNOWN: Final = Payload()
 _REPR_CONTENT: Final = re.compile(
-    r"^content=(?P<content>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\[.*?\])(?= |$)", re.DOTALL
+    r"^content=(?P<content>'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\"|\[.*?\])(?= |$)", re.DOTALL
 )
+_COMMAND_CONTENT: Final = re.compile(r"content=('[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\")")
 _REPR_ID: Final = re.compile(r"tool_call_id='([^']*)'")
-_REPR_STATUS: Final = re.compile(r"(?:^|\s)status='(error|success)'")
-_OBJECT_REPR: Final = re.compile(r"\[?<[\w.]+ object at 0x[0-9a-fA-F]+>(?:, <[\w.]+ object at 0x[0-9a-fA-F]+>)*\]?$")
+_REPR_STATUS: Final = re.compile(r"status='(error|success)'")
+_MAX_REPR_CHARS: Final = 262_144
+_OBJECT_REPR: Final = re.compile(r"\A\[?<[\w.]+ object at 0x[0-9a-fA-F]+>(?:, <[\w.]+ object at 0x[0-9a-fA-F]+>)*\]?$")
+_WRAPPER_KEYS: Final = ("output", "kwargs", "tool_call_id", "goto", "result", 'data"', "\\u")
 _MESSAGE_KEYS: Final = frozenset(("tool_call_id", "status", "artifact", "additional_kwargs"))
 
 
@@ -46,7 +49,7 @@ def decode_result(value: Any) -> Payload:
         except RecursionError:
             return UNKNOWN
     text = value.strip()
-    if text[:1] in ("{", '"') or text.startswith("[{"):
+    if text[:1] == '"' or (text[:1] == "{" and _may_be_wrapper(text)):
         try:
             return _from_value(parse_json(text), value)
         except (ValueError, RecursionError):
@@ -54,6 +57,11 @@ def decode_result(value: Any) -> Payload:
     if text.startswith(("content=", "Command(")):
         return _from_repr(value)
     return UNKNOWN if is_object_repr(text) else Payload(value)
+
+
+def _may_be_wrapper(text: str) -> bool:
+    """Whether a JSON object may be one of those ``_from_dict`` knows: most payloads are not and need no decoding."""
+    return any(key in text for key in _WRAPPER_KEYS)
 
 
 def _from_value(value: Any, original: str | None) -> Payload:
@@ -133,20 +141,24 @@ def _llamaindex(value: dict[str, Any]) -> Payload:
 
 
 def _from_repr(text: str) -> Payload:
-    call_id, status = _REPR_ID.search(text), _REPR_STATUS.search(text)
+    if len(text) > _MAX_REPR_CHARS:
+        return Payload(text)
+    call_id, status = _REPR_ID.search(text), _repr_status(text)
     found = Payload(
         None, None if status is None else status[1] == "error", call_id[1] if call_id else None,
         control=text.lstrip().startswith("Command("),
     )  # fmt: skip
-    content = (
-        _REPR_CONTENT.search(text.lstrip())
-        if not found.control
-        else re.search(r"content=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")", text)
-    )
+    content = _COMMAND_CONTENT.search(text) if found.control else _REPR_CONTENT.search(text.lstrip())
     if content is None:
         return found if found.control else found._replace(text=text)
     literal = python_literal(content[1])
     return found._replace(text=as_text(literal) if literal is not None else content[1])
+
+
+def _repr_status(text: str) -> re.Match[str] | None:
+    """``status=`` of a message, not the end of a longer name."""
+    found = _REPR_STATUS.finditer(text)
+    return next((match for match in found if not text[: match.start()][-1:].strip()), None)
 
 
 def as_text(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from trajectory_guard.core.fingerprints import canonical_bytes, parse_json
@@ -25,23 +26,33 @@ PROSE: Final = frozenset(word_list("md txt rst adoc tex csv tsv log text html ht
 """Endings of files that are no program: only outer spacing and the end of lines are unified."""
 CODE: Final = _HASH_COMMENTS | _SLASH_COMMENTS | _DASH_COMMENTS | PROSE | {"json", "ipynb", "jsonl"}
 
-_STRINGS = (
-    r"\"\"\"(?:\\.|[^\\])*?\"\"\"|'''(?:\\.|[^\\])*?'''|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`"
-)
-_REST = r"|\n|[ \t]+|\d[\w.]*|\w+|[-+*/%&|^=!<>?:.]{1,3}|."
-_TOKENS: Final = {
-    "#": re.compile(r"#[^\n]*|" + _STRINGS + _REST, re.DOTALL),
-    "/": re.compile(r"//[^\n]*|/\*.*?\*/|" + _STRINGS + _REST, re.DOTALL),
-    "-": re.compile(r"--[^\n]*|" + _STRINGS + _REST, re.DOTALL),
+_LINE_COMMENT: Final = {"#": r"#[^\n]*", "/": r"//[^\n]*", "-": r"--[^\n]*"}
+_LONG: Final = {
+    "block": r"/\*.*?(?:\*/|(?P<block>\Z))",
+    "double3": r"\"\"\"(?:\\.|[^\\])*?(?:\"\"\"|(?P<double3>\\?\Z))",
+    "single3": r"'''(?:\\.|[^\\])*?(?:'''|(?P<single3>\\?\Z))",
+    "tick": r"`[^`\\]*(?:\\.[^`\\]*)*(?:`|(?P<tick>\\?\Z))",
 }
+"""Comments and strings that may run over many lines; the named group matches if they have no end."""
+_SHORT: Final = {
+    "double": r"\"[^\"\\\n]*(?:\\.[^\"\\\n]*)*(?:\"|(?P<double>))",
+    "single": r"'[^'\\\n]*(?:\\.[^'\\\n]*)*(?:'|(?P<single>))",
+}
+"""Strings that end with their line."""
+_REST = r"\n|[ \t]+|\d[\w.]*|\w+|[-+*/%&|^=!<>?:.]{1,3}|."
+MAX_TOKENS: Final = 6_000
+"""Beyond so many tokens a program is kept as it stands."""
+_MAX_UNCLOSED: Final = 256
+"""After so many quotes without a partner the rest of a text is no program: it is kept as it stands."""
 _LOOKS_LIKE_CODE: Final = re.compile(
-    r"^\s*(?:def |class |import |from \w+ import|function\b|const |let |var |public |private |package |#include|fn "
-    r"|func |@\w+\n|if \(|return\b)"
-    r"|[;{}]\s*(?:\n|$)|=>|\w\([^)\n]{0,80}\)\s*[:{;]|^\s{2,}\w+.*[=(]|\w+ [-+]?= \w|\w\(\S{0,80}\)$",
+    r"^[^\S\n]*(?:def |class |import |from \w+ import|function\b|const |let |var |public |private |package |#include"
+    r"|fn |func |@\w+\n|if \(|return\b)"
+    r"|[;{}]\s*(?:\n|$)|=>|\w\([^)\n]{0,80}\)\s*[:{;]|\w [-+]?= \w|\w\(\S{0,80}\)$"
+    r"|^(?:[^\S\n]{2,}|[^\S\n]*\n[^\S\n]|[^\S\n]+\n|[^\S\n]*\n[^\S\n]*\n)\w[^\n=(]*[=(]",
     re.MULTILINE,
 )
 _PYTHON_LIKE: Final = re.compile(
-    r"^\s*(?:def |class |for |if |while |with |try|else|elif |except).*:\s*(?:#.*)?$", re.MULTILINE
+    r"^[^\S\n]*(?:def |class |for |if |while |with |try|else|elif |except).*:[^\S\n]*(?:#.*)?$", re.MULTILINE
 )
 _OPEN, _CLOSE = "([{", ")]}"
 
@@ -68,10 +79,45 @@ def normalize_code(text: str, ending: str) -> str:
     if ending not in CODE:
         ending = guess_language(text)
     style = "/" if ending in _SLASH_COMMENTS else "-" if ending in _DASH_COMMENTS else "#"
-    tokens = [token for token in _TOKENS[style].findall(text) if not _is_comment(token, style)]
+    tokens = [token for token in _tokens(text, style) if not _is_comment(token, style)]
     if ending in _INDENTED:
         return _join_indented(tokens)
     return _join_free(tokens, drop_semicolons=ending in _SCRIPT, keep_lines=style == "#")
+
+
+@lru_cache(maxsize=256)
+def _token_pattern(style: str, unclosed: frozenset[str]) -> re.Pattern[str]:
+    """One token of a program; quotes of an ``unclosed`` kind are tokens of their own."""
+    kinds = {name: source for name, source in (_LONG | _SHORT).items() if name not in unclosed}
+    if style != "/":
+        kinds.pop("block", None)
+    return re.compile("|".join([_LINE_COMMENT[style], *kinds.values(), _REST]), re.DOTALL)
+
+
+def _tokens(text: str, style: str) -> list[str]:
+    """The tokens of a program; a quote without its partner is one.
+
+    What has no end after one opening has none after the next, as far as the search for it went: it is not searched
+    again before that place, so that the time stays linear.
+    """
+    found: list[str] = []
+    searched: dict[str, int] = {}  # kind without an end -> place up to which there is none
+    at = 0
+    for _ in range(_MAX_UNCLOSED):
+        pause = min(searched.values(), default=len(text))
+        for match in _token_pattern(style, frozenset(searched)).finditer(text, at):
+            if match.lastgroup is not None or match.start() >= pause:
+                break
+            found.append(match[0])
+            if len(found) >= MAX_TOKENS:
+                return [*found, text[match.end() :]]
+        else:
+            return found
+        at, kind = match.start(), match.lastgroup
+        searched = {name: end for name, end in searched.items() if end > at}
+        if kind is not None and at < pause:
+            searched[kind] = len(text) if kind in _LONG else match.end()
+    return [*found, text[at:]]
 
 
 def _is_comment(token: str, style: str) -> bool:

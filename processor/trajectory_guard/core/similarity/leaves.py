@@ -25,7 +25,7 @@ EXACT, WORD, TEXT, PATH, SELECTOR = "x", "w", "t", "p", "s"
 
 MAX_LEAVES: Final = 64
 """Leaves beyond this many are kept as one hash."""
-MAX_WALKED: Final = 2_048
+MAX_WALKED: Final = 512
 """Arguments of more leaves than this are kept as one hash altogether."""
 MAX_DEPTH: Final = 12
 """Values nested deeper than this many levels are kept as one hash."""
@@ -189,7 +189,6 @@ def scalar(value: Any) -> str:
 _URL: Final = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]{1,15}://\S", re.ASCII)
 _NUMBER: Final = re.compile(r"^-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17})?$", re.ASCII)
 _PATHLIKE: Final = re.compile(r"^(?:[A-Za-z]:\\|\.{0,2}/|~/)?[\w.@+-]+(?:[/\\][\w.@+*-]+)*[/\\]?$")
-_EMAIL: Final = re.compile(r"^[^\s@]+@[^\s@]+\.[^\s@]+$")
 
 
 def _text_leaves(prefix: str, name: str, text: str, context: _Context, depth: int) -> Iterator[Leaf]:
@@ -288,9 +287,14 @@ def _token_leaf(key: str, kind: int, text: str) -> Leaf:
         return Leaf(key, TEXT if kind == keys.TEXT else WORD, word)
     if "/" in text and _PATHLIKE.match(text):
         return Leaf(key, PATH, shorten(normalize_path(text), 240))
-    if _EMAIL.match(text):
+    if _is_email(text):
         return Leaf(key, EXACT, shorten(text.lower()))
     return Leaf(key, EXACT, shorten(_identifier(text)))
+
+
+def _is_email(text: str) -> bool:
+    name, _, host = text.partition("@")
+    return bool(name) and "@" not in host and "." in host[1:-1] and len(text.split()) == 1
 
 
 def _identifier(text: str) -> str:

@@ -12,31 +12,32 @@ MAX_CHARS: Final = 400
 """Longer expressions are compared as they stand."""
 _MAX_DEPTH = 40
 
+_BRACKETS: Final = re.compile(r"([(\[)\]])")
+_THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3}(?:\D|$))")
 _WORDS: Final = tuple(
     (re.compile(pattern, re.IGNORECASE), repl)
     for pattern, repl in (
-        (r"(?<=\d),(?=\d{3}(?:\D|$))(?![^(\[]*[)\]])", ""),
-        (r"\bwhat(?:'s| is)\b|\bcalculate\b|\bcompute\b|\bevaluate\b|\bthe\b|[=?]\s*$", " "),
-        (r"(\d+(?:\.\d+)?)\s*(?:%|percent)\s+of\b", r"(\1/100) *"),
-        (r"(\d+(?:\.\d+)?)\s*%(?!\s*[\d(\w])", r"(\1/100)"),
-        (r"\bsquare root of\s+(\d+(?:\.\d+)?|\([^()]*\))", r"sqrt(\1)"),
-        (r"\bcube root of\s+(\d+(?:\.\d+)?|\([^()]*\))", r"cbrt(\1)"),
+        (r"\bwhat(?:'s| is)\b|\bcalculate\b|\bcompute\b|\bevaluate\b|\bthe\b|[=?] ?$", " "),
+        (r"(?<!\d)(\d+(?:\.\d+)?) ?(?:%|percent) of\b", r"(\1/100) *"),
+        (r"(?<!\d)(\d+(?:\.\d+)?) ?%(?! ?[\d(\w])", r"(\1/100)"),
+        (r"\bsquare root of (\d+(?:\.\d+)?|\([^()]*\))", r"sqrt(\1)"),
+        (r"\bcube root of (\d+(?:\.\d+)?|\([^()]*\))", r"cbrt(\1)"),
         (r"\bto the power of\b|\braised to\b|\^", "**"),
-        (r"(?<=[\d)])\s*squared\b", "**2"),
-        (r"(?<=[\d)])\s*cubed\b", "**3"),
-        (r"\bdivided by\b|\bover\b(?=\s*[\d(])|÷", "/"),
-        (r"\bmultiplied by\b|\btimes\b|\u00d7|\u00b7|(?<=\d)\s*x\s*(?=\d)", "*"),
+        (r"(?<=[\d)]) ?squared\b", "**2"),
+        (r"(?<=[\d)]) ?cubed\b", "**3"),
+        (r"\bdivided by\b|\bover\b(?= ?[\d(])|÷", "/"),
+        (r"\bmultiplied by\b|\btimes\b|\u00d7|\u00b7|(?<=\d) ?x ?(?=\d)", "*"),
         (r"\bplus\b", "+"),
         (r"\bminus\b|\u2212", "-"),
         (
             r"\b(mean|average|avg|sum|product|median|max|min|maximum"
-            r"|minimum)\s+of\s+([\d.,\s-]+(?:\band\b[\d.\s-]+)?)$",
+            r"|minimum) of ([\d., -]+(?:\band\b[\d. -]+)?)$",
             r"\1(\2)",
         ),
-        (r",?\s*\band\b", ","),
+        (r",? ?\band\b", ","),
     )
 )
-_READABLE: Final = re.compile(r"[\w\s.,+*/%()\[\]-]+$")
+_READABLE: Final = re.compile(r"\A[\w\s.,+*/%()\[\]-]+$")
 _GLUED: Final = re.compile(r"(?<![\w.])\d[\d.]*(?![eE][+-]?\d)[^\W\d]")
 """A letter right after a number: no arithmetic, and Python's parser would print a warning about it."""
 _FUNCTIONS: Final = {
@@ -53,14 +54,24 @@ def normalize_math(text: str) -> str | None:
     """The expression in one form, or None if it is not one that can be read."""
     if len(text) > MAX_CHARS:
         return None
+    text = _without_thousands(" ".join(text.split()))  # the patterns know single blanks only: longer runs cost time
     for pattern, repl in _WORDS:
-        text = pattern.sub(repl, text)
+        text = " ".join(pattern.sub(repl, text).split())
     if not _READABLE.match(text) or _GLUED.search(text):
         return None
     try:
         return _render(ast.parse(text.strip(), mode="eval").body, 0)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def _without_thousands(text: str) -> str:
+    """``1,000`` as ``1000``, but not before a closing bracket: there a comma separates arguments."""
+    parts = _BRACKETS.split(text)
+    for at in range(0, len(parts), 2):
+        if at + 1 == len(parts) or parts[at + 1] in "([":
+            parts[at] = _THOUSANDS.sub("", parts[at])
+    return "".join(parts)
 
 
 def _render(node: ast.expr, depth: int) -> str:

@@ -85,8 +85,8 @@ def _query(text: str) -> list[tuple[str, str]]:
 
 # --- CSS selectors -------------------------------------------------------------------------------------------
 
-_ATTRIBUTE: Final = re.compile(r"\[\s*([\w-]+)\s*([~|^$*]?=)?\s*(?:\"([^\"]*)\"|'([^']*)'|([^\]\s]*))\s*\]")
-_COMBINATOR: Final = re.compile(r"\s*([>+~,])\s*")
+_ATTRIBUTE: Final = re.compile(r"\[ ?([\w-]+)(?: ?([~|^$*]?=) ?(?:\"([^\"]*)\"|'([^']*)'|([^\]\[\s]*)))? ?\]")
+_COMBINATOR: Final = re.compile(r"[>+~,]")
 _TAG: Final = re.compile(r"^(?:\*|[a-zA-Z][\w-]*)(?=[.#\[:])")
 
 
@@ -95,8 +95,8 @@ def normalize_selector(selector: str) -> str:
     text = selector.strip()
     if text.startswith(("/", "(", "xpath=", "text=")):
         return text
-    text = _ATTRIBUTE.sub(_attribute, text)
-    return " ".join(_COMBINATOR.sub(r" \1 ", text).split())
+    text = _ATTRIBUTE.sub(_attribute, " ".join(text.split()))
+    return " ".join(_COMBINATOR.sub(r" \g<0> ", text).split())
 
 
 def _attribute(match: re.Match[str]) -> str:

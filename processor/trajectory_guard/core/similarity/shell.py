@@ -39,13 +39,29 @@ _SUBCOMMANDS: Final = {("npm", "i"): "install", ("npm", "t"): "test", ("npm", "a
                        ("git", "co"): "checkout", ("git", "st"): "status", ("kubectl", "po"): "pods"}  # fmt: skip
 
 
+MAX_TOKENS: Final = 2_048
+"""Longer scripts are compared by their words alone."""
+MAX_FOLDERS: Final = 64
+"""A script of more commands than this keeps each ``cd`` where it stands."""
+
+
 def normalize_shell(text: str) -> str:
     """The canonical form of a command line; what is not understood stays in its order."""
     parts: list[str] = []
     folder = ""
-    commands = _split(text)
+    tokens = _TOKEN.findall(text.strip().rstrip(";").rstrip())
+    if len(tokens) > MAX_TOKENS:
+        return " ".join(text.split())
+    commands = _split(tokens)
+    follow = len(commands) <= MAX_FOLDERS
     for position, (words, separator) in enumerate(commands):
-        if words[:1] == ["cd"] and len(words) == 2 and separator in ("&&", ";") and position + 1 < len(commands):
+        if (
+            follow
+            and words[:1] == ["cd"]
+            and len(words) == 2
+            and separator in ("&&", ";")
+            and position + 1 < len(commands)
+        ):
             folder = posixpath.normpath(posixpath.join(folder, words[1]))
             continue
         parts.append(_render(words, folder))
@@ -53,11 +69,11 @@ def normalize_shell(text: str) -> str:
     return " ".join(part for part in _without_cat(parts) if part)
 
 
-def _split(text: str) -> list[tuple[list[str], str]]:
+def _split(tokens: list[str]) -> list[tuple[list[str], str]]:
     """Simple commands as (words, separator after it). Merging stderr into stdout is presentation and is dropped."""
     commands: list[tuple[list[str], str]] = []
     words: list[str] = []
-    for token in _TOKEN.findall(text.strip().rstrip(";").rstrip()):
+    for token in tokens:
         if token.isspace() and "\n" not in token:
             continue
         separator = ";" if token.isspace() else token

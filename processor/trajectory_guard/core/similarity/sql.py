@@ -6,6 +6,7 @@ A statement with subqueries, UNION or OR keeps its order; only its spelling is u
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Final
 
 from .wordlist import words as word_list
@@ -14,12 +15,12 @@ MAX_TOKENS: Final = 1_500
 """Longer statements are compared by their tokens alone."""
 
 _TOKEN: Final = re.compile(
-    r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`|\[[A-Za-z_][\w ]*\]"
+    r"--[^\n]*|/\*.*?(?:\*/|\Z)|'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`|\[[A-Za-z_][\w ]*\]"
     r"|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|[\w$@:#]+|<=|>=|<>|!=|\|\||::|->>?|\S",
     re.DOTALL,
 )
 _START: Final = re.compile(
-    r"\s*(?:select\b.+?\bfrom\b|select\s+[\d'(]|insert\s+into\b|update\s+\S+\s+set\b|delete\s+from\b"
+    r"\A\s*(?:select\b.+?\bfrom\b|select\s+[\d'(]|insert\s+into\b|update\s+\S+\s+set\b|delete\s+from\b"
     r"|create\s+(?:or\s+\w+\s+)?(?:unique\s+)?"
     r"(?:table|index|view|schema|database|temp)|drop\s+(?:table|index|view)|alter\s+table|with\s+\w+\s+as\s*\("
     r"|explain\s+select|truncate\s+table)",
@@ -41,7 +42,10 @@ def looks_like_sql(text: str) -> bool:
 
 def normalize_sql(text: str) -> str:
     """The canonical form of ``text``; never raises, and never drops a value or a condition."""
-    words = [_canonical_token(token) for token in _TOKEN.findall(text) if not token.startswith(("--", "/*"))]
+    tokens = _TOKEN.findall(text)
+    if len(tokens) > 2 * MAX_TOKENS:
+        return " ".join(tokens)
+    words = [_canonical_token(token) for token in tokens if not _is_comment(token)]
     while words and words[-1] == ";":
         words.pop()
     words = _drop_optional(words)
@@ -52,6 +56,11 @@ def normalize_sql(text: str) -> str:
     if not simple or ";" in words:
         return " ".join(_order_sides(words))
     return _render_select(words)
+
+
+def _is_comment(token: str) -> bool:
+    """A comment without an end is kept: it may hide a condition."""
+    return token.startswith("--") or (token.startswith("/*") and len(token) > 3 and token.endswith("*/"))
 
 
 def _canonical_token(token: str) -> str:
@@ -252,9 +261,10 @@ def _clauses(words: list[str]) -> dict[str, list[str]]:
 def _without_labels(select: list[str], words: list[str]) -> list[str]:
     """The select list without ``AS name`` where nothing else in the statement uses the name."""
     result: list[str] = []
+    times = Counter(words)
     position = 0
     while position < len(select):
-        if select[position] == "as" and position + 1 < len(select) and words.count(select[position + 1]) == 1:
+        if select[position] == "as" and position + 1 < len(select) and times[select[position + 1]] == 1:
             position += 2
             continue
         result.append(select[position])

@@ -13,13 +13,13 @@ STOP, SOFT, HARD, ANCHOR = range(4)
 """What a word is to a comparison: noise, decoration, content, or something that must be equal."""
 
 _TOKEN: Final = re.compile(
-    r"(?<![^\s(\[])-?\d+(?:[.,]\d+)*(?![\w.-]*\w)"  # a number, signed only if nothing stands before the sign
+    r"(?<![^\s(\[])-?\d+(?:[.,]\d+)*(?![.-]*\w)"  # a number, signed only if nothing stands before the sign
     r"|\w+(?:[-'\u2019./:@_]+\w+)*(?:\+\+|\#)?"  # a word, an id, a path, an address, C++, C#
     r"|[<>]=?|[!=]=+|=|[$€£%*^~&|+]+"
 )
-_NUMBER: Final = re.compile(r"v?(-?\d+(?:[.,]\d+)*)(st|nd|rd|th)?$")
-_AMOUNT: Final = re.compile(r"(\d+(?:[.,]\d+)*)([a-z]{1,3}|€)$")
-_THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?$")
+_NUMBER: Final = re.compile(r"\Av?(-?\d+(?:[.,]\d+)*)(st|nd|rd|th)?$")
+_AMOUNT: Final = re.compile(r"\A(\d+(?:[.,]\d+)*)([a-z]{1,3}|€)$")
+_THOUSANDS: Final = re.compile(r"\A\d{1,3}(?:,\d{3})+(?:\.\d+)?$")
 _JOINED_PREFIXES: Final = frozenset(word_list("e re co pre un kick log sign check back set web multi sub anti"))
 _VOWEL: Final = re.compile(r"[aeiouy]")
 
@@ -230,7 +230,7 @@ def _starts_sentence(text: str) -> frozenset[str]:
     return frozenset(match for match in _SENTENCE_START.findall(text))
 
 
-_SENTENCE_START: Final = re.compile(r"(?:^|[.!?:;\n]\s*|[\"'(]\s*)([A-Z]\w*)")
+_SENTENCE_START: Final = re.compile(r"(?:^|[.!?:;\n]\s{0,8}|[\"'(]\s{0,8})([A-Z]\w*)")
 
 
 def _is_title_case(words: list[str]) -> bool:

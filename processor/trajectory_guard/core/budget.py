@@ -1,0 +1,78 @@
+"""How much of one call is understood: one budget of characters for its arguments and its result together.
+
+Masking, normal forms and the search for words cost time for every character, on the thread of the host. A longer call
+is compared by fingerprints: equal ones are still certain to be equal, but a call with other words is another call.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any, Final
+
+from trajectory_guard.core.steps import Evidence, StepRecord
+
+MAX_UNDERSTOOD_CHARS: Final = 8_192
+"""Default budget, in characters."""
+FINGERPRINT_KEY: Final = "fingerprint"
+"""Stands for the arguments that were too long."""
+_LETTERS: Final = str.maketrans("0123456789abcdef", "ghijklmnopqrstuv")
+
+
+def within_budget(step: StepRecord, limit: int) -> StepRecord:
+    """``step`` itself, or what of it is understood within ``limit`` characters, as ``FINGERPRINT`` evidence.
+
+    Arguments that are too long become their hash. Of a result that is too long both ends stay, and a digest of what
+    stood between them.
+    """
+    result = step.result or ""
+    given = chars_of(step.args, limit)
+    if given + len(result) <= limit:
+        return step
+    left = limit - given
+    if left < 0:
+        step = step._replace(args={FINGERPRINT_KEY: step.tool_args_hash})
+        left = limit
+    if len(result) > left:
+        step = step._replace(result=both_ends_and_digest(result, left))
+    return step._replace(evidence=Evidence.FINGERPRINT)
+
+
+def chars_of(value: Any, limit: int) -> int:
+    """Characters that a JSON value holds at least; counting ends where they are more than ``limit``."""
+    total = 0
+    stack = [value]
+    while stack and total <= limit:
+        item = stack.pop()
+        kind = type(item)
+        if kind is str:
+            total += len(item)
+        elif kind is dict:
+            total += 6 * len(item)  # quotes, colon and comma, and no value is without a character
+            if total <= limit:
+                total += sum(map(len, filter(_is_text, item)))
+                stack.extend(item.values())
+        elif kind is list or kind is tuple:
+            total += 3 * len(item)
+            if total <= limit:
+                stack.extend(item)
+        elif kind is int:
+            total += item.bit_length() >> 2
+    return total
+
+
+def _is_text(key: Any) -> bool:
+    return type(key) is str
+
+
+def both_ends_and_digest(text: str, limit: int) -> str:
+    """``text`` of up to ``limit`` characters, else both its ends and a digest of what stood between them.
+
+    Ends are of whole kilobytes, so that answers to calls of unlike length are still cut alike. The digest is written
+    in letters that no mask takes for a hexadecimal number.
+    """
+    if len(text) <= limit:
+        return text
+    end = limit // 2048 * 1024 or limit // 8
+    middle = text[end : len(text) - end].encode("utf-8", "surrogatepass")
+    digest = sha256(middle).hexdigest()[:32].translate(_LETTERS)
+    return f"{text[:end]}\u2026{digest}\u2026{text[len(text) - end :]}"
