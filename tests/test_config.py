@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.helpers import DATA
-from trajectory_guard.config import DEFAULT_WEIGHTS, ConfigError, GuardConfig, ToolPolicy
+from trajectory_guard.config import ConfigError, GuardConfig, ToolPolicy
+from trajectory_guard.core.detectors import weights
 
 CONFIGS = DATA / "config"
 
@@ -183,7 +184,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 
 
 def test_weights_left_out_keep_their_default() -> None:
-    assert dict(GuardConfig(weights={"TYPE_I_STUTTER": 0}).weights) == {**DEFAULT_WEIGHTS, "TYPE_I_STUTTER": 0}
+    assert dict(GuardConfig(weights={"TYPE_I_STUTTER": 0}).weights) == {**weights(), "TYPE_I_STUTTER": 0}
 
 
 def test_tools_are_found_whatever_their_case() -> None:
