@@ -121,6 +121,7 @@ class Engine:
         settings = DetectorSettings(redact=self.config.redact, settle=settle)
         self._factories = [_factory(kind, settings) for kind in REGISTRY.values() if self._weights[kind.loop_type] > 0]
         self._no_policies = not self.config.tools
+        self._may_stop = self.config.mode != "nudge"  # whoever only nudges goes on nudging, ever more rarely
 
     def new_state(self, trajectory_id: str) -> TrajectoryState:
         """Empty state of a trajectory."""
@@ -157,7 +158,7 @@ class Engine:
             self._scorer.apply(run.score, found, new_batch=new_batch)
             decision = ladder_policy.decide(
                 run.ladder, found, run.score.value, self._policy, new_batch=new_batch, progress=seen.progress,
-                now=step.timestamp, may_stop=policy is None or not policy.never_stop,
+                now=step.timestamp, may_stop=self._may_stop and not (policy is not None and policy.never_stop),
             )  # fmt: skip
             verdict = self._verdict(state, run, seen, found, decision)
         except BaseException:

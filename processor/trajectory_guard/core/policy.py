@@ -164,7 +164,8 @@ def decide(
             return Decision(Level.STOP, stop_due=True, opened=opened, certainty=certainty)
     if ladder.stopped:
         return Decision(Level.STOP, opened=opened, certainty=certainty)
-    nudge = _nudge(ladder, count) if _nudge_due(ladder, certainty, count, settings) else 0
+    near_stop = may_stop and certainty is Certainty.CERTAIN and score >= settings.stop_at and ladder.segment_nudges > 0
+    nudge = _nudge(ladder, count) if not near_stop and _nudge_due(ladder, certainty, count, settings) else 0
     return Decision(Level.NUDGE, nudge, opened=opened, certainty=certainty)
 
 

@@ -211,7 +211,7 @@ def _certainty(seen: Observation, policy: ToolPolicy | None, *, paced: bool) -> 
     if seen.outcome == ERROR or seen.signature is not None:
         if is_transient(both_ends(text, _ERROR_CHARS), step.error_class):
             return Certainty.WAITING
-        return Certainty.CERTAIN if seen.outcome == ERROR and not paced else Certainty.LIKELY
+        return Certainty.LIKELY if paced or seen.outcome == SUCCESS else Certainty.CERTAIN
     if not text:
         return Certainty.ACKNOWLEDGED if moves_cursor(step.tool_name, step.args) else Certainty.CERTAIN
     if seen.outcome != SUCCESS or step.stated:

@@ -28,6 +28,7 @@ _WORD: Final = re.compile(
 """Runs of anything but spaces and punctuation: ``\\w`` would split words of scripts with combining signs."""
 _STATE_WIDTH: Final = 24
 _SHORT_WIDTH: Final = 60
+_VALUE_WIDTH: Final = 40
 _ACKNOWLEDGEMENT_WORDS: Final = 6
 
 
@@ -209,7 +210,8 @@ _MAX_HITS_CHARS: Final = 8_192
 
 def is_short(text: str) -> bool:
     """Whether a result is a short value or remark of unknown meaning ("processing", "sync: 0 of 12", "42")."""
-    return "\n" not in text.strip() and len(text) <= 4 * _SHORT_WIDTH and width(text.strip()) <= _SHORT_WIDTH
+    text = text.strip()
+    return "\n" not in text and len(text) <= _VALUE_WIDTH and width(text) <= _VALUE_WIDTH
 
 
 @lru_cache(maxsize=256)
