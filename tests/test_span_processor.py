@@ -26,7 +26,8 @@ from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.scoring import Level
 from trajectory_guard.flags import FlagBoard
-from trajectory_guard.span_processor import TrajectoryGuardProcessor, auto_instrument, instrument, uninstrument
+from trajectory_guard.runtime import auto_instrument, instrument, uninstrument
+from trajectory_guard.span_processor import TrajectoryGuardProcessor
 
 ANSWER = "closed on Mondays"
 _names = itertools.count()
@@ -778,7 +779,7 @@ def test_automatic_loading_can_be_switched_off_and_never_raises(
         calls.append(1)
         raise RuntimeError("bad configuration")
 
-    monkeypatch.setattr("trajectory_guard.span_processor.instrument", broken)
+    monkeypatch.setattr("trajectory_guard.runtime.instrument", broken)
     auto_instrument()
     assert calls == [1]
     assert any("unguarded" in one.getMessage() for one in caplog.records)

@@ -81,7 +81,7 @@ class Gate:
         clock: Callable[[], float] = time.time,
     ) -> None:
         if board is None:
-            from trajectory_guard.span_processor import shared_board
+            from trajectory_guard.runtime import shared_board
 
             board = shared_board(config)
         self.board = board
