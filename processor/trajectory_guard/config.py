@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,10 @@ DEFAULT_WEIGHTS: Final[Mapping[str, float]] = {
     TYPE_I: 2.0, TYPE_II: 1.5, TYPE_III: 0.5, TYPE_IV: 1.5, TYPE_V: 1.25, TYPE_VI: 2.0,
 }  # fmt: skip
 ENV_PREFIX: Final = "TRAJECTORY_GUARD_"
+GATE_KEYS: Final = frozenset({"mode", "nudge_text", "on_intervention", "stop_text"})
+"""Keys that concern one gate alone: gates of one process may differ in them."""
+_MAX_SHOWN: Final = 80
+_USERINFO: Final = re.compile(r"//[^/@\s]{1,256}@")
 _SOURCE: Final[ContextVar[str]] = ContextVar("source", default="GuardConfig")
 
 
@@ -184,6 +189,51 @@ class GuardConfig(_Model):
     def policy(self, tool: str) -> ToolPolicy | None:
         """The policy of a tool, None if it has none."""
         return self.tools.get(tool.casefold()) if self.tools else None
+
+    def with_gate_keys(self, given: GuardConfig | None) -> GuardConfig:
+        """This configuration, with the keys that are a gate's own as ``given`` has them."""
+        if given is None:
+            return self
+        return self.model_copy(update={key: getattr(given, key) for key in GATE_KEYS & type(self).model_fields.keys()})
+
+
+def differences(
+    before: GuardConfig, now: GuardConfig, *, ignore: Set[str] = frozenset(), only: Set[str] | None = None
+) -> list[str]:
+    """The keys in which two configurations differ, with both values, in the order of the keys; secrets are masked.
+
+    >>> differences(GuardConfig(), GuardConfig(redact=True, tools={"search": {"poll": True}}))
+    ["tools.search: not set, {'poll': True}", 'redact: False, True']
+    """
+    found: list[str] = []
+    for key in type(before).model_fields:
+        one, other = getattr(before, key), getattr(now, key)
+        if key in ignore or (only is not None and key not in only) or _same(one, other):
+            continue
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            parts = [part for part in dict.fromkeys((*one, *other)) if not _same(one.get(part), other.get(part))]
+            found += [f"{key}.{part}: {_shown(one.get(part))}, {_shown(other.get(part))}" for part in parts]
+        else:
+            found.append(f"{key}: {_shown(one)}, {_shown(other)}")
+    return found
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equality of values that may be anything: of functions and objects, and of what cannot be compared, identity."""
+    try:
+        return one is other or bool(one == other)
+    except Exception:
+        return False
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "not set"
+    if isinstance(value, BaseModel):
+        value = value.model_dump(exclude_defaults=True)
+    name = getattr(value, "__qualname__", None) if callable(value) else None
+    text = f"{getattr(value, '__module__', '?')}.{name}" if name else _USERINFO.sub("//***@", repr(value))
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def _from_text(text: str) -> Any:

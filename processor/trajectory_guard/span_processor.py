@@ -31,7 +31,7 @@ from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.metrics import register
 from trajectory_guard.prices import PriceTable
-from trajectory_guard.runtime import _add_scorer, shared_board
+from trajectory_guard.runtime import _add_scorer, board_for, follow
 from trajectory_guard.verdict_spans import VerdictSpans
 
 _log: Final = logging.getLogger(telemetry.LOGGER)
@@ -51,10 +51,13 @@ class TrajectoryGuardProcessor(SpanProcessor):
     its own is counted (``trajectory_guard.errors``) and logged once per place.
 
     Parameters:
-        config: ``GuardConfig``; by default read from ``TRAJECTORY_GUARD_*`` variables.
+        config: ``GuardConfig``; by default that of the board, which is read from ``TRAJECTORY_GUARD_*`` variables.
         board: where trajectories live; by default the board shared by the whole process, which gates read.
         tracer_provider: provider for the guard's own spans; the global one by default.
         meter_provider: provider for the guard's metrics; the global one by default.
+
+    Raises:
+        ConfigError: the board is configured otherwise; the keys that differ are named.
     """
 
     def __init__(
@@ -65,17 +68,12 @@ class TrajectoryGuardProcessor(SpanProcessor):
         tracer_provider: trace.TracerProvider | None = None,
         meter_provider: otel_metrics.MeterProvider | None = None,
     ) -> None:
-        self.board = board if board is not None else shared_board(config)
-        self.config = self.board.config
+        self.board = board_for(config, board)
+        self.configure(self.board.config)
         self.enabled = True
         self._spans = VerdictSpans(tracer_provider)
         now_and_after_fork(self._renew_lock)
         self._open: dict[int, Span] = {}  # span id -> live span, oldest first, for identity
-        self._max_open = self.config.max_open_spans
-        self._table = table_with(self.config.dialects)
-        self._markers = markers_of(self._table)
-        self._declared = tuple(key for row in self._table for key in row.conversations)
-        self._interesting = _INTERESTING | self._markers | frozenset(self._declared)
         self._started = 0
         self._conversations: OrderedDict[int, str] = OrderedDict()  # trace id -> conversation id
         # trace id -> instrumentation scope -> model usage since the last tool call
@@ -86,6 +84,16 @@ class TrajectoryGuardProcessor(SpanProcessor):
         _add_scorer(self.board)
         provider = meter_provider or otel_metrics.get_meter_provider()
         self._latency = register(provider.get_meter(telemetry.SCOPE), self.board)
+        follow(self)
+
+    def configure(self, config: GuardConfig) -> None:
+        """Read everything that depends on the configuration: again when the process adopts another one."""
+        self.config = config
+        self._max_open = config.max_open_spans
+        self._table = table_with(config.dialects)
+        self._markers = markers_of(self._table)
+        self._declared = tuple(key for row in self._table for key in row.conversations)
+        self._interesting = _INTERESTING | self._markers | frozenset(self._declared)
 
     def _renew_lock(self) -> None:
         self._lock = threading.Lock()

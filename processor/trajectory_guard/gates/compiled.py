@@ -22,6 +22,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.flags import FlagBoard
 from trajectory_guard.gates.langgraph import NudgeRole, apply_guard
 from trajectory_guard.gates.rewire import GraphShapeError, clone
+from trajectory_guard.runtime import shared_board
 
 Compiled = CompiledStateGraph[Any, Any, Any, Any]
 _MODES: Final = ("enforce", "nudge", "observe")
@@ -91,7 +92,10 @@ def _guarded(graph: Compiled, mode: str | None, options: dict[str, Any]) -> Comp
     if mode is not None:
         if mode not in _MODES:
             raise ValueError(f"mode: {mode!r} is none of {', '.join(map(repr, _MODES))}")
-        guard = options.get("guard_config") or GuardConfig.from_env()
+        guard = options.get("guard_config")
+        if guard is None:  # the mode alone is no configuration that others have to agree with
+            board = options.get("board") or shared_board()
+            guard, options = board.config, {**options, "board": board}
         options = {**options, "guard_config": guard.model_copy(update={"mode": mode})}
     config = options.pop("guard_config", None)
     key = (
