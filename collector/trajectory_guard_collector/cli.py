@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from trajectory_guard import __version__
 from trajectory_guard.config import ConfigError
+from trajectory_guard.extras import missing
 
 if TYPE_CHECKING:
     from trajectory_guard_collector.config import CollectorConfig
@@ -41,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("trajectory_guard"):
             raise
-        _complain(f"{error.name} is missing: pip install 'trajectory-guard[collector]'")
+        _complain(missing("the collector", error, "collector"))
     return BAD_CONFIGURATION
 
 

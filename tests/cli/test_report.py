@@ -404,7 +404,7 @@ def test_a_missing_library_names_the_extra(
         monkeypatch.delattr(f"trajectory_guard.cli.{name}", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
     assert run(write(tmp_path / "runs.jsonl", {"a": fine()}), "-o", str(tmp_path / "o")) == 2
-    assert f"{missing} is missing; pip install 'trajectory-guard[report]'" in capsys.readouterr().err
+    assert f"a report needs {missing}: install the extra 'report'" in capsys.readouterr().err
 
 
 def test_standard_output(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

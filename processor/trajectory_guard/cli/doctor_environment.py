@@ -135,7 +135,7 @@ def _gate(versions: Mapping[str, str]) -> Iterator[Finding]:
             "warn", "no_gate", "langgraph",
             f"LangGraph {versions['langgraph']} is installed without what the gate needs ({', '.join(missing)}): "
             "loops are seen, not stopped.",
-            "pip install 'trajectory-guard[langgraph]'",
+            "pip install '.[langgraph]'  # in a clone of trajectory_guard",
         )  # fmt: skip
 
 

@@ -19,9 +19,9 @@ from trajectory_guard.cli.report_data import Summary, build_section, summarize
 from trajectory_guard.cli.report_text import visible
 from trajectory_guard.cli.settings import load_config
 from trajectory_guard.config import ConfigError
+from trajectory_guard.extras import missing
 
 DEFAULT_LIMIT: Final = 20
-_EXTRA: Final = "pip install 'trajectory-guard[report]'"
 _MAX_KNOWN_IDS: Final = 10_000
 _MAX_NAMED: Final = 3
 _MAX_COMPLAINTS: Final = 20
@@ -101,7 +101,7 @@ def _load_page() -> Any:
     try:
         from trajectory_guard.cli import report_page
     except ImportError as error:
-        raise ReportError(f"{error.name or error} is missing; {_EXTRA}") from None
+        raise ReportError(missing("a report", error, "report")) from None
     return report_page
 
 

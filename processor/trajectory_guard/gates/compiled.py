@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
+from trajectory_guard.extras import missing
+
 try:
     from langgraph.graph.state import CompiledStateGraph
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
-    raise ImportError(
-        f"the LangGraph gate needs langgraph ({error.name} is missing): pip install 'trajectory-guard[langgraph]'"
-    ) from error
+    raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.flags import FlagBoard
