@@ -69,7 +69,7 @@ def test_a_good_environment_has_nothing_to_fix() -> None:
         ({}, {**LANGCHAIN, **OPENINFERENCE}, "warn", "two_instrumentations", "pip uninstall openinference-instrumentation-langchain"),
         ({"LANGSMITH_OTEL_ENABLED": "1"}, {**LANGCHAIN, "langsmith": "0.14"}, "warn", "two_instrumentations", "export LANGSMITH_OTEL_ENABLED=false"),
         ({}, {**LANGCHAIN, "langgraph": "1.2", "langchain-core": "1.7"}, "warn", "no_gate", "pip install '.[langgraph]'  # in a clone"),
-        ({}, {**LANGCHAIN, "langgraph": "0.6", "langchain-core": "1.7", "langchain": "1.0"}, "warn", "no_gate", "trajectory-guard[langgraph]"),
+        ({}, {**LANGCHAIN, "langgraph": "0.6", "langchain-core": "1.7", "langchain": "1.0"}, "warn", "no_gate", "pip install '.[langgraph]'"),
         ({}, {"opentelemetry-instrumentation-langchain": "0.49.0", "wrapt": "2.0.1"}, "problem", "version_pair", "pip install -U opentelemetry-instrumentation-langchain"),
         ({}, {**LANGCHAIN, "opentelemetry-instrumentation-openai-v2": "2.3b0", "wrapt": "2.1"}, "problem", "version_pair", "pip install 'wrapt<2'"),
         ({}, {**LANGCHAIN, "opentelemetry-instrumentation-openai-v2": "2.4b0", "opentelemetry-util-genai": "1.3b0"}, "problem", "version_pair",
