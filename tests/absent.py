@@ -8,10 +8,19 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Collection, Sequence
-from pathlib import Path
+from importlib.metadata import Distribution, distribution, packages_distributions
+from pathlib import Path, PurePath
 from typing import Any
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 from tests.helpers import COLLECTOR_PACKAGE, PACKAGE
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 _RUN = """
 import contextlib, importlib, io, json, sys, traceback
@@ -34,6 +43,36 @@ def site_without(folder: Path, absent: Collection[str]) -> Path:
     """A site-packages folder without some modules, dotted names included, and without their metadata."""
     _link(Path(sysconfig.get_path("purelib")), folder, absent, "")
     return folder
+
+
+def site_with(folder: Path, extras: Collection[str]) -> Path:
+    """A site-packages folder with what ``pip install '.[extras]'`` brings, and nothing else that is installed here."""
+    project = tomllib.loads((PACKAGE.parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"], *(one for extra in extras for one in project["optional-dependencies"][extra])]
+    found: dict[tuple[str, str], Distribution] = {}
+    while wanted:
+        requirement = Requirement(wanted.pop())
+        for extra in ("", *requirement.extras):
+            key = (canonicalize_name(requirement.name), extra)
+            if key[0] == project["name"] and extra:
+                wanted += project["optional-dependencies"][extra]
+            elif key[0] != project["name"] and key not in found and _applies(requirement, ""):
+                found[key] = distribution(requirement.name)
+                lines = map(Requirement, found[key].requires or ())
+                wanted += [str(one) for one in lines if _applies(one, extra)]
+    owners = packages_distributions()
+    for one in {one.name: one for one in found.values()}.values():
+        for file in one.files or ():
+            shared = len(set(owners.get(file.parts[0], ()))) > 1  # such as ``opentelemetry``
+            path = file if shared or len(file.parts) == 1 else PurePath(file.parts[0])
+            if ".." not in file.parts and file.suffix != ".pth" and not (folder / path).exists():
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                (folder / path).symlink_to(Path(str(one.locate_file(path))))
+    return folder
+
+
+def _applies(requirement: Requirement, extra: str) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
 
 
 def _link(source: Path, target: Path, absent: Collection[str], prefix: str) -> None:

@@ -8,6 +8,7 @@ import difflib
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +16,7 @@ from typing import Any, Final
 from trajectory_guard.cli.inputs import Sink
 from trajectory_guard.cli.output import BAD_INPUT, FINE, LOOP_FOUND
 from trajectory_guard.cli.replay import Outcome, reaches, replay
-from trajectory_guard.cli.report_data import Summary, build_section, summarize
+from trajectory_guard.cli.report_data import Summary, build_section, interventions, summarize
 from trajectory_guard.cli.report_text import visible
 from trajectory_guard.cli.settings import load_config
 from trajectory_guard.config import ConfigError
@@ -88,12 +89,18 @@ def _report(options: argparse.Namespace, sink: Sink) -> list[Summary]:
     content = page.Page(
         sources=["standard input" if path == "-" else Path(path).name for path in options.files],
         summaries=summaries,
-        sections=[build_section(outcome, config) for outcome in worst],
+        sections=[build_section(outcome, config, _recorded(sink, outcome.id)) for outcome in worst],
+        recorded=interventions(_recorded(sink, *(options.trajectory or ()))),
         problems=list(dict.fromkeys(map(str, sink.errors))),
         left_out=len(summaries) - len(worst),
     )
     _write(options.output, page.render(content, config))
     return summaries
+
+
+def _recorded(sink: Sink, *ids: str) -> Counter[str]:
+    """Interventions in the spans by level, those of some trajectories or of all."""
+    return Counter(level for trajectory, _, level in sink.interventions if not ids or trajectory in ids)
 
 
 def _load_page() -> Any:
