@@ -22,6 +22,9 @@ DEFAULT_WEIGHTS: Final[Mapping[str, float]] = {
 ENV_PREFIX: Final = "TRAJECTORY_GUARD_"
 GATE_KEYS: Final = frozenset({"mode", "nudge_text", "on_intervention", "stop_text"})
 """Keys that concern one gate alone: gates of one process may differ in them."""
+MAX_VALUES: Final = 100_000
+"""Values a configuration file may hold, each alias of YAML counted as what it stands for."""
+NESTED: Final = "nested too deeply"
 _MAX_SHOWN: Final = 80
 _USERINFO: Final = re.compile(r"//[^/@\s]{1,256}@")
 _SOURCE: Final[ContextVar[str]] = ContextVar("source", default="GuardConfig")
@@ -162,9 +165,11 @@ class GuardConfig(_Model):
         """Read a ``.json``, ``.toml``, ``.yaml`` or ``.yml`` file (YAML needs PyYAML)."""
         file = Path(path)
         try:
-            data = _decode(file)
+            data = bounded(_decode(file))
         except OSError as error:
             raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from None
+        except RecursionError:
+            raise ConfigError(f"{file}: {NESTED}") from None
         except ValueError as error:
             raise ConfigError(f"{file}: {error}") from None
         if not isinstance(data, Mapping):
@@ -239,7 +244,7 @@ def _shown(value: Any) -> str:
 def _from_text(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"on": True, "yes": True, "off": False, "no": False, "True": True, "False": False}.get(text, text)
 
 
@@ -260,6 +265,31 @@ def _decode(file: Path) -> Any:
         except yaml.YAMLError as error:
             raise ValueError(f"not valid YAML: {error}") from None
     raise ValueError(f"unknown suffix {suffix!r}; use .json, .toml, .yaml or .yml")
+
+
+def bounded(value: Any) -> Any:
+    """``value``, unless it contains itself or more than ``MAX_VALUES`` values: a few aliases of YAML make billions.
+
+    Raises:
+        ValueError: it does.
+    """
+    sizes: dict[int, int] = {}
+
+    def size(one: Any) -> int:
+        if not isinstance(one, (dict, list)):
+            return 1
+        known = sizes.get(id(one))
+        if known is None:
+            sizes[id(one)] = 0  # being counted
+            known = sizes[id(one)] = 1 + sum(map(size, one.values() if isinstance(one, dict) else one))
+        if known == 0:
+            raise ValueError("a value contains itself")
+        if known > MAX_VALUES:
+            raise ValueError(f"more than {MAX_VALUES:,} values, aliases counted as what they stand for")
+        return known
+
+    size(value)
+    return value
 
 
 def decode_toml(text: str) -> Any:
