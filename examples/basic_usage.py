@@ -1,6 +1,6 @@
 """The smallest integration: one line for the spans, one for the graph.
 
-Run: python examples/basic_usage.py   (offline; needs trajectory-guard[langgraph])
+Run: python examples/basic_usage.py   (offline; needs the extra langgraph: pip install '.[langgraph]')
 """
 
 from langchain_core.tools import tool

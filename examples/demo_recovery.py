@@ -1,6 +1,6 @@
 """An agent built with ``create_agent`` that loops, is nudged, and recovers.
 
-Run: python examples/demo_recovery.py   (offline; needs trajectory-guard[langgraph])
+Run: python examples/demo_recovery.py   (offline; needs the extra langgraph: pip install '.[langgraph]')
 """
 
 from langchain.agents import create_agent

@@ -1,8 +1,8 @@
 """Agents without any framework: one is stubborn, one listens, one is fine. Tool spans are written by hand.
 
-Run: python examples/looping_demo_agent.py   (offline). With OTEL_EXPORTER_OTLP_ENDPOINT set, the spans go to that
-collector instead, which judges them and is asked for flags: dashboards/docker-compose.yaml does so. ``--rounds 0`` goes
-on until it is stopped.
+Run: python examples/looping_demo_agent.py   (offline; needs no extra). With OTEL_EXPORTER_OTLP_ENDPOINT set, the spans
+go to that collector instead (needs the extra otlp), which judges them and is asked for flags:
+dashboards/docker-compose.yaml does so. ``--rounds 0`` goes on until it is stopped.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A collector of the fleet finds it, and tells any agent that asks.
 
-Run: python examples/two_services.py   (offline; needs trajectory-guard[collector] and the OTLP/HTTP exporter)
+Run: python examples/two_services.py   (offline; needs the extras collector and otlp: pip install '.[collector,otlp]')
 """
 
 import json

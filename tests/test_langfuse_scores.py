@@ -522,7 +522,7 @@ print(type(trace.get_tracer_provider()).__name__, sorted(thread.name for thread 
 def test_without_the_package_the_guard_works_and_names_what_to_install(server: Langfuse) -> None:
     told = run_application(server, "print(processor.board.read('c').level)", blocked=True)
     assert "NUDGE" in told
-    assert "no scores are written: pip install 'trajectory-guard[langfuse]'" in told
+    assert "no scores are written: install the extra 'langfuse'" in told
     assert server.requests == []
 
 

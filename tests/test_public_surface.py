@@ -114,7 +114,7 @@ for name in {NEEDS_LANGGRAPH!r}:
     wrong = {
         name: text
         for name, text in told.items()
-        if "pip install" not in text or "trajectory-guard[langgraph]" not in text
+        if "install the extra 'langgraph' (pip install '.[langgraph]' in a clone)" not in text
     }
     assert wrong == {}
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from trajectory_guard import __version__
-from trajectory_guard.config import ConfigError
+from trajectory_guard.config import NESTED, ConfigError
+from trajectory_guard.extras import missing
 
 if TYPE_CHECKING:
     from trajectory_guard_collector.config import CollectorConfig
@@ -38,10 +39,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         for line in str(error).splitlines():
             _complain(line)
+    except RecursionError:
+        _complain(f"the configuration is {NESTED}")
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("trajectory_guard"):
             raise
-        _complain(f"{error.name} is missing: pip install 'trajectory-guard[collector]'")
+        _complain(missing("the collector", error, "collector"))
     return BAD_CONFIGURATION
 
 

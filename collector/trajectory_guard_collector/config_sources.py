@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from trajectory_guard.config import ConfigError, decode_toml
+from trajectory_guard.config import NESTED, ConfigError, bounded, decode_toml
 from trajectory_guard_collector.references import Text
 
 COMMAND_LINE: Final = "--set"
@@ -62,13 +62,13 @@ def read_file(file: str) -> dict[str, Any]:
         ConfigError: it cannot be read, is malformed, or has a key twice; one line for each mistake, with the file.
     """
     try:
-        data = _text_keys(_decode(Path(file)))
+        data = _text_keys(bounded(_decode(Path(file))))
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{file}: is not UTF-8 text") from None
     except RecursionError:
-        raise ConfigError(f"{file}: {_TOO_DEEP}") from None
+        raise ConfigError(f"{file}: {NESTED}") from None
     except (ValueError, yaml.YAMLError) as error:
         raise ConfigError("\n".join(f"{file}: {line}" for line in _lines(error))) from None
     if data is None:

@@ -21,7 +21,8 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError, TrajectoryState
 from trajectory_guard.core.steps import Evidence, StepRecord, Usage
 from trajectory_guard.flags import Flag, FlagBoard
-from trajectory_guard.span_processor import TrajectoryGuardProcessor, instrument, shared_board, uninstrument
+from trajectory_guard.runtime import instrument, shared_board, uninstrument
+from trajectory_guard.span_processor import TrajectoryGuardProcessor
 
 if TYPE_CHECKING:
     from trajectory_guard.gates.compiled import (

@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,13 @@ from trajectory_guard.core.budget import MAX_UNDERSTOOD_CHARS
 from trajectory_guard.core.detectors import weights as default_weights
 
 ENV_PREFIX: Final = "TRAJECTORY_GUARD_"
+GATE_KEYS: Final = frozenset({"mode", "nudge_text", "on_intervention", "stop_text"})
+"""Keys that concern one gate alone: gates of one process may differ in them."""
+MAX_VALUES: Final = 100_000
+"""Values a configuration file may hold, each alias of YAML counted as what it stands for."""
+NESTED: Final = "nested too deeply"
+_MAX_SHOWN: Final = 80
+_USERINFO: Final = re.compile(r"//[^/@\s]{1,256}@")
 _SOURCE: Final[ContextVar[str]] = ContextVar("source", default="GuardConfig")
 
 
@@ -169,9 +177,11 @@ class GuardConfig(_Model):
         """Read a ``.json``, ``.toml``, ``.yaml`` or ``.yml`` file (YAML needs PyYAML)."""
         file = Path(path)
         try:
-            data = _decode(file)
+            data = bounded(_decode(file))
         except OSError as error:
             raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from None
+        except RecursionError:
+            raise ConfigError(f"{file}: {NESTED}") from None
         except ValueError as error:
             raise ConfigError(f"{file}: {error}") from None
         if not isinstance(data, Mapping):
@@ -197,11 +207,56 @@ class GuardConfig(_Model):
         """The policy of a tool, None if it has none."""
         return self.tools.get(tool.casefold()) if self.tools else None
 
+    def with_gate_keys(self, given: GuardConfig | None) -> GuardConfig:
+        """This configuration, with the keys that are a gate's own as ``given`` has them."""
+        if given is None:
+            return self
+        return self.model_copy(update={key: getattr(given, key) for key in GATE_KEYS & type(self).model_fields.keys()})
+
+
+def differences(
+    before: GuardConfig, now: GuardConfig, *, ignore: Set[str] = frozenset(), only: Set[str] | None = None
+) -> list[str]:
+    """The keys in which two configurations differ, with both values, in the order of the keys; secrets are masked.
+
+    >>> differences(GuardConfig(), GuardConfig(redact=True, tools={"search": {"poll": True}}))
+    ["tools.search: not set, {'poll': True}", 'redact: False, True']
+    """
+    found: list[str] = []
+    for key in type(before).model_fields:
+        one, other = getattr(before, key), getattr(now, key)
+        if key in ignore or (only is not None and key not in only) or _same(one, other):
+            continue
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            parts = [part for part in dict.fromkeys((*one, *other)) if not _same(one.get(part), other.get(part))]
+            found += [f"{key}.{part}: {_shown(one.get(part))}, {_shown(other.get(part))}" for part in parts]
+        else:
+            found.append(f"{key}: {_shown(one)}, {_shown(other)}")
+    return found
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equality of values that may be anything: of functions and objects, and of what cannot be compared, identity."""
+    try:
+        return one is other or bool(one == other)
+    except Exception:
+        return False
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "not set"
+    if isinstance(value, BaseModel):
+        value = value.model_dump(exclude_defaults=True)
+    name = getattr(value, "__qualname__", None) if callable(value) else None
+    text = f"{getattr(value, '__module__', '?')}.{name}" if name else _USERINFO.sub("//***@", repr(value))
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
 
 def _from_text(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"on": True, "yes": True, "off": False, "no": False, "True": True, "False": False}.get(text, text)
 
 
@@ -222,6 +277,31 @@ def _decode(file: Path) -> Any:
         except yaml.YAMLError as error:
             raise ValueError(f"not valid YAML: {error}") from None
     raise ValueError(f"unknown suffix {suffix!r}; use .json, .toml, .yaml or .yml")
+
+
+def bounded(value: Any) -> Any:
+    """``value``, unless it contains itself or more than ``MAX_VALUES`` values: a few aliases of YAML make billions.
+
+    Raises:
+        ValueError: it does.
+    """
+    sizes: dict[int, int] = {}
+
+    def size(one: Any) -> int:
+        if not isinstance(one, (dict, list)):
+            return 1
+        known = sizes.get(id(one))
+        if known is None:
+            sizes[id(one)] = 0  # being counted
+            known = sizes[id(one)] = 1 + sum(map(size, one.values() if isinstance(one, dict) else one))
+        if known == 0:
+            raise ValueError("a value contains itself")
+        if known > MAX_VALUES:
+            raise ValueError(f"more than {MAX_VALUES:,} values, aliases counted as what they stand for")
+        return known
+
+    size(value)
+    return value
 
 
 def decode_toml(text: str) -> Any:

@@ -1,6 +1,6 @@
 """The embedding model behind type II: loading it from this machine, and settling pairs off the caller's thread.
 
-Optional (``pip install 'trajectory-guard[semantic]'``). Without fastembed or a model every pair stays unsettled, which
+Optional (the extra ``semantic``). Without fastembed or a model every pair stays unsettled, which
 costs recall only. No network is used unless a download is asked for.
 """
 

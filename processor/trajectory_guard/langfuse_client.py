@@ -19,10 +19,11 @@ from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.backoff import parse_retry_after
+from trajectory_guard.extras import install
 from trajectory_guard.langfuse_scores import Score
 
 CLOUD: Final = "https://cloud.langfuse.com"
-INSTALL: Final = "pip install 'trajectory-guard[langfuse]'"
+INSTALL: Final = install("langfuse")
 _SDK_NAME: Final = "trajectory-guard"
 _LATER: Final = frozenset({408, 409, 425, 429})
 _BAD: Final = frozenset({400, 413, 422})

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.similarity.cascade import Embed, unit
+from trajectory_guard.extras import install
 
 DEFAULT_MODEL: Final = "BAAI/bge-small-en-v1.5"
 ONNX_FILES: Final = ("model.onnx", "model_optimized.onnx", "model_int8.onnx", "model_quantized.onnx")
@@ -99,7 +100,7 @@ def load_embed(path: str | None, *, download: bool = False) -> Embed:
     """
     found = read_model_directory(path) if path else None
     if find_spec("fastembed") is None:
-        raise ModelError("fastembed is not installed: pip install 'trajectory-guard[semantic]'")
+        raise ModelError(f"a model needs fastembed: {install('semantic')}")
     if found is None and not download and not _is_cached():
         raise ModelError(f"{DEFAULT_MODEL} is not cached in {_cache()} and downloading was not asked for")
     try:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from opentelemetry import context as otel_context
 from opentelemetry import metrics as otel_metrics
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import StatusCode
 
 from trajectory_guard import telemetry
@@ -37,7 +37,7 @@ from trajectory_guard.flags import FlagBoard
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.metrics import register
-from trajectory_guard.prices import is_installed
+from trajectory_guard.runtime import _add_scorer, board_for, follow
 from trajectory_guard.verdict_spans import VerdictSpans
 
 _log: Final = logging.getLogger(telemetry.LOGGER)
@@ -57,10 +57,13 @@ class TrajectoryGuardProcessor(SpanProcessor):
     its own is counted (``trajectory_guard.errors``) and logged once per place.
 
     Parameters:
-        config: ``GuardConfig``; by default read from ``TRAJECTORY_GUARD_*`` variables.
+        config: ``GuardConfig``; by default that of the board, which is read from ``TRAJECTORY_GUARD_*`` variables.
         board: where trajectories live; by default the board shared by the whole process, which gates read.
         tracer_provider: provider for the guard's own spans; the global one by default.
         meter_provider: provider for the guard's metrics; the global one by default.
+
+    Raises:
+        ConfigError: the board is configured otherwise; the keys that differ are named.
     """
 
     def __init__(
@@ -71,17 +74,12 @@ class TrajectoryGuardProcessor(SpanProcessor):
         tracer_provider: trace.TracerProvider | None = None,
         meter_provider: otel_metrics.MeterProvider | None = None,
     ) -> None:
-        self.board = board if board is not None else shared_board(config)
-        self.config = self.board.config
+        self.board = board_for(config, board)
+        self.configure(self.board.config)
         self.enabled = True
         self._spans = VerdictSpans(tracer_provider)
         now_and_after_fork(self._renew_lock)
         self._open: dict[int, Span] = {}  # span id -> live span, oldest first, for identity
-        self._max_open = self.config.max_open_spans
-        self._table = table_with(self.config.dialects)
-        self._markers = markers_of(self._table)
-        self._declared = tuple(key for row in self._table for key in row.conversations)
-        self._interesting = _INTERESTING | self._markers | frozenset(self._declared)
         self._started = 0
         self._conversations: OrderedDict[int, str] = OrderedDict()  # trace id -> conversation id
         self._usage: OrderedDict[int, UsageLedger] = OrderedDict()  # trace id -> usage that no tool call has taken yet
@@ -90,6 +88,16 @@ class TrajectoryGuardProcessor(SpanProcessor):
         _add_scorer(self.board)
         provider = meter_provider or otel_metrics.get_meter_provider()
         self._latency = register(provider.get_meter(telemetry.SCOPE), self.board)
+        follow(self)
+
+    def configure(self, config: GuardConfig) -> None:
+        """Read everything that depends on the configuration: again when the process adopts another one."""
+        self.config = config
+        self._max_open = config.max_open_spans
+        self._table = table_with(config.dialects)
+        self._markers = markers_of(self._table)
+        self._declared = tuple(key for row in self._table for key in row.conversations)
+        self._interesting = _INTERESTING | self._markers | frozenset(self._declared)
 
     def _renew_lock(self) -> None:
         self._lock = threading.Lock()
@@ -307,112 +315,3 @@ def view_of(span: ReadableSpan, attributes: Mapping[str, Any]) -> SpanView:
         scope=scope.name if scope is not None else "",
         scope_version=scope.version if scope is not None else None,
     )
-
-
-# --- one line ------------------------------------------------------------------------------------------------
-
-_shared_lock: Final = threading.Lock()
-_instrument_lock: Final = threading.RLock()
-_shared: dict[str, FlagBoard] = {}
-_instrumented: dict[int, tuple[trace.TracerProvider, TrajectoryGuardProcessor]] = {}
-
-
-def shared_board(config: GuardConfig | None = None) -> FlagBoard:
-    """The board that processor and gates of this process share. ``config`` matters to the first caller only."""
-    with _shared_lock:
-        if "board" not in _shared:
-            _shared["board"] = _new_board(config or GuardConfig.from_env())
-        elif config is not None and config != _shared["board"].config:
-            _log.warning("trajectory_guard: already configured; the later configuration is ignored")
-        return _shared["board"]
-
-
-def _new_board(config: GuardConfig) -> FlagBoard:
-    """A board, with a model behind it where one is asked for or installed. The model loads on a thread of its own."""
-    board = _board_with_model(config)
-    _add_scorer(board)  # a gate may use the board without any processor
-    return board
-
-
-def _board_with_model(config: GuardConfig) -> FlagBoard:
-    asked = config.model_path is not None or config.model_download
-    if not asked and not is_installed("fastembed"):
-        return FlagBoard(config)
-    from trajectory_guard.embedding import BackgroundSettler, ModelSettings
-
-    settings = ModelSettings(path=config.model_path, download=config.model_download, calibration=config.calibration)
-    settler = BackgroundSettler(settings)
-    settler.start()
-    return FlagBoard(config, settler=settler)
-
-
-def _add_scorer(board: FlagBoard) -> None:
-    """A writer of scores, where they are asked for; nobody else waits for its imports."""
-    if board.scorer is None and board.config.langfuse_scores:
-        from trajectory_guard.scorer import scorer_of
-
-        board.scorer = scorer_of(board.config, board.counts)
-
-
-def instrument(
-    tracer_provider: trace.TracerProvider | None = None, config: GuardConfig | None = None
-) -> TrajectoryGuardProcessor:
-    """Guard everything a tracer provider sees. Calling it again is harmless.
-
-    Parameters:
-        tracer_provider: an SDK ``TracerProvider``; the global one by default. If the application has set none yet,
-            one is created and set.
-        config: by default read from ``TRAJECTORY_GUARD_*`` variables.
-
-    Returns:
-        The processor that is now attached.
-
-    Raises:
-        TypeError: the provider cannot take span processors.
-    """
-    provider = tracer_provider or _global_provider()
-    if not isinstance(provider, TracerProvider) and not hasattr(provider, "add_span_processor"):
-        raise TypeError(
-            f"tracer_provider: {type(provider).__name__} has no add_span_processor; pass an SDK TracerProvider"
-        )
-    with _instrument_lock:
-        known = _instrumented.get(id(provider))
-        if known is not None:
-            known[1].enabled = True
-            return known[1]
-        processor = TrajectoryGuardProcessor(config, tracer_provider=provider)
-        provider.add_span_processor(processor)
-        _instrumented[id(provider)] = (provider, processor)  # the provider is kept so that its id stays its own
-    return processor
-
-
-def _global_provider() -> trace.TracerProvider:
-    provider = trace.get_tracer_provider()
-    if isinstance(provider, trace.ProxyTracerProvider):
-        provider = TracerProvider()
-        trace.set_tracer_provider(provider)
-    return provider
-
-
-def uninstrument(tracer_provider: trace.TracerProvider | None = None) -> None:
-    """Switch the guard off again. The SDK cannot remove a processor: it stays attached and does nothing."""
-    provider = tracer_provider or trace.get_tracer_provider()
-    with _shared_lock:
-        known = _instrumented.get(id(provider))
-    if known is not None:
-        known[1].enabled = False
-
-
-def auto_instrument() -> None:
-    """Entry point for ``opentelemetry-instrument``: guards the provider it has just configured.
-
-    ``TRAJECTORY_GUARD_DISABLED=true`` leaves it out. Never raises: auto-instrumentation must not stop an application.
-    """
-    import os
-
-    if os.environ.get("TRAJECTORY_GUARD_DISABLED", "").lower() in ("1", "true", "yes", "on"):
-        return
-    try:
-        instrument()
-    except Exception:
-        _log.exception("trajectory_guard: could not be loaded; the application runs unguarded")

@@ -18,6 +18,7 @@ from tests.cli.helpers_cli import Command, otlp_span, request, run_line, step, w
 from tests.helpers import capture, capture_names
 from trajectory_guard.cli import json_files, json_stream
 from trajectory_guard.cli.inputs import Limits, Recorded, Sink, read
+from trajectory_guard.cli.json_stream import read_in_pieces
 from trajectory_guard.cli.sink import MAX_ERRORS_PER_SOURCE
 from trajectory_guard.dialects.span import SpanView
 
@@ -306,7 +307,7 @@ def test_protobuf_whose_length_looks_like_a_brace(tmp_path: Path) -> None:
 def test_protobuf_without_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "spans.pb", message(request(spans(1))))
     monkeypatch.setitem(sys.modules, "opentelemetry.proto.trace.v1.trace_pb2", None)
-    assert "pip install 'trajectory-guard[cli]'" in items(path)[1][0]
+    assert "install the extra 'cli'" in items(path)[1][0]
 
 
 # --- values too large to read whole --------------------------------------------------------------------------
@@ -364,3 +365,22 @@ def test_a_large_document_without_ijson(tmp_path: Path, monkeypatch: pytest.Monk
     assert found == []
     assert "raise --max-document-mb" in problems[0]
     assert len(items(path)[0]) == 40
+
+
+def test_a_text_that_never_ends_is_read_in_few_pieces() -> None:
+    """The parser begins anew with every piece: in pieces of 64 KiB a text of 400 MB takes minutes."""
+    pytest.importorskip("ijson")
+
+    class Endless(io.RawIOBase):
+        reads, left = 0, 40 << 20
+
+        def read(self, size: int = -1) -> bytes:
+            self.reads += 1
+            data = b"a" * min(size, self.left)
+            self.left -= len(data)
+            return data
+
+    source, sink = Endless(), Sink()
+    assert list(read_in_pieces(b'{"a":"', source, "endless", sink)) == []
+    assert source.reads <= 5
+    assert "premature EOF" in str(sink.errors[0])

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers import DATA
 from trajectory_guard.cli import report_charts, report_data
 from trajectory_guard.cli.inputs import Sink
 from trajectory_guard.cli.replay import Outcome, replay
@@ -404,7 +405,26 @@ def test_a_missing_library_names_the_extra(
         monkeypatch.delattr(f"trajectory_guard.cli.{name}", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
     assert run(write(tmp_path / "runs.jsonl", {"a": fine()}), "-o", str(tmp_path / "o")) == 2
-    assert f"{missing} is missing; pip install 'trajectory-guard[report]'" in capsys.readouterr().err
+    assert f"a report needs {missing}: install the extra 'report'" in capsys.readouterr().err
+
+
+def test_a_guarded_run_says_what_was_raised_while_it_ran(tmp_path: Path) -> None:
+    out = tmp_path / "out.html"
+    spans = str(DATA / "doctor" / "strands-latest.json.gz")
+    assert run(spans, spans, "-o", str(out)) == 0  # a copy of a span tells of nothing new
+    text = out.read_text(encoding="utf-8")
+    assert "While it ran, a guard raised 1 nudge, 1 stop, as the spans say" in text
+    assert "<dt>Raised while it ran</dt><dd>1 nudge, 1 stop</dd>" in text
+    assert "nothing was sent" not in text
+    assert "would have been told" not in text
+
+
+def test_an_unguarded_run_says_that_no_intervention_is_recorded(tmp_path: Path) -> None:
+    out = tmp_path / "out.html"
+    assert run(str(DATA / "doctor" / "strands-default.json.gz"), "-o", str(out)) == 0
+    text = out.read_text(encoding="utf-8")
+    assert "The recording tells of no intervention." in text
+    assert "Raised while it ran" not in text
 
 
 def test_standard_output(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

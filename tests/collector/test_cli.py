@@ -163,7 +163,10 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(tmp_path: Pa
     path = os.pathsep.join([str(tmp_path), *sys.path])
     done = command("validate", environ={"PYTHONPATH": path})
     assert done.returncode == 2
-    assert done.stderr == ("trajectory-guard-collector: yaml is missing: pip install 'trajectory-guard[collector]'\n")
+    assert done.stderr == (
+        "trajectory-guard-collector: the collector needs yaml: "
+        "install the extra 'collector' (pip install '.[collector]' in a clone)\n"
+    )
 
 
 # --- running ---------------------------------------------------------------------------------------------------------

@@ -318,9 +318,7 @@ def test_without_the_package_a_line_says_what_to_install(
     monkeypatch.setitem(sys.modules, "langfuse", None)
     exporters = {"langfuse/eu": Exporter.model_validate({"public_key": PUBLIC_KEY, "secret_key": SECRET_KEY})}
     assert score_writers(exporters, Metrics(), None, redact=False) == []
-    assert (
-        "exporters.langfuse/eu.scores: no scores are written: pip install 'trajectory-guard[langfuse]'" in caplog.text
-    )
+    assert "exporters.langfuse/eu.scores: no scores are written: install the extra 'langfuse'" in caplog.text
 
 
 # --- restarts ------------------------------------------------------------------------------------------------

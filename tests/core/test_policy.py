@@ -33,9 +33,7 @@ def step(
     new_batch: bool = True, settings: PolicySettings = SETTINGS, now: float = 0.0, may_stop: bool = True,
 ) -> Decision:  # fmt: skip
     found = finding(certainty, count) if certainty is not None else ()
-    return decide(
-        ladder, found, score, settings, new_batch=new_batch, progress=progress, now=now, may_stop=may_stop
-    )
+    return decide(ladder, found, score, settings, new_batch=new_batch, progress=progress, now=now, may_stop=may_stop)
 
 
 def tail(certainty: Certainty, steps: int, settings: PolicySettings = SETTINGS) -> tuple[list[int], int | None]:
@@ -226,7 +224,9 @@ def test_no_sequence_stops_before_it_was_nudged_since_the_last_progress(sequence
         nudged = nudged or decision.nudge > 0
 
 
-@given(st.lists(moves, max_size=30), st.lists(st.sampled_from([CERTAIN, LIKELY, ACKNOWLEDGED]), min_size=80, max_size=80))
+@given(
+    st.lists(moves, max_size=30), st.lists(st.sampled_from([CERTAIN, LIKELY, ACKNOWLEDGED]), min_size=80, max_size=80)
+)
 def test_any_unproductive_tail_ends_in_a_stop_within_the_bound(before: list, unproductive: list) -> None:
     ladder = Ladder()
     for certainty, score, progress, new_batch, _ in before:

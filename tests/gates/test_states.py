@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
+from tests.helpers import TESTS
 from trajectory_guard import AgentState, TrajectoryGuardNode, apply_guard
 from trajectory_guard.cli.scripted import ScriptedChatModel, call
 
@@ -201,3 +203,11 @@ def test_input_that_sets_the_guards_keys_does_no_harm() -> None:
 
         assert outline(messages) == NUDGED_THEN_STOPPED, rubbish
         assert board.counts["errors.gate"] == 0
+
+
+def test_the_readme_has_a_row_for_every_key_of_loop_status() -> None:
+    graph = apply_guard(agent_builder(repeats(8)), board=new_board()).compile()
+    status = graph.invoke(TASK, thread(), output_keys=["loop_status"])["loop_status"]
+    readme = (TESTS.parent / "processor" / "README.md").read_text(encoding="utf-8")
+    table = readme.partition("| key of `loop_status` |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(status)

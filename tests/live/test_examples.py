@@ -6,10 +6,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.absent import python, site_with
 from tests.helpers import TESTS
 
 _README = TESTS.parent / "README.md"
@@ -56,7 +59,23 @@ def test_the_quick_start_nudges_and_stops(tmp_path: Path) -> None:
     assert "going in circles" in lines[-1]
 
 
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A folder of packages for each list of extras."""
+
+    @cache
+    def site(extras: str) -> Path:
+        return site_with(tmp_path_factory.mktemp("site"), [extra for extra in extras.split(",") if extra])
+
+    return site
+
+
 @pytest.mark.parametrize("script", _EXAMPLES, ids=lambda script: script.stem)
-def test_an_example_shows_the_guard_at_work(script: Path) -> None:
-    shown = _run(script)
-    assert "[Trajectory guard]" in shown or "going in circles" in shown
+def test_an_example_shows_the_guard_at_work_with_what_it_says_to_install(
+    script: Path, sites: Callable[[str], Path]
+) -> None:
+    said = re.search(r"pip install '\.\[([\w,]+)\]'|needs no extra", script.read_text(encoding="utf-8"))
+    assert said is not None, "it does not say which extras it needs"
+    done = python(sites(said[1] or ""), [str(script)])
+    assert done.returncode == 0, done.stderr
+    assert "[Trajectory guard]" in done.stdout or "going in circles" in done.stdout

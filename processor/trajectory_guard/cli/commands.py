@@ -26,6 +26,7 @@ from trajectory_guard.core.similarity import Comparison, Relation, compare, norm
 from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.custom import table_with
+from trajectory_guard.model_files import ModelError
 
 
 def add_commands(commands: Any) -> None:
@@ -198,7 +199,7 @@ def run_compare(options: argparse.Namespace) -> int:
     sink, name = Sink(), "<stdin>" if options.file == "-" else options.file
     try:
         settle = _settle(options.model)
-    except ValueError as error:  # ModelError among them
+    except (ModelError, ValueError) as error:
         complain(str(error))
         return BAD_INPUT
     try:

@@ -57,7 +57,7 @@ def run_demo(svg: str | None = None) -> int:
     board = FlagBoard(GuardConfig())
     provider.add_span_processor(TrajectoryGuardProcessor(board=board, tracer_provider=provider))
     name = _instrument(provider)
-    console.print(f"[bold]trajectory_guard[/bold] · tool spans from [bold]{name}[/bold] · model scripted, no network\n")
+    console.print(f"[bold]trajectory_guard[/] · tool spans from [bold]{name}[/bold] · model scripted, no network\n")
     if svg is not None:
         outcome = _run(console, AGENTS[0], board)
         drawing = console.export_svg(title="trajectory-guard demo")
@@ -83,7 +83,7 @@ def _instrument(provider: TracerProvider) -> str:
             continue
         getattr(found, instrumentor)().instrument(tracer_provider=provider)
         return name
-    raise SystemExit("trajectory-guard demo: no LangChain instrumentation found; pip install 'trajectory-guard[demo]'")
+    raise ModuleNotFoundError(name=_INSTRUMENTATIONS[0][1])
 
 
 # --- one agent -----------------------------------------------------------------------------------------------

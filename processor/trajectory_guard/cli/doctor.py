@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from trajectory_guard.cli.doctor_capture import capture_findings, recorded_findings
 from trajectory_guard.cli.doctor_environment import environment_findings
+from trajectory_guard.cli.doctor_graph import GraphSpecError, graph_findings
 from trajectory_guard.cli.findings import Finding, plural, sort_findings
 from trajectory_guard.cli.inputs import Recorded, Sink, read
-from trajectory_guard.cli.output import FINE, finish, print_json, printable
+from trajectory_guard.cli.output import BAD_INPUT, FINE, complain, finish, print_json, printable
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanView
 
@@ -29,6 +30,9 @@ def add_doctor(commands: Any) -> None:
         "doctor", help="what is missing in this environment, or in a capture, and the line that fixes it"
     )
     parser.add_argument("files", nargs="*", metavar="FILE", help="captures; without any, this environment is examined")
+    parser.add_argument(
+        "--graph", metavar="MODULE:ATTRIBUTE", help="a LangGraph graph of yours: does every tool call pass a gate?"
+    )
     parser.add_argument("--json", action="store_true", help="a JSON list of findings")
     parser.set_defaults(run=run_doctor)
 
@@ -40,6 +44,12 @@ def run_doctor(options: argparse.Namespace) -> int:
         findings = files_findings(options.files, sink)
     else:
         findings = environment_findings(dict(os.environ), installed_versions())
+    if options.graph is not None:
+        try:
+            findings += graph_findings(options.graph)
+        except GraphSpecError as error:
+            complain(str(error))
+            return BAD_INPUT
     findings = sort_findings(findings)
     if options.json:
         print_json([finding.to_json() for finding in findings])
@@ -111,8 +121,14 @@ def plain_report(findings: Sequence[Finding]) -> str:
 
 
 def summary(findings: Iterable[Finding]) -> str:
-    """One line: how many problems and warnings."""
+    """One line: how many problems and warnings. That all is well is said only where tool spans were seen."""
+    findings = list(findings)
     severities = [finding.severity for finding in findings]
     named = (("problem", severities.count("problem")), ("warning", severities.count("warn")))
     told = [plural(count, noun) for noun, count in named if count]
-    return f"{', '.join(told)}." if told else "Everything the guard needs is there."
+    if told:
+        return f"{', '.join(told)}."
+    steps = next((finding for finding in findings if finding.code == "steps"), None)
+    if steps is None:
+        return "Nothing wrong here. Only a capture shows whether tool calls leave spans: trajectory-guard doctor FILE"
+    return "Everything the guard needs is there." if steps.data["tool_spans"] else "Nothing is missing in these steps."

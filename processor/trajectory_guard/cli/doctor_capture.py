@@ -128,7 +128,8 @@ def _found(capture: Capture) -> Iterator[Finding]:
 def _no_tool_spans(capture: Capture) -> Iterator[Finding]:
     if capture.with_spans or not capture.spans:
         return
-    key = next((name for name in ("crewai", "haystack") if any(name in span.scope for span in capture.spans)), "other")
+    known = ("openinference.instrumentation.crewai", "crewai", "haystack")
+    key = next((name for name in known if any(name in span.scope for span in capture.spans)), "other")
     told = len(capture.without_spans)
     message = (
         f"No call has a tool span; {plural(told, 'call')} read from messages: that works on recordings, not in process."

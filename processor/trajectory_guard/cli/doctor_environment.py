@@ -7,7 +7,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from trajectory_guard.cli.doctor_fixes import CONTENT, OFFICIAL, OPENINFERENCE, OPENLLMETRY, SAMPLER
+from trajectory_guard.cli.doctor_fixes import (
+    ADK,
+    CONTENT,
+    OFFICIAL,
+    OPENINFERENCE,
+    OPENLLMETRY,
+    SAMPLER,
+    STRANDS,
+    TOOL_SPANS,
+)
 from trajectory_guard.cli.findings import Finding
 from trajectory_guard.config import ENV_PREFIX, ConfigError, GuardConfig
 
@@ -21,8 +30,9 @@ _FRAMEWORKS: Final = frozenset(
 _OTHERS: Final[Mapping[str, str]] = {
     "langfuse": "Langfuse", "openlit": "OpenLIT", "logfire": "Logfire", "traceloop-sdk": "OpenLLMetry",
     "pydantic-ai": "Pydantic AI", "pydantic-ai-slim": "Pydantic AI", "autogen-core": "AutoGen",
-    "agent-framework-core": "Microsoft Agent Framework",
+    "agent-framework-core": "Microsoft Agent Framework", "strands-agents": STRANDS, "google-adk": ADK,
 }  # fmt: skip
+"""Packages that emit spans by themselves, instrumentations of another name among them."""
 _LANGCHAIN: Final = (
     "opentelemetry-instrumentation-langchain", "openinference-instrumentation-langchain",
     "opentelemetry-instrumentation-genai-langchain",
@@ -50,6 +60,8 @@ def environment_findings(environ: Mapping[str, str], versions: Mapping[str, str]
         *_two_langchains(versions, environ),
         *_content(set(found.values()), environ),
         *_official_content(found, environ),
+        *_own_spans_content(set(found.values()), environ),
+        *_crewai(versions),
         *_limits(environ),
         *_sampling(environ),
         *_own(environ),
@@ -135,7 +147,7 @@ def _gate(versions: Mapping[str, str]) -> Iterator[Finding]:
             "warn", "no_gate", "langgraph",
             f"LangGraph {versions['langgraph']} is installed without what the gate needs ({', '.join(missing)}): "
             "loops are seen, not stopped.",
-            "pip install 'trajectory-guard[langgraph]'",
+            "pip install '.[langgraph]'  # in a clone of trajectory_guard",
         )  # fmt: skip
 
 
@@ -234,6 +246,39 @@ def _official_content(found: Mapping[str, str], environ: Mapping[str, str]) -> I
             "Content modes such as span_only are understood by some packages only with the latest conventions.",
             "export OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental",
         )  # fmt: skip
+
+
+def _own_spans_content(families: set[str], environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Frameworks that emit spans by themselves, and leave arguments and results out of them unless told to."""
+    opted = environ.get("OTEL_SEMCONV_STABILITY_OPT_IN", "")
+    if STRANDS in families and "gen_ai_latest_experimental" not in opted:
+        fix = CONTENT[STRANDS].replace("=", f"={opted},") if opted else CONTENT[STRANDS]
+        yield Finding(
+            "problem", "content_off", "OTEL_SEMCONV_STABILITY_OPT_IN",
+            "Strands emits spans by itself, with arguments and results in span events only: the guard works on names, "
+            "outcomes and times.", fix,
+        )  # fmt: skip
+    mode = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower()
+    if ADK in families and mode not in ("span_only", "span_and_event"):
+        yield Finding(
+            "problem", "content_off", "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
+            "Google ADK emits spans by itself, without arguments and results unless told to: the guard works on names, "
+            "outcomes and times.", CONTENT[ADK],
+        )  # fmt: skip
+
+
+def _crewai(versions: Mapping[str, str]) -> Iterator[Finding]:
+    """CrewAI's own telemetry is not for applications; OpenLLMetry's instrumentation writes no tool spans."""
+    if "crewai" not in versions:
+        return
+    if "openinference-instrumentation-crewai" in versions:
+        yield Finding(
+            "warn", "no_tool_spans", "crewai",
+            "CrewAI's agents leave tool spans only where the model makes native tool calls, and none where it writes "
+            "them as text (ReAct).", TOOL_SPANS["openinference.instrumentation.crewai"],
+        )  # fmt: skip
+    else:
+        yield Finding("problem", "no_tool_spans", "crewai", "CrewAI's tool calls leave no spans.", TOOL_SPANS["crewai"])
 
 
 def _limits(environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -19,6 +19,8 @@ AGENT_FRAMEWORK: Final = "Microsoft Agent Framework"
 AUTOGEN: Final = "AutoGen"
 OPENAI_AGENTS: Final = "OpenAI Agents"
 MCP: Final = "MCP"
+STRANDS: Final = "Strands"
+ADK: Final = "Google ADK"
 OTHER: Final = "other"
 
 _SCOPES: Final = (
@@ -28,12 +30,13 @@ _SCOPES: Final = (
     ("opentelemetry.instrumentation.openai_agents", OPENAI_AGENTS),
     ("opentelemetry.instrumentation.mcp", MCP), ("mcp", MCP), ("opentelemetry.instrumentation.genai", OFFICIAL),
     ("opentelemetry.instrumentation.openai_v2", OFFICIAL), ("opentelemetry.util.genai", OFFICIAL),
-    ("traceloop", OPENLLMETRY),
+    ("traceloop", OPENLLMETRY), ("strands.", STRANDS), ("gcp.vertex.agent", ADK),
 )  # fmt: skip
 LANGCHAIN: Final = "LangChain"
 """Not a family: LangChain under any family has lines of its own."""
 _SET_ATTRIBUTE: Final = 'span.set_attribute("{}", {})'
 _SET_ARGUMENTS: Final = _SET_ATTRIBUTE.format("gen_ai.tool.call.arguments", "json.dumps(args)")
+_LATEST: Final = "export OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental"
 _WITH_ID: Final = (
     "with tracer.start_as_current_span('conversation', attributes={'gen_ai.conversation.id': conversation_id}): ..."
 )
@@ -41,8 +44,9 @@ _WITH_ID: Final = (
 CONTENT: Final[Mapping[str, str]] = {
     OPENLLMETRY: "export TRACELOOP_TRACE_CONTENT=true",
     OPENINFERENCE: "unset OPENINFERENCE_HIDE_INPUTS OPENINFERENCE_HIDE_OUTPUTS",
-    OFFICIAL: "export OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental "
-    "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=span_only",
+    OFFICIAL: f"{_LATEST} OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=span_only",
+    STRANDS: _LATEST,
+    ADK: f"{_LATEST} OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
     LANGFUSE: "Langfuse(mask=None)  # and no @observe(capture_input=False)",
     LANGSMITH: "export LANGSMITH_HIDE_INPUTS=false LANGSMITH_HIDE_OUTPUTS=false",
     OPENLIT: "openlit.init(capture_message_content=True)",
@@ -75,6 +79,7 @@ CONVERSATION: Final[Mapping[str, str]] = {
     LANGFUSE: "with langfuse.propagate_attributes(session_id=conversation_id): ...",
     LOGFIRE: "with logfire.span('conversation', **{'gen_ai.conversation.id': conversation_id}): ...",
     PYDANTIC_AI: "agent.run(..., message_history=earlier.all_messages())",
+    STRANDS: 'Agent(..., trace_attributes={"session.id": conversation_id})',
     OTHER: _WITH_ID,
 }
 """Names the conversation, so that its turns are one trajectory."""
@@ -87,6 +92,8 @@ AGENT: Final[Mapping[str, str]] = {
 
 TOOL_SPANS: Final[Mapping[str, str]] = {
     "crewai": "pip install openinference-instrumentation-crewai && CrewAIInstrumentor().instrument()",
+    "openinference.instrumentation.crewai": "Agent(llm=...)  # a model with native tool calls: CrewAI's agents that "
+    "write their calls as text leave no tool spans",
     "haystack": "with tracer.start_as_current_span(f'execute_tool {name}', attributes={'gen_ai.operation.name': "
     "'execute_tool', 'gen_ai.tool.name': name}): ...",
     OTHER: "with tracer.start_as_current_span(f'execute_tool {name}', attributes={'gen_ai.operation.name': "

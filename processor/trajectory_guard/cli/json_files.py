@@ -13,6 +13,7 @@ from trajectory_guard.cli.json_stream import BOM, load_ijson, read_in_pieces
 from trajectory_guard.cli.sink import MIB, Limits, Sink
 from trajectory_guard.cli.streams import BLANK, MissingLibraryError, starts_json
 from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.extras import install
 
 STREAM_BYTES: Final = 32 * MIB
 """Values larger than this are read in pieces if ``ijson`` is installed."""
@@ -193,7 +194,7 @@ def _in_pieces(begun: bytes, stream: IO[bytes], name: str, sink: Sink, limits: L
         sink.fail(
             name,
             f"a single JSON value of more than {allowed} MiB; raise --max-document-mb, or let ijson read it in pieces: "
-            "pip install 'trajectory-guard[cli]'",
+            f"{install('cli')}",
             line,
         )
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from trajectory_guard import __version__
 from trajectory_guard.cli.calibrate import add_calibrate
 from trajectory_guard.cli.commands import add_commands
 from trajectory_guard.cli.doctor import add_doctor
-from trajectory_guard.cli.output import abandon_stdout, be_tolerant
+from trajectory_guard.cli.output import BAD_INPUT, abandon_stdout, be_tolerant, complain
 from trajectory_guard.cli.report import add_report
+from trajectory_guard.extras import missing
 
 INTERRUPTED = 130
+_MAX_MESSAGE: Final = 500
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,7 +35,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Exception as error:  # the status of a traceback, 1, means that a loop was found
+        if sys.flags.dev_mode:
+            raise
+        complain(f"{options.command}: {_in_one_line(error)}")
+        return BAD_INPUT
     return status
+
+
+def _in_one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror or error}"
+    text = " ".join(str(error).split())[:_MAX_MESSAGE]
+    return f"unexpected {type(error).__name__}: {text or 'no message'} (python -X dev shows where)"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,10 +67,11 @@ def _parser() -> argparse.ArgumentParser:
 def _demo(options: argparse.Namespace) -> int:
     try:
         from trajectory_guard.cli.demo import run_demo
+
+        return run_demo(options.svg)
     except ImportError as error:
-        print(f"trajectory-guard demo: {error.name} is missing; pip install 'trajectory-guard[demo]'", file=sys.stderr)
-        return 2
-    return run_demo(options.svg)
+        complain(missing("the demo", error, "demo"))
+        return BAD_INPUT
 
 
 if __name__ == "__main__":

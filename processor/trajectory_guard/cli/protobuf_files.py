@@ -14,6 +14,7 @@ from typing import IO, Any, Final
 
 from trajectory_guard.cli.sink import Limits, Sink
 from trajectory_guard.cli.streams import ZSTD_MAGIC, MissingLibraryError, zstd_decompress
+from trajectory_guard.extras import missing
 
 Decode = Callable[[bytes], Mapping[str, Any]]
 _RESOURCE_SPANS: Final = 0x0A
@@ -148,7 +149,7 @@ def _decoder(name: str, sink: Sink) -> Decode | None:
         from google.protobuf.message import DecodeError
         from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
     except ImportError as error:
-        sink.fail(name, f"looks like protobuf; reading it needs {error.name}: pip install 'trajectory-guard[cli]'")
+        sink.fail(name, missing("looks like protobuf; reading it", error, "cli"))
         return None
 
     def decode(data: bytes) -> Mapping[str, Any]:

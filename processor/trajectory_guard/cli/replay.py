@@ -16,6 +16,7 @@ from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.table import DIALECTS
 from trajectory_guard.prices import price
+from trajectory_guard.telemetry import INTERVENTION
 
 if TYPE_CHECKING:
     from trajectory_guard.cli.report_data import Summary
@@ -116,6 +117,8 @@ def read_all(paths: Iterable[str], sink: Sink, spool: Spool, limits: Limits | No
             if isinstance(item, Recorded):
                 yield item
             else:
+                if INTERVENTION in item.attributes:
+                    sink.intervened(item.attributes)
                 spool.add(item, path)
 
 

@@ -8,6 +8,7 @@ import difflib
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -15,13 +16,13 @@ from typing import Any, Final
 from trajectory_guard.cli.inputs import Sink
 from trajectory_guard.cli.output import BAD_INPUT, FINE, LOOP_FOUND
 from trajectory_guard.cli.replay import Outcome, reaches, replay
-from trajectory_guard.cli.report_data import Summary, build_section, summarize
+from trajectory_guard.cli.report_data import Summary, build_section, interventions, summarize
 from trajectory_guard.cli.report_text import visible
 from trajectory_guard.cli.settings import load_config
 from trajectory_guard.config import ConfigError
+from trajectory_guard.extras import missing
 
 DEFAULT_LIMIT: Final = 20
-_EXTRA: Final = "pip install 'trajectory-guard[report]'"
 _MAX_KNOWN_IDS: Final = 10_000
 _MAX_NAMED: Final = 3
 _MAX_COMPLAINTS: Final = 20
@@ -88,7 +89,8 @@ def _report(options: argparse.Namespace, sink: Sink) -> list[Summary]:
     content = page.Page(
         sources=["standard input" if path == "-" else Path(path).name for path in options.files],
         summaries=summaries,
-        sections=[build_section(outcome, config) for outcome in worst],
+        sections=[build_section(outcome, config, _recorded(sink, outcome.id)) for outcome in worst],
+        recorded=interventions(_recorded(sink, *(options.trajectory or ()))),
         problems=list(dict.fromkeys(map(str, sink.errors))),
         left_out=len(summaries) - len(worst),
     )
@@ -96,12 +98,17 @@ def _report(options: argparse.Namespace, sink: Sink) -> list[Summary]:
     return summaries
 
 
+def _recorded(sink: Sink, *ids: str) -> Counter[str]:
+    """Interventions in the spans by level, those of some trajectories or of all."""
+    return Counter(level for trajectory, _, level in sink.interventions if not ids or trajectory in ids)
+
+
 def _load_page() -> Any:
     """The module that draws; its libraries come with an extra."""
     try:
         from trajectory_guard.cli import report_page
     except ImportError as error:
-        raise ReportError(f"{error.name or error} is missing; {_EXTRA}") from None
+        raise ReportError(missing("a report", error, "report")) from None
     return report_page
 
 

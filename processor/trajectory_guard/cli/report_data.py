@@ -122,8 +122,8 @@ def _summary(outcome: Outcome, loops: Sequence[Loop]) -> Summary:
     )  # fmt: skip
 
 
-def build_section(outcome: Outcome, config: GuardConfig) -> Section:
-    """Work out everything a report shows of one trajectory."""
+def build_section(outcome: Outcome, config: GuardConfig, recorded: Counter[str] | None = None) -> Section:
+    """Work out everything a report shows of one trajectory; ``recorded`` counts interventions in its spans by level."""
     loops = find_loops(outcome, config)
     window = _window(len(outcome.steps), loops)
     summary = _summary(outcome, loops)
@@ -131,7 +131,18 @@ def build_section(outcome: Outcome, config: GuardConfig) -> Section:
     rows = [_row(outcome, position, start, loops, config) for position in window]
     sentence, caption = _sentence(summary, loops, config), _caption(outcome, loops, window)
     facts = _facts(outcome, summary)
+    if recorded:
+        facts.append(("Raised while it ran", interventions(recorded)))
     return Section(summary, sentence, facts, loops, window, outcome, list(_segments(rows, loops)), caption)
+
+
+def interventions(recorded: Counter[str]) -> str:
+    """Interventions by level, in words.
+
+    >>> interventions(Counter(NUDGE=2, STOP=1))
+    '2 nudges, 1 stop'
+    """
+    return ", ".join(count(number, level.lower()) for level, number in sorted(recorded.items()))
 
 
 # --- figures and words ---------------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ class Page(NamedTuple):
     sections: Sequence[Section]
     problems: Sequence[str]
     left_out: int = 0
+    recorded: str = ""  # interventions that the spans tell of, in words
 
 
 def render(page: Page, config: GuardConfig) -> str:

@@ -64,5 +64,5 @@ def _path(key: str) -> list[str]:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return _WORDS.get(text, text)

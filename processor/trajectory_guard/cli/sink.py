@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.telemetry import INTERVENTION, STEP_INDEX, TRAJECTORY_ID
 
 MIB: Final = 1024 * 1024
 MAX_ERRORS_PER_SOURCE: Final = 100
 """Problems of one file that are named; further ones are counted."""
+MAX_INTERVENTIONS: Final = 100_000
+"""Recorded interventions that are remembered."""
 
 
 class InputError(ValueError):
@@ -59,6 +62,8 @@ class Sink:
         errors: at most ``MAX_ERRORS_PER_SOURCE`` per file; ``dropped`` counts the rest.
         notes: what a user should know though it is no error.
         progress: called with the bytes (or items) dealt with since the last call.
+        interventions: nudges and stops that a guard raised while the runs went on, as their spans say: (trajectory,
+            step, level), no more than ``MAX_INTERVENTIONS``.
         phase: called with a name and the number of bytes (or items) ahead, 0 if unknown, as each phase of work begins.
     """
 
@@ -67,7 +72,14 @@ class Sink:
     phase: Callable[[str, int], None] = _nothing
     notes: list[str] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
+    interventions: set[tuple[str, object, str]] = field(default_factory=set)
     _counts: Counter[str] = field(default_factory=Counter)
+
+    def intervened(self, attributes: Mapping[str, object]) -> None:
+        """Remember an intervention that a span tells of. Its own span, its parent and a resent copy are one."""
+        level = str(attributes[INTERVENTION])
+        if level != "OBSERVE" and len(self.interventions) < MAX_INTERVENTIONS:
+            self.interventions.add((str(attributes.get(TRAJECTORY_ID)), attributes.get(STEP_INDEX), level))
 
     def fail(self, source: str, reason: str, line: int | None = None) -> None:
         """Record one error."""

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, cast
 
+from trajectory_guard.extras import install
+
 BUFFER_BYTES: Final = 256 * 1024
 HEAD_BYTES: Final = 256
 GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -127,7 +129,7 @@ def _zstd_error() -> type[Exception]:
 def _zstd() -> Any:
     module = _zstd_module()
     if module is None:
-        raise MissingLibraryError("compressed with zstd; reading it needs zstandard: pip install zstandard")
+        raise MissingLibraryError(f"compressed with zstd; reading it needs zstandard: {install('cli')}")
     return module
 
 

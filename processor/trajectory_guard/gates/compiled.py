@@ -11,17 +11,18 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
+from trajectory_guard.extras import missing
+
 try:
     from langgraph.graph.state import CompiledStateGraph
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
-    raise ImportError(
-        f"the LangGraph gate needs langgraph ({error.name} is missing): pip install 'trajectory-guard[langgraph]'"
-    ) from error
+    raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.flags import FlagBoard
 from trajectory_guard.gates.langgraph import NudgeRole, apply_guard
 from trajectory_guard.gates.rewire import GraphShapeError, clone
+from trajectory_guard.runtime import shared_board
 
 Compiled = CompiledStateGraph[Any, Any, Any, Any]
 _MODES: Final = ("enforce", "nudge", "observe")
@@ -91,7 +92,10 @@ def _guarded(graph: Compiled, mode: str | None, options: dict[str, Any]) -> Comp
     if mode is not None:
         if mode not in _MODES:
             raise ValueError(f"mode: {mode!r} is none of {', '.join(map(repr, _MODES))}")
-        guard = options.get("guard_config") or GuardConfig.from_env()
+        guard = options.get("guard_config")
+        if guard is None:  # the mode alone is no configuration that others have to agree with
+            board = options.get("board") or shared_board()
+            guard, options = board.config, {**options, "board": board}
         options = {**options, "guard_config": guard.model_copy(update={"mode": mode})}
     config = options.pop("guard_config", None)
     key = (

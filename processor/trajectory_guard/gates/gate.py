@@ -24,6 +24,7 @@ from trajectory_guard.flags import Flag, FlagBoard
 from trajectory_guard.gates.messages import new_steps, open_calls, turn_of, was_nudged
 from trajectory_guard.gates.remote import RemoteFlags
 from trajectory_guard.logs import log_recovery, log_verdict
+from trajectory_guard.runtime import board_for, follow
 from trajectory_guard.verdict_spans import VerdictSpans
 
 _RECENT: Final = 10
@@ -68,9 +69,13 @@ class Gate:
     """Decides on a trajectory from its flag and the messages in the graph state.
 
     Parameters:
-        config: used when this process has no board yet, and for ``mode``.
+        config: by default that of the board. It has to be equal to the board's, ``config.GATE_KEYS`` aside; a process
+            that was given none so far adopts it.
         board: the board to read; by default the one the span processor writes to.
         clock: wall clock in seconds, for steps read from messages.
+
+    Raises:
+        ConfigError: the board is configured otherwise; the keys that differ are named.
     """
 
     def __init__(
@@ -80,14 +85,16 @@ class Gate:
         board: FlagBoard | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if board is None:
-            from trajectory_guard.span_processor import shared_board
-
-            board = shared_board(config)
-        self.board = board
-        self.config = config or board.config
-        self.remote = RemoteFlags.of(self.config, self._count_silence)
+        self._given = config
         self._clock = clock
+        self.board = board_for(config, board, gate=True)
+        self.configure(self.board.config)
+        follow(self)
+
+    def configure(self, config: GuardConfig) -> None:
+        """Take the configuration of the board, and keep what concerns this gate alone as it was given."""
+        self.config = config.with_gate_keys(self._given)
+        self.remote = RemoteFlags.of(self.config, self._count_silence)
 
     def decide(
         self, messages: Sequence[Any], status: Mapping[str, Any] | None, thread_id: Any = None, *,

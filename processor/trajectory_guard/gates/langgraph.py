@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, TypedDict
 
+from trajectory_guard.extras import missing
+
 try:
     from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
     from langchain_core.runnables import Runnable, RunnableConfig
@@ -14,9 +16,7 @@ try:
     from langgraph.graph.message import add_messages
     from langgraph.types import Command, interrupt
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
-    raise ImportError(
-        f"the LangGraph gate needs langgraph ({error.name} is missing): pip install 'trajectory-guard[langgraph]'"
-    ) from error
+    raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.policy import Level

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any
 
+from trajectory_guard.extras import missing
+
 try:
     from langchain.agents.middleware import AgentMiddleware, AgentState, ToolCallRequest, hook_config
     from langchain.agents.middleware.types import OmitFromInput, PrivateStateAttr
@@ -14,9 +16,7 @@ try:
     from langgraph.config import get_config
     from langgraph.types import Command
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
-    raise ImportError(
-        f"the middleware needs langchain ({error.name} is missing): pip install 'trajectory-guard[langgraph]'"
-    ) from error
+    raise ImportError(missing("the middleware", error, "langgraph"), name=error.name) from error
 from typing_extensions import NotRequired
 
 from trajectory_guard.config import GuardConfig

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final, TypedDict, cast
 
+from trajectory_guard.extras import missing
+
 try:
     from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
     from langgraph.errors import ParentCommand
@@ -19,9 +21,7 @@ try:
     from langgraph.prebuilt import ToolNode
     from langgraph.types import Command
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
-    raise ImportError(
-        f"the LangGraph gate needs langgraph ({error.name} is missing): pip install 'trajectory-guard[langgraph]'"
-    ) from error
+    raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 
 GUARD_NODE: Final = "trajectory_guard"
 Builder = StateGraph[Any, Any, Any, Any]
