@@ -21,7 +21,7 @@ from trajectory_guard.span_processor import TrajectoryGuardProcessor
 
 TOOL = {
     "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.arguments": "{}",
-    "gen_ai.tool.call.result": "same", "gen_ai.conversation.id": "c",
+    "gen_ai.tool.call.result": "closed on Mondays, open from Tuesday to Sunday", "gen_ai.conversation.id": "c",
 }  # fmt: skip
 
 

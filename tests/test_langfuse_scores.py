@@ -487,7 +487,7 @@ def repeat(conversation):
     for _ in range(3):
         with provider.get_tracer("app").start_as_current_span("execute_tool x", attributes={
             "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.arguments": "{}",
-            "gen_ai.tool.call.result": "same", "gen_ai.conversation.id": conversation}):
+            "gen_ai.tool.call.result": "closed on Mondays, open from Tuesday to Sunday", "gen_ai.conversation.id": conversation}):
             pass
 repeat("c")
 """

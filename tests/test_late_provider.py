@@ -20,7 +20,7 @@ from opentelemetry.util._once import Once
 from tests.helpers import PACKAGE
 from trajectory_guard import runtime, telemetry
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.runtime import instrument, shared_board, uninstrument
 

@@ -25,7 +25,7 @@ from trajectory_guard import (
     telemetry,
 )  # fmt: skip
 from trajectory_guard.config import GATE_KEYS, ConfigError, GuardConfig, differences
-from trajectory_guard.core.scoring import Level
+from trajectory_guard.core.policy import Level
 from trajectory_guard.flags import FlagBoard
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.runtime import instrument, shared_board

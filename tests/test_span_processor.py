@@ -24,12 +24,14 @@ from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 import trajectory_guard
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.detectors import Detector
+from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.policy import Level
 from trajectory_guard.flags import FlagBoard
 from trajectory_guard.runtime import auto_instrument, instrument, uninstrument
 from trajectory_guard.span_processor import TrajectoryGuardProcessor
 
-ANSWER = "closed on Mondays"
+ANSWER = "We are closed on Mondays and open from Tuesday to Sunday."
 _names = itertools.count()
 
 
@@ -51,10 +53,14 @@ class App:
         self.tracer = self.provider.get_tracer("app")
 
     def call(self, args: Any = '{"q":"hours"}', result: Any = ANSWER, *, name: str = "search", **extra: Any) -> None:
-        """One tool call by the semantic conventions, in conversation ``c`` unless told otherwise."""
-        with self.tracer.start_as_current_span(
-            f"execute_tool {name}", attributes=tool_attributes(args, result, name=name, **extra)
-        ):
+        """One tool call by the semantic conventions, in conversation ``c`` unless told otherwise.
+
+        It belongs to the current trace, else to the one trace of this application.
+        """
+        current = trace.get_current_span().get_span_context().is_valid
+        attributes = tool_attributes(args, result, name=name, **extra)
+        context = None if current else one_trace(1)
+        with self.tracer.start_as_current_span(f"execute_tool {name}", context, attributes=attributes):
             pass
 
     def exported(self, name: str | None = None) -> list[ReadableSpan]:
@@ -63,6 +69,12 @@ class App:
     @property
     def errors(self) -> dict[str, int]:
         return {key: count for key, count in self.board.counts.items() if key.startswith("errors")}
+
+
+def one_trace(trace_id: int) -> otel_context.Context:
+    """A context in which spans belong to this trace."""
+    parent = trace.SpanContext(trace_id, 1, is_remote=False, trace_flags=trace.TraceFlags(1))
+    return trace.set_span_in_context(trace.NonRecordingSpan(parent))
 
 
 def tool_attributes(
@@ -88,7 +100,7 @@ def test_a_loop_is_flagged_at_the_right_step() -> None:
     for _ in range(5):
         app.call()
         levels.append(app.board.take("c").level)
-    assert levels == [Level.OBSERVE, Level.OBSERVE, Level.NUDGE, Level.STOP, Level.STOP]
+    assert levels == [Level.OBSERVE, Level.OBSERVE, Level.NUDGE, Level.NUDGE, Level.STOP]
     assert app.board.read("c").steps == 5
 
 
@@ -123,10 +135,10 @@ def test_a_declared_dialect_is_asked_first_in_process_too() -> None:
 @pytest.mark.parametrize("guard_first", [False, True])
 def test_order_among_the_processors_does_not_matter(guard_first: bool) -> None:
     app = App(guard_first=guard_first)
-    for _ in range(4):
+    for _ in range(5):
         app.call()
     assert [span.attributes[telemetry.INTERVENTION] for span in app.exported(telemetry.SPAN_NAME)] == ["NUDGE", "STOP"]
-    assert len(app.exported("execute_tool search")) == 4
+    assert len(app.exported("execute_tool search")) == 5
     assert all(telemetry.INTERVENTION not in span.attributes for span in app.exported("execute_tool search"))
 
 
@@ -244,12 +256,13 @@ def test_langfuse_is_tagged_from_the_nudge_on_and_not_before() -> None:
     assert len(app.exported(telemetry.SPAN_NAME)) == 1
 
 
-def test_a_loop_that_may_only_be_nudged_is_told_once() -> None:
+def test_each_nudge_of_a_loop_and_its_stop_are_reported_once() -> None:
     app = App()
     for at in range(30):
         app.call(f'{{"id": {at}}}', "Cart: 1 item. Please choose a size to continue.", name="click")
-    assert app.board.counts["interventions.NUDGE"] == 1
-    assert [span.attributes[telemetry.INTERVENTION] for span in app.exported(telemetry.SPAN_NAME)] == ["NUDGE"]
+    assert (app.board.counts["interventions.NUDGE"], app.board.counts["interventions.STOP"]) == (2, 1)
+    told = [span.attributes[telemetry.INTERVENTION] for span in app.exported(telemetry.SPAN_NAME)]
+    assert told == ["NUDGE", "NUDGE", "STOP"]
 
 
 def test_an_agent_that_nobody_stops_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -393,7 +406,7 @@ class BrokenExporter(SpanExporter):
 
 def test_a_processor_that_fails_on_the_guards_own_span_does_not_reach_the_application() -> None:
     app = App(others=(Raises(telemetry.SPAN_NAME),))
-    for _ in range(4):
+    for _ in range(5):
         app.call()
     assert app.board.read("c").level is Level.STOP
     assert sum(app.errors.values()) == 2
@@ -430,21 +443,18 @@ def test_an_engine_that_raises_is_contained_counted_and_logged_once(
 def test_a_detector_that_raises_once_does_not_shift_later_steps() -> None:
     app = App()
     app.call('{"q": "first"}', "something")
-    entry_state = app.board._entries["c"].state
-    healthy = entry_state.detectors
+    run = app.board._entries["c"].state.run
+    healthy = run.detectors
 
-    class Broken:
+    class Broken(Detector):
         name, loop_type = "broken", "TYPE_I_STUTTER"
 
-        def update(self, *args: Any) -> None:
+        def update(self, seen: Observation) -> None:
             raise ZeroDivisionError
 
-        def dump(self) -> None:
-            return None
-
-    entry_state.detectors = (Broken(),)
+    run.detectors = (Broken(),)
     app.call('{"q": "second"}', "something else")
-    entry_state.detectors = healthy
+    run.detectors = healthy
     for _ in range(3):
         app.call()
     looping = [
@@ -635,6 +645,7 @@ def test_sixteen_threads_over_eight_conversations_give_the_verdicts_of_one() -> 
             args, result = ('{"q":1}', ANSWER) if looping else (f'{{"n": "{number}-{at}"}}', f"news {number} {at}")
             span = app.tracer.start_span(
                 "execute_tool search",
+                one_trace(conversation + 1),
                 attributes=tool_attributes(args, result, conversation=f"c{conversation}"),
                 start_time=moment,
             )
@@ -656,7 +667,7 @@ async def test_concurrent_tasks_keep_their_conversations_apart() -> None:
 
     async def agent(number: int) -> None:
         with app.tracer.start_as_current_span("agent", attributes={"gen_ai.conversation.id": f"c{number}"}):
-            for at in range(4):
+            for at in range(5):
                 await asyncio.sleep(0)
                 result = ANSWER if number % 2 else f"page {at} of {number}"
                 app.call(f'{{"at": {0 if number % 2 else at}}}', result, conversation=None)
@@ -664,7 +675,7 @@ async def test_concurrent_tasks_keep_their_conversations_apart() -> None:
 
     await asyncio.gather(*(agent(number) for number in range(8)))
     assert [app.board.read(f"c{number}").level for number in range(8)] == [Level.OBSERVE, Level.STOP] * 4
-    assert [app.board.read(f"c{number}").steps for number in range(8)] == [4] * 8
+    assert [app.board.read(f"c{number}").steps for number in range(8)] == [5] * 8
 
 
 # --- life cycle ----------------------------------------------------------------------------------------------

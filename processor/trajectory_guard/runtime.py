@@ -53,10 +53,10 @@ class SharedBoard(FlagBoard):
         super().__init__(config, settler=settler)
         self._visited = visited
 
-    def take(self, trajectory_id: str) -> Flag:
+    def take(self, trajectory_id: str, run: str | None = None) -> Flag:
         """As ``FlagBoard.take``. Gates of every framework come by here."""
         self._visited()
-        return super().take(trajectory_id)
+        return super().take(trajectory_id, run)
 
     def reconfigure(self, config: GuardConfig, settler: BackgroundSettler | None) -> None:
         """Go on under another configuration.

@@ -156,11 +156,27 @@ def test_a_loop_that_was_never_nudged_does_not_recover() -> None:
     assert not any(step(ladder, None, progress=True).recovered for _ in range(4))
 
 
-def test_a_nudged_run_that_ends_without_repeating_has_recovered() -> None:
+def test_a_nudged_run_that_ends_with_progress_has_recovered() -> None:
     ladder = Ladder()
     step(ladder)
+    step(ladder, None, progress=True)
     assert settle(ladder)
     assert not settle(ladder)
+
+
+def test_an_agent_that_answers_when_it_is_nudged_has_recovered() -> None:
+    ladder = Ladder()
+    step(ladder)
+    ladder.awaiting = True
+    delivered(ladder)
+    assert settle(ladder)
+
+
+def test_a_run_that_pauses_at_the_step_of_its_nudge_has_not_recovered() -> None:
+    ladder = Ladder()
+    step(ladder)
+    assert not settle(ladder)
+    assert ladder.nudges == 1
 
 
 def test_a_run_that_ends_in_its_loop_has_not_recovered() -> None:

@@ -71,6 +71,7 @@ class Ladder:
         segment_nudges, segment_since: the same on this side of the last uncertain boundary.
         count: repeats at the last nudge, of the finding it was about.
         nudged: a nudge became due in this episode, whatever progress was made since.
+        given: a gate has delivered a nudge since progress was made.
         awaiting: a nudge is due and the gate has not delivered it yet: nothing escalates until it has.
         stopped: a stop became due and no progress was made since.
         quiet: steps without a finding in a row; progressed: one of them brought progress.
@@ -78,8 +79,8 @@ class Ladder:
     """
 
     __slots__ = (
-        "active", "awaiting", "count", "episode", "fired", "first_step", "lead", "nudged", "nudges", "progressed",
-        "quiet", "segment_nudges", "segment_since", "since", "stopped", "types", "waited_from",
+        "active", "awaiting", "count", "episode", "fired", "first_step", "given", "lead", "nudged", "nudges",
+        "progressed", "quiet", "segment_nudges", "segment_since", "since", "stopped", "types", "waited_from",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -88,7 +89,7 @@ class Ladder:
         self.first_step = -1
         self.types: tuple[str, ...] = ()
         self.fired = self.lead = self.nudges = self.since = self.segment_nudges = self.segment_since = self.count = 0
-        self.nudged = self.awaiting = self.stopped = self.progressed = False
+        self.nudged = self.given = self.awaiting = self.stopped = self.progressed = False
         self.quiet = 0
         self.waited_from = 0.0
 
@@ -191,7 +192,7 @@ def _open(ladder: Ladder, found: Sequence[DetectionResult]) -> bool:
 def _reset(ladder: Ladder) -> None:
     """Back to the foot of the ladder."""
     ladder.nudges = ladder.since = ladder.segment_nudges = ladder.segment_since = ladder.count = 0
-    ladder.stopped = ladder.awaiting = False
+    ladder.stopped = ladder.awaiting = ladder.given = False
     ladder.waited_from = 0.0
 
 
@@ -260,13 +261,18 @@ def begin_segment(ladder: Ladder) -> None:
 
 def delivered(ladder: Ladder) -> None:
     """The gate gave the nudge to the agent: escalation counts from here."""
-    ladder.awaiting = False
+    ladder.awaiting, ladder.given = False, True
     ladder.since = ladder.segment_since = 0
 
 
 def settle(ladder: Ladder) -> bool:
-    """The run pauses or ends. True, and the episode is closed, if it recovered: nudged, and not repeated since."""
-    if not (ladder.active and ladder.nudged and not ladder.stopped and ladder.since == 0):
+    """The run pauses or ends. True, and the episode is closed, if it recovered.
+
+    It recovered if it was nudged, has not repeated since, and did something else: a step of progress, or (where a gate
+    delivered the nudge, so that the agent has read it) an answer.
+    """
+    heeded = ladder.since == 0 and (ladder.progressed or ladder.given)
+    if not (ladder.active and ladder.nudged and not ladder.stopped and heeded):
         return False
     absolve(ladder)
     return True
