@@ -160,7 +160,8 @@ class Gate:
         if not saved:
             return
         try:
-            self.board.adopt(trajectory, base64.b64decode(saved), int(status.get("steps_taken", sys.maxsize)))
+            data = saved if isinstance(saved, bytes) else base64.b64decode(saved)
+            self.board.adopt(trajectory, data, int(status.get("steps_taken", sys.maxsize)))
         except (StateFormatError, binascii.Error, TypeError, ValueError) as error:
             self.board.counts["errors.saved_state"] += 1
             _log.warning("trajectory_guard: saved state of %r ignored: %s", trajectory, error)
@@ -296,10 +297,9 @@ class Gate:
             "state": self._saved_state(trajectory),
         }
 
-    def _saved_state(self, trajectory: str) -> str | None:
-        """What ``_restore`` reads: the engine's state as text."""
-        saved = self.board.save(trajectory)
-        return base64.b64encode(saved).decode("ascii") if saved is not None else None
+    def _saved_state(self, trajectory: str) -> bytes | None:
+        """What ``_restore`` reads: the engine's state. Checkpointers keep bytes as they are."""
+        return self.board.save(trajectory)
 
 
 def scratchpad_entry(step: StepRecord, *, redact: bool = False) -> dict[str, Any]:
