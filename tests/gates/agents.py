@@ -205,6 +205,12 @@ def visits(graph: Any, state: Any = None, config: Any = None) -> list[str]:
     return [node for update in graph.stream(state or TASK, config, stream_mode="updates") for node in update]
 
 
+def gated(graph: Any, state: Any = None, config: Any = None) -> list[str]:
+    """The node before which a gate decided, for every decision of a run."""
+    updates = graph.stream(state or TASK, config, stream_mode="updates")
+    return [node for update in updates for node, change in update.items() if "loop_status" in (change or {})]
+
+
 NUDGED_THEN_STOPPED = "hatatatNatS"
 """``outline`` of an agent that repeats one call and ignores the nudge."""
 NUDGED_THEN_FINISHED = "hatatatNa"

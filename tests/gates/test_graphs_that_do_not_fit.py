@@ -13,8 +13,9 @@ from typing_extensions import TypedDict
 
 from trajectory_guard import GraphShapeError, apply_guard
 from trajectory_guard.cli.scripted import Policy
+from trajectory_guard.gates.agent_node import GuardedNode
 
-from .agents import agent_builder, agent_node, lookup, new_board, repeats, search, visits, works
+from .agents import agent_builder, agent_node, gated, lookup, new_board, repeats, search, visits, works
 
 Builder = StateGraph[Any, Any, Any, Any]
 
@@ -94,15 +95,13 @@ MISFITS: list[tuple[Callable[[Policy], Builder], dict[str, Any], list[str]]] = [
     (_no_tools, {"tools": []}, ["no such node", "'writer'"]),
     (_no_way_back, {}, ["act", "no node", "agent=", "'planner'"]),
     (_no_way_back, {"agent": "planner"}, ["no edge", "act", "'planner'"]),
-    (_two_ways_back, {}, ["act", "alice, bob", "agent="]),
     (agent_builder, {"agent": "assistant"}, ["'assistant'", "no such node", "'agent'", "'tools'"]),
-    (agent_builder, {"node_name": "agent"}, ["already has a node 'agent'", "node_name="]),
     (_other_key, {}, ["'messages'", "messages_key=", "'history'"]),
     (_bare_value, {}, ["bare value", "keys"]),
 ]
 IDS = [
-    "no tools", "unknown tools", "empty tools", "no way back", "agent not behind the tools", "two ways back",
-    "unknown agent", "name taken", "no such message key", "state without keys",
+    "no tools", "unknown tools", "empty tools", "no way back", "agent not behind the tools",
+    "unknown agent", "no such message key", "state without keys",
 ]  # fmt: skip
 
 
@@ -120,24 +119,25 @@ def test_says_what_was_found_and_changes_nothing(
     assert _shape(builder) == before
 
 
-def test_naming_the_agent_settles_two_ways_back() -> None:
+@pytest.mark.parametrize(("agent", "expected"), [(None, ["alice", "bob"]), ("bob", ["bob"]), (["bob"], ["bob"])])
+def test_each_agent_that_the_tools_return_to_gets_a_gate_unless_one_is_named(agent: Any, expected: list[str]) -> None:
     builder = _two_ways_back(repeats())
+    builder.add_edge("alice", "bob")
 
-    apply_guard(builder, agent="bob", board=new_board())
+    graph = apply_guard(builder, agent=agent, board=new_board()).compile()
 
-    (branch,) = builder.branches["act"].values()
-    assert branch.ends == {"alice": "alice", "bob": "trajectory_guard"}
+    assert [name for name, node in graph.nodes.items() if isinstance(node, GuardedNode)] == expected
 
 
 def test_calling_it_twice_is_refused_and_leaves_the_guarded_graph_intact() -> None:
     builder = apply_guard(agent_builder(works(1)), board=new_board())
     before = _shape(builder)
 
-    with pytest.raises(GraphShapeError, match=r"already has a node 'trajectory_guard'.*twice"):
+    with pytest.raises(GraphShapeError, match=r"guarded already.*twice"):
         apply_guard(builder, board=new_board())
 
     assert _shape(builder) == before
-    assert visits(builder.compile()) == ["agent", "tools", "trajectory_guard", "agent"]
+    assert gated(builder.compile()) == ["agent"]
 
 
 def test_a_compiled_graph_is_pointed_to_guarded_invoke() -> None:
@@ -165,7 +165,10 @@ def test_an_unhinted_router_needs_no_name_if_there_is_an_agent_node() -> None:
     builder.add_conditional_edges("agent", tools_condition)
     builder.add_conditional_edges("tools", lambda state: "agent")
 
-    assert visits(apply_guard(builder, board=new_board()).compile()) == ["agent", "tools", "trajectory_guard", "agent"]
+    graph = apply_guard(builder, board=new_board()).compile()
+
+    assert visits(graph) == ["agent", "tools", "agent"]
+    assert gated(graph) == ["agent"]
 
 
 def test_an_unknown_role_for_the_nudge_is_refused() -> None:

@@ -12,7 +12,7 @@ import copy
 import dataclasses
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +22,7 @@ from langchain_core.runnables.config import ensure_config
 from langgraph._internal._constants import CONFIG_KEY_READ, CONFIG_KEY_SEND, CONFIG_KEY_TASK_ID
 from langgraph._internal._runnable import RunnableCallable, RunnableSeq
 from langgraph.channels import BinaryOperatorAggregate
+from langgraph.errors import ParentCommand
 from langgraph.graph import END
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.pregel._read import PregelNode
@@ -32,7 +33,7 @@ from pydantic import BaseModel
 from trajectory_guard.gates.gate import Decision
 from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, get, something_happened
 
-MAX_SCRATCHPAD: Final = 50
+MAX_SCRATCHPAD: Final = 20
 MEMORY: Final = "trajectory_guard_memory"
 """State key with what a gate needs to go on in another process; checkpointed, in no stream and no result."""
 _REMEMBERED: Final = ("state", "calls", "recent", "nudges_given", "collector_step")
@@ -89,12 +90,12 @@ class GuardedNode(PregelNode):
 
 
 class _Passage(NamedTuple):
-    """What to run after the gate, and what is left to do when that has ended."""
+    """What to run after the gate, and what the guard adds to what that writes."""
 
     runnable: Runnable[Any, Any]
     input: Any
     config: RunnableConfig
-    leave: Callable[[], None]
+    writes: AbstractContextManager[Any]
 
 
 class GuardedAgent(Runnable[Any, Any]):
@@ -117,22 +118,20 @@ class GuardedAgent(Runnable[Any, Any]):
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Pass the gate, then run the node."""
         passage = self._enter(input, ensure_config(config))
-        result = passage.runnable.invoke(passage.input, passage.config, **kwargs)
-        passage.leave()
-        return result
+        with passage.writes:
+            return passage.runnable.invoke(passage.input, passage.config, **kwargs)
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """As ``invoke``."""
         passage = await self._aenter(input, ensure_config(config))
-        result = await passage.runnable.ainvoke(passage.input, passage.config, **kwargs)
-        passage.leave()
-        return result
+        with passage.writes:
+            return await passage.runnable.ainvoke(passage.input, passage.config, **kwargs)
 
     def stream(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any | None) -> Iterator[Any]:
         """As ``invoke``; LangGraph streams nodes where a caller listens to events."""
         passage = self._enter(input, ensure_config(config))
-        yield from passage.runnable.stream(passage.input, passage.config, **kwargs)
-        passage.leave()
+        with passage.writes:
+            yield from passage.runnable.stream(passage.input, passage.config, **kwargs)
 
     async def astream(
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any | None
@@ -140,10 +139,10 @@ class GuardedAgent(Runnable[Any, Any]):
         """As ``stream``."""
         passage = await self._aenter(input, ensure_config(config))
         chunks: Any = passage.runnable.astream(passage.input, passage.config, **kwargs)
-        async with aclosing(chunks):
-            async for chunk in chunks:
-                yield chunk
-        passage.leave()
+        with passage.writes:
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    yield chunk
 
     # --- passing the gate --------------------------------------------------------------------------------------
 
@@ -160,7 +159,7 @@ class GuardedAgent(Runnable[Any, Any]):
             self._gate.gate.contain()
             found = None
         if found is None:
-            return _Passage(self._inner, input, config, _nothing)
+            return _Passage(self._inner, input, config, nullcontext())
         messages, decision = found
         decision, nudge, ends = self._gate.act(decision, config)
         try:
@@ -169,7 +168,7 @@ class GuardedAgent(Runnable[Any, Any]):
             return self._go_on(messages, decision, nudge, input, config)
         except Exception:
             self._gate.gate.contain()
-            return _Passage(self._inner, input, config, _nothing)
+            return _Passage(self._inner, input, config, nullcontext())
 
     def _decide(self, input: Any, config: RunnableConfig) -> tuple[Sequence[Any], Decision] | None:
         """What is due, and the messages it was decided on; None at the start of a turn.
@@ -202,13 +201,8 @@ class GuardedAgent(Runnable[Any, Any]):
         shown, new = self._gate.nudged(messages, nudge) if nudge is not None else (list(messages), [])
         if new:
             input = with_messages(input, self._gate.messages_key, shown)
-        writes = _Writes(self._gate, config, decision, shown, new)
-
-        def leave() -> None:
-            writes.finish()
-            self._leave(config)
-
-        return _Passage(self._inner, input, writes.config, leave)
+        writes = _Writes(self._gate, config, decision, shown, new, self._leave)
+        return _Passage(self._inner, input, writes.config, writes)
 
     def _end(self, messages: Sequence[Any], decision: Decision, input: Any, config: RunnableConfig) -> _Passage:
         """In place of the node: its name, its first writer, none of its edges."""
@@ -223,12 +217,8 @@ class GuardedAgent(Runnable[Any, Any]):
             self._plain.writers[0],
             trace_policy=self._plain.trace_policy,
         )
-        writes = _Writes(gate, config, decision, messages, [])
-        return _Passage(stand_in, input, writes.config, lambda: self._leave(config))
-
-
-def _nothing() -> None:
-    pass
+        writes = _Writes(gate, config, decision, messages, [], self._leave)
+        return _Passage(stand_in, input, writes.config, writes)
 
 
 def _is_entry(config: Mapping[str, Any]) -> bool:
@@ -247,8 +237,15 @@ class _Writes:
     """
 
     def __init__(
-        self, gate: GraphGate, config: RunnableConfig, decision: Decision, shown: Sequence[Any], new: list[Any]
+        self,
+        gate: GraphGate,
+        config: RunnableConfig,
+        decision: Decision,
+        shown: Sequence[Any],
+        new: list[Any],
+        leave: Callable[[RunnableConfig], None],
     ) -> None:
+        self._leave = leave
         configurable = config["configurable"]
         self._send: Callable[[list[Write]], None] = configurable[CONFIG_KEY_SEND]
         self._key, self._whole_list = gate.messages_key, gate.whole_list
@@ -268,7 +265,27 @@ class _Writes:
         self._send([*out, *self._own])
         self._own = []
 
-    def finish(self) -> None:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        """A node that failed or waits writes nothing, and finds its decision again; one that hands over has ended."""
+        if isinstance(error, ParentCommand):
+            error.args = (self._handed_over(error.args[0]), *error.args[1:])
+        elif error is not None:
+            return
+        self._finish()
+        self._leave(self.config)
+
+    def _handed_over(self, command: Command[Any]) -> Command[Any]:
+        """A sub-graph hands over by a command that LangGraph writes past us: the nudge has to be in it."""
+        if not self._new or not isinstance(command.update, dict) or self._key not in command.update:
+            return command
+        update = {**command.update, self._key: self._with_nudge(command.update[self._key])}
+        self._new = []
+        return dataclasses.replace(command, update=update)
+
+    def _finish(self) -> None:
         """The node wrote no messages, or nothing at all."""
         if self._new:
             self([(self._key, self._shown if self._whole_list else self._new)])

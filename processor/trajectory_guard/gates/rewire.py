@@ -238,8 +238,8 @@ def may_hold_messages(annotation: Any) -> bool:
         return False
     if isinstance(origin, type) and issubclass(origin, Collection):
         return any(_may_be_message(one) for one in get_args(annotation))
-    if isinstance(annotation, type):
-        return annotation is not str and not issubclass(annotation, (*_NO_MESSAGE, Mapping))
+    if isinstance(annotation, type) and annotation is not Any:  # a class from Python 3.11 on
+        return not issubclass(annotation, (*_NO_MESSAGE, Mapping))
     return True
 
 
@@ -251,7 +251,7 @@ def _may_be_message(annotation: Any) -> bool:
         if isinstance(origin, type) and issubclass(origin, (Mapping, tuple)):
             return True  # {"role", "content"} or (role, text)
         return any(_may_be_message(one) for one in args)
-    if isinstance(annotation, type):
+    if isinstance(annotation, type) and annotation is not Any:
         return annotation is object or issubclass(annotation, (BaseMessage, dict, tuple))
     return True
 
