@@ -6,14 +6,12 @@ A compiled graph is guarded in a shallow copy, sub-graphs included; the original
 from __future__ import annotations
 
 import copy
-import types
 import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 try:
-    from langgraph._internal._runnable import RunnableCallable
     from langgraph.channels import LastValue
     from langgraph.graph.state import CompiledStateGraph
     from langgraph.pregel import Pregel
@@ -28,6 +26,7 @@ from trajectory_guard.flags import FlagBoard
 from trajectory_guard.gates.agent_node import MEMORY, GuardedNode, guard_channels, way_back
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, NudgeRole
+from trajectory_guard.gates.nested import with_guarded
 from trajectory_guard.gates.rewire import (
     Builder,
     GraphShapeError,
@@ -226,15 +225,13 @@ def _with_guarded_sub_graphs(node: PregelNode, gate: GraphGate, *, entered_guard
     def guarded(inner: Any) -> Any:
         return _guarded_twin(inner, gate, entered_guarded=entered_guarded)
 
-    bound: Any = node.bound
-    if isinstance(bound, CompiledStateGraph):
-        bound = guarded(bound)
-    elif isinstance(bound, RunnableCallable):
-        bound = _rebound(bound, guarded)
-    if bound is node.bound:
-        return node
-    plain = node.copy({"bound": bound, "subgraphs": None})
-    return plain
+    bound = with_guarded(node.bound, guarded)
+    return node if bound is node.bound else node.copy({"bound": bound, "subgraphs": None})
+
+
+def guarded_tool(tool: Any, gate: GraphGate) -> Any:
+    """A tool that calls agents, calling guarded ones instead; itself if it calls none."""
+    return with_guarded(tool, lambda inner: _guarded_twin(inner, gate))
 
 
 def _guarded_twin(graph: Any, gate: GraphGate, *, entered_guarded: bool = False) -> Any:
@@ -253,36 +250,6 @@ def _guarded_twin(graph: Any, gate: GraphGate, *, entered_guarded: bool = False)
             if isinstance(node, GuardedNode):
                 twin.nodes[name] = GuardedNode(node._plain, node._gate, entered_guarded=True)
     return twin
-
-
-def _rebound(node: RunnableCallable, guarded: Callable[[Any], Any]) -> RunnableCallable:
-    """A function node that calls graphs from its closure, as those of a supervisor do, calling guarded ones instead."""
-    twin = copy.copy(node)
-    twin.func, twin.afunc = _with_cells(node.func, guarded), _with_cells(node.afunc, guarded)
-    return node if (twin.func, twin.afunc) == (node.func, node.afunc) else twin
-
-
-def _with_cells(function: Any, guarded: Callable[[Any], Any]) -> Any:
-    if not isinstance(function, types.FunctionType) or not function.__closure__:
-        return function
-    cells = [_cell(cell, guarded) for cell in function.__closure__]
-    if all(new is old for new, old in zip(cells, function.__closure__, strict=True)):
-        return function
-    twin = types.FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__, tuple(cells)
-    )
-    twin.__kwdefaults__ = function.__kwdefaults__
-    twin.__dict__.update(function.__dict__)
-    return twin
-
-
-def _cell(cell: Any, guarded: Callable[[Any], Any]) -> Any:
-    try:
-        held = cell.cell_contents
-    except ValueError:  # not filled yet
-        return cell
-    new = guarded(held)
-    return cell if new is held else types.CellType(new)
 
 
 # --- running -------------------------------------------------------------------------------------------------------

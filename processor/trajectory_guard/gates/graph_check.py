@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
@@ -13,9 +12,8 @@ from langgraph.prebuilt import ToolNode
 
 from trajectory_guard.gates.agent_node import GuardedNode
 from trajectory_guard.gates.compiled import is_guarded
+from trajectory_guard.gates.nested import graphs_in
 from trajectory_guard.gates.rewire import handing_over, sub_graphs, unreachable
-
-_DEPTH = 4
 
 
 class GraphFinding(NamedTuple):
@@ -117,28 +115,8 @@ def _sub_agents(graph: Pregel[Any, Any, Any, Any]) -> Iterator[GraphFinding]:
 
 
 def unguarded_in_tool(tool: Any) -> list[str]:
-    """Names of the agents with tools that a tool calls and no gate guards; found in the closure of its function."""
-    function = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
-    found = {name: graph for name, graph in _held(function, _DEPTH)}
-    return sorted(name for name, graph in found.items() if _has_tools(graph) and not is_guarded(graph))
-
-
-def _held(value: Any, depth: int, name: str = "") -> Iterator[tuple[str, CompiledStateGraph[Any, Any, Any, Any]]]:
-    """Graphs that a function can reach: in its closure, in dicts there, in the functions there."""
-    if isinstance(value, CompiledStateGraph):
-        yield name if value.name == "LangGraph" and name else str(value.name), value
-    elif depth and isinstance(value, types.FunctionType):
-        for cell in value.__closure__ or ():
-            try:
-                held = cell.cell_contents
-            except ValueError:  # not filled yet
-                continue
-            yield from _held(held, depth - 1)
-    elif depth and isinstance(value, dict):
-        for key, held in list(value.items())[:64]:
-            yield from _held(held, depth - 1, str(key))
-    elif depth and isinstance(getattr(value, "bound", None), CompiledStateGraph):  # with_config
-        yield from _held(value.bound, depth - 1, name)
+    """Names of the agents with tools that a tool calls and no gate guards."""
+    return sorted({name for name, graph in graphs_in(tool) if _has_tools(graph) and not is_guarded(graph)})
 
 
 def _has_tools(graph: CompiledStateGraph[Any, Any, Any, Any]) -> bool:

@@ -27,13 +27,14 @@ from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.flags import FlagBoard
 from trajectory_guard.gates.agent_node import MEMORY, bounded_append, split_status
+from trajectory_guard.gates.compiled import guarded_tool
 from trajectory_guard.gates.gate import Decision
 from trajectory_guard.gates.graph_check import unguarded_in_tool
 from trajectory_guard.gates.graph_gate import GraphGate, NudgeRole, something_happened
 from trajectory_guard.gates.messages import MARK
 
 _MAX_OPEN: Final = 1024
-_MAX_NAMED: Final = 256
+_MAX_TOOLS: Final = 256
 _log: Final = logging.getLogger(telemetry.LOGGER)
 
 
@@ -55,8 +56,9 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
 
         agent = create_agent(model, tools, middleware=[TrajectoryGuardMiddleware()])
 
-    It runs inside the model's own super-step. Agents that are called by tools of this one, such as the sub-agents of
-    ``deepagents``, are agents of their own: give each its middleware. A warning names those that have none.
+    It runs inside the model's own super-step. Agents that the tools of this one call, such as the sub-agents of
+    ``deepagents``, are guarded with it where the tool's function holds them; a warning names those that it finds and
+    cannot reach, because they stand behind a global name.
 
     Parameters:
         config, on_stop, nudge_role, board: as for ``TrajectoryGuardNode``; ``on_stop`` is ``"end"``, ``"raise"`` or
@@ -82,7 +84,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         self._gate = GraphGate(config, on_stop=on_stop, nudge_role=nudge_role, board=board)
         self._refuse = refuse_pointless
         self._open: OrderedDict[str, Decision] = OrderedDict()
-        self._named: set[str] = set()
+        self._tools: OrderedDict[str, tuple[Any, Any]] = OrderedDict()
 
     # --- the model call ----------------------------------------------------------------------------------------
 
@@ -163,19 +165,18 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
     ) -> ToolMessage | Command[Any]:
         """Run the tool, or refuse if the call is known to be pointless."""
-        return self._refusal(request) or handler(request)
+        return self._refusal(request) or handler(self._covered(request))
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
     ) -> ToolMessage | Command[Any]:
         """As ``wrap_tool_call``."""
-        return self._refusal(request) or await handler(request)
+        return self._refusal(request) or await handler(self._covered(request))
 
     def _refusal(self, request: ToolCallRequest) -> ToolMessage | None:
+        if not self._refuse:
+            return None
         try:
-            self._name_unguarded(request)
-            if not self._refuse:
-                return None
             status = request.state.get("loop_status") or {}
             known = self._gate.gate.is_pointless(str(status.get("trajectory_id") or ""), request.tool_call)
         except Exception:
@@ -193,17 +194,29 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             additional_kwargs={MARK: {"refused": True}},
         )
 
-    def _name_unguarded(self, request: ToolCallRequest) -> None:
-        """Warn, once a tool, of agents that a tool calls and nobody guards."""
-        name = request.tool.name if request.tool is not None else ""
-        if name in self._named or len(self._named) >= _MAX_NAMED:
-            return
-        self._named.add(name)
-        if agents := unguarded_in_tool(request.tool):
+    def _covered(self, request: ToolCallRequest) -> ToolCallRequest:
+        """The call, of a tool whose agents are guarded too: sub-agents of deep agents, for one."""
+        tool = request.tool
+        if tool is None:
+            return request
+        try:
+            if tool.name not in self._tools or self._tools[tool.name][0] is not tool:
+                self._tools[tool.name] = (tool, guarded_tool(tool, self._gate))
+                self._warn(self._tools[tool.name][1])
+                while len(self._tools) > _MAX_TOOLS:
+                    self._tools.popitem(last=False)
+            twin = self._tools[tool.name][1]
+            return request if twin is tool else request.override(tool=twin)
+        except Exception:
+            self._gate.gate.contain()
+            return request
+
+    def _warn(self, tool: Any) -> None:
+        if agents := unguarded_in_tool(tool):
             _log.warning(
-                "trajectory_guard: tool %r calls agents that no gate guards: %s; the middleware of the main agent does "
-                "not reach into them, give each of them middleware=[TrajectoryGuardMiddleware()]",
-                name,
+                "trajectory_guard: tool %r calls agents that no gate guards: %s; give each of them "
+                "middleware=[TrajectoryGuardMiddleware()]",
+                tool.name,
                 ", ".join(agents),
             )
 

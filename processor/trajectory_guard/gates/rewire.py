@@ -142,8 +142,8 @@ def _is_open(builder: Builder, source: str) -> bool:
 
 def _reached(builder: Builder, starts: Iterable[str]) -> set[str]:
     """All nodes that some way from ``starts`` leads to. A router or a ``Command`` without hints may lead anywhere."""
-    seen: set[str] = set()
-    ahead = list(starts)
+    seen = set(starts)
+    ahead = list(seen)
     while ahead:
         name = ahead.pop()
         following = targets(builder, name)
@@ -164,9 +164,13 @@ def unreachable(builder: Builder, names: Collection[str]) -> list[str]:
 
 
 def handing_over(builder: Builder) -> list[str]:
-    """Nodes with a sub-graph that are on a circle of this graph: agents that hand over to each other."""
-    return [name for name in sub_graphs(builder) if name in _reached(builder, targets(builder, name))
-            or name in targets(builder, name)]
+    """Nodes with a sub-graph that are on a circle of this graph: agents that hand over to each other.
+
+    Those that choose where to go, if there are any: the workers of a supervisor only go back to it.
+    """
+    circle = [name for name in sub_graphs(builder) if name in _reached(builder, targets(builder, name))]
+    choosing = [name for name in circle if builder.nodes[name].ends or builder.branches.get(name)]
+    return choosing or circle
 
 
 def sub_graphs(builder: Builder) -> dict[str, Pregel[Any, Any, Any, Any]]:
