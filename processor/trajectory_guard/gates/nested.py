@@ -16,8 +16,8 @@ from langgraph._internal._runnable import RunnableCallable
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 
-DEPTH: Final = 8
-"""Functions within functions that are looked into."""
+_MAX_SEEN: Final = 4096
+"""Objects that are looked at, for one tool or node."""
 _MAX_ENTRIES: Final = 64
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 Guarded = Callable[[Any], Any]
@@ -29,18 +29,21 @@ def with_guarded(value: Any, guarded: Guarded) -> Any:
     Looks into functions, bound methods of graphs, dicts, tools and tool nodes. Global names are left alone: other
     functions use them too.
     """
-    return _rebuilt(value, guarded, DEPTH, {})
+    return _rebuilt(value, guarded, {})
 
 
-def _rebuilt(value: Any, guarded: Guarded, depth: int, known: dict[int, Any]) -> Any:
+def _rebuilt(value: Any, guarded: Guarded, known: dict[int, tuple[Any, Any]]) -> Any:
     """``known`` holds what was seen, by identity: functions share what they refer to, and may refer to themselves."""
     if id(value) not in known:
-        known[id(value)] = value
+        if len(known) >= _MAX_SEEN:
+            return value
+        known[id(value)] = (value, value)  # the first one keeps its identity from being given to another
         if isinstance(value, CompiledStateGraph):
-            known[id(value)] = guarded(value)
-        elif depth > 0:
-            known[id(value)] = _looked_into(value, lambda held: _rebuilt(held, guarded, depth - 1, known))
-    return known[id(value)]
+            new = guarded(value)
+        else:
+            new = _looked_into(value, lambda held: _rebuilt(held, guarded, known))
+        known[id(value)] = (value, new)
+    return known[id(value)][1]
 
 
 def _looked_into(value: Any, inside: Guarded) -> Any:
@@ -108,15 +111,19 @@ def _cell(cell: types.CellType, inside: Guarded) -> types.CellType:
     return cell if new is held else types.CellType(new)
 
 
-def graphs_in(value: Any, depth: int = DEPTH, name: str = "") -> Iterator[tuple[str, Graph]]:
+def graphs_in(value: Any) -> list[tuple[str, Graph]]:
     """Names and graphs that ``value`` may call, those behind global names included."""
-    if isinstance(value, CompiledStateGraph):
-        yield name if name and value.name == "LangGraph" else str(value.name), value
-    elif depth == 0:
-        return
-    else:
-        for key, held in _referred_to(value):
-            yield from graphs_in(held, depth - 1, key)
+    found: dict[int, tuple[str, Graph]] = {}
+    seen: dict[int, Any] = {}
+    ahead = [("", value)]
+    while ahead and len(seen) < _MAX_SEEN:
+        name, held = ahead.pop()
+        if isinstance(held, CompiledStateGraph):
+            found.setdefault(id(held), (name if name and held.name == "LangGraph" else str(held.name), held))
+        elif id(held) not in seen:
+            seen[id(held)] = held
+            ahead.extend(_referred_to(held))
+    return list(found.values())
 
 
 def _referred_to(value: Any) -> Iterator[tuple[str, Any]]:
