@@ -205,10 +205,14 @@ def _add_channels(graph: Compiled) -> None:
     shown = [key for key in guard_channels() if key != MEMORY]
     if isinstance(graph.stream_channels, (list, tuple)):
         graph.stream_channels = [*dict.fromkeys((*graph.stream_channels, *shown))]
-    declared = {key for schema in graph.builder.schemas.values() for key in schema}
-    foreign = [key for key in shown if key not in declared]
+    foreign = _foreign(graph)
     graph._state_mapper = _without(foreign, graph._state_mapper)
     graph._output_mapper = _without(foreign, graph._output_mapper)
+
+
+def _foreign(graph: Compiled) -> set[str]:
+    """The gate's keys that no state class of the user's declares."""
+    return guard_channels().keys() - {key for schema in graph.builder.schemas.values() for key in schema}
 
 
 def _without(keys: Collection[str], mapper: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
@@ -236,8 +240,10 @@ def guarded_tool(tool: Any, gate: GraphGate) -> Any:
 
 def _guarded_twin(graph: Any, gate: GraphGate, *, entered_guarded: bool = False) -> Any:
     """A guarded copy of a sub-graph; itself if it is guarded already or has nothing to guard."""
-    if not isinstance(graph, CompiledStateGraph) or is_guarded(graph):
+    if not isinstance(graph, CompiledStateGraph):
         return graph
+    if is_guarded(graph):
+        return _quiet(_copy(graph))
     twin, own = _copy(graph), copy.copy(gate)
     if own.on_stop not in ENDINGS and own.on_stop not in graph.nodes:
         own.on_stop = "end"  # a node of the parent: the sub-graph ends, and the parent goes on
@@ -249,7 +255,15 @@ def _guarded_twin(graph: Any, gate: GraphGate, *, entered_guarded: bool = False)
         for name, node in twin.nodes.items():
             if isinstance(node, GuardedNode):
                 twin.nodes[name] = GuardedNode(node._plain, node._gate, entered_guarded=True)
-    return twin
+    return _quiet(twin)
+
+
+def _quiet(graph: Compiled) -> Compiled:
+    """Where callers listen to events, a sub-graph hands its whole state to its parent, which has gate keys of its own."""
+    if isinstance(graph.stream_channels, (list, tuple)):
+        foreign = _foreign(graph)
+        graph.stream_channels = [key for key in graph.stream_channels if key not in foreign]
+    return graph
 
 
 # --- running -------------------------------------------------------------------------------------------------------
