@@ -315,7 +315,9 @@ async def sync_events_v3(graph: Any, state: Any, config: Any) -> Any:
 
 
 async def log(graph: Any, state: Any, config: Any) -> Any:
-    return sorted(op["path"].split("/")[1] for patch in await _all(graph.astream_log(state, config)) for op in patch.ops)
+    return sorted(
+        op["path"].split("/")[1] for patch in await _all(graph.astream_log(state, config)) for op in patch.ops
+    )
 
 
 async def closed_early(graph: Any, state: Any, config: Any) -> Any:
@@ -437,8 +439,12 @@ async def test_the_four_functions_give_what_the_methods_give() -> None:
         return function(graph, TASK, thread("guarded"), *options, board=board, **more)
 
     assert plain(run(guarded_invoke)) == plain(graph.invoke(TASK, thread("a")))
-    assert plain(await guarded_ainvoke(graph, TASK, thread("g2"), board=board)) == plain(graph.invoke(TASK, thread("b")))
-    assert plain(list(guarded_stream(graph, TASK, thread("g3"), board=board))) == plain(list(graph.stream(TASK, thread("c"))))
+    assert plain(await guarded_ainvoke(graph, TASK, thread("g2"), board=board)) == plain(
+        graph.invoke(TASK, thread("b"))
+    )
+    assert plain(list(guarded_stream(graph, TASK, thread("g3"), board=board))) == plain(
+        list(graph.stream(TASK, thread("c")))
+    )
     chunks = await _all(guarded_astream(graph, TASK, thread("g4"), board=board))
     assert plain(chunks) == plain(list(graph.stream(TASK, thread("d"))))
 

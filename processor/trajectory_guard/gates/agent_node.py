@@ -53,7 +53,7 @@ def replace(before: Any, new: Any) -> Any:
 
 def guard_channels() -> dict[str, BinaryOperatorAggregate[Any]]:
     """The state keys of a gate: two to read, one for itself."""
-    channels = {
+    channels: dict[str, BinaryOperatorAggregate[Any]] = {
         "loop_status": BinaryOperatorAggregate(dict, replace),
         "trajectory_scratchpad": BinaryOperatorAggregate(list, bounded_append),
         MEMORY: BinaryOperatorAggregate(dict, replace),

@@ -101,8 +101,8 @@ def guard_builder(
         if known is None or way is None or {*known.agents} & {*way.agents}:
             raise GraphShapeError("the graph is guarded already: apply_guard was called twice")
     if not before:
-        guarded: Any = builder
-        guarded.__class__ = _guarding(type(builder))
+        guarded, kind = builder, type(builder)  # type: Any, Any
+        guarded.__class__ = _guarding(kind)
     for key, channel in guard_channels().items():
         if key != MEMORY:
             builder.channels.setdefault(key, channel)
@@ -259,7 +259,7 @@ def _guarded_twin(graph: Any, gate: GraphGate, *, entered_guarded: bool = False)
 
 
 def _quiet(graph: Compiled) -> Compiled:
-    """Where callers listen to events, a sub-graph hands its whole state to its parent, which has gate keys of its own."""
+    """Where callers listen to events, a sub-graph hands its parent all that it streams; the parent has its own keys."""
     if isinstance(graph.stream_channels, (list, tuple)):
         foreign = _foreign(graph)
         graph.stream_channels = [key for key in graph.stream_channels if key not in foreign]
@@ -292,8 +292,10 @@ def _guarded(graph: Compiled, mode: str | None, options: dict[str, Any]) -> Comp
 
 def _are_equal(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Equal by value, secrets included; but two boards are two boards."""
-    return one.get("board") is other.get("board") and one.keys() == other.keys() and all(
-        one[key] == other[key] for key in one if key != "board"
+    return (
+        one.get("board") is other.get("board")
+        and one.keys() == other.keys()
+        and all(one[key] == other[key] for key in one if key != "board")
     )
 
 

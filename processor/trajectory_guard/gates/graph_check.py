@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.pregel import Pregel
 from langgraph.prebuilt import ToolNode
+from langgraph.pregel import Pregel
 
 from trajectory_guard.gates.agent_node import GuardedNode
 from trajectory_guard.gates.compiled import is_guarded
@@ -97,7 +97,7 @@ def _sub_graphs(graph: CompiledStateGraph[Any, Any, Any, Any]) -> Iterator[Graph
         for inner in node.subgraphs or ():
             if isinstance(inner, CompiledStateGraph) and _has_tools(inner):
                 yield GraphFinding(
-                    "warn", "unguarded_sub_graph", name, f"The tools of the sub-graph in {name!r} run outside the gates.",
+                    "warn", "unguarded_sub_graph", name, f"The tools of sub-graph {name!r} run outside the gates.",
                     "apply_guard() on its builder, or guarded_invoke() on this graph",
                 )  # fmt: skip
 
@@ -109,7 +109,7 @@ def _sub_agents(graph: Pregel[Any, Any, Any, Any]) -> Iterator[GraphFinding]:
         for tool in node.bound.tools_by_name.values():
             for agent in unguarded_in_tool(tool):
                 yield GraphFinding(
-                    "warn", "unguarded_sub_agent", agent, f"Tool {tool.name!r} calls agent {agent!r}, which has no gate.",
+                    "warn", "unguarded_sub_agent", agent, f"Tool {tool.name!r} calls agent {agent!r}: no gate.",
                     "middleware=[TrajectoryGuardMiddleware()] for that agent",
                 )  # fmt: skip
 

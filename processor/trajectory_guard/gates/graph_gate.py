@@ -71,7 +71,7 @@ class GraphGate:
         self.whole_list = whole_list
 
     def decide(self, messages: Sequence[Any], status: Any, config: Mapping[str, Any]) -> Decision:
-        """Decide on the run that ``config`` belongs to; the namespace of its (sub-)graph is ``namespace_of(config)``."""
+        """Decide on the run that ``config`` belongs to; ``namespace_of(config)`` names its (sub-)graph."""
         configurable = config.get("configurable") or {}
         return self.gate.decide(
             as_messages(messages), status, configurable.get("thread_id"), peek=self.on_stop == "interrupt"
@@ -99,14 +99,19 @@ class GraphGate:
             return Outcome(decision, None, ends=True)
         board.absolve(trajectory)
         decision = decision._replace(status=self.gate.refresh(decision.status, trajectory))
-        own_words = isinstance(answer, str) and answer not in ("continue", "")
-        return Outcome(decision, answer if own_words else None, ends=False)
+        own_words = answer if isinstance(answer, str) and answer not in ("continue", "") else None
+        return Outcome(decision, own_words, ends=False)
 
     def nudged(self, messages: Sequence[Any], text: str) -> tuple[list[Any], list[Any]]:
         """``messages`` with the nudge, as the agent shall see them, and what of it is new to the state."""
         mark = {MARK: {"intervention": "NUDGE"}}
         last: Any = messages[-1] if messages else None
-        if self.nudge_role == "tool" and is_tool_message(last) and isinstance(last.content, str) and (last.id or self.whole_list):
+        if (
+            self.nudge_role == "tool"
+            and is_tool_message(last)
+            and isinstance(last.content, str)
+            and (last.id or self.whole_list)
+        ):
             longer = last.model_copy(update={"content": f"{last.content}\n\n{text}"})
             return [*messages[:-1], longer], [longer]  # reducers replace the message with this id
         role = SystemMessage if self.nudge_role == "system" else HumanMessage

@@ -81,7 +81,12 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
         board: FlagBoard | None = None,
     ) -> None:
         self._gate = GraphGate(
-            config, on_stop=on_stop, nudge_role=nudge_role, messages_key=messages_key, whole_list=whole_list, board=board
+            config,
+            on_stop=on_stop,
+            nudge_role=nudge_role,
+            messages_key=messages_key,
+            whole_list=whole_list,
+            board=board,
         )
         self.gate = self._gate.gate
         self.agent = agent
@@ -110,7 +115,10 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
             self.gate.contain()
             return Command(goto=self.agent)
         decision, nudge, ends = gate.act(decision, config)
-        update: dict[str, Any] = {"trajectory_scratchpad": decision.scratchpad, "loop_status": _as_text(decision.status)}
+        update: dict[str, Any] = {
+            "trajectory_scratchpad": decision.scratchpad,
+            "loop_status": _as_text(decision.status),
+        }
         if ends:
             said = [gate.closing(decision, messages)]
             update[gate.messages_key] = [*messages, *said] if gate.whole_list else said

@@ -96,10 +96,10 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         decision = self._decide(request, config)
         if decision is None:
             return handler(request)
-        said, request, update = self._act(request, decision, config)
-        response = ModelResponse(said) if request is None else handler(request)
+        said, asked, update = self._act(request, decision, config)
+        response = handler(asked) if asked is not None else ModelResponse([])
         self._close(config)
-        return _extended(response, said if request is not None else [], update)
+        return _extended(response, said, update)
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
@@ -112,10 +112,10 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             decision = await asyncio.to_thread(self._decide, request, config)
         if decision is None:
             return await handler(request)
-        said, request, update = self._act(request, decision, config)
-        response = ModelResponse(said) if request is None else await handler(request)
+        said, asked, update = self._act(request, decision, config)
+        response = await handler(asked) if asked is not None else ModelResponse([])
         self._close(config)
-        return _extended(response, said if request is not None else [], update)
+        return _extended(response, said, update)
 
     def _decide(self, request: ModelRequest[Any], config: RunnableConfig) -> Decision | None:
         """What is due. A call that is tried again, or after a person has answered, finds the decision given before."""

@@ -93,9 +93,7 @@ def _function(function: types.FunctionType, inside: Guarded) -> types.FunctionTy
     cells = tuple(_cell(cell, inside) for cell in function.__closure__ or ())
     if all(new is old for new, old in zip(cells, function.__closure__ or (), strict=True)):
         return function
-    twin = types.FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__, cells
-    )
+    twin = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
     twin.__kwdefaults__, twin.__qualname__ = function.__kwdefaults__, function.__qualname__
     twin.__dict__.update(function.__dict__)
     twin.__annotations__, twin.__doc__ = function.__annotations__, function.__doc__
@@ -103,12 +101,16 @@ def _function(function: types.FunctionType, inside: Guarded) -> types.FunctionTy
 
 
 def _cell(cell: types.CellType, inside: Guarded) -> types.CellType:
-    try:
-        held = cell.cell_contents
-    except ValueError:  # not filled yet
-        return cell
+    held = _contents(cell)
     new = inside(held)
     return cell if new is held else types.CellType(new)
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None
 
 
 def graphs_in(value: Any) -> list[tuple[str, Graph]]:
@@ -129,10 +131,7 @@ def graphs_in(value: Any) -> list[tuple[str, Graph]]:
 def _referred_to(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, types.FunctionType):
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-            try:
-                yield name, cell.cell_contents
-            except ValueError:
-                continue
+            yield name, _contents(cell)
         for name in value.__code__.co_names:
             if isinstance(value.__globals__.get(name), CompiledStateGraph):
                 yield name, value.__globals__[name]

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origi
 try:
     from langchain_core.messages import BaseMessage
     from langgraph.graph import END, START, StateGraph
+    from langgraph.prebuilt import ToolNode
     from langgraph.pregel import Pregel
     from langgraph.pregel._utils import find_subgraph_pregel
-    from langgraph.prebuilt import ToolNode
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(
         f"the LangGraph gate needs langgraph ({error.name} is missing): pip install 'trajectory-guard[langgraph]'"
@@ -67,7 +67,7 @@ def find_way(
     dead_end = bool(sources) and not exits and not any(_is_open(builder, source) for source in sources)
     if agents:
         return Way(tuple(sources), tuple(agents), agents[0] if dead_end and len(agents) == 1 else None)
-    if not final and (not exits or tools is None and sub_graphs(builder)):
+    if not final and (not exits or (tools is None and sub_graphs(builder))):
         return None
     if not sources:
         raise GraphShapeError(f"no tool node found; pass tools= with one of {_names(builder)}")
@@ -115,7 +115,9 @@ def _returned_to(builder: Builder, sources: Sequence[str]) -> list[str]:
         return behind if len(behind) == 1 else [name for name in behind if name in callers]
     if any(targets(builder, source) for source in sources):
         return []  # they lead to the end, and nowhere else
-    return callers if len(callers) == 1 else [name for name in ("agent",) if name in builder.nodes and _is_linked(builder)]
+    return (
+        callers if len(callers) == 1 else [name for name in ("agent",) if name in builder.nodes and _is_linked(builder)]
+    )
 
 
 def _is_linked(builder: Builder) -> bool:
@@ -155,7 +157,7 @@ def _reached(builder: Builder, starts: Iterable[str]) -> set[str]:
 
 
 def unreachable(builder: Builder, names: Collection[str]) -> list[str]:
-    """Those of ``names`` that no way from the start is known to lead to, in a graph whose nodes all say where they lead."""
+    """Those of ``names`` that no way from the start leads to; none where a node may lead anywhere."""
     silent = [name for name in builder.nodes if not targets(builder, name) and not _is_open(builder, name)]
     reached = _reached(builder, [START])
     if any(name in reached for name in silent):  # may return a Command that goes anywhere
@@ -177,13 +179,17 @@ def sub_graphs(builder: Builder) -> dict[str, Pregel[Any, Any, Any, Any]]:
     """Nodes that hold a graph of their own, as LangGraph finds it: the node itself, or what its function refers to."""
     found: dict[str, Pregel[Any, Any, Any, Any]] = {}
     for name, spec in builder.nodes.items():
-        try:
-            inner = find_subgraph_pregel(spec.runnable)  # type: ignore[arg-type]
-        except Exception:  # noqa: S112 - LangGraph does the same: a function that cannot be looked into has none
-            continue
+        inner = _graph_in(spec.runnable)
         if isinstance(inner, Pregel):
             found[name] = inner
     return found
+
+
+def _graph_in(node: Any) -> Any:
+    try:
+        return find_subgraph_pregel(node)
+    except Exception:  # LangGraph does the same: a function that cannot be looked into has none
+        return None
 
 
 def _names(builder: Builder) -> str:
@@ -224,11 +230,15 @@ def check_messages(builder: Builder, messages_key: str) -> None:
 def _hints(builder: Builder) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for schema in builder.schemas:
-        try:
-            found.update(get_type_hints(schema, include_extras=True))
-        except Exception:  # noqa: S112 - an annotation that cannot be resolved tells nothing
-            continue
+        found.update(_hints_of(schema))
     return found
+
+
+def _hints_of(schema: Any) -> dict[str, Any]:
+    try:
+        return get_type_hints(schema, include_extras=True)
+    except Exception:  # an annotation that cannot be resolved tells nothing
+        return {}
 
 
 def may_hold_messages(annotation: Any) -> bool:
