@@ -191,7 +191,7 @@ def _install(graph: Compiled, way: Way, gate: GraphGate) -> None:
     own = copy.copy(gate)
     own.whole_list = isinstance(graph.channels.get(gate.messages_key), LastValue)
     for name, node in graph.nodes.items():
-        guarded = _with_guarded_sub_graphs(node, gate, entered_guarded=name in way.agents)
+        guarded = _with_guarded_sub_graphs(node, gate, entered_guarded=bool(way.agents))
         if way.way_back is not None and name in way.tools:
             guarded = guarded.copy({"writers": [*guarded.writers, way_back(way.way_back)]})
         graph.nodes[name] = GuardedNode(guarded, own) if name in way.agents else guarded

@@ -168,7 +168,10 @@ def as_messages(messages: Sequence[Any]) -> Sequence[Any]:
 
 
 def like(sample: Any, message: BaseMessage) -> Any:
-    """``message`` in the form of its neighbour, where a state holds plain ``{"role", "content"}``."""
+    """``message`` in the form of its neighbour, where a state holds plain ``{"role", "content"}``.
+
+    Providers refuse other keys in that form, so a nudge in it carries no mark and counts as a user's message.
+    """
     if not isinstance(sample, dict) or "role" not in sample:
         return message
     return {"role": {"ai": "assistant", "human": "user"}.get(message.type, message.type), "content": message.content}

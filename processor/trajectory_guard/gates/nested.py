@@ -19,6 +19,7 @@ from langgraph.prebuilt import ToolNode
 _MAX_SEEN: Final = 4096
 """Objects that are looked at, for one tool or node."""
 _MAX_ENTRIES: Final = 64
+_ATTRIBUTES: Final = ("func", "afunc", "coroutine", "bound")
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 Guarded = Callable[[Any], Any]
 
@@ -26,84 +27,92 @@ Guarded = Callable[[Any], Any]
 def with_guarded(value: Any, guarded: Guarded) -> Any:
     """``value`` with every graph in its closures replaced by ``guarded(graph)``; itself where there is none.
 
-    Looks into functions, bound methods of graphs, dicts, tools and tool nodes. Global names are left alone: other
-    functions use them too.
+    Looks into functions, bound methods of graphs, dicts, tools and tool nodes, and copies those only that lead to a
+    graph. Global names are left alone: other functions use them too.
     """
-    return _rebuilt(value, guarded, {})
+    return _Copying(value, guarded).twin(value)
 
 
-def _rebuilt(value: Any, guarded: Guarded, known: dict[int, tuple[Any, Any]]) -> Any:
-    """``known`` holds what was seen, by identity: functions share what they refer to, and may refer to themselves."""
-    if id(value) not in known:
-        if len(known) >= _MAX_SEEN:
-            return value
-        known[id(value)] = (value, value)  # the first one keeps its identity from being given to another
-        if isinstance(value, CompiledStateGraph):
-            new = guarded(value)
-        else:
-            new = _looked_into(value, lambda held: _rebuilt(held, guarded, known))
-        known[id(value)] = (value, new)
-    return known[id(value)][1]
+class _Copying:
+    """Copies of what leads to graphs. Functions share what they refer to, and may refer to each other in circles."""
+
+    def __init__(self, value: Any, guarded: Guarded) -> None:
+        self._twins: dict[int, Any] = {}
+        self._leads: set[int] = set()
+        self._kept: list[Any] = []  # an object that is gone would give its identity to another
+        users: dict[int, list[int]] = {}
+        ahead = [value]
+        while ahead and len(self._kept) < _MAX_SEEN:
+            held = ahead.pop()
+            self._kept.append(held)
+            if isinstance(held, CompiledStateGraph):
+                self._twins[id(held)] = guarded(held)
+                continue
+            for other in _parts(held):
+                if id(other) not in users:
+                    ahead.append(other)
+                users.setdefault(id(other), []).append(id(held))
+        changed = [held for held in self._kept if id(held) in self._twins and self._twins[id(held)] is not held]
+        above = [id(held) for held in changed]
+        while above:
+            for user in users.get(above.pop(), ()):
+                if user not in self._leads:
+                    self._leads.add(user)
+                    above.append(user)
+
+    def twin(self, value: Any) -> Any:
+        """The copy of ``value``, or itself if it leads to no graph."""
+        if id(value) in self._twins or id(value) not in self._leads:
+            return self._twins.get(id(value), value)
+        if isinstance(value, types.FunctionType):
+            return self._function(value)
+        if isinstance(value, types.MethodType):
+            return types.MethodType(value.__func__, self.twin(value.__self__))
+        if isinstance(value, dict):
+            new = self._twins[id(value)] = {}
+            new.update({key: self.twin(held) for key, held in value.items()})
+            return new
+        new = self._twins[id(value)] = copy.copy(value)
+        if isinstance(value, ToolNode):
+            new._tools_by_name = self.twin(value._tools_by_name)
+            new.func, new.afunc = new._func, new._afunc  # were bound to the original
+            return new
+        for name in _ATTRIBUTES:
+            if getattr(value, name, None) is not None:
+                setattr(new, name, self.twin(getattr(value, name)))
+        return new
+
+    def _function(self, value: types.FunctionType) -> types.FunctionType:
+        old = value.__closure__ or ()
+        cells = tuple(types.CellType() if id(_contents(cell)) in self._changed else cell for cell in old)
+        new = types.FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, cells)
+        new.__kwdefaults__, new.__qualname__ = value.__kwdefaults__, value.__qualname__
+        new.__annotations__, new.__doc__ = value.__annotations__, value.__doc__
+        new.__dict__.update(value.__dict__)
+        self._twins[id(value)] = new
+        for cell, before in zip(cells, old, strict=True):
+            if cell is not before:
+                cell.cell_contents = self.twin(before.cell_contents)
+        return new
+
+    @property
+    def _changed(self) -> set[int]:
+        return self._leads | self._twins.keys()
 
 
-def _looked_into(value: Any, inside: Guarded) -> Any:
+def _parts(value: Any) -> list[Any]:
+    """What a copy of ``value`` could hold copies of."""
     if isinstance(value, types.FunctionType):
-        return _function(value, inside)
-    if isinstance(value, types.MethodType) and isinstance(value.__self__, CompiledStateGraph):
-        return types.MethodType(value.__func__, inside(value.__self__))
-    if isinstance(value, dict) and len(value) <= _MAX_ENTRIES:
-        return _changed(value, {key: inside(held) for key, held in value.items()})
+        return [_contents(cell) for cell in value.__closure__ or ()]
+    if isinstance(value, types.MethodType):
+        return [value.__self__] if isinstance(value.__self__, CompiledStateGraph) else []
+    if isinstance(value, dict):
+        return list(value.values()) if len(value) <= _MAX_ENTRIES else []
     if isinstance(value, ToolNode):
-        return _tool_node(value, inside)
-    if isinstance(value, RunnableCallable):
-        return _with(value, inside, "func", "afunc")
-    if isinstance(value, StructuredTool):
-        return _with(value, inside, "func", "coroutine")
-    if isinstance(value, RunnableBinding):
-        return _with(value, inside, "bound")
-    return value
-
-
-def _changed(old: dict[Any, Any], new: dict[Any, Any]) -> dict[Any, Any]:
-    return new if any(new[key] is not old[key] for key in old) else old
-
-
-def _with(value: Any, inside: Guarded, *names: str) -> Any:
-    old = {name: getattr(value, name) for name in names}
-    new = _changed(old, {name: inside(held) for name, held in old.items()})
-    if new is old:
-        return value
-    twin = copy.copy(value)
-    for name, held in new.items():
-        setattr(twin, name, held)
-    return twin
-
-
-def _tool_node(node: ToolNode, inside: Guarded) -> ToolNode:
-    tools = _changed(node._tools_by_name, {name: inside(tool) for name, tool in node._tools_by_name.items()})
-    if tools is node._tools_by_name:
-        return node
-    twin = copy.copy(node)
-    twin._tools_by_name = tools
-    twin.func, twin.afunc = twin._func, twin._afunc  # were bound to the original
-    return twin
-
-
-def _function(function: types.FunctionType, inside: Guarded) -> types.FunctionType:
-    cells = tuple(_cell(cell, inside) for cell in function.__closure__ or ())
-    if all(new is old for new, old in zip(cells, function.__closure__ or (), strict=True)):
-        return function
-    twin = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
-    twin.__kwdefaults__, twin.__qualname__ = function.__kwdefaults__, function.__qualname__
-    twin.__dict__.update(function.__dict__)
-    twin.__annotations__, twin.__doc__ = function.__annotations__, function.__doc__
-    return twin
-
-
-def _cell(cell: types.CellType, inside: Guarded) -> types.CellType:
-    held = _contents(cell)
-    new = inside(held)
-    return cell if new is held else types.CellType(new)
+        return [value._tools_by_name]
+    if isinstance(value, (RunnableCallable, StructuredTool, RunnableBinding)):
+        return [getattr(value, name, None) for name in _ATTRIBUTES]
+    return []
 
 
 def _contents(cell: types.CellType) -> Any:
@@ -135,10 +144,7 @@ def _referred_to(value: Any) -> Iterator[tuple[str, Any]]:
         for name in value.__code__.co_names:
             if isinstance(value.__globals__.get(name), CompiledStateGraph):
                 yield name, value.__globals__[name]
-    elif isinstance(value, types.MethodType):
-        yield "", value.__self__
     elif isinstance(value, dict):
         yield from ((str(key), held) for key, held in list(value.items())[:_MAX_ENTRIES])
-    elif isinstance(value, (RunnableCallable, StructuredTool, RunnableBinding)):
-        for name in ("func", "afunc", "coroutine", "bound"):
-            yield "", getattr(value, name, None)
+    else:
+        yield from (("", held) for held in _parts(value))
