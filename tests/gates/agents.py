@@ -16,7 +16,7 @@ from trajectory_guard import FlagBoard, GuardConfig
 from trajectory_guard.cli.scripted import Policy, ScriptedChatModel
 from trajectory_guard.gates.messages import is_guard_message
 
-STOP_AT = 4
+STOP_AT = 5
 """The tool call after which an agent that repeats one call and ignores the nudge is stopped, counted from 1."""
 async_context = pytest.mark.skipif(
     sys.version_info < (3, 11),
@@ -205,7 +205,13 @@ def visits(graph: Any, state: Any = None, config: Any = None) -> list[str]:
     return [node for update in graph.stream(state or TASK, config, stream_mode="updates") for node in update]
 
 
-NUDGED_THEN_STOPPED = "hatatatNatS"
+def gated(graph: Any, state: Any = None, config: Any = None) -> list[str]:
+    """The node before which a gate decided, for every decision of a run."""
+    updates = graph.stream(state or TASK, config, stream_mode="updates")
+    return [node for update in updates for node, change in update.items() if "loop_status" in (change or {})]
+
+
+NUDGED_THEN_STOPPED = "hatatatNatatS"
 """``outline`` of an agent that repeats one call and ignores the nudge."""
 NUDGED_THEN_FINISHED = "hatatatNa"
 """``outline`` of an agent that repeats one call and listens."""

@@ -43,15 +43,17 @@ def build(board: FlagBoard) -> StateGraph[Any, Any, Any, Any]:
 
 
 def run(saver: Any, calls: int, thread: str, board: FlagBoard) -> list[dict[str, Any]]:
-    """Pause before every model call; where the thread stands after each tool call."""
-    graph = build(board).compile(checkpointer=saver, interrupt_after=["trajectory_guard"])
+    """Pause after every model call; where the thread stands after each one that a tool call came before."""
+    graph = build(board).compile(checkpointer=saver, interrupt_after=["agent"])
     config: Any = {"configurable": {"thread_id": thread}}
     stands = []
     for _ in range(calls):
         state = graph.get_state(config)
         if state.values and not state.next:
             break
-        graph.invoke(None if state.values else {"messages": [("user", "hi")]}, config)
+        if not state.values:
+            graph.invoke({"messages": [("user", "hi")]}, config)
+        graph.invoke(None, config)
         values = graph.get_state(config).values
         status = values["loop_status"]
         said = [message.type for message in values["messages"] if is_guard_message(message)]

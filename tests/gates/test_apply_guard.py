@@ -23,6 +23,7 @@ from .agents import (
     agent_node,
     async_context,
     both,
+    gated,
     lookup,
     new_board,
     no_call_is_split_from_its_answer,
@@ -37,7 +38,6 @@ from .agents import (
 )
 
 Builder = StateGraph[Any, Any, Any, Any]
-GATE = "trajectory_guard"
 
 
 def _agent_with(policy: Policy, agent: str = "agent") -> Builder:
@@ -186,14 +186,12 @@ def shape(request: pytest.FixtureRequest) -> Callable[[Policy], Builder]:
     return request.param
 
 
-def test_every_loop_passes_the_gate_once_and_the_agent_once(shape: Callable[[Policy], Builder]) -> None:
+def test_every_loop_passes_the_gate_once_and_takes_no_step_more(shape: Callable[[Policy], Builder]) -> None:
     graph = apply_guard(shape(repeats(3)), board=new_board(mode="observe")).compile()
 
     agent = "assistant" if "assistant" in graph.nodes else "agent"
-    seen = ["tools" if node in ("act", "action") else node.replace("assistant", "agent") for node in visits(graph)]
-
-    assert agent in graph.nodes
-    assert seen == [*["agent", "tools", GATE] * 3, "agent"]
+    assert visits(graph) == visits(shape(repeats(3)).compile())
+    assert gated(graph) == [agent] * 3
 
 
 def test_nudges_and_stops_in_every_shape(shape: Callable[[Policy], Builder]) -> None:
@@ -228,7 +226,8 @@ def test_the_original_routes_of_the_tools_stay() -> None:
         builder.add_conditional_edges("tools", route, ends)
         graph = apply_guard(builder, board=new_board()).compile()
 
-        assert visits(graph) == ["agent", "tools", GATE, "agent", "tools"]
+        assert visits(graph) == ["agent", "tools", "agent", "tools"]
+        assert gated(graph) == ["agent"]
 
 
 def test_a_router_with_two_targets_still_reaches_both() -> None:
@@ -238,12 +237,13 @@ def test_a_router_with_two_targets_still_reaches_both() -> None:
     builder.add_node("log", lambda state: noted.append(tool_runs(state["messages"])))
     builder.add_conditional_edges("agent", tools_condition)
     builder.add_conditional_edges("tools", lambda state: ["agent", "log"])
-    graph = apply_guard(builder, agent="agent", board=new_board()).compile()
+    graph = apply_guard(builder, board=new_board()).compile()
 
     seen = visits(graph)
 
     assert noted == [1, 2]
-    assert (seen.count("agent"), seen.count(GATE), seen.count("log")) == (3, 2, 2)
+    assert (seen.count("agent"), seen.count("log")) == (3, 2)
+    assert gated(graph) == ["agent"] * 2
 
 
 def _two_tool_nodes(policy: Policy, *, join: bool) -> Builder:
@@ -275,7 +275,8 @@ def test_two_parallel_tool_nodes_meet_in_one_gate(join: bool) -> None:
 
     seen, messages = visits(graph), graph.invoke(TASK)["messages"]
 
-    assert (seen.count("agent"), seen.count(GATE), seen.count("find"), seen.count("look")) == (4, 3, 3, 3)
+    assert (seen.count("agent"), seen.count("find"), seen.count("look")) == (4, 3, 3)
+    assert gated(graph) == ["agent"] * 3
     assert no_call_is_split_from_its_answer(messages)
 
 
@@ -287,18 +288,19 @@ def test_all_tool_nodes_are_found_without_being_named() -> None:
     builder.add_edge("find", "agent")
     builder.add_edge("look", "agent")
 
-    apply_guard(builder, board=new_board())
+    graph = apply_guard(builder, board=new_board()).compile()
 
-    assert {("find", GATE), ("look", GATE)} <= builder.edges
-    assert visits(builder.compile()) == ["agent", "look", GATE, "agent", "look", GATE, "agent"]
+    assert visits(graph) == ["agent", "look", "agent", "look", "agent"]
+    assert gated(graph) == ["agent"] * 2
 
 
-def test_parallel_sends_trigger_the_gate_once_after_all_of_them() -> None:
+def test_after_parallel_sends_the_gate_decides_once_when_all_have_answered() -> None:
     graph = apply_guard(_send_per_call(works_in_pairs(3)), board=new_board()).compile()
 
     seen, messages = visits(graph), graph.invoke(TASK)["messages"]
 
-    assert (seen.count("agent"), seen.count("tools"), seen.count(GATE)) == (4, 6, 3)
+    assert (seen.count("agent"), seen.count("tools")) == (4, 6)
+    assert gated(graph) == ["agent"] * 3
     assert outline(messages) == "hattattatta"
 
 
@@ -311,12 +313,13 @@ def test_a_node_between_tools_and_agent_stays_behind_the_gate() -> None:
     builder.add_edge("trim", "agent")
     graph = apply_guard(builder, board=new_board()).compile()
 
-    assert visits(graph)[:4] == ["agent", "tools", GATE, "trim"]
+    assert visits(graph)[:4] == ["agent", "tools", "trim", "agent"]
+    assert {*gated(graph)} == {"trim"}
     assert outline(graph.invoke(TASK)["messages"]) == NUDGED_THEN_STOPPED
 
 
-def test_each_of_two_agents_gets_a_gate_of_its_own() -> None:
-    """A graph of two agents in a row, each with its tools; only the second is stuck."""
+def _two_agents_in_a_row() -> Builder:
+    """Each with its tools; only the second is stuck."""
     builder: Builder = StateGraph(MessagesState)
     builder.add_node("planner", agent_node(works(2)))
     builder.add_node("worker", agent_node(repeats()))
@@ -327,15 +330,20 @@ def test_each_of_two_agents_gets_a_gate_of_its_own() -> None:
     builder.add_conditional_edges("worker", tools_condition, {"tools": "worker_tools", END: END})
     builder.add_edge("planner_tools", "planner")
     builder.add_edge("worker_tools", "worker")
-    board = new_board()
-    apply_guard(builder, tools="planner_tools", board=board)
-    apply_guard(builder, tools="worker_tools", node_name="worker_guard", board=board)
+    return builder
 
-    seen = visits(builder.compile())
 
-    assert seen.count("trajectory_guard") == 2
-    assert seen.count("worker_guard") == STOP_AT
-    assert seen[-1] == "worker_guard"
+@pytest.mark.parametrize("calls", [[{}], [{"tools": "planner_tools"}, {"tools": "worker_tools"}]], ids=["one", "two"])
+def test_each_of_two_agents_gets_a_gate_of_its_own(calls: list[dict[str, Any]]) -> None:
+    builder, board = _two_agents_in_a_row(), new_board()
+    for options in calls:
+        apply_guard(builder, board=board, **options)
+
+    seen = gated(builder.compile())
+
+    assert seen.count("planner") == 2
+    assert seen.count("worker") == STOP_AT + 1  # the first of them because the planner has answered before
+    assert seen[-1] == "worker"
 
 
 def test_an_agent_inside_a_sub_graph_is_guarded_there() -> None:
@@ -357,24 +365,17 @@ def test_a_sub_graph_among_the_tools_is_still_found_by_the_graph() -> None:
     assert [name for name, _ in graph.get_subgraphs()] == ["tools"]
 
 
-def test_the_drawing_shows_the_way_through_the_gate() -> None:
-    drawn = apply_guard(agent_builder(obeys), board=new_board()).compile().get_graph()
+def test_the_drawing_is_that_of_the_graph() -> None:
+    def edges(builder: Builder) -> set[tuple[str, str]]:
+        return {(edge.source, edge.target) for edge in builder.compile().get_graph().edges}
 
-    edges = {(edge.source, edge.target) for edge in drawn.edges}
-    assert {("tools", GATE), (GATE, "agent"), (GATE, END)} <= edges
-    assert ("tools", "agent") not in edges
+    assert edges(apply_guard(agent_builder(obeys), board=new_board())) == edges(agent_builder(obeys))
 
 
 def test_apply_guard_returns_the_builder_it_was_given() -> None:
     builder = agent_builder(obeys)
 
     assert apply_guard(builder, board=new_board()) is builder
-
-
-def test_another_name_for_the_gate() -> None:
-    graph = apply_guard(agent_builder(works(1)), node_name="watch", board=new_board()).compile()
-
-    assert visits(graph) == ["agent", "tools", "watch", "agent"]
 
 
 def test_the_retry_policy_of_the_tool_node_stays() -> None:
@@ -392,4 +393,4 @@ def test_the_retry_policy_of_the_tool_node_stays() -> None:
     builder.add_conditional_edges("agent", tools_condition)
     builder.add_edge("tools", "agent")
 
-    assert visits(apply_guard(builder, board=new_board()).compile()) == ["agent", "tools", GATE, "agent"]
+    assert visits(apply_guard(builder, board=new_board()).compile()) == ["agent", "tools", "agent"]

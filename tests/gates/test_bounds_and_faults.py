@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from typing import Any
 
@@ -11,9 +10,11 @@ import pytest
 from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.prebuilt import ToolNode
 
 from trajectory_guard import AgentState, FlagBoard, apply_guard
+from trajectory_guard.gates.agent_node import MEMORY
 from trajectory_guard.gates.langgraph import MAX_SCRATCHPAD
 
 from .agents import (
@@ -33,6 +34,8 @@ from .agents import (
 )
 
 LOOPS = 300
+MOST_BYTES = 24_000
+"""What a gate adds to a checkpoint, at most."""
 
 
 @tool
@@ -55,16 +58,15 @@ def test_the_guards_part_of_the_state_is_bounded(policy: Any) -> None:
 
     sizes: list[int] = []
     state: dict[str, Any] = {}
-    for update in graph.stream(TASK, thread(recursion_limit=4 * LOOPS), stream_mode="updates"):
-        if "trajectory_guard" in update:
-            state = update["trajectory_guard"]["loop_status"]
-            sizes.append(len(json.dumps(state)))
+    keys = ["loop_status", MEMORY, "trajectory_scratchpad"]
+    for values in graph.stream(TASK, thread(recursion_limit=4 * LOOPS), stream_mode="values", output_keys=keys):
+        if values.get("loop_status"):
+            state = values["loop_status"]
+            sizes.append(len(JsonPlusSerializer().dumps_typed(values)[1]))
 
-    assert len(sizes) == LOOPS
+    assert len(sizes) >= LOOPS
     assert state["steps_taken"] == LOOPS
-    assert len(state["recent"]) <= 10
-    assert len(state["calls"]) <= 32
-    assert max(sizes) < 24_000
+    assert max(sizes) < MOST_BYTES
     assert max(sizes[LOOPS // 2 :]) <= 1.1 * max(sizes[LOOPS // 4 : LOOPS // 2])
 
 

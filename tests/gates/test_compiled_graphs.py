@@ -239,6 +239,28 @@ def test_a_graph_is_rewired_once_for_equal_options() -> None:
     assert len(compiled._cache[graph]) == 2
 
 
+# Found: the key masked secrets, so two collectors with different tokens shared one gate.
+def test_configurations_are_compared_by_value_secrets_included() -> None:
+    graph, board = _state_graph(works(1)), new_board()
+
+    for token in ("one", "two", "one"):
+        config = GuardConfig(collector_url="http://127.0.0.1:9", collector_token=token, collector_timeout_s=0.01)
+        compiled._guarded(graph, None, {"guard_config": config, "board": board})
+
+    assert len(compiled._cache[graph]) == 2
+
+
+def test_boards_are_told_apart_by_identity_and_at_most_eight_copies_are_kept() -> None:
+    graph, boards = _state_graph(works(1)), [new_board() for _ in range(10)]
+
+    first = compiled._guarded(graph, None, {"board": boards[0]})
+    for board in (*boards, boards[-1]):
+        compiled._guarded(graph, None, {"board": board})
+
+    assert len(compiled._cache[graph]) == 8
+    assert compiled._guarded(graph, None, {"board": boards[0]}) is not first
+
+
 def test_a_graph_nobody_uses_any_more_is_freed() -> None:
     graph = _state_graph(works(1))
     guarded_invoke(graph, TASK, board=new_board())

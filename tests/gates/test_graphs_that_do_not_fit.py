@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import Any
+import operator
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage
 from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph.message import add_messages
 from langgraph.prebuilt import ToolNode, tools_condition
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
-from trajectory_guard import GraphShapeError, apply_guard
+from trajectory_guard import GraphShapeError, apply_guard, guarded_invoke
 from trajectory_guard.cli.scripted import Policy
+from trajectory_guard.gates.agent_node import GuardedNode
+from trajectory_guard.gates.rewire import may_hold_messages
 
-from .agents import agent_builder, agent_node, lookup, new_board, repeats, search, visits, works
+from .agents import (
+    NUDGED_THEN_STOPPED,
+    TASK,
+    agent_builder,
+    agent_node,
+    gated,
+    lookup,
+    new_board,
+    outline,
+    repeats,
+    search,
+    visits,
+    works,
+)
 
 Builder = StateGraph[Any, Any, Any, Any]
 
@@ -94,15 +113,13 @@ MISFITS: list[tuple[Callable[[Policy], Builder], dict[str, Any], list[str]]] = [
     (_no_tools, {"tools": []}, ["no such node", "'writer'"]),
     (_no_way_back, {}, ["act", "no node", "agent=", "'planner'"]),
     (_no_way_back, {"agent": "planner"}, ["no edge", "act", "'planner'"]),
-    (_two_ways_back, {}, ["act", "alice, bob", "agent="]),
     (agent_builder, {"agent": "assistant"}, ["'assistant'", "no such node", "'agent'", "'tools'"]),
-    (agent_builder, {"node_name": "agent"}, ["already has a node 'agent'", "node_name="]),
     (_other_key, {}, ["'messages'", "messages_key=", "'history'"]),
     (_bare_value, {}, ["bare value", "keys"]),
 ]
 IDS = [
-    "no tools", "unknown tools", "empty tools", "no way back", "agent not behind the tools", "two ways back",
-    "unknown agent", "name taken", "no such message key", "state without keys",
+    "no tools", "unknown tools", "empty tools", "no way back", "agent not behind the tools",
+    "unknown agent", "no such message key", "state without keys",
 ]  # fmt: skip
 
 
@@ -120,24 +137,25 @@ def test_says_what_was_found_and_changes_nothing(
     assert _shape(builder) == before
 
 
-def test_naming_the_agent_settles_two_ways_back() -> None:
+@pytest.mark.parametrize(("agent", "expected"), [(None, ["alice", "bob"]), ("bob", ["bob"]), (["bob"], ["bob"])])
+def test_each_agent_that_the_tools_return_to_gets_a_gate_unless_one_is_named(agent: Any, expected: list[str]) -> None:
     builder = _two_ways_back(repeats())
+    builder.add_edge("alice", "bob")
 
-    apply_guard(builder, agent="bob", board=new_board())
+    graph = apply_guard(builder, agent=agent, board=new_board()).compile()
 
-    (branch,) = builder.branches["act"].values()
-    assert branch.ends == {"alice": "alice", "bob": "trajectory_guard"}
+    assert [name for name, node in graph.nodes.items() if isinstance(node, GuardedNode)] == expected
 
 
 def test_calling_it_twice_is_refused_and_leaves_the_guarded_graph_intact() -> None:
     builder = apply_guard(agent_builder(works(1)), board=new_board())
     before = _shape(builder)
 
-    with pytest.raises(GraphShapeError, match=r"already has a node 'trajectory_guard'.*twice"):
+    with pytest.raises(GraphShapeError, match=r"guarded already.*twice"):
         apply_guard(builder, board=new_board())
 
     assert _shape(builder) == before
-    assert visits(builder.compile()) == ["agent", "tools", "trajectory_guard", "agent"]
+    assert gated(builder.compile()) == ["agent"]
 
 
 def test_a_compiled_graph_is_pointed_to_guarded_invoke() -> None:
@@ -165,7 +183,10 @@ def test_an_unhinted_router_needs_no_name_if_there_is_an_agent_node() -> None:
     builder.add_conditional_edges("agent", tools_condition)
     builder.add_conditional_edges("tools", lambda state: "agent")
 
-    assert visits(apply_guard(builder, board=new_board()).compile()) == ["agent", "tools", "trajectory_guard", "agent"]
+    graph = apply_guard(builder, board=new_board()).compile()
+
+    assert visits(graph) == ["agent", "tools", "agent"]
+    assert gated(graph) == ["agent"]
 
 
 def test_an_unknown_role_for_the_nudge_is_refused() -> None:
@@ -176,3 +197,123 @@ def test_an_unknown_role_for_the_nudge_is_refused() -> None:
         apply_guard(builder, nudge_role="robot", board=new_board())  # type: ignore[arg-type]
 
     assert _shape(builder) == before
+
+
+# --- edges that come later, or never -----------------------------------------------------------------------------
+
+
+def _without_edges(policy: Policy) -> Builder:
+    builder: Builder = StateGraph(MessagesState)
+    builder.add_node("agent", agent_node(policy))
+    builder.add_node("tools", ToolNode([search]))
+    return builder
+
+
+# Found: the gate got no edge, was never reached, and nothing said so.
+def test_edges_may_be_added_after_apply_guard() -> None:
+    builder = apply_guard(_without_edges(repeats()), board=new_board())
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_edge("tools", "agent")
+
+    assert outline(builder.compile().invoke(TASK)["messages"]) == NUDGED_THEN_STOPPED
+
+
+# Found: the recommended snippet ended after one tool call, unguarded.
+@pytest.mark.parametrize("conditional", [False, True])
+@pytest.mark.parametrize("early", [False, True])
+def test_tools_that_no_edge_leaves_get_one_back_to_the_agent_that_calls_them(conditional: bool, early: bool) -> None:
+    builder = _without_edges(repeats())
+    if early:
+        apply_guard(builder, board=new_board())
+    builder.add_edge(START, "agent")
+    if conditional:
+        builder.add_conditional_edges("agent", tools_condition)
+    else:
+        builder.add_edge("agent", "tools")
+    if not early:
+        apply_guard(builder, board=new_board())
+    graph = builder.compile()
+
+    assert outline(graph.invoke(TASK)["messages"]) == NUDGED_THEN_STOPPED
+    assert ("tools", "agent") in {(edge.source, edge.target) for edge in graph.get_graph().edges}
+
+
+def test_a_graph_that_never_gets_edges_is_refused_when_it_is_compiled() -> None:
+    with pytest.raises(GraphShapeError, match="cannot tell where tools return to"):
+        apply_guard(_without_edges(repeats()), board=new_board()).compile()
+
+
+def test_an_agent_that_nothing_leads_to_is_refused_when_the_graph_is_compiled() -> None:
+    builder = _without_edges(repeats())
+    builder.add_node("other", lambda state: None)
+    builder.add_edge(START, "other")
+    builder.add_edge("other", END)
+    builder.add_edge("agent", "tools")
+    builder.add_edge("tools", "agent")
+
+    with pytest.raises(GraphShapeError, match=r"nothing leads from the start to 'agent'.*agent="):
+        apply_guard(builder, board=new_board()).compile()
+
+
+def test_a_compiled_graph_whose_tools_end_it_is_not_changed_into_a_loop() -> None:
+    builder = _without_edges(repeats())
+    builder.add_edge(START, "agent")
+    builder.add_edge("agent", "tools")
+
+    with pytest.raises(GraphShapeError, match="no edge leads out of tools"):
+        guarded_invoke(builder.compile(), TASK, board=new_board())
+
+
+def test_a_node_to_stop_at_that_is_missing_is_named_with_its_argument() -> None:
+    builder = apply_guard(agent_builder(repeats()), on_stop="human", board=new_board())
+
+    with pytest.raises(
+        GraphShapeError, match=r"on_stop='human': no such node; pass 'end', .* or one of 'agent', 'tools'"
+    ):
+        builder.compile()
+    with pytest.raises(GraphShapeError, match="on_stop='human'"):
+        guarded_invoke(agent_builder(repeats()).compile(), TASK, on_stop="human", board=new_board())
+
+
+# --- states without messages -------------------------------------------------------------------------------------
+
+
+class Search(TypedDict):
+    question: str
+    docs: Annotated[list[str], operator.add]
+    rounds: int
+
+
+def _without_messages() -> Builder:
+    builder: Builder = StateGraph(Search)
+    builder.add_node("retrieve", lambda state: {"docs": ["x"]})
+    builder.add_node("rewrite", lambda state: {"question": "y"})
+    builder.add_edge(START, "retrieve")
+    builder.add_edge("retrieve", "rewrite")
+    builder.add_edge("rewrite", "retrieve")
+    return builder
+
+
+# Found: the error proposed keys that hold no messages; with one of them the gate compiled and saw nothing.
+@pytest.mark.parametrize("options", [{}, {"messages_key": "docs", "tools": "retrieve"}, {"messages_key": "rounds"}])
+def test_a_state_without_messages_is_refused_and_no_key_is_proposed(options: dict[str, Any]) -> None:
+    with pytest.raises(GraphShapeError, match=r"no other key holds messages.*shared_board\(\)") as caught:
+        apply_guard(_without_messages(), board=new_board(), **options)
+
+    assert all(f"messages_key={name!r}" in str(caught.value) for name in [options.get("messages_key")] if name)
+    assert "pass messages_key=" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        (list, True), (list[Any], True), (list[AnyMessage], True), (Annotated[list[AnyMessage], add_messages], True),
+        (Sequence[BaseMessage], True), (list[BaseMessage] | None, True), (NotRequired[list[BaseMessage]], True),
+        (list[dict[str, Any]], True), (list[tuple[str, str]], True), (Any, True), (list[AIMessage | HumanMessage], True),
+        (list[str], False), (str, False), (int, False), (dict[str, Any], False), (set[int], False), (bool, False),
+        (Annotated[list[str], operator.add], False), (list[Path], False), (str | None, False),
+    ],
+)  # fmt: skip
+def test_types_that_can_hold_messages(annotation: Any, expected: bool) -> None:
+    assert may_hold_messages(annotation) is expected

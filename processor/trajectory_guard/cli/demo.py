@@ -105,8 +105,8 @@ def _run(console: Console, agent: DemoAgent, board: FlagBoard) -> str:
 
 def _show(console: Console, node: str, change: dict[str, Any], number: int) -> int:
     messages = change.get("messages") or []
-    if node == "trajectory_guard":
-        _show_guard(console, change, messages)
+    if "loop_status" in change:
+        _show_guard(console, change, [message for message in messages if is_guard_message(message)])
     for message in messages:
         if message.type == "tool":
             number += 1

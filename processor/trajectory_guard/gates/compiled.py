@@ -1,33 +1,116 @@
-"""Guarding a compiled graph that cannot be changed: ``guarded_invoke`` and its async and streaming twins.
+"""Putting gates into compiled graphs: ``guarded_invoke`` with its twins, and what ``apply_guard`` does at ``compile``.
 
-The graph is taken apart, rewired and compiled again under the same name, checkpointer and store; the original stays
-as it is. Sub-graphs are guarded too.
+A compiled graph is guarded in a shallow copy, sub-graphs included; the original stays as it is.
 """
 
 from __future__ import annotations
 
+import copy
 import weakref
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 from trajectory_guard.extras import missing
 
 try:
+    from langgraph.channels import LastValue
     from langgraph.graph.state import CompiledStateGraph
+    from langgraph.pregel import Pregel
+    from langgraph.pregel._read import PregelNode
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.flags import FlagBoard
-from trajectory_guard.gates.langgraph import NudgeRole, apply_guard
-from trajectory_guard.gates.rewire import GraphShapeError, clone
+from trajectory_guard.gates.agent_node import MEMORY, GuardedNode, guard_channels, way_back
+from trajectory_guard.gates.gate import Gate
+from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, NudgeRole
+from trajectory_guard.gates.nested import with_guarded
+from trajectory_guard.gates.rewire import (
+    Builder,
+    GraphShapeError,
+    Way,
+    check_builder,
+    check_messages,
+    check_way,
+    find_way,
+    sub_graphs,
+)
 from trajectory_guard.runtime import shared_board
 
 Compiled = CompiledStateGraph[Any, Any, Any, Any]
 _MODES: Final = ("enforce", "nudge", "observe")
-_KEPT: Final = ("config", "retry_policy", "cache_policy", "step_timeout", "stream_mode", "stream_eager")
-_cache: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+_OPTIONS: Final = ("guard_config", "tools", "agent", "on_stop", "nudge_role", "messages_key", "board")
+_MAX_KEPT: Final = 8
+_cache: weakref.WeakKeyDictionary[Any, list[tuple[dict[str, Any], Any]]] = weakref.WeakKeyDictionary()
+
+
+# --- a builder ---------------------------------------------------------------------------------------------------
+
+
+class _Asked(NamedTuple):
+    """One call of ``apply_guard``."""
+
+    gate: GraphGate
+    tools: str | Sequence[str] | None
+    agent: str | Sequence[str] | None
+
+
+@lru_cache(maxsize=64)
+def _guarding(base: Any) -> Any:
+    """``base``, a builder's class, whose ``compile`` puts gates in.
+
+    A subclass and not an attribute of the builder, because copies of a builder have to compile themselves.
+    """
+
+    def compile(self: Any, *args: Any, **options: Any) -> Any:
+        ways = [_way_of(self, asked) for asked in self._trajectory_guards]
+        names = [name for way in ways for name in way.agents]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise GraphShapeError(f"apply_guard was called twice for {', '.join(sorted(map(repr, twice)))}")
+        graph = base.compile(self, *args, **options)
+        for asked, way in zip(self._trajectory_guards, ways, strict=True):
+            _install(graph, way, asked.gate)
+        return graph
+
+    compile.__doc__ = f"As ``{base.__name__}.compile``, with gates; raises ``GraphShapeError`` where one does not fit."
+    return type(base.__name__, (base,), {"compile": compile, "__module__": base.__module__})
+
+
+def _way_of(builder: Builder, asked: _Asked) -> Way:
+    way = find_way(builder, asked.tools, asked.agent, final=not _guardable(builder, asked.gate))
+    way = way or Way((), (), None)
+    check_way(builder, way, None if asked.gate.on_stop in ENDINGS else asked.gate.on_stop)
+    return way
+
+
+def guard_builder(
+    builder: Builder, gate: GraphGate, *, tools: str | Sequence[str] | None, agent: str | Sequence[str] | None
+) -> None:
+    """Have ``builder`` guarded when it is compiled. Checks what can be checked now, before it changes anything.
+
+    Raises:
+        GraphShapeError: no gate can be put into it.
+    """
+    check_builder(builder)
+    check_messages(builder, gate.messages_key)
+    way = find_way(builder, tools, agent, final=False)
+    before: tuple[_Asked, ...] = getattr(builder, "_trajectory_guards", ())
+    for other in before:
+        known = find_way(builder, other.tools, other.agent, final=False)
+        if known is None or way is None or {*known.agents} & {*way.agents}:
+            raise GraphShapeError("the graph is guarded already: apply_guard was called twice")
+    if not before:
+        guarded, kind = builder, type(builder)  # type: Any, Any
+        guarded.__class__ = _guarding(kind)
+    for key, channel in guard_channels().items():
+        if key != MEMORY:
+            builder.channels.setdefault(key, channel)
+    builder._trajectory_guards = (*before, _Asked(gate, tools, agent))  # type: ignore[attr-defined]
+
+
+# --- a compiled graph ----------------------------------------------------------------------------------------------
 
 
 def guard_compiled(
@@ -35,7 +118,7 @@ def guard_compiled(
     config: GuardConfig | None = None,
     *,
     tools: str | list[str] | None = None,
-    agent: str | None = None,
+    agent: str | list[str] | None = None,
     on_stop: str = "end",
     nudge_role: NudgeRole = "user",
     messages_key: str = "messages",
@@ -43,49 +126,148 @@ def guard_compiled(
 ) -> Compiled:
     """A guarded copy of a compiled graph, sub-graphs included; arguments as for ``apply_guard``.
 
+    A graph that has gates already is given back as it is, but for ``loop_status`` in its result.
+
     Raises:
         GraphShapeError: it is no compiled LangGraph graph, or neither it nor a sub-graph has tools to guard.
     """
     if not isinstance(graph, CompiledStateGraph):
-        raise GraphShapeError(f"expected a compiled LangGraph graph, got {type(graph).__name__}")
-    builder, guarded = clone(graph.builder), False
-    options: dict[str, Any] = {
-        "on_stop": on_stop,
-        "nudge_role": nudge_role,
-        "messages_key": messages_key,
-        "board": board,
-    }
-    for name, spec in builder.nodes.items():
-        if isinstance(spec.runnable, CompiledStateGraph):
-            try:
-                builder.nodes[name] = replace(spec, runnable=guard_compiled(spec.runnable, config, **options))
-                guarded = True
-            except GraphShapeError:
-                continue  # a sub-graph without tools of its own
-    try:
-        apply_guard(builder, config, tools=tools, agent=agent, **options)
-    except GraphShapeError:
-        if not guarded or tools is not None or agent is not None:
-            raise
-    return _recompile(graph, builder)
-
-
-def _recompile(graph: Compiled, builder: Any) -> Compiled:
-    extra = {"transformers": graph.stream_transformers} if getattr(graph, "stream_transformers", None) else {}
-    twin = builder.compile(
-        checkpointer=graph.checkpointer,
-        store=graph.store,
-        cache=graph.cache,
-        interrupt_before=graph.interrupt_before_nodes or None,
-        interrupt_after=graph.interrupt_after_nodes or None,
-        debug=graph.debug,
-        name=graph.name,
-        **extra,
-    )
-    twin = twin.copy({key: getattr(graph, key) for key in _KEPT if hasattr(graph, key)})
+        raise GraphShapeError(_not_compiled(graph))
+    gate = GraphGate(config, on_stop=on_stop, nudge_role=nudge_role, messages_key=messages_key, board=board)
+    twin = _copy(graph)
+    if not is_guarded(graph):
+        _guard_copy(twin, gate, tools, agent)
     if isinstance(twin.output_channels, (list, tuple)) and "loop_status" in twin.channels:
         twin.output_channels = [*dict.fromkeys((*twin.output_channels, "loop_status"))]
-    return twin  # type: ignore[no-any-return]
+    return twin
+
+
+def _not_compiled(graph: Any) -> str:
+    problem = f"expected a compiled LangGraph graph, got {type(graph).__name__}"
+    if isinstance(graph, Pregel):
+        return (
+            f"{problem}: a workflow of the functional API has no nodes to put a gate before; call "
+            "TrajectoryGuardNode()(state) in its loop after the tools, or guard the graphs that it calls"
+        )
+    return problem
+
+
+def _guard_copy(
+    twin: Compiled, gate: GraphGate, tools: str | Sequence[str] | None = None, agent: str | Sequence[str] | None = None
+) -> None:
+    builder = twin.builder
+    try:
+        check_messages(builder, gate.messages_key)
+        way = find_way(builder, tools, agent, final=True)
+        assert way is not None
+        if way.way_back is not None:  # what was compiled ends here on purpose
+            raise GraphShapeError(f"no edge leads out of {', '.join(way.tools)}, so no tool result gets to an agent")
+    except GraphShapeError:
+        if tools is not None or agent is not None or not _guardable(builder, gate):
+            raise
+        way = Way((), (), None)
+    check_way(builder, way, None if gate.on_stop in ENDINGS else gate.on_stop)
+    _install(twin, way, gate)
+
+
+def _copy(graph: Compiled) -> Compiled:
+    twin = copy.copy(graph)
+    twin.nodes, twin.channels = dict(graph.nodes), dict(graph.channels)
+    return twin
+
+
+def is_guarded(graph: Pregel[Any, Any, Any, Any]) -> bool:
+    """Whether a graph has gates of its own, put in by ``apply_guard``, by middleware or by hand."""
+    by_hand = (getattr(node.bound, "gate", None) for node in graph.nodes.values())
+    return MEMORY in graph.channels or any(isinstance(gate, Gate) for gate in by_hand)
+
+
+def _guardable(builder: Builder, gate: GraphGate) -> bool:
+    """Whether sub-graphs have something to guard, whatever the graph itself has."""
+    return any(_guarded_twin(inner, gate) is not inner or is_guarded(inner) for inner in sub_graphs(builder).values())
+
+
+def _install(graph: Compiled, way: Way, gate: GraphGate) -> None:
+    """Put the gate before the agents of a graph, and others into its sub-graphs."""
+    own = copy.copy(gate)
+    own.whole_list = isinstance(graph.channels.get(gate.messages_key), LastValue)
+    for name, node in graph.nodes.items():
+        guarded = _with_guarded_sub_graphs(node, gate, entered_guarded=bool(way.agents))
+        if way.way_back is not None and name in way.tools:
+            guarded = guarded.copy({"writers": [*guarded.writers, way_back(way.way_back)]})
+        graph.nodes[name] = GuardedNode(guarded, own) if name in way.agents else guarded
+    if way.agents:
+        _add_channels(graph)
+
+
+def _add_channels(graph: Compiled) -> None:
+    for key, channel in guard_channels().items():
+        graph.channels.setdefault(key, channel)
+    shown = [key for key in guard_channels() if key != MEMORY]
+    if isinstance(graph.stream_channels, (list, tuple)):
+        graph.stream_channels = [*dict.fromkeys((*graph.stream_channels, *shown))]
+    foreign = _foreign(graph)
+    graph._state_mapper = _without(foreign, graph._state_mapper)
+    graph._output_mapper = _without(foreign, graph._output_mapper)
+
+
+def _foreign(graph: Compiled) -> set[str]:
+    """The gate's keys that no state class of the user's declares."""
+    return guard_channels().keys() - {key for schema in graph.builder.schemas.values() for key in schema}
+
+
+def _without(keys: Collection[str], mapper: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
+    """A mapper to the user's own state class, which knows nothing of a gate's keys."""
+    if mapper is None:
+        return None
+    return lambda values: mapper({key: value for key, value in values.items() if key not in keys})
+
+
+# --- sub-graphs ----------------------------------------------------------------------------------------------------
+
+
+def _with_guarded_sub_graphs(node: PregelNode, gate: GraphGate, *, entered_guarded: bool) -> PregelNode:
+    def guarded(inner: Any) -> Any:
+        return _guarded_twin(inner, gate, entered_guarded=entered_guarded)
+
+    bound = with_guarded(node.bound, guarded)
+    return node if bound is node.bound else node.copy({"bound": bound, "subgraphs": None})
+
+
+def guarded_tool(tool: Any, gate: GraphGate) -> Any:
+    """A tool that calls agents, calling guarded ones instead; itself if it calls none."""
+    return with_guarded(tool, lambda inner: _guarded_twin(inner, gate))
+
+
+def _guarded_twin(graph: Any, gate: GraphGate, *, entered_guarded: bool = False) -> Any:
+    """A guarded copy of a sub-graph; itself if it is guarded already or has nothing to guard."""
+    if not isinstance(graph, CompiledStateGraph):
+        return graph
+    if is_guarded(graph):
+        return _quiet(_copy(graph))
+    twin, own = _copy(graph), copy.copy(gate)
+    if own.on_stop not in ENDINGS and own.on_stop not in graph.nodes:
+        own.on_stop = "end"  # a node of the parent: the sub-graph ends, and the parent goes on
+    try:
+        _guard_copy(twin, own)
+    except GraphShapeError:
+        return graph
+    if entered_guarded:
+        for name, node in twin.nodes.items():
+            if isinstance(node, GuardedNode):
+                twin.nodes[name] = GuardedNode(node._plain, node._gate, entered_guarded=True)
+    return _quiet(twin)
+
+
+def _quiet(graph: Compiled) -> Compiled:
+    """Where callers listen to events, a sub-graph hands its parent all that it streams; the parent has its own keys."""
+    if isinstance(graph.stream_channels, (list, tuple)):
+        foreign = _foreign(graph)
+        graph.stream_channels = [key for key in graph.stream_channels if key not in foreign]
+    return graph
+
+
+# --- running -------------------------------------------------------------------------------------------------------
 
 
 def _guarded(graph: Compiled, mode: str | None, options: dict[str, Any]) -> Compiled:
@@ -97,24 +279,36 @@ def _guarded(graph: Compiled, mode: str | None, options: dict[str, Any]) -> Comp
             board = options.get("board") or shared_board()
             guard, options = board.config, {**options, "board": board}
         options = {**options, "guard_config": guard.model_copy(update={"mode": mode})}
-    config = options.pop("guard_config", None)
-    key = (
-        config.model_dump_json() if config is not None else None,
-        tuple(sorted((k, str(v)) for k, v in options.items())),
+    try:
+        known = _cache.setdefault(graph, [])
+    except TypeError:  # no graph at all: the error says so
+        known = []
+    for place, (others, twin) in enumerate(known):
+        if _are_equal(options, others):
+            known.append(known.pop(place))
+            return twin  # type: ignore[no-any-return]
+    given = dict(options)
+    twin = guard_compiled(graph, given.pop("guard_config", None), **given)
+    known.append((options, twin))
+    del known[:-_MAX_KEPT]
+    return twin
+
+
+def _are_equal(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Equal by value, secrets included; but two boards are two boards."""
+    return (
+        one.get("board") is other.get("board")
+        and one.keys() == other.keys()
+        and all(one[key] == other[key] for key in one if key != "board")
     )
-    known = _cache.setdefault(graph, {})
-    if key not in known:
-        known[key] = guard_compiled(graph, config, **options)
-    return known[key]  # type: ignore[no-any-return]
 
 
 def _split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    names = ("guard_config", "tools", "agent", "on_stop", "nudge_role", "messages_key", "board")
-    return {k: options.pop(k) for k in names if k in options}, options
+    return {k: options.pop(k) for k in _OPTIONS if k in options}, options
 
 
 def guarded_invoke(graph: Compiled, input: Any, config: Any = None, *, mode: str | None = None, **options: Any) -> Any:
-    """``graph.invoke(input, config)`` with a gate between its tools and its agent.
+    """``graph.invoke(input, config)`` with gates before its agents.
 
     Parameters:
         mode: ``enforce``, ``nudge`` or ``observe``; by default that of the configuration.
@@ -139,7 +333,7 @@ async def guarded_ainvoke(
 def guarded_stream(
     graph: Compiled, input: Any, config: Any = None, *, mode: str | None = None, **options: Any
 ) -> Iterator[Any]:
-    """``graph.stream`` with a gate; options as for ``guarded_invoke``."""
+    """``graph.stream`` with gates; options as for ``guarded_invoke``."""
     guard, rest = _split(options)
     yield from _guarded(graph, mode, guard).stream(input, config, **rest)
 

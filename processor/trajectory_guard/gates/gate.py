@@ -171,7 +171,8 @@ class Gate:
         if not saved:
             return
         try:
-            self.board.adopt(trajectory, base64.b64decode(saved), int(status.get("steps_taken", sys.maxsize)))
+            data = saved if isinstance(saved, bytes) else base64.b64decode(saved)
+            self.board.adopt(trajectory, data, int(status.get("steps_taken", sys.maxsize)))
         except (StateFormatError, binascii.Error, TypeError, ValueError) as error:
             self.board.counts["errors.saved_state"] += 1
             _log.warning("trajectory_guard: saved state of %r ignored: %s", trajectory, error)
@@ -247,7 +248,7 @@ class Gate:
             level = Level.OBSERVE
         scratchpad = [scratchpad_entry(step, redact=self.config.redact) for step in fresh]
         nudge = payload = None
-        if verdict is not None and level is Level.STOP and was_nudged(messages):
+        if verdict is not None and level is Level.STOP and (was_nudged(messages) or status.get("nudged_run") == run):
             payload = self._payload(flag, verdict, scratchpad, status)
         elif verdict is not None and level is not Level.OBSERVE:
             nudge = verdict.nudge
@@ -309,6 +310,7 @@ class Gate:
             "loop_type": verdict.types[0] if verdict is not None and verdict.types else None,
             "nudges_sent": flag.nudges,
             "nudges_given": int(before.get("nudges_given", 0)) + (level is Level.NUDGE),
+            "nudged_run": run if level is Level.NUDGE else before.get("nudged_run"),
             "collector_step": collector_step,
             "last_intervention": str(level) if level is not Level.OBSERVE else before.get("last_intervention"),
             "steps_taken": flag.steps,
@@ -320,10 +322,9 @@ class Gate:
             "state": self._saved_state(trajectory, run),
         }
 
-    def _saved_state(self, trajectory: str, run: str | None) -> str | None:
-        """What ``_restore`` reads: the engine's state of the run as text."""
-        saved = self.board.save(trajectory, run)
-        return base64.b64encode(saved).decode("ascii") if saved is not None else None
+    def _saved_state(self, trajectory: str, run: str | None) -> bytes | None:
+        """What ``_restore`` reads: the engine's state of the run. Checkpointers keep bytes as they are."""
+        return self.board.save(trajectory, run)
 
 
 def scratchpad_entry(step: StepRecord, *, redact: bool = False) -> dict[str, Any]:

@@ -1,42 +1,32 @@
-"""The gate as a LangGraph node, and ``apply_guard``, which puts it between the tools and the agent."""
+"""``apply_guard``: a gate before the agents of a graph, and ``TrajectoryGuardNode``, the gate as a node of its own."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from trajectory_guard.extras import missing
 
 try:
-    from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
+    from langchain_core.messages import BaseMessage
     from langchain_core.runnables import Runnable, RunnableConfig
-    from langgraph.channels import LastValue
     from langgraph.graph import END, StateGraph
     from langgraph.graph.message import add_messages
-    from langgraph.types import Command, interrupt
+    from langgraph.types import Command
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.policy import Level
 from trajectory_guard.flags import FlagBoard
-from trajectory_guard.gates.gate import Decision, Gate, LoopDetectedError
-from trajectory_guard.gates.messages import MARK, is_tool_message
-from trajectory_guard.gates.rewire import GUARD_NODE, GraphShapeError, insert_gate
+from trajectory_guard.gates.agent_node import MAX_SCRATCHPAD, bounded_append, replace
+from trajectory_guard.gates.compiled import guard_builder
+from trajectory_guard.gates.gate import LoopDetectedError
+from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, NudgeRole, closing_text, get
+from trajectory_guard.gates.rewire import GraphShapeError
 
-NudgeRole = Literal["user", "system", "tool"]
-MAX_SCRATCHPAD: Final = 50
-
-
-def bounded_append(before: list[Any] | None, new: list[Any] | None) -> list[Any]:
-    """Reducer: append, keeping the newest ``MAX_SCRATCHPAD`` entries."""
-    return [*(before or []), *(new or [])][-MAX_SCRATCHPAD:]
-
-
-def replace(before: Any, new: Any) -> Any:
-    """Reducer: the new value."""
-    return new
+GUARD_NODE = "trajectory_guard"
 
 
 class AgentState(TypedDict, total=False):
@@ -58,8 +48,9 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
         builder.add_node("guard", TrajectoryGuardNode(agent="agent"))
         builder.add_edge("tools", "guard")
 
-    Works under ``invoke`` and ``ainvoke``, with and without a checkpointer, in sub-graphs, and under any number of
-    threads. An error of its own is contained and counted: the run continues.
+    A node costs a super-step of ``recursion_limit`` and a checkpoint for every round of tools; ``apply_guard`` costs
+    neither. Works under ``invoke`` and ``ainvoke``, with and without a checkpointer, in sub-graphs, and under any
+    number of threads. An error of its own is contained and counted: the run continues.
 
     Parameters:
         config: thresholds and mode; by default those of the process.
@@ -89,14 +80,16 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
         whole_list: bool = False,
         board: FlagBoard | None = None,
     ) -> None:
-        if nudge_role not in ("user", "system", "tool"):
-            raise ValueError(f"nudge_role: {nudge_role!r} is none of 'user', 'system', 'tool'")
-        self.gate = Gate(config, board=board)
+        self._gate = GraphGate(
+            config,
+            on_stop=on_stop,
+            nudge_role=nudge_role,
+            messages_key=messages_key,
+            whole_list=whole_list,
+            board=board,
+        )
+        self.gate = self._gate.gate
         self.agent = agent
-        self.on_stop = on_stop
-        self.nudge_role = nudge_role
-        self.messages_key = messages_key
-        self.whole_list = whole_list
         self.name = GUARD_NODE
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Command[Any]:
@@ -110,91 +103,36 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
         return await asyncio.to_thread(self._run, input, config or {})
 
     def __call__(self, state: Any, config: RunnableConfig | None = None) -> Command[Any]:
-        """For direct use, as in the original plan."""
+        """For direct use, in a loop of one's own: ``.update`` is what to add to the state, ``.goto`` where to go on."""
         return self._run(state, config or {})
 
     def _run(self, state: Any, config: Mapping[str, Any]) -> Command[Any]:
+        gate = self._gate
+        messages = get(state, gate.messages_key) or []
         try:
-            decision = self._decide(state, config)
+            decision = gate.decide(messages, get(state, "loop_status"), config)
         except Exception:
             self.gate.contain()
             return Command(goto=self.agent)
-        if decision.level is Level.STOP:
-            return self._stop(state, decision, config)
-        update: dict[str, Any] = {"trajectory_scratchpad": decision.scratchpad, "loop_status": decision.status}
-        if decision.nudge is not None:
-            update[self.messages_key] = self._nudge(state, decision.nudge)
-        return Command(goto=self.agent, update=update)
-
-    def _decide(self, state: Any, config: Mapping[str, Any]) -> Decision:
-        configurable = config.get("configurable") or {}
-        return self.gate.decide(
-            _get(state, self.messages_key) or [],
-            _get(state, "loop_status"),
-            configurable.get("thread_id"),
-            peek=self.on_stop == "interrupt",
-        )
-
-    # --- nudging ---------------------------------------------------------------------------------------------
-
-    def _nudge(self, state: Any, text: str) -> list[BaseMessage]:
-        mark = {MARK: {"intervention": "NUDGE"}}
-        messages = list(_get(state, self.messages_key) or [])
-        last: Any = messages[-1] if messages else None
-        if self.nudge_role == "tool" and is_tool_message(last) and isinstance(last.content, str):
-            longer = last.model_copy(update={"content": f"{last.content}\n\n{text}"})
-            if self.whole_list:
-                return [*messages[:-1], longer]
-            if last.id:  # the reducer replaces the message with this id
-                return [longer]
-        role = SystemMessage if self.nudge_role == "system" else HumanMessage
-        return self._with(messages, role(text, additional_kwargs=mark))
-
-    def _with(self, messages: Sequence[Any], new: BaseMessage) -> list[BaseMessage]:
-        return [*messages, new] if self.whole_list else [new]
-
-    # --- stopping --------------------------------------------------------------------------------------------
-
-    def _stop(self, state: Any, decision: Decision, config: Mapping[str, Any]) -> Command[Any]:
-        payload = decision.payload or {}
-        if self.on_stop == "raise":
-            raise LoopDetectedError(payload)
-        if self.on_stop == "interrupt" and (config.get("configurable") or {}).get("__pregel_checkpointer") is not None:
-            return self._ask(state, decision, interrupt(payload))
-        if self.on_stop == "interrupt":
-            self.gate.board.take(decision.trajectory_id)
-        return self._end(state, decision, goto=END if self.on_stop in ("end", "interrupt") else self.on_stop)
-
-    def _end(self, state: Any, decision: Decision, goto: str) -> Command[Any]:
-        closing = AIMessage(closing_text(decision), response_metadata={MARK: decision.payload or {}})
-        update = {
-            self.messages_key: self._with(_get(state, self.messages_key) or [], closing),
+        decision, nudge, ends = gate.act(decision, config)
+        update: dict[str, Any] = {
             "trajectory_scratchpad": decision.scratchpad,
-            "loop_status": decision.status,
+            "loop_status": _as_text(decision.status),
         }
-        return Command(goto=goto, update=update)
-
-    def _ask(self, state: Any, decision: Decision, answer: Any) -> Command[Any]:
-        board, trajectory = self.gate.board, decision.trajectory_id
-        board.take(trajectory)
-        if answer is False or answer == "stop":
-            return self._end(state, decision, goto=END)
-        board.absolve(trajectory)
-        status = self.gate.refresh(decision.status, trajectory)
-        update: dict[str, Any] = {"trajectory_scratchpad": decision.scratchpad, "loop_status": status}
-        if isinstance(answer, str) and answer not in ("continue", ""):
-            update[self.messages_key] = self._nudge(state, answer)
+        if ends:
+            said = [gate.closing(decision, messages)]
+            update[gate.messages_key] = [*messages, *said] if gate.whole_list else said
+            return Command(goto=END if gate.on_stop in ENDINGS else gate.on_stop, update=update)
+        if nudge is not None:
+            shown, new = gate.nudged(messages, nudge)
+            update[gate.messages_key] = shown if gate.whole_list else new
         return Command(goto=self.agent, update=update)
 
 
-def closing_text(decision: Decision) -> str:
-    """The message a stopped run ends with."""
-    reason = (decision.payload or {}).get("explanation") or "The same steps kept repeating."
-    return f"I stopped because I was going in circles. {reason}"
-
-
-def _get(state: Any, key: str) -> Any:
-    return state.get(key) if isinstance(state, Mapping) else getattr(state, key, None)
+def _as_text(status: Mapping[str, Any]) -> dict[str, Any]:
+    """This key of the state goes through streams and front ends, so all of it can be written as JSON."""
+    saved = status.get("state")
+    return {**status, "state": base64.b64encode(saved).decode("ascii") if isinstance(saved, bytes) else saved}
 
 
 def apply_guard(
@@ -202,50 +140,44 @@ def apply_guard(
     config: GuardConfig | None = None,
     *,
     tools: str | Sequence[str] | None = None,
-    agent: str | None = None,
+    agent: str | Sequence[str] | None = None,
     on_stop: str = "end",
     nudge_role: NudgeRole = "user",
     messages_key: str = "messages",
-    node_name: str = GUARD_NODE,
     board: FlagBoard | None = None,
 ) -> StateGraph[Any, Any, Any, Any]:
-    """Put a gate between the tools and the agent of an existing, not yet compiled graph. Changes and returns it.
+    """Put a gate before every agent of an existing, not yet compiled graph. Changes and returns the builder.
 
-    Every way from a tool node to the agent (static, conditional or joined edge, or ``Command``) goes through the gate
-    afterwards; everything else stays. The state gains ``trajectory_scratchpad`` and ``loop_status``.
-    ``invoke`` returns the keys of the graph's own output schema; ``output_keys=["messages", "loop_status"]`` asks for
-    more.
+    The gate runs inside the agent's own super-step, once the tools have answered: the graph keeps its nodes, edges,
+    streams and ``recursion_limit``. Nodes and edges may still be added; which nodes are agents is settled when the
+    graph is compiled: those that tools return to, and those that hold sub-graphs which hand over to each other
+    (supervisor, swarm). Sub-graphs are guarded as well. Where no edge leads out of the tools at all, they get one back
+    to the agent that calls them. The state gains ``trajectory_scratchpad`` and ``loop_status``. ``invoke`` returns the
+    keys of the graph's own output schema; ``output_keys=["messages", "loop_status"]`` asks for more.
 
     Parameters:
         tools: the tool node, or several; by default every node that holds a ``ToolNode``, else the node ``tools``.
-        agent: the node the tools return to; by default found from the edges.
+        agent: the node the tools return to, or several; by default found from the edges.
         config, on_stop, nudge_role, messages_key, board: as for ``TrajectoryGuardNode``.
 
     Raises:
-        GraphShapeError: the graph has no such nodes, no way from tools to agent, or is guarded already. Says what was
-            found and which argument settles it; the graph is unchanged.
+        GraphShapeError: the graph has no such nodes, holds no messages, or is guarded already. Says what was found and
+            which argument settles it; the graph is unchanged. ``compile`` raises it for what only the whole graph
+            shows: no way from tools to an agent, an agent that nothing leads to, an ``on_stop`` node that is missing.
     """
-
-    def gate_for(agent_node: str) -> TrajectoryGuardNode:
-        return TrajectoryGuardNode(
-            config,
-            agent=agent_node,
-            on_stop=on_stop,
-            nudge_role=nudge_role,
-            messages_key=messages_key,
-            whole_list=isinstance(builder.channels[messages_key], LastValue),
-            board=board,
-        )
-
-    extra = {END} if on_stop in ("end", "raise", "interrupt") else {on_stop, END}
-    insert_gate(builder, gate_for, tools=tools, agent=agent, messages_key=messages_key, name=node_name, exits=extra)
+    gate = GraphGate(config, on_stop=on_stop, nudge_role=nudge_role, messages_key=messages_key, board=board)
+    guard_builder(builder, gate, tools=tools, agent=agent)
     return builder
 
 
 __all__ = [
+    "MAX_SCRATCHPAD",
     "AgentState",
     "GraphShapeError",
     "LoopDetectedError",
     "TrajectoryGuardNode",
     "apply_guard",
+    "bounded_append",
+    "closing_text",
+    "replace",
 ]

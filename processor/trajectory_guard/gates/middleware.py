@@ -3,40 +3,62 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Any
+import dataclasses
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, Any, Final
 
 from trajectory_guard.extras import missing
 
 try:
-    from langchain.agents.middleware import AgentMiddleware, AgentState, ToolCallRequest, hook_config
-    from langchain.agents.middleware.types import OmitFromInput, PrivateStateAttr
+    from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse, ToolCallRequest
+    from langchain.agents.middleware.types import ExtendedModelResponse, OmitFromInput, PrivateStateAttr
     from langchain_core.messages import ToolMessage
     from langchain_core.runnables import RunnableConfig
     from langgraph.config import get_config
+    from langgraph.pregel._messages import StreamMessagesHandler
     from langgraph.types import Command
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("the middleware", error, "langgraph"), name=error.name) from error
 from typing_extensions import NotRequired
 
+from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.flags import FlagBoard
-from trajectory_guard.gates.langgraph import NudgeRole, TrajectoryGuardNode, bounded_append
-from trajectory_guard.gates.messages import MARK, is_tool_message
+from trajectory_guard.gates.agent_node import MEMORY, bounded_append, split_status
+from trajectory_guard.gates.compiled import guarded_tool
+from trajectory_guard.gates.gate import Decision
+from trajectory_guard.gates.graph_check import unguarded_in_tool
+from trajectory_guard.gates.graph_gate import GraphGate, NudgeRole, something_happened
+from trajectory_guard.gates.messages import MARK
+
+_MAX_OPEN: Final = 1024
+_MAX_TOOLS: Final = 256
+_log: Final = logging.getLogger(telemetry.LOGGER)
+
+
+def _newest(before: Any, new: Any) -> Any:
+    return new
 
 
 class GuardedState(AgentState[Any]):
-    """Agent state with the guard's two keys; neither can be set from outside."""
+    """Agent state with the guard's keys; none can be set from outside."""
 
     # the reducer has to come last: LangGraph looks at nothing else
     trajectory_scratchpad: NotRequired[Annotated[list[dict[str, Any]], PrivateStateAttr, bounded_append]]
     loop_status: NotRequired[Annotated[dict[str, Any], OmitFromInput]]
+    trajectory_guard_memory: NotRequired[Annotated[dict[str, Any], PrivateStateAttr, _newest]]
 
 
 class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     """Guards an agent made by ``create_agent``: nudges before the model call, stops instead of it.
 
         agent = create_agent(model, tools, middleware=[TrajectoryGuardMiddleware()])
+
+    It runs inside the model's own super-step. Agents that the tools of this one call, such as the sub-agents of
+    ``deepagents``, are guarded with it where the tool's function holds them; a warning names those that it finds and
+    cannot reach, because they stand behind a global name.
 
     Parameters:
         config, on_stop, nudge_role, board: as for ``TrajectoryGuardNode``; ``on_stop`` is ``"end"``, ``"raise"`` or
@@ -59,48 +81,106 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         super().__init__()
         if on_stop not in ("end", "raise", "interrupt"):
             raise ValueError(f"on_stop: {on_stop!r} is none of 'end', 'raise', 'interrupt'")
-        self._node = TrajectoryGuardNode(config, agent="model", on_stop=on_stop, nudge_role=nudge_role, board=board)
+        self._gate = GraphGate(config, on_stop=on_stop, nudge_role=nudge_role, board=board)
         self._refuse = refuse_pointless
+        self._open: OrderedDict[str, Decision] = OrderedDict()
+        self._tools: OrderedDict[str, tuple[Any, Any]] = OrderedDict()
 
-    @hook_config(can_jump_to=["end"])
-    def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+    # --- the model call ----------------------------------------------------------------------------------------
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """Decide after the tools have answered; at the start of a turn there is nothing to decide."""
-        messages = state.get("messages") or []
-        if not messages or not is_tool_message(messages[-1]):
-            return None
-        command = self._node._run(state, _config(runtime))
-        update = dict(command.update) if isinstance(command.update, Mapping) else {}
-        if command.goto != "model":
-            update["jump_to"] = "end"
-        return update or None
+        config = _config(request.runtime)
+        decision = self._decide(request, config)
+        if decision is None:
+            return handler(request)
+        said, asked, update = self._act(request, decision, config)
+        response = handler(asked) if asked is not None else ModelResponse([])
+        self._close(config)
+        return _extended(response, said, update)
 
-    @hook_config(can_jump_to=["end"])
-    async def abefore_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
-        """As ``before_model``."""
-        if self._node.gate.remote is None:
-            return self.before_model(state, runtime)
-        return await asyncio.to_thread(self.before_model, state, runtime)
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
+        """As ``wrap_model_call``. Deciding does no I/O unless a collector is asked, which a thread does meanwhile."""
+        config = _config(request.runtime)
+        if self._gate.gate.remote is None:
+            decision = self._decide(request, config)
+        else:
+            decision = await asyncio.to_thread(self._decide, request, config)
+        if decision is None:
+            return await handler(request)
+        said, asked, update = self._act(request, decision, config)
+        response = await handler(asked) if asked is not None else ModelResponse([])
+        self._close(config)
+        return _extended(response, said, update)
+
+    def _decide(self, request: ModelRequest[Any], config: RunnableConfig) -> Decision | None:
+        """What is due. A call that is tried again, or after a person has answered, finds the decision given before."""
+        try:
+            task = _task(config)
+            if task in self._open:
+                return self._open[task]
+            messages = request.state.get("messages") or []
+            if not something_happened(messages):
+                return None
+            state: Mapping[str, Any] = request.state
+            status = {**(state.get("loop_status") or {}), **(state.get(MEMORY) or {})}
+            decision = self._gate.decide(messages, status, config)
+            if task:
+                self._open[task] = decision
+            while len(self._open) > _MAX_OPEN:
+                self._open.popitem(last=False)
+        except Exception:
+            self._gate.gate.contain()
+            return None
+        return decision
+
+    def _act(
+        self, request: ModelRequest[Any], decision: Decision, config: RunnableConfig
+    ) -> tuple[list[Any], ModelRequest[Any] | None, dict[str, Any]]:
+        """What the guard says, the request to go on with (None ends the run), and what to add to the state."""
+        decision, nudge, ends = self._gate.act(decision, config)
+        status, memory = split_status(decision.status)
+        update: dict[str, Any] = {"loop_status": status, MEMORY: memory}
+        if decision.scratchpad:
+            update["trajectory_scratchpad"] = decision.scratchpad
+        if ends:
+            update["jump_to"] = "end"
+            return [self._gate.closing(decision)], None, update
+        if nudge is None:
+            return [], request, update
+        shown, new = self._gate.nudged(request.messages, nudge)
+        _keep_out_of_streams(new, config)
+        return new, request.override(messages=shown), update
+
+    def _close(self, config: RunnableConfig) -> None:
+        self._open.pop(_task(config), None)
+
+    # --- tool calls --------------------------------------------------------------------------------------------
 
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
     ) -> ToolMessage | Command[Any]:
         """Run the tool, or refuse if the call is known to be pointless."""
-        return self._refusal(request) or handler(request)
+        return self._refusal(request) or handler(self._covered(request))
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
     ) -> ToolMessage | Command[Any]:
         """As ``wrap_tool_call``."""
-        return self._refusal(request) or await handler(request)
+        return self._refusal(request) or await handler(self._covered(request))
 
     def _refusal(self, request: ToolCallRequest) -> ToolMessage | None:
         if not self._refuse:
             return None
         try:
             status = request.state.get("loop_status") or {}
-            known = self._node.gate.is_pointless(str(status.get("trajectory_id") or ""), request.tool_call)
+            known = self._gate.gate.is_pointless(str(status.get("trajectory_id") or ""), request.tool_call)
         except Exception:
-            self._node.gate.contain()
+            self._gate.gate.contain()
             return None
         if not known:
             return None
@@ -113,6 +193,51 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             status="error",
             additional_kwargs={MARK: {"refused": True}},
         )
+
+    def _covered(self, request: ToolCallRequest) -> ToolCallRequest:
+        """The call, of a tool whose agents are guarded too: sub-agents of deep agents, for one."""
+        tool = request.tool
+        if tool is None:
+            return request
+        try:
+            if tool.name not in self._tools or self._tools[tool.name][0] is not tool:
+                self._tools[tool.name] = (tool, guarded_tool(tool, self._gate))
+                self._warn(self._tools[tool.name][1])
+                while len(self._tools) > _MAX_TOOLS:
+                    self._tools.popitem(last=False)
+            twin = self._tools[tool.name][1]
+            return request if twin is tool else request.override(tool=twin)
+        except Exception:
+            self._gate.gate.contain()
+            return request
+
+    def _warn(self, tool: Any) -> None:
+        if agents := unguarded_in_tool(tool):
+            _log.warning(
+                "trajectory_guard: tool %r calls agents that no gate guards: %s; give each of them "
+                "middleware=[TrajectoryGuardMiddleware()]",
+                tool.name,
+                ", ".join(agents),
+            )
+
+
+def _extended(response: Any, before: Sequence[Any], update: dict[str, Any]) -> ExtendedModelResponse[Any]:
+    """The model's response, the guard's words in front of it."""
+    if before:
+        response = dataclasses.replace(response, result=[*before, *response.result])
+    return ExtendedModelResponse(model_response=response, command=Command(update=update))
+
+
+def _keep_out_of_streams(messages: Sequence[Any], config: RunnableConfig) -> None:
+    """``stream_mode="messages"`` shows every message a node writes, unless it has seen it: users read that stream."""
+    handlers = getattr(config.get("callbacks"), "handlers", None) or ()
+    for handler in handlers:
+        if isinstance(handler, StreamMessagesHandler):
+            handler.seen.update(message.id for message in messages if message.id)
+
+
+def _task(config: RunnableConfig) -> str:
+    return str((config.get("configurable") or {}).get("__pregel_task_id") or "")
 
 
 def _config(runtime: Any) -> RunnableConfig:

@@ -1,239 +1,289 @@
-"""Putting a node into an existing LangGraph builder: every way from the tools to the agent leads through it.
+"""The shape of a LangGraph builder: which nodes are agents, and how they are reached.
 
-Reaches into ``StateGraph``'s ``edges``, ``branches``, ``waiting_edges`` and ``nodes``, because LangGraph has no call
-to remove an edge; all of that knowledge is in this file.
+Reads ``StateGraph``'s ``nodes``, ``edges``, ``branches`` and ``waiting_edges``, which LangGraph offers no calls for.
 """
 
 from __future__ import annotations
 
-import copy
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Annotated, Any, Final, TypedDict, cast
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin
 
 from trajectory_guard.extras import missing
 
 try:
-    from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
-    from langgraph.errors import ParentCommand
+    from langchain_core.messages import BaseMessage
     from langgraph.graph import END, START, StateGraph
     from langgraph.prebuilt import ToolNode
-    from langgraph.types import Command
+    from langgraph.pregel import Pregel
+    from langgraph.pregel._utils import find_subgraph_pregel
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
+from typing_extensions import NotRequired, Required, get_type_hints
 
-GUARD_NODE: Final = "trajectory_guard"
 Builder = StateGraph[Any, Any, Any, Any]
+_TOOL_NODES: Final = ("tools", "tool", "action")
+_NO_MESSAGE: Final = (str, bytes, bool, int, float, complex)
 
 
 class GraphShapeError(ValueError):
     """A graph into which no gate can be put as asked. The message says what was found and what to pass."""
 
 
-def insert_gate(
-    builder: Builder,
-    gate_for: Callable[[str], Runnable[Any, Any]],
-    *,
-    tools: str | Sequence[str] | None,
-    agent: str | None,
-    messages_key: str,
-    name: str,
-    exits: Iterable[str],
-) -> None:
-    """Add the gate and reroute. Checks everything before it changes anything."""
-    _check(builder, name, messages_key)
+class Way(NamedTuple):
+    """Where gates belong in a graph.
+
+    Fields:
+        tools: its tool nodes.
+        agents: the nodes that need a gate in front of them.
+        way_back: the agent that the tools lead to through an edge which is missing in the graph; None if none is.
+    """
+
+    tools: tuple[str, ...]
+    agents: tuple[str, ...]
+    way_back: str | None
+
+
+def find_way(
+    builder: Builder, tools: str | Sequence[str] | None, agent: str | Sequence[str] | None, *, final: bool
+) -> Way | None:
+    """The agents of a graph.
+
+    Parameters:
+        tools, agent: node names given by the user.
+        final: no more edges come; otherwise None is returned for a graph that cannot be understood without them.
+
+    Raises:
+        GraphShapeError: there is no such node, or the agents cannot be told from the edges.
+    """
     sources = _find_tools(builder, tools)
-    target = _find_agent(builder, sources, agent)
-    builder.add_node(
-        name, gate_for(target), input_schema=_channels(builder, messages_key), destinations=(target, *sorted(exits))
-    )
-    for source in sources:
-        _redirect_edges(builder, source, target, name)
-        _redirect_commands(builder, source, target, name)
-    for starts, end in list(builder.waiting_edges):
-        if end == target and set(starts) & set(sources):
-            builder.waiting_edges.discard((starts, end))
-            builder.waiting_edges.add((starts, name))
-
-
-# --- finding the way -----------------------------------------------------------------------------------------
-
-
-def _check(builder: Builder, name: str, messages_key: str) -> None:
-    given: Any = builder
-    if not isinstance(given, StateGraph):
-        kind = type(given).__name__
-        hint = "; for a compiled graph use guarded_invoke" if hasattr(given, "builder") else ""
-        raise GraphShapeError(f"apply_guard needs a StateGraph that is not compiled yet, got {kind}{hint}")
-    if name in builder.nodes:
-        raise GraphShapeError(
-            f"the graph already has a node {name!r}: apply_guard was called twice, or pass node_name="
-        )
-    if "__root__" in builder.channels:
-        raise GraphShapeError("the graph's state is a bare value; the gate needs a state with keys (a TypedDict, say)")
-    if messages_key not in builder.channels:
-        keys = ", ".join(map(repr, builder.channels)) or "no keys"
-        raise GraphShapeError(f"the graph's state has no {messages_key!r}; pass messages_key= with one of {keys}")
-
-
-def _find_tools(builder: Builder, tools: str | Sequence[str] | None) -> list[str]:
-    if tools is not None:
-        named = [tools] if isinstance(tools, str) else list(tools)
-        missing = [name for name in named if name not in builder.nodes]
-        if missing or not named:
-            raise GraphShapeError(f"tools={tools!r}: no such node; the graph has {_names(builder)}")
-        return named
-    found = [name for name, spec in builder.nodes.items() if isinstance(spec.runnable, ToolNode)]
-    found = found or [name for name in ("tools", "tool", "action") if name in builder.nodes]
-    if not found:
-        raise GraphShapeError(f"no tool node found; pass tools= with one of {_names(builder)}")
-    return found
-
-
-def _find_agent(builder: Builder, sources: Sequence[str], agent: str | None) -> str:
-    reachable = [target for source in sources for target in _targets(builder, source)]
     if agent is not None:
-        if agent not in builder.nodes:
-            raise GraphShapeError(f"agent={agent!r}: no such node; the graph has {_names(builder)}")
-        if agent not in reachable and not _may_command(builder, sources):
-            raise GraphShapeError(
-                f"no edge leads from {', '.join(sources)} to {agent!r}; they lead to {reachable or 'nowhere'}"
-            )
-        return agent
-    candidates = sorted({target for target in reachable if target not in (END, START)} - set(sources))
-    if len(candidates) == 1:
-        return candidates[0]
-    if "agent" in candidates or (not candidates and "agent" in builder.nodes and _may_command(builder, sources)):
-        return "agent"
-    found = ", ".join(candidates) or "no node"
+        agents = _named(builder, "agent", agent)
+        _check_edges(builder, sources, agents)
+    else:
+        agents = _returned_to(builder, sources)
+        if tools is None:
+            agents = list(dict.fromkeys((*agents, *handing_over(builder))))
+    exits = [target for source in sources for target in targets(builder, source)]
+    dead_end = bool(sources) and not exits and not any(_is_open(builder, source) for source in sources)
+    if agents:
+        return Way(tuple(sources), tuple(agents), agents[0] if dead_end and len(agents) == 1 else None)
+    if not final and (not exits or (tools is None and sub_graphs(builder))):
+        return None
+    if not sources:
+        raise GraphShapeError(f"no tool node found; pass tools= with one of {_names(builder)}")
+    found = ", ".join(sorted({*exits} - {END, START})) or "no node"
     raise GraphShapeError(
         f"cannot tell where {', '.join(sources)} return to (found: {found}); pass agent= with one of {_names(builder)}"
     )
 
 
-def _targets(builder: Builder, source: str) -> list[str]:
+def _find_tools(builder: Builder, tools: str | Sequence[str] | None) -> list[str]:
+    if tools is not None:
+        return _named(builder, "tools", tools)
+    found = [name for name, spec in builder.nodes.items() if isinstance(spec.runnable, ToolNode)]
+    found = found or [name for name in _TOOL_NODES if name in builder.nodes]
+    if not found and not sub_graphs(builder):
+        raise GraphShapeError(f"no tool node found; pass tools= with one of {_names(builder)}")
+    return found
+
+
+def _named(builder: Builder, argument: str, given: str | Sequence[str]) -> list[str]:
+    names = [given] if isinstance(given, str) else list(given)
+    if not names or any(name not in builder.nodes for name in names):
+        raise GraphShapeError(f"{argument}={given!r}: no such node; the graph has {_names(builder)}")
+    return names
+
+
+def _check_edges(builder: Builder, sources: Sequence[str], agents: Sequence[str]) -> None:
+    """A node that is named as the agent has to be behind the tools, as far as the edges tell."""
+    if not sources or any(not targets(builder, source) or _is_open(builder, source) for source in sources):
+        return
+    ends = sorted({target for source in sources for target in targets(builder, source)})
+    for agent in agents:
+        if agent not in ends:
+            raise GraphShapeError(f"no edge leads from {', '.join(sources)} to {agent!r}; they lead to {ends}")
+
+
+def _returned_to(builder: Builder, sources: Sequence[str]) -> list[str]:
+    """Where the tools lead. Of several nodes those that call the tools themselves; the others only listen."""
+    if not sources:
+        return []
+    ends = {target for source in sources for target in targets(builder, source)} - {END, START, *sources}
+    callers = [name for name in builder.nodes if name not in sources and {*targets(builder, name)} & {*sources}]
+    if ends:
+        behind = sorted(ends)
+        return behind if len(behind) == 1 else [name for name in behind if name in callers]
+    if any(targets(builder, source) for source in sources):
+        return []  # they lead to the end, and nowhere else
+    return (
+        callers if len(callers) == 1 else [name for name in ("agent",) if name in builder.nodes and _is_linked(builder)]
+    )
+
+
+def _is_linked(builder: Builder) -> bool:
+    return bool(builder.edges or builder.branches or any(spec.ends for spec in builder.nodes.values()))
+
+
+# --- edges -----------------------------------------------------------------------------------------------------
+
+
+def targets(builder: Builder, source: str) -> list[str]:
+    """Where the edges of a node are known to lead."""
     found = [end for start, end in builder.edges if start == source]
     found += [end for starts, end in builder.waiting_edges if source in starts]
     for branch in builder.branches.get(source, {}).values():
         found += list((branch.ends or {}).values())
-    ends = builder.nodes[source].ends
-    return found + list(ends or ())
+    spec = builder.nodes.get(source)
+    return found + list((spec.ends if spec is not None else None) or ())
 
 
-def _may_command(builder: Builder, sources: Sequence[str]) -> bool:
-    """Whether nothing else is known of where a source leads: it may return a ``Command``, or its router is unhinted."""
-    return any(
-        not _targets(builder, source)
-        or any(branch.ends is None for branch in builder.branches.get(source, {}).values())
-        for source in sources
-    )
+def _is_open(builder: Builder, source: str) -> bool:
+    """Whether a node has a router that does not say where it may lead."""
+    return any(branch.ends is None for branch in builder.branches.get(source, {}).values())
+
+
+def _reached(builder: Builder, starts: Iterable[str]) -> set[str]:
+    """All nodes that some way from ``starts`` leads to. A router or a ``Command`` without hints may lead anywhere."""
+    seen = set(starts)
+    ahead = list(seen)
+    while ahead:
+        name = ahead.pop()
+        following = targets(builder, name)
+        if _is_open(builder, name):
+            following = [*builder.nodes]
+        ahead.extend(one for one in following if one not in seen and one in builder.nodes)
+        seen.update(following)
+    return seen
+
+
+def unreachable(builder: Builder, names: Collection[str]) -> list[str]:
+    """Those of ``names`` that no way from the start leads to; none where a node may lead anywhere."""
+    silent = [name for name in builder.nodes if not targets(builder, name) and not _is_open(builder, name)]
+    reached = _reached(builder, [START])
+    if any(name in reached for name in silent):  # may return a Command that goes anywhere
+        return []
+    return [name for name in names if name not in reached]
+
+
+def handing_over(builder: Builder) -> list[str]:
+    """Nodes with a sub-graph that are on a circle of this graph: agents that hand over to each other.
+
+    Those that choose where to go, if there are any: the workers of a supervisor only go back to it.
+    """
+    circle = [name for name in sub_graphs(builder) if name in _reached(builder, targets(builder, name))]
+    choosing = [name for name in circle if builder.nodes[name].ends or builder.branches.get(name)]
+    return choosing or circle
+
+
+def sub_graphs(builder: Builder) -> dict[str, Pregel[Any, Any, Any, Any]]:
+    """Nodes that hold a graph of their own, as LangGraph finds it: the node itself, or what its function refers to."""
+    found: dict[str, Pregel[Any, Any, Any, Any]] = {}
+    for name, spec in builder.nodes.items():
+        inner = _graph_in(spec.runnable)
+        if isinstance(inner, Pregel):
+            found[name] = inner
+    return found
+
+
+def _graph_in(node: Any) -> Any:
+    try:
+        return find_subgraph_pregel(node)
+    except Exception:  # LangGraph does the same: a function that cannot be looked into has none
+        return None
 
 
 def _names(builder: Builder) -> str:
     return ", ".join(repr(name) for name in builder.nodes) or "no nodes"
 
 
-# --- rerouting -----------------------------------------------------------------------------------------------
+# --- checks ----------------------------------------------------------------------------------------------------
 
 
-def _channels(builder: Builder, messages_key: str) -> type:
-    """Input schema of the gate: registers its two channels, and reads the graph's own message channel."""
-    from trajectory_guard.gates.langgraph import bounded_append
-    from trajectory_guard.gates.langgraph import replace as newest
-
-    fields: dict[str, Any] = {messages_key: list}
-    if "trajectory_scratchpad" not in builder.channels:
-        fields["trajectory_scratchpad"] = Annotated[list, bounded_append]
-    fields["loop_status"] = dict if "loop_status" in builder.channels else Annotated[dict, newest]
-    return TypedDict("GuardChannels", fields, total=False)  # type: ignore[operator, no-any-return]
+def check_builder(given: Any) -> None:
+    """Raises ``GraphShapeError`` unless it is a builder."""
+    if not isinstance(given, StateGraph):
+        kind = type(given).__name__
+        hint = "; for a compiled graph use guarded_invoke" if hasattr(given, "builder") else ""
+        raise GraphShapeError(f"apply_guard needs a StateGraph that is not compiled yet, got {kind}{hint}")
 
 
-class _Rerouted(dict[Any, Any]):
-    """Path map of an unhinted router: everything maps to itself, but for what is rerouted."""
-
-    def __missing__(self, key: Any) -> Any:
-        return key
-
-
-def _redirect_edges(builder: Builder, source: str, old: str, new: str) -> None:
-    if (source, old) in builder.edges:
-        builder.edges.discard((source, old))
-        builder.edges.add((source, new))
-    for name, branch in list(builder.branches.get(source, {}).items()):
-        if branch.ends is None:
-            builder.branches[source][name] = branch._replace(ends=_Rerouted({old: new}))
-        elif old in branch.ends.values():
-            ends = {key: new if end == old else end for key, end in branch.ends.items()}
-            builder.branches[source][name] = branch._replace(ends=ends)
-
-
-def _redirect_commands(builder: Builder, source: str, old: str, new: str) -> None:
-    spec, ends = builder.nodes[source], builder.nodes[source].ends
-    if isinstance(ends, Mapping):
-        ends = {new if key == old else key: label for key, label in ends.items()}
-    elif ends:
-        ends = tuple(new if key == old else key for key in ends)
-    builder.nodes[source] = replace(
-        spec, ends=ends, runnable=_RedirectGoto(cast("Any", spec.runnable), old, new, source)
+def check_messages(builder: Builder, messages_key: str) -> None:
+    """Raises ``GraphShapeError`` unless the state has messages under that key."""
+    if "__root__" in builder.channels:
+        raise GraphShapeError("the graph's state is a bare value; the gate needs a state with keys (a TypedDict, say)")
+    hints = _hints(builder)
+    fitting = [key for key in builder.channels if may_hold_messages(hints.get(key, Any))]
+    if messages_key in fitting:
+        return
+    if messages_key in builder.channels:
+        problem = f"messages_key={messages_key!r}: the state holds {_shown(hints[messages_key])} there, no messages"
+    else:
+        problem = f"the graph's state has no {messages_key!r}"
+    if fitting:
+        raise GraphShapeError(f"{problem}; pass messages_key= with one of {', '.join(map(repr, fitting))}")
+    raise GraphShapeError(
+        f"{problem}, and no other key holds messages: a gate reads tool calls and results from a list of messages. "
+        "Without one, instrument() and shared_board().take(id) still tell when a run is stuck"
     )
 
 
-def _redirect(goto: Any, old: str, new: str) -> Any:
-    if isinstance(goto, (list, tuple)):
-        return type(goto)(_redirect(one, old, new) for one in goto)
-    return new if isinstance(goto, str) and goto == old else goto
+def _hints(builder: Builder) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for schema in builder.schemas:
+        found.update(_hints_of(schema))
+    return found
 
 
-def _redirect_output(output: Any, old: str, new: str) -> Any:
-    if isinstance(output, Command):
-        return output if output.graph is not None else replace(output, goto=_redirect(output.goto, old, new))
-    if isinstance(output, (list, tuple)) and any(isinstance(one, Command) for one in output):
-        return type(output)(_redirect_output(one, old, new) for one in output)
-    return output
+def _hints_of(schema: Any) -> dict[str, Any]:
+    try:
+        return get_type_hints(schema, include_extras=True)
+    except Exception:  # an annotation that cannot be resolved tells nothing
+        return {}
 
 
-class _RedirectGoto(RunnableLambda[Any, Any]):
-    """A node whose ``Command(goto=agent)`` goes to the gate.
-
-    A RunnableLambda only so that LangGraph still finds the sub-graphs inside.
-    """
-
-    def __init__(self, inner: Runnable[Any, Any], old: str, new: str, name: str) -> None:
-        super().__init__(lambda value: value, name=name)
-        self.inner, self.old, self.new = inner, old, new
-
-    @property
-    def deps(self) -> list[Runnable[Any, Any]]:
-        return [self.inner]
-
-    def _fix(self, error: ParentCommand) -> None:
-        command = error.args[0]
-        error.args = (replace(command, goto=_redirect(command.goto, self.old, self.new)),)
-
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
-        try:
-            return _redirect_output(self.inner.invoke(input, config, **kwargs), self.old, self.new)
-        except ParentCommand as error:
-            self._fix(error)
-            raise
-
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
-        try:
-            return _redirect_output(await self.inner.ainvoke(input, config, **kwargs), self.old, self.new)
-        except ParentCommand as error:
-            self._fix(error)
-            raise
+def may_hold_messages(annotation: Any) -> bool:
+    """Whether a state key of this type can be a list of messages; True where the type does not tell."""
+    origin = get_origin(annotation)
+    if origin in (Annotated, Required, NotRequired):
+        return may_hold_messages(get_args(annotation)[0])
+    if origin is Union or type(annotation).__name__ == "UnionType":
+        return any(may_hold_messages(one) for one in get_args(annotation) if one is not type(None))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return False
+    if isinstance(origin, type) and issubclass(origin, Collection):
+        return any(_may_be_message(one) for one in get_args(annotation))
+    if isinstance(annotation, type) and annotation is not Any:  # a class from Python 3.11 on
+        return not issubclass(annotation, (*_NO_MESSAGE, Mapping))
+    return True
 
 
-def clone(builder: Builder) -> Builder:
-    """A copy that can be rewired without touching the original (compiled graphs share theirs)."""
-    twin = copy.copy(builder)
-    twin.nodes = {name: copy.copy(spec) for name, spec in builder.nodes.items()}
-    twin.edges, twin.waiting_edges = set(builder.edges), set(builder.waiting_edges)
-    twin.branches = defaultdict(dict, {source: dict(branches) for source, branches in builder.branches.items()})
-    twin.schemas, twin.channels, twin.managed = dict(builder.schemas), dict(builder.channels), dict(builder.managed)
-    if hasattr(builder, "_node_defaults"):
-        twin._node_defaults = copy.copy(builder._node_defaults)
-    twin.compiled = False
-    return twin
+def _may_be_message(annotation: Any) -> bool:
+    if get_origin(annotation) is Annotated:
+        return _may_be_message(get_args(annotation)[0])
+    if args := get_args(annotation):
+        origin = get_origin(annotation)
+        if isinstance(origin, type) and issubclass(origin, (Mapping, tuple)):
+            return True  # {"role", "content"} or (role, text)
+        return any(_may_be_message(one) for one in args)
+    if isinstance(annotation, type) and annotation is not Any:
+        return annotation is object or issubclass(annotation, (BaseMessage, dict, tuple))
+    return True
+
+
+def _shown(annotation: Any) -> str:
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    return annotation.__name__ if isinstance(annotation, type) and not get_args(annotation) else str(annotation)
+
+
+def check_way(builder: Builder, way: Way, on_stop: str | None) -> None:
+    """Checks for a complete graph. Raises ``GraphShapeError``."""
+    if on_stop is not None and on_stop not in builder.nodes:
+        raise GraphShapeError(
+            f"on_stop={on_stop!r}: no such node; pass 'end', 'raise', 'interrupt' or one of {_names(builder)}"
+        )
+    if lost := unreachable(builder, way.agents):
+        raise GraphShapeError(
+            f"nothing leads from the start to {', '.join(map(repr, lost))}, so the gate there would guard nothing; "
+            "add the edge, or pass agent= with the node that the tools return to"
+        )

@@ -1,0 +1,355 @@
+"""An agent node that passes a gate before it runs, in its own super-step.
+
+LangGraph runs a node as a sequence: the node itself, then the writers that send its output to the state and along its
+edges. ``GuardedNode`` puts the gate in front of that sequence and leaves the sequence as it is, so that nodes of every
+kind, edges, retries, streams and sub-graphs work as before. The guard's own updates ride on the node's first write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import dataclasses
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, aclosing, nullcontext
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+from langchain_core.messages import RemoveMessage
+from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables.config import ensure_config
+from langgraph._internal._constants import CONFIG_KEY_READ, CONFIG_KEY_SEND, CONFIG_KEY_TASK_ID
+from langgraph._internal._runnable import RunnableCallable, RunnableSeq
+from langgraph.channels import BinaryOperatorAggregate
+from langgraph.errors import ParentCommand
+from langgraph.graph import END
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.pregel._read import PregelNode
+from langgraph.pregel._write import ChannelWrite, ChannelWriteEntry
+from langgraph.types import Command, Overwrite
+from pydantic import BaseModel
+
+from trajectory_guard.gates.gate import Decision
+from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, get, something_happened
+
+MAX_SCRATCHPAD: Final = 20
+MEMORY: Final = "trajectory_guard_memory"
+"""State key with what a gate needs to go on in another process; checkpointed, in no stream and no result."""
+_REMEMBERED: Final = ("state", "calls", "recent", "nudges_given", "nudged_run", "collector_step")
+_MAX_OPEN: Final = 1024
+Write = tuple[str, Any]
+
+
+def bounded_append(before: list[Any] | None, new: list[Any] | None) -> list[Any]:
+    """Reducer: append, keeping the newest ``MAX_SCRATCHPAD`` entries."""
+    return [*(before or []), *(new or [])][-MAX_SCRATCHPAD:]
+
+
+def replace(before: Any, new: Any) -> Any:
+    """Reducer: the new value."""
+    return new
+
+
+def guard_channels() -> dict[str, BinaryOperatorAggregate[Any]]:
+    """The state keys of a gate: two to read, one for itself."""
+    channels: dict[str, BinaryOperatorAggregate[Any]] = {
+        "loop_status": BinaryOperatorAggregate(dict, replace),
+        "trajectory_scratchpad": BinaryOperatorAggregate(list, bounded_append),
+        MEMORY: BinaryOperatorAggregate(dict, replace),
+    }
+    for key, channel in channels.items():
+        channel.key = key
+    return channels
+
+
+def split_status(status: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a user reads in ``loop_status``, and what the gate alone needs."""
+    told = {key: value for key, value in status.items() if key not in _REMEMBERED}
+    return told, {key: value for key, value in status.items() if key in _REMEMBERED}
+
+
+class GuardedNode(PregelNode):
+    """A node of a compiled graph with a gate in front of it."""
+
+    def __init__(self, plain: PregelNode, gate: GraphGate, *, entered_guarded: bool = False) -> None:
+        self.__dict__.update(plain.copy({}).__dict__)
+        self._plain, self._gate, self._entered_guarded = plain, gate, entered_guarded
+
+    @cached_property
+    def node(self) -> Runnable[Any, Any] | None:
+        """The gate, then the node and its writers."""
+        inner = self._plain.node
+        if inner is None:
+            return None
+        return GuardedAgent(inner, self._gate, self._plain, entered_guarded=self._entered_guarded)
+
+    def copy(self, update: dict[str, Any]) -> GuardedNode:
+        """As ``PregelNode.copy``, with the gate."""
+        return GuardedNode(self._plain.copy(update), self._gate, entered_guarded=self._entered_guarded)
+
+
+class _Passage(NamedTuple):
+    """What to run after the gate, and what the guard adds to what that writes."""
+
+    runnable: Runnable[Any, Any]
+    input: Any
+    config: RunnableConfig
+    writes: AbstractContextManager[Any]
+
+
+class GuardedAgent(Runnable[Any, Any]):
+    """The gate and the node's own sequence as one runnable: every way of running a node goes through here.
+
+    Parameters:
+        inner: the node and its writers.
+        gate: decides.
+        plain: the node, for its first writer, which stores updates and follows ``Command``, but no edges.
+        entered_guarded: the node is in a sub-graph, and a gate of the parent has decided when it was entered.
+    """
+
+    def __init__(
+        self, inner: Runnable[Any, Any], gate: GraphGate, plain: PregelNode, *, entered_guarded: bool = False
+    ) -> None:
+        self._inner, self._gate, self._plain = inner, gate, plain
+        self._entered_guarded = entered_guarded
+        self._open: OrderedDict[str, tuple[Sequence[Any], Decision]] = OrderedDict()
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Pass the gate, then run the node."""
+        passage = self._enter(input, ensure_config(config))
+        with passage.writes:
+            return passage.runnable.invoke(passage.input, passage.config, **kwargs)
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """As ``invoke``."""
+        passage = await self._aenter(input, ensure_config(config))
+        with passage.writes:
+            return await passage.runnable.ainvoke(passage.input, passage.config, **kwargs)
+
+    def stream(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any | None) -> Iterator[Any]:
+        """As ``invoke``; LangGraph streams nodes where a caller listens to events."""
+        passage = self._enter(input, ensure_config(config))
+        with passage.writes:
+            yield from passage.runnable.stream(passage.input, passage.config, **kwargs)
+
+    async def astream(
+        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any | None
+    ) -> AsyncIterator[Any]:
+        """As ``stream``."""
+        passage = await self._aenter(input, ensure_config(config))
+        chunks: Any = passage.runnable.astream(passage.input, passage.config, **kwargs)
+        with passage.writes:
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    yield chunk
+
+    # --- passing the gate --------------------------------------------------------------------------------------
+
+    async def _aenter(self, input: Any, config: RunnableConfig) -> _Passage:
+        """Deciding does no I/O unless a collector is asked, which a thread does meanwhile."""
+        if self._gate.gate.remote is None:
+            return self._enter(input, config)
+        return await asyncio.to_thread(self._enter, input, config)
+
+    def _enter(self, input: Any, config: RunnableConfig) -> _Passage:
+        try:
+            found = self._decide(input, config)
+        except Exception:
+            self._gate.gate.contain()
+            found = None
+        if found is None:
+            return _Passage(self._inner, input, config, nullcontext())
+        messages, decision = found
+        decision, nudge, ends = self._gate.act(decision, config)
+        try:
+            if ends:
+                return self._end(messages, decision, input, config)
+            return self._go_on(messages, decision, nudge, input, config)
+        except Exception:
+            self._gate.gate.contain()
+            return _Passage(self._inner, input, config, nullcontext())
+
+    def _decide(self, input: Any, config: RunnableConfig) -> tuple[Sequence[Any], Decision] | None:
+        """What is due, and the messages it was decided on; None at the start of a turn.
+
+        A node that is retried, or runs again once a person has answered, finds the decision it was given before.
+        """
+        task = config["configurable"].get(CONFIG_KEY_TASK_ID, "")
+        if task in self._open:
+            return self._open[task]
+        read = config["configurable"][CONFIG_KEY_READ]
+        messages = get(input, self._gate.messages_key)
+        if messages is None:  # the node asks for other keys of the state
+            messages = read([self._gate.messages_key]).get(self._gate.messages_key)
+        if not something_happened(messages or ()) or (self._entered_guarded and _is_entry(config)):
+            return None
+        kept = read(["loop_status", MEMORY])
+        status = {**(kept.get("loop_status") or {}), **(kept.get(MEMORY) or {})}
+        decision = self._gate.decide(messages, status, config)
+        self._open[task] = (messages, decision)
+        while len(self._open) > _MAX_OPEN:
+            self._open.popitem(last=False)
+        return messages, decision
+
+    def _leave(self, config: RunnableConfig) -> None:
+        self._open.pop(config["configurable"].get(CONFIG_KEY_TASK_ID, ""), None)
+
+    def _go_on(
+        self, messages: Sequence[Any], decision: Decision, nudge: str | None, input: Any, config: RunnableConfig
+    ) -> _Passage:
+        shown, new = self._gate.nudged(messages, nudge) if nudge is not None else (list(messages), [])
+        if new:
+            input = with_messages(input, self._gate.messages_key, shown)
+        writes = _Writes(self._gate, config, decision, shown, new, self._leave)
+        return _Passage(self._inner, input, writes.config, writes)
+
+    def _end(self, messages: Sequence[Any], decision: Decision, input: Any, config: RunnableConfig) -> _Passage:
+        """In place of the node: its name, its first writer, none of its edges."""
+        gate = self._gate
+        said = [gate.closing(decision, messages)]
+        goto = END if gate.on_stop in ENDINGS else gate.on_stop
+        command: Command[Any] = Command(
+            goto=goto, update={gate.messages_key: [*messages, *said] if gate.whole_list else said}
+        )
+        stand_in = RunnableSeq(
+            RunnableCallable(lambda state: command, trace=False),
+            self._plain.writers[0],
+            trace_policy=self._plain.trace_policy,
+        )
+        writes = _Writes(gate, config, decision, messages, [], self._leave)
+        return _Passage(stand_in, input, writes.config, writes)
+
+
+def _is_entry(config: Mapping[str, Any]) -> bool:
+    """Whether this is the first super-step of a sub-graph's run."""
+    return (config.get("metadata") or {}).get("langgraph_step") == 1
+
+
+# --- what goes into the state ------------------------------------------------------------------------------------
+
+
+class _Writes:
+    """Takes the place of LangGraph's ``send`` for one run of a node, and adds the guard's updates to the first write.
+
+    The nudge goes in front of the messages that the node itself writes, in one update: two updates of one key would
+    change the form of ``stream_mode="updates"``, and a key without a reducer takes one only.
+    """
+
+    def __init__(
+        self,
+        gate: GraphGate,
+        config: RunnableConfig,
+        decision: Decision,
+        shown: Sequence[Any],
+        new: list[Any],
+        leave: Callable[[RunnableConfig], None],
+    ) -> None:
+        self._leave = leave
+        configurable = config["configurable"]
+        self._send: Callable[[list[Write]], None] = configurable[CONFIG_KEY_SEND]
+        self._key, self._whole_list = gate.messages_key, gate.whole_list
+        self._shown, self._new = shown, new
+        status, memory = split_status(decision.status)
+        self._own: list[Write] = [("loop_status", status), (MEMORY, memory)]
+        if decision.scratchpad:
+            self._own.append(("trajectory_scratchpad", decision.scratchpad))
+        self.config: RunnableConfig = {**config, "configurable": {**configurable, CONFIG_KEY_SEND: self}}
+
+    def __call__(self, writes: Sequence[Write]) -> None:
+        out: list[Write] = []
+        for key, value in writes:
+            if key == self._key and self._new:
+                value, self._new = self._with_nudge(value), []
+            out.append((key, value))
+        self._send([*out, *self._own])
+        self._own = []
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        """A node that failed or waits writes nothing, and finds its decision again; one that hands over has ended."""
+        if isinstance(error, ParentCommand):
+            error.args = (self._handed_over(error.args[0]), *error.args[1:])
+        elif error is not None:
+            return
+        self._finish()
+        self._leave(self.config)
+
+    def _handed_over(self, command: Command[Any]) -> Command[Any]:
+        """A sub-graph hands over by a command that LangGraph writes past us: the nudge has to be in it."""
+        if not self._new or not isinstance(command.update, dict) or self._key not in command.update:
+            return command
+        update = {**command.update, self._key: self._with_nudge(command.update[self._key])}
+        self._new = []
+        return dataclasses.replace(command, update=update)
+
+    def _finish(self) -> None:
+        """The node wrote no messages, or nothing at all."""
+        if self._new:
+            self([(self._key, self._shown if self._whole_list else self._new)])
+        elif self._own:
+            self([])
+
+    def _with_nudge(self, value: Any) -> Any:
+        if isinstance(value, Overwrite):
+            return Overwrite(self._with_nudge_in(list(value.value)))
+        if not isinstance(value, list):
+            return [*self._new, value]
+        if self._whole_list or any(_removes_all(message) for message in value):
+            return self._with_nudge_in(value)
+        return value if self._is_in(value) else [*self._new, *value]
+
+    def _with_nudge_in(self, value: list[Any]) -> list[Any]:
+        """``value`` replaces all messages: after those that were there before, or else before the node's last one."""
+        if self._is_in(value):
+            return value
+        before = len(self._shown) - 1
+        if value[:before] != list(self._shown[:before]):
+            before = max(0, len(value) - 1)
+        return [*value[:before], *self._new, *value[before:]]
+
+    def _is_in(self, value: list[Any]) -> bool:
+        """Whether the node hands back what it was shown."""
+        new = self._new[0]
+        known = getattr(new, "id", None)
+        return any(one is new or (known and getattr(one, "id", None) == known) for one in value)
+
+
+def _removes_all(message: Any) -> bool:
+    return isinstance(message, RemoveMessage) and message.id == REMOVE_ALL_MESSAGES
+
+
+def with_messages(input: Any, key: str, messages: list[Any]) -> Any:
+    """A node's input of any kind with other messages; as it is where it has none."""
+    if isinstance(input, Mapping):
+        return {**input, key: messages} if key in input else input
+    if getattr(input, key, None) is None:
+        return input
+    if isinstance(input, BaseModel):
+        return input.model_copy(update={key: messages})
+    if dataclasses.is_dataclass(input) and not isinstance(input, type):
+        return dataclasses.replace(input, **{key: messages})
+    other = copy.copy(input)
+    setattr(other, key, messages)
+    return other
+
+
+# --- the way back from the tools ---------------------------------------------------------------------------------
+
+
+def way_back(agent: str) -> Runnable[Any, Any]:
+    """A writer for a tool node that no edge leaves: on to the agent, unless the tools say themselves where to go."""
+    edge = ChannelWriteEntry(f"branch:to:{agent}", None)
+
+    def route(output: Any, config: RunnableConfig) -> Any:
+        if not any(isinstance(one, Command) and one.goto for one in _parts(output)):
+            ChannelWrite.do_write(config, [edge])
+        return output
+
+    return ChannelWrite.register_writer(RunnableCallable(route, name=f"to {agent}", trace=False), [(edge, None)])
+
+
+def _parts(output: Any) -> Sequence[Any]:
+    return output if isinstance(output, (list, tuple)) else (output,)

@@ -1,0 +1,177 @@
+"""A gate as every LangGraph surface uses it: reading the state, and the messages and questions it puts into it."""
+
+from __future__ import annotations
+
+import contextvars
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+from trajectory_guard.extras import missing
+
+try:
+    from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, convert_to_messages
+    from langchain_core.runnables.config import var_child_runnable_config
+    from langgraph.types import interrupt
+except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
+    raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
+
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.policy import Level
+from trajectory_guard.flags import FlagBoard
+from trajectory_guard.gates.gate import Decision, Gate, LoopDetectedError
+from trajectory_guard.gates.messages import MARK, is_guard_message, is_tool_message
+
+NudgeRole = Literal["user", "system", "tool"]
+ENDINGS: Final = ("end", "raise", "interrupt")
+"""Values of ``on_stop`` that name no node."""
+
+
+class Outcome(NamedTuple):
+    """A decision carried out as far as it needs no graph.
+
+    Fields:
+        decision: the decision, its status brought up to date.
+        nudge: text for the agent, from the guard or from a person who was asked; None if there is none.
+        ends: the run must end here.
+    """
+
+    decision: Decision
+    nudge: str | None
+    ends: bool
+
+
+class GraphGate:
+    """A gate with the settings it has in one graph.
+
+    Parameters:
+        config, board: as for ``Gate``.
+        on_stop, nudge_role, messages_key, whole_list: as for ``TrajectoryGuardNode``.
+        gate: a gate to share with other graphs, instead of a new one.
+    """
+
+    def __init__(
+        self,
+        config: GuardConfig | None = None,
+        *,
+        on_stop: str = "end",
+        nudge_role: NudgeRole = "user",
+        messages_key: str = "messages",
+        whole_list: bool = False,
+        board: FlagBoard | None = None,
+        gate: Gate | None = None,
+    ) -> None:
+        if nudge_role not in ("user", "system", "tool"):
+            raise ValueError(f"nudge_role: {nudge_role!r} is none of 'user', 'system', 'tool'")
+        self.gate = gate or Gate(config, board=board)
+        self.on_stop = on_stop
+        self.nudge_role = nudge_role
+        self.messages_key = messages_key
+        self.whole_list = whole_list
+
+    def decide(self, messages: Sequence[Any], status: Any, config: Mapping[str, Any]) -> Decision:
+        """Decide on the run that ``config`` belongs to: its thread, and the (sub-)graph that its checkpoint namespace names."""
+        configurable = config.get("configurable") or {}
+        return self.gate.decide(
+            as_messages(messages), status, configurable.get("thread_id"),
+            namespace=str(configurable.get("checkpoint_ns") or ""), peek=self.on_stop == "interrupt",
+        )  # fmt: skip
+
+    def act(self, decision: Decision, config: Mapping[str, Any]) -> Outcome:
+        """Carry a decision out: nothing, a nudge, a question to a person, an error, or the end of the run.
+
+        Raises:
+            LoopDetectedError: the run must stop and ``on_stop`` is ``"raise"``.
+            GraphInterrupt: the run must stop and a person is being asked.
+        """
+        if decision.level is not Level.STOP:
+            return Outcome(decision, decision.nudge, ends=False)
+        payload = decision.payload or {}
+        if self.on_stop == "raise":
+            raise LoopDetectedError(payload)
+        if self.on_stop != "interrupt":
+            return Outcome(decision, None, ends=True)
+        has_saver = (config.get("configurable") or {}).get("__pregel_checkpointer") is not None
+        answer = _ask(payload, config) if has_saver else False
+        board, trajectory, run = self.gate.board, decision.trajectory_id, decision.status.get("run")
+        board.take(trajectory, run)
+        if answer is False or answer == "stop":
+            board.stopped(trajectory, run or "")
+            return Outcome(decision, None, ends=True)
+        board.absolve(trajectory, run)
+        decision = decision._replace(status=self.gate.refresh(decision.status, trajectory))
+        own_words = answer if isinstance(answer, str) and answer not in ("continue", "") else None
+        return Outcome(decision, own_words, ends=False)
+
+    def nudged(self, messages: Sequence[Any], text: str) -> tuple[list[Any], list[Any]]:
+        """``messages`` with the nudge, as the agent shall see them, and what of it is new to the state."""
+        mark = {MARK: {"intervention": "NUDGE"}}
+        last: Any = messages[-1] if messages else None
+        if (
+            self.nudge_role == "tool"
+            and is_tool_message(last)
+            and isinstance(last.content, str)
+            and (last.id or self.whole_list)
+        ):
+            longer = last.model_copy(update={"content": f"{last.content}\n\n{text}"})
+            return [*messages[:-1], longer], [longer]  # reducers replace the message with this id
+        role = SystemMessage if self.nudge_role == "system" else HumanMessage
+        nudge = like(last, role(text, additional_kwargs=mark, id=str(uuid.uuid4())))
+        return [*messages, nudge], [nudge]
+
+    def closing(self, decision: Decision, messages: Sequence[Any] = ()) -> Any:
+        """The message a stopped run ends with."""
+        text = closing_text(decision)
+        message = AIMessage(text, response_metadata={MARK: decision.payload or {}}, id=str(uuid.uuid4()))
+        return like(messages[-1] if messages else None, message)
+
+
+def closing_text(decision: Decision) -> str:
+    """The text of that message."""
+    reason = (decision.payload or {}).get("explanation") or "The same steps kept repeating."
+    return f"I stopped because I was going in circles. {reason}"
+
+
+def _ask(payload: Mapping[str, Any], config: Mapping[str, Any]) -> Any:
+    """``interrupt`` finds the run's configuration in a context variable, which asyncio on Python 3.10 has lost."""
+    context = contextvars.copy_context()
+    context.run(var_child_runnable_config.set, config)  # type: ignore[arg-type]
+    return context.run(interrupt, payload)
+
+
+def something_happened(messages: Sequence[Any]) -> bool:
+    """Whether there is anything to decide: at the start of a turn a person spoke last, and nothing was done since."""
+    if not messages:
+        return False
+    last = as_messages(messages[-1:])[0]
+    return getattr(last, "type", None) != "human" or is_guard_message(last)
+
+
+def as_messages(messages: Sequence[Any]) -> Sequence[Any]:
+    """``messages`` as LangChain messages; some states hold ``{"role", "content"}`` or ``(role, text)``.
+
+    Raises:
+        TypeError: the entries cannot be messages.
+    """
+    if all(isinstance(message, BaseMessage) for message in messages):
+        return messages
+    try:
+        return convert_to_messages(messages)
+    except Exception as error:
+        kinds = sorted({type(message).__name__ for message in messages})
+        raise TypeError(f"messages are expected in the state, got {', '.join(kinds)}") from error
+
+
+def like(sample: Any, message: BaseMessage) -> Any:
+    """``message`` in the form of its neighbour, where a state holds plain ``{"role", "content"}``.
+
+    Providers refuse other keys in that form, so a nudge in it carries no mark and counts as a user's message.
+    """
+    if not isinstance(sample, dict) or "role" not in sample:
+        return message
+    return {"role": {"ai": "assistant", "human": "user"}.get(message.type, message.type), "content": message.content}
+
+
+def get(state: Any, key: str) -> Any:
+    """A key of a state of any kind, None if it has none."""
+    return state.get(key) if isinstance(state, Mapping) else getattr(state, key, None)

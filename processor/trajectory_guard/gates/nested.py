@@ -1,0 +1,150 @@
+"""Graphs that functions and tools of a graph call: the workers of a supervisor, the sub-agents of a deep agent.
+
+They are no nodes, so they are found in what a function refers to, and guarded in a copy of that function.
+"""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from langchain_core.runnables import RunnableBinding
+from langchain_core.tools import StructuredTool
+from langgraph._internal._runnable import RunnableCallable
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.prebuilt import ToolNode
+
+_MAX_SEEN: Final = 4096
+"""Objects that are looked at, for one tool or node."""
+_MAX_ENTRIES: Final = 64
+_ATTRIBUTES: Final = ("func", "afunc", "coroutine", "bound")
+Graph = CompiledStateGraph[Any, Any, Any, Any]
+Guarded = Callable[[Any], Any]
+
+
+def with_guarded(value: Any, guarded: Guarded) -> Any:
+    """``value`` with every graph in its closures replaced by ``guarded(graph)``; itself where there is none.
+
+    Looks into functions, bound methods of graphs, dicts, tools and tool nodes, and copies those only that lead to a
+    graph. Global names are left alone: other functions use them too.
+    """
+    return _Copying(value, guarded).twin(value)
+
+
+class _Copying:
+    """Copies of what leads to graphs. Functions share what they refer to, and may refer to each other in circles."""
+
+    def __init__(self, value: Any, guarded: Guarded) -> None:
+        self._twins: dict[int, Any] = {}
+        self._leads: set[int] = set()
+        self._kept: list[Any] = []  # an object that is gone would give its identity to another
+        users: dict[int, list[int]] = {}
+        ahead = [value]
+        while ahead and len(self._kept) < _MAX_SEEN:
+            held = ahead.pop()
+            self._kept.append(held)
+            if isinstance(held, CompiledStateGraph):
+                self._twins[id(held)] = guarded(held)
+                continue
+            for other in _parts(held):
+                if id(other) not in users:
+                    ahead.append(other)
+                users.setdefault(id(other), []).append(id(held))
+        changed = [held for held in self._kept if id(held) in self._twins and self._twins[id(held)] is not held]
+        above = [id(held) for held in changed]
+        while above:
+            for user in users.get(above.pop(), ()):
+                if user not in self._leads:
+                    self._leads.add(user)
+                    above.append(user)
+
+    def twin(self, value: Any) -> Any:
+        """The copy of ``value``, or itself if it leads to no graph."""
+        if id(value) in self._twins or id(value) not in self._leads:
+            return self._twins.get(id(value), value)
+        if isinstance(value, types.FunctionType):
+            return self._function(value)
+        if isinstance(value, types.MethodType):
+            return types.MethodType(value.__func__, self.twin(value.__self__))
+        if isinstance(value, dict):
+            new = self._twins[id(value)] = {}
+            new.update({key: self.twin(held) for key, held in value.items()})
+            return new
+        new = self._twins[id(value)] = copy.copy(value)
+        if isinstance(value, ToolNode):
+            new._tools_by_name = self.twin(value._tools_by_name)
+            new.func, new.afunc = new._func, new._afunc  # were bound to the original
+            return new
+        for name in _ATTRIBUTES:
+            if getattr(value, name, None) is not None:
+                setattr(new, name, self.twin(getattr(value, name)))
+        return new
+
+    def _function(self, value: types.FunctionType) -> types.FunctionType:
+        old = value.__closure__ or ()
+        cells = tuple(types.CellType() if id(_contents(cell)) in self._changed else cell for cell in old)
+        new = types.FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, cells)
+        new.__kwdefaults__, new.__qualname__ = value.__kwdefaults__, value.__qualname__
+        new.__annotations__, new.__doc__ = value.__annotations__, value.__doc__
+        new.__dict__.update(value.__dict__)
+        self._twins[id(value)] = new
+        for cell, before in zip(cells, old, strict=True):
+            if cell is not before:
+                cell.cell_contents = self.twin(before.cell_contents)
+        return new
+
+    @property
+    def _changed(self) -> set[int]:
+        return self._leads | self._twins.keys()
+
+
+def _parts(value: Any) -> list[Any]:
+    """What a copy of ``value`` could hold copies of."""
+    if isinstance(value, types.FunctionType):
+        return [_contents(cell) for cell in value.__closure__ or ()]
+    if isinstance(value, types.MethodType):
+        return [value.__self__] if isinstance(value.__self__, CompiledStateGraph) else []
+    if isinstance(value, dict):
+        return list(value.values()) if len(value) <= _MAX_ENTRIES else []
+    if isinstance(value, ToolNode):
+        return [value._tools_by_name]
+    if isinstance(value, (RunnableCallable, StructuredTool, RunnableBinding)):
+        return [getattr(value, name, None) for name in _ATTRIBUTES]
+    return []
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None
+
+
+def graphs_in(value: Any) -> list[tuple[str, Graph]]:
+    """Names and graphs that ``value`` may call, those behind global names included."""
+    found: dict[int, tuple[str, Graph]] = {}
+    seen: dict[int, Any] = {}
+    ahead = [("", value)]
+    while ahead and len(seen) < _MAX_SEEN:
+        name, held = ahead.pop()
+        if isinstance(held, CompiledStateGraph):
+            found.setdefault(id(held), (name if name and held.name == "LangGraph" else str(held.name), held))
+        elif id(held) not in seen:
+            seen[id(held)] = held
+            ahead.extend(_referred_to(held))
+    return list(found.values())
+
+
+def _referred_to(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, types.FunctionType):
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            yield name, _contents(cell)
+        for name in value.__code__.co_names:
+            if isinstance(value.__globals__.get(name), CompiledStateGraph):
+                yield name, value.__globals__[name]
+    elif isinstance(value, dict):
+        yield from ((str(key), held) for key, held in list(value.items())[:_MAX_ENTRIES])
+    else:
+        yield from (("", held) for held in _parts(value))
