@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
@@ -89,6 +89,12 @@ class GuardConfig(_Model):
     """Policies by tool name, compared case-folded."""
     mode: str = Field(default="enforce", pattern="^(enforce|nudge|observe)$")
     """What gates may do: ``enforce`` nudges and stops, ``nudge`` never stops, ``observe`` only records."""
+    nudge_text: str | Callable[..., Any] | None = None
+    """Text of the nudge: a template (``{tool}``, ``{count}``, ``{reason}``, ``{text}``) or a callable given the verdict."""
+    stop_text: str | Callable[..., Any] | None = None
+    """Text a stopped run ends with, as ``nudge_text``; read by the end user."""
+    on_intervention: Callable[..., Any] | None = None
+    """Called with an ``Intervention`` at each nudge and stop; sync or async. Its errors are contained."""
     model_path: str | None = None
     """Directory with a sentence model (ONNX) for calls the comparator is unsure of; needs the extra ``semantic``."""
     model_download: bool = False
@@ -153,6 +159,17 @@ class GuardConfig(_Model):
             super().__init__(**values)
         except ValidationError as error:
             raise ConfigError("\n".join(_messages(error, source, type(self)))) from None
+
+    @field_validator("nudge_text", "stop_text")
+    @classmethod
+    def _template(cls, text: Any) -> Any:
+        if isinstance(text, str):
+            from trajectory_guard.callbacks import template_mistake  # it builds on core, and core on this module
+
+            mistake = template_mistake(text)
+            if mistake is not None:
+                raise ValueError(mistake)
+        return text
 
     @field_validator("dialects")
     @classmethod

@@ -306,6 +306,18 @@ class FlagBoard:
                     entry.state.begin_turn(instance, turn)
         return label
 
+    def run_of(self, trajectory_id: str, instance: str) -> str:
+        """Label of the run that an agent instance is in, as far as a gate has said."""
+        entry = self._find(trajectory_id)
+        turn = entry.state.turns.get(instance) if entry is not None else None
+        return run_label_of(GateRun(instance, turn))
+
+    def is_gated(self, trajectory_id: str, run: str) -> bool:
+        """Whether a gate delivers the nudges of a run."""
+        entry = self._find(trajectory_id)
+        known = entry.state.runs.get(run) if entry is not None else None
+        return known is not None and known.gated
+
     def absolve(self, trajectory_id: str, run: str | None = None) -> None:
         """A person said that all is well: the episode ends, the score is 0, suspicion has to build up again.
 

@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import StatusCode
 
 from trajectory_guard import telemetry
+from trajectory_guard.callbacks import Intervention, notify
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.steps import StepRecord
@@ -208,6 +209,9 @@ class TrajectoryGuardProcessor(SpanProcessor):
             return
         log_verdict(verdict, redact=self.config.redact)
         if verdict.intervenes:
+            if not self.board.is_gated(verdict.trajectory_id, verdict.run):
+                due = Intervention(verdict.level, "", verdict, {}, delivered=False)
+                notify(self.config.on_intervention, due, self.board.counts)
             first = self.board.step_id(verdict.trajectory_id, verdict.first_step) or str(verdict.first_step)
             live = self._open.get(span.parent.span_id) if span.parent is not None else None
             self._spans.emit(verdict, first_step=first, tool_span=span, live_parent=live)

@@ -24,6 +24,7 @@ from pydantic import BaseModel, Field
 from trajectory_guard import TrajectoryGuardMiddleware, TrajectoryGuardNode, apply_guard, guarded_invoke
 from trajectory_guard.cli.scripted import Policy, ScriptedChatModel
 from trajectory_guard.gates.agent_node import MEMORY
+from trajectory_guard.gates.graph_gate import namespace_of
 from trajectory_guard.gates.messages import is_guard_message
 
 from .agents import (
@@ -411,3 +412,11 @@ def test_messages_as_plain_dicts_are_read_and_nudged_in_their_own_form() -> None
     roles = [message["role"] for message in messages["messages"]]
     assert roles[:8] == ["user", *["assistant", "tool"] * 3, "user"]
     assert messages["messages"][-1]["content"].startswith("I stopped")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [(None, ""), ("", ""), ("agent:1", ""), ("team:1|agent:2", "team:1"), ("a:1|b:2|agent:3", "a:1|b:2")],
+)
+def test_the_namespace_of_a_node_is_that_of_the_graph_run_it_is_in(path: str | None, expected: str) -> None:
+    assert namespace_of({"configurable": {} if path is None else {"checkpoint_ns": path}}) == expected

@@ -108,7 +108,7 @@ def test_a_new_trajectory_for_every_run_does_not_fill_the_board() -> None:
 # --- faults --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("part", ["take", "observe_told", "save", "new_turn"])
+@pytest.mark.parametrize("part", ["take", "observe_from_messages", "save", "new_turn"])
 def test_an_error_of_the_guard_is_counted_logged_once_and_harmless(
     part: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

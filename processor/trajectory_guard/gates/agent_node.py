@@ -36,7 +36,7 @@ from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, get, something
 MAX_SCRATCHPAD: Final = 20
 MEMORY: Final = "trajectory_guard_memory"
 """State key with what a gate needs to go on in another process; checkpointed, in no stream and no result."""
-_REMEMBERED: Final = ("state", "calls", "recent", "nudges_given", "nudged_run", "collector_step")
+_REMEMBERED: Final = ("state", "calls", "recent", "nudges_given", "nudged_run", "nudge_digests", "collector_step")
 _MAX_OPEN: Final = 1024
 Write = tuple[str, Any]
 
@@ -212,10 +212,11 @@ class GuardedAgent(Runnable[Any, Any]):
         command: Command[Any] = Command(
             goto=goto, update={gate.messages_key: [*messages, *said] if gate.whole_list else said}
         )
+        policy = getattr(self._plain, "trace_policy", None)  # what the node lets traces record; newer than 1.2.0
         stand_in = RunnableSeq(
             RunnableCallable(lambda state: command, trace=False),
             self._plain.writers[0],
-            trace_policy=self._plain.trace_policy,
+            **({"trace_policy": policy} if policy is not None else {}),
         )
         writes = _Writes(gate, config, decision, messages, [], self._leave)
         return _Passage(stand_in, input, writes.config, writes)

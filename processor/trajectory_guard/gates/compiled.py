@@ -207,8 +207,8 @@ def _add_channels(graph: Compiled) -> None:
     if isinstance(graph.stream_channels, (list, tuple)):
         graph.stream_channels = [*dict.fromkeys((*graph.stream_channels, *shown))]
     foreign = _foreign(graph)
-    graph._state_mapper = _without(foreign, graph._state_mapper)
-    graph._output_mapper = _without(foreign, graph._output_mapper)
+    for name in ("_state_mapper", "_output_mapper"):
+        setattr(graph, name, _without(foreign, getattr(graph, name, None)))
 
 
 def _foreign(graph: Compiled) -> set[str]:

@@ -8,12 +8,14 @@ import logging
 import sys
 import time
 import uuid
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from opentelemetry import trace
 
 from trajectory_guard import telemetry
+from trajectory_guard.callbacks import STOP_TEXT, Intervention, notify, text_of
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import args_excerpt, owed_nudge, recommendation, stop_payload
@@ -21,7 +23,7 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.flags import Flag, FlagBoard
-from trajectory_guard.gates.messages import new_steps, open_calls, turn_of, was_nudged
+from trajectory_guard.gates.messages import new_steps, open_calls, text_digest, turn_of, was_nudged, with_marks
 from trajectory_guard.gates.remote import RemoteFlags
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.runtime import board_for, follow
@@ -29,6 +31,7 @@ from trajectory_guard.verdict_spans import VerdictSpans
 
 _RECENT: Final = 10
 _CALLS: Final = 32
+_NUDGES_KNOWN: Final = 8
 _SETTLE_WAIT_S: Final = 0.025
 _log: Final = logging.getLogger(telemetry.LOGGER)
 
@@ -53,6 +56,7 @@ class Decision(NamedTuple):
         trajectory_id: the trajectory decided on.
         nudge: message for the model; None unless one is due now.
         payload: stop payload; None unless level is STOP.
+        closing: text that a stopped run ends with; empty unless level is STOP.
         scratchpad: entries for ``trajectory_scratchpad``, one per new step.
         status: new value of ``loop_status``.
     """
@@ -63,6 +67,7 @@ class Decision(NamedTuple):
     payload: dict[str, Any] | None
     scratchpad: list[dict[str, Any]]
     status: dict[str, Any]
+    closing: str = ""
 
 
 class Gate:
@@ -111,6 +116,7 @@ class Gate:
             peek: leave the flag of a stop up (for gates that are executed again when a person has answered).
         """
         status = status or {}
+        messages = with_marks(messages, status.get("nudge_digests") or ())
         trajectory = self._identify(messages, status, thread_id)
         instance = namespace.rpartition("|")[0]
         self.board.discard_lossy(trajectory)
@@ -171,9 +177,9 @@ class Gate:
         if not saved:
             return
         try:
-            data = saved if isinstance(saved, bytes) else base64.b64decode(saved)
+            data = zlib.decompress(saved if isinstance(saved, bytes) else base64.b64decode(saved))
             self.board.adopt(trajectory, data, int(status.get("steps_taken", sys.maxsize)))
-        except (StateFormatError, binascii.Error, TypeError, ValueError) as error:
+        except (StateFormatError, binascii.Error, zlib.error, TypeError, ValueError) as error:
             self.board.counts["errors.saved_state"] += 1
             _log.warning("trajectory_guard: saved state of %r ignored: %s", trajectory, error)
 
@@ -185,7 +191,10 @@ class Gate:
         If ``again``, a gate may have read steps and been interrupted before it could write them into the state.
         """
         turn = turn_of(messages)
-        run = self.board.new_turn(trajectory, instance, turn) if turn is not None else instance
+        if turn is None:  # a reducer may have trimmed the message that began the turn
+            run = self.board.run_of(trajectory, instance)
+        else:
+            run = self.board.new_turn(trajectory, instance, turn)
         before = frozenset(status.get("calls") or ())
         steps = new_steps(
             messages, trajectory_id=trajectory, now=self._clock(),
@@ -254,19 +263,23 @@ class Gate:
             nudge = verdict.nudge
             if level is Level.STOP:  # this run's messages hold no nudge: it is owed one first
                 nudge = nudge or owed_nudge(verdict)
-        if nudge is not None:
-            self.board.delivered(trajectory, run)
         done = Level.STOP if payload is not None else Level.NUDGE if nudge is not None else Level.OBSERVE
-        if done is Level.STOP and not peek:
-            self.board.stopped(trajectory, run)
-        return Decision(
-            done,
-            trajectory,
-            nudge,
-            payload,
-            scratchpad,
-            self._status(trajectory, run, flag, done, payload, status, scratchpad),
-        )
+        counts, closing = self.board.counts, ""
+        if verdict is not None and nudge is not None:
+            nudge = text_of(self.config.nudge_text, verdict, nudge, counts)
+            self.board.delivered(trajectory, run)
+        elif verdict is not None and payload is not None:
+            closing = text_of(self.config.stop_text, verdict, STOP_TEXT, counts)
+            if not peek:
+                self.board.stopped(trajectory, run)
+        if verdict is not None and done is not Level.OBSERVE:
+            notify(
+                self.config.on_intervention, Intervention(done, nudge or closing, verdict, payload or {}, True), counts
+            )
+        status = self._status(trajectory, run, flag, done, payload, status, scratchpad)
+        if nudge is not None:
+            status["nudge_digests"] = [*(status["nudge_digests"] or ()), text_digest(nudge)][-_NUDGES_KNOWN:]
+        return Decision(done, trajectory, nudge, payload, scratchpad, status, closing)
 
     def _allowed(self, level: Level) -> Level:
         if self.config.mode == "observe" or (self.config.mode == "nudge" and level is Level.STOP):
@@ -310,6 +323,7 @@ class Gate:
             "loop_type": verdict.types[0] if verdict is not None and verdict.types else None,
             "nudges_sent": flag.nudges,
             "nudges_given": int(before.get("nudges_given", 0)) + (level is Level.NUDGE),
+            "nudge_digests": before.get("nudge_digests"),
             "nudged_run": run if level is Level.NUDGE else before.get("nudged_run"),
             "collector_step": collector_step,
             "last_intervention": str(level) if level is not Level.OBSERVE else before.get("last_intervention"),
@@ -324,7 +338,8 @@ class Gate:
 
     def _saved_state(self, trajectory: str, run: str | None) -> bytes | None:
         """What ``_restore`` reads: the engine's state of the run. Checkpointers keep bytes as they are."""
-        return self.board.save(trajectory, run)
+        saved = self.board.save(trajectory, run)
+        return zlib.compress(saved, 1) if saved is not None else None
 
 
 def scratchpad_entry(step: StepRecord, *, redact: bool = False) -> dict[str, Any]:

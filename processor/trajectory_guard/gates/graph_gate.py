@@ -70,7 +70,7 @@ class GraphGate:
         self.whole_list = whole_list
 
     def decide(self, messages: Sequence[Any], status: Any, config: Mapping[str, Any]) -> Decision:
-        """Decide on the run that ``config`` belongs to: its thread, and the (sub-)graph that its checkpoint namespace names."""
+        """Decide on the run that ``config`` belongs to: its thread, and the (sub-)graph of its checkpoint namespace."""
         configurable = config.get("configurable") or {}
         return self.gate.decide(
             as_messages(messages), status, configurable.get("thread_id"),
@@ -121,15 +121,8 @@ class GraphGate:
 
     def closing(self, decision: Decision, messages: Sequence[Any] = ()) -> Any:
         """The message a stopped run ends with."""
-        text = closing_text(decision)
-        message = AIMessage(text, response_metadata={MARK: decision.payload or {}}, id=str(uuid.uuid4()))
+        message = AIMessage(decision.closing, response_metadata={MARK: decision.payload or {}}, id=str(uuid.uuid4()))
         return like(messages[-1] if messages else None, message)
-
-
-def closing_text(decision: Decision) -> str:
-    """The text of that message."""
-    reason = (decision.payload or {}).get("explanation") or "The same steps kept repeating."
-    return f"I stopped because I was going in circles. {reason}"
 
 
 def _ask(payload: Mapping[str, Any], config: Mapping[str, Any]) -> Any:

@@ -23,7 +23,7 @@ from trajectory_guard.flags import FlagBoard
 from trajectory_guard.gates.agent_node import MAX_SCRATCHPAD, bounded_append, replace
 from trajectory_guard.gates.compiled import guard_builder
 from trajectory_guard.gates.gate import LoopDetectedError
-from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, NudgeRole, closing_text, get
+from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, NudgeRole, get
 from trajectory_guard.gates.rewire import GraphShapeError
 
 GUARD_NODE = "trajectory_guard"
@@ -178,6 +178,5 @@ __all__ = [
     "TrajectoryGuardNode",
     "apply_guard",
     "bounded_append",
-    "closing_text",
     "replace",
 ]

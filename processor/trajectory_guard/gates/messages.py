@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from trajectory_guard.core.fingerprints import args_hash
+from trajectory_guard.core.fingerprints import args_hash, digest64, text_bytes
 from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import REFUSED_BY_GUARD, ModelTokens, Outcome, StepRecord, Usage
@@ -50,6 +50,35 @@ def was_nudged(messages: Sequence[Any]) -> bool:
         if getattr(message, "type", None) == "human" and not is_guard_message(message):
             return False
     return False
+
+
+def text_digest(text: str) -> str:
+    """Eight bytes, hex, that stand for the text of a nudge."""
+    return digest64(text_bytes(text)).hex()
+
+
+def with_marks(messages: Sequence[Any], digests: Sequence[str]) -> Sequence[Any]:
+    """``messages``, nudges marked that have lost their mark: states of plain ``{"role", "content"}`` keep none.
+
+    Parameters:
+        digests: ``text_digest`` of the nudges that were given.
+    """
+    if not digests:
+        return messages
+    lost = [
+        at
+        for at, message in enumerate(messages)
+        if getattr(message, "type", None) in ("human", "system")
+        and not is_guard_message(message)
+        and isinstance(message.content, str)
+        and text_digest(message.content) in digests
+    ]
+    if not lost:
+        return messages
+    marked = list(messages)
+    for at in lost:
+        marked[at] = marked[at].model_copy(update={"additional_kwargs": {MARK: {"intervention": "NUDGE"}}})
+    return marked
 
 
 def _mark(message: Any) -> Mapping[str, Any]:
