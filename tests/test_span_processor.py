@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -75,6 +76,11 @@ def one_trace(trace_id: int) -> otel_context.Context:
     """A context in which spans belong to this trace."""
     parent = trace.SpanContext(trace_id, 1, is_remote=False, trace_flags=trace.TraceFlags(1))
     return trace.set_span_in_context(trace.NonRecordingSpan(parent))
+
+
+def trace_of(app: App, number: int) -> AbstractContextManager[Any]:
+    """A trace of its own, as a run has that is resumed."""
+    return app.tracer.start_as_current_span(f"run {number}", otel_context.Context())
 
 
 def tool_attributes(
@@ -161,8 +167,9 @@ def test_two_spans_of_one_call_count_once() -> None:
 
 def test_a_resumed_call_counts_once() -> None:
     app = App()
-    for _ in range(6):
-        app.call(**{"gen_ai.tool.call.id": "call_1"})
+    for at in range(6):
+        with trace_of(app, at):
+            app.call(**{"gen_ai.tool.call.id": "call_1"})
     assert app.board.read("c").steps == 1
     assert app.board.counts["duplicates"] == 5
 
@@ -633,14 +640,14 @@ def test_traces_without_tool_calls_leave_nothing_behind() -> None:
 def test_sixteen_threads_over_eight_conversations_give_the_verdicts_of_one() -> None:
     app = App()
     app.exporter.shutdown()
-    clock = itertools.count(1_700_000_000)
+    clock = itertools.count(1_700_000_000_000)  # milliseconds
     start = threading.Barrier(16)
 
     def work(number: int) -> None:
         conversation = number % 8
         start.wait()
         for at in range(200):
-            moment = next(clock) * 1_000_000_000
+            moment = next(clock) * 1_000_000
             looping = conversation < 4
             args, result = ('{"q":1}', ANSWER) if looping else (f'{{"n": "{number}-{at}"}}', f"news {number} {at}")
             span = app.tracer.start_span(

@@ -90,7 +90,7 @@ class GuardConfig(_Model):
     mode: str = Field(default="enforce", pattern="^(enforce|nudge|observe)$")
     """What gates may do: ``enforce`` nudges and stops, ``nudge`` never stops, ``observe`` only records."""
     nudge_text: str | Callable[..., Any] | None = None
-    """Text of the nudge: a template (``{tool}``, ``{count}``, ``{reason}``, ``{text}``) or a callable given the verdict."""
+    """Text of the nudge: a template (``{tool}``, ``{count}``, ``{reason}``) or a callable that is given the verdict."""
     stop_text: str | Callable[..., Any] | None = None
     """Text a stopped run ends with, as ``nudge_text``; read by the end user."""
     on_intervention: Callable[..., Any] | None = None

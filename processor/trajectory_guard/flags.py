@@ -111,10 +111,13 @@ class FlagBoard:
             self._note(entry, seen)
             return self._evaluate(entry, step, again=fuller)
 
-    def observe_from_messages(self, step: StepRecord) -> Verdict | None:
+    def observe_from_messages(self, step: StepRecord, *, stoppable: bool = True) -> Verdict | None:
         """Evaluate a call that a gate read from the messages, unless a span has reported it already.
 
         A span that reported it tells which agent instance, in the terms of spans, the gate follows.
+
+        Parameters:
+            stoppable: the gate may stop the run; one that may only nudge is nudged again instead, ever more rarely.
         """
         entry = self._entry(step.trajectory_id)
         key = call_key(step.call_id or step.step_id)
@@ -127,15 +130,17 @@ class FlagBoard:
             reported_by = self._reported_in(entry, step, key)
             label = run_label(step, entry.state.turns)
             if reported_by is None:
-                self._gated(entry, label)
-                return self._evaluate(entry, step)
+                self._gated(entry, label, stoppable)
+                verdict = self._evaluate(entry, step)
+                self._gated(entry, label, stoppable)  # a run that begins with this step
+                return verdict
             if reported_by == label:
-                self._gated(entry, label)
+                self._gated(entry, label, stoppable)
                 return None
             if self._adopt_run(entry, reported_by, label, run):
-                self._gated(entry, label)
+                self._gated(entry, label, stoppable)
                 return None
-            self._gated(entry, label)
+            self._gated(entry, label, stoppable)
             return self._evaluate(entry, step, again=True)
 
     def _reported_in(self, entry: Entry, step: StepRecord, key: bytes) -> str | None:
@@ -164,11 +169,11 @@ class FlagBoard:
             entry.flags[label] = flag
         return True
 
-    def _gated(self, entry: Entry, label: str) -> None:
+    def _gated(self, entry: Entry, label: str, stoppable: bool) -> None:
         """A gate delivers the nudges of this run."""
         run = entry.state.runs.get(label)
         if run is not None:
-            run.gated = True
+            run.gated, run.stoppable = True, stoppable
 
     def _evaluate(self, entry: Entry, step: StepRecord, *, again: bool = False) -> Verdict | None:
         """``again``: the step was evaluated and counted before, on top of less history."""

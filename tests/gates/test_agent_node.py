@@ -22,6 +22,7 @@ from langgraph.types import Command, RetryPolicy, interrupt
 from pydantic import BaseModel, Field
 
 from trajectory_guard import TrajectoryGuardMiddleware, TrajectoryGuardNode, apply_guard, guarded_invoke
+from trajectory_guard.callbacks import STOP_TEXT
 from trajectory_guard.cli.scripted import Policy, ScriptedChatModel
 from trajectory_guard.gates.agent_node import MEMORY
 from trajectory_guard.gates.graph_gate import namespace_of
@@ -30,6 +31,7 @@ from trajectory_guard.gates.messages import is_guard_message
 from .agents import (
     NUDGED_THEN_FINISHED,
     NUDGED_THEN_STOPPED,
+    STOP_AT,
     TASK,
     agent_builder,
     agent_node,
@@ -208,7 +210,7 @@ def test_a_stop_follows_no_edge_of_the_agent() -> None:
     updates = [node for update in graph.stream(TASK, stream_mode="updates") for node in update]
 
     assert updates[-1] == "agent"
-    assert updates.count("note") == updates.count("tools") == 4
+    assert updates.count("note") == updates.count("tools") == STOP_AT
 
 
 def test_a_nudge_changes_no_form_of_the_updates() -> None:
@@ -268,10 +270,10 @@ def test_a_model_call_that_middleware_retries_gets_the_nudge_again() -> None:
 def test_questions_of_the_gate_and_of_the_agent_get_their_own_answers() -> None:
     """The agent asks a person too, in the same super-step, after the gate has."""
     given: list[Any] = []
-    answer = _answer(repeats(5))
+    answer = _answer(repeats(6))
 
     def agent(state: Any) -> Any:
-        if sum(message.type == "tool" for message in state["messages"]) == 4:
+        if sum(message.type == "tool" for message in state["messages"]) == STOP_AT:
             given.append(interrupt("the agent asks"))
         return {"messages": [answer(state)]}
 
@@ -411,7 +413,7 @@ def test_messages_as_plain_dicts_are_read_and_nudged_in_their_own_form() -> None
 
     roles = [message["role"] for message in messages["messages"]]
     assert roles[:8] == ["user", *["assistant", "tool"] * 3, "user"]
-    assert messages["messages"][-1]["content"].startswith("I stopped")
+    assert messages["messages"][-1]["content"] == STOP_TEXT
 
 
 @pytest.mark.parametrize(

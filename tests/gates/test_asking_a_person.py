@@ -36,7 +36,7 @@ ASKED = NUDGED_THEN_STOPPED[:-1]
 
 
 def _asked(policy: Any = None) -> tuple[Any, dict[str, Any]]:
-    builder = apply_guard(agent_builder(policy or repeats()), on_stop="interrupt", board=new_board())
+    builder = apply_guard(agent_builder(policy or repeats(12)), on_stop="interrupt", board=new_board())
     graph = builder.compile(checkpointer=InMemorySaver())
     return graph, graph.invoke(TASK, thread())
 
@@ -54,12 +54,12 @@ def test_the_run_waits_and_the_person_is_shown_the_payload() -> None:
 
 @pytest.mark.parametrize("answer", [True, "continue"])
 def test_going_on_clears_the_suspicion(answer: Any) -> None:
-    """Three more calls pass before the next nudge, and a fourth before the person is asked again."""
+    """Three more calls pass before the next nudge, and two more before the person is asked again."""
     graph, _ = _asked()
 
     result = graph.invoke(Command(resume=answer), thread())
 
-    assert outline(result["messages"]) == ASKED + "atatatNat"
+    assert outline(result["messages"]) == ASKED + "atatatNatat"
     assert "__interrupt__" in result
 
 
@@ -83,7 +83,7 @@ def test_text_is_handed_to_the_agent_and_clears_the_suspicion() -> None:
 
     result = graph.invoke(Command(resume="The policy is in the FAQ."), thread())
 
-    assert outline(result["messages"]) == ASKED + "NatatatNat"
+    assert outline(result["messages"]) == ASKED + "NatatatNatat"
     assert nudges(result["messages"])[1].content == "The policy is in the FAQ."
 
 

@@ -16,6 +16,7 @@ from langgraph.prebuilt import create_react_agent
 from langgraph.store.memory import InMemoryStore
 
 from trajectory_guard import (
+    FlagBoard,
     GraphShapeError,
     GuardConfig,
     LoopDetectedError,
@@ -241,11 +242,15 @@ def test_a_graph_is_rewired_once_for_equal_options() -> None:
 
 # Found: the key masked secrets, so two collectors with different tokens shared one gate.
 def test_configurations_are_compared_by_value_secrets_included() -> None:
-    graph, board = _state_graph(works(1)), new_board()
+    graph = _state_graph(works(1))
+    configs = {
+        token: GuardConfig(collector_url="http://127.0.0.1:9", collector_token=token, collector_timeout_s=0.01)
+        for token in ("one", "two")
+    }
+    boards = {token: FlagBoard(config) for token, config in configs.items()}
 
     for token in ("one", "two", "one"):
-        config = GuardConfig(collector_url="http://127.0.0.1:9", collector_token=token, collector_timeout_s=0.01)
-        compiled._guarded(graph, None, {"guard_config": config, "board": board})
+        compiled._guarded(graph, None, {"guard_config": configs[token].model_copy(), "board": boards[token]})
 
     assert len(compiled._cache[graph]) == 2
 

@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from trajectory_guard import GuardConfig, LoopDetectedError, StepRecord, ToolPolicy, TrajectoryGuardNode, apply_guard
+from trajectory_guard.callbacks import STOP_TEXT
 from trajectory_guard.cli.demo_agents import AGENTS, build_graph
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
@@ -108,7 +109,7 @@ def test_the_nudge_names_the_call_the_count_and_the_answer() -> None:
     (nudge,) = nudges(_run(obeys)["messages"])
 
     assert nudge.type == "human"
-    assert 'search({"query": "return policy"}) was called 3 times since step 1 and returned nothing' in nudge.content
+    assert 'search({"query": "return policy"}) was called 3 times and returned nothing' in nudge.content
     assert "What to try:" in nudge.content
 
 
@@ -135,7 +136,7 @@ def test_a_second_loop_after_a_recovery_is_nudged_again_before_it_is_stopped() -
 
     messages = _run(policy)["messages"]
 
-    assert outline(messages) == "hatatatN" + "at" * 6 + "atatatNatS"
+    assert outline(messages) == "hatatatN" + "at" * 6 + "atatatNatatS"
     assert len(nudges(messages)) == 2
 
 
@@ -144,7 +145,7 @@ def test_a_second_loop_after_a_recovery_is_nudged_again_before_it_is_stopped() -
 
 @pytest.mark.parametrize(
     ("mode", "expected"),
-    [("observe", "h" + "at" * 8 + "a"), ("nudge", "hatatatN" + "at" * 5 + "a"), ("enforce", NUDGED_THEN_STOPPED)],
+    [("observe", "h" + "at" * 8 + "a"), ("nudge", "hatatatNatatatNatata"), ("enforce", NUDGED_THEN_STOPPED)],
 )
 def test_modes(mode: str, expected: str) -> None:
     for configured in ({"config": {"mode": mode}}, {}):
@@ -169,7 +170,7 @@ def test_thresholds_come_from_the_configuration() -> None:
     early = {"nudge_threshold": 1.0, "stop_threshold": 3.0}
     never = {"weights": {"TYPE_I_STUTTER": 0.0}}
 
-    assert outline(_run(repeats(), config=early)["messages"]) == "hatatNatS"
+    assert outline(_run(repeats(), config=early)["messages"]) == "hatatNatatS"
     assert outline(_run(repeats(5), config=never)["messages"]) == "h" + "at" * 5 + "a"
 
 
@@ -197,7 +198,7 @@ def test_redaction_keeps_arguments_and_results_out_of_everything_the_gate_writes
 def test_parallel_calls_that_repeat_are_nudged_before_they_are_stopped() -> None:
     messages = _run(repeats_in_pairs)["messages"]
 
-    assert outline(messages) == "hattattattNattS"
+    assert outline(messages) == "hattattattNattattS"
 
 
 # Found: as above, with one and the same call twice in a batch.
@@ -285,7 +286,7 @@ def test_a_stop_ends_the_run_with_a_closing_message_and_the_payload() -> None:
     (last,) = closing(result["messages"])
 
     assert result["messages"][-1] is last
-    assert last.content.startswith("I stopped because I was going in circles. search(")
+    assert last.content == STOP_TEXT
     payload = result["loop_status"]["stop"]
     assert last.response_metadata["trajectory_guard"] == payload
     assert {key: payload[key] for key in ("status", "reason", "loop_score", "nudges_sent", "steps_taken")} == {
@@ -295,7 +296,7 @@ def test_a_stop_ends_the_run_with_a_closing_message_and_the_payload() -> None:
     assert payload["similar_actions"] == ['search({"query": "return policy"})'] * STOP_AT
     assert payload["spent"]["steps"] == STOP_AT - 1  # the first call was no waste yet
     assert payload["spent"]["tokens"] > 0
-    assert "called 4 times since step 1" in payload["explanation"]
+    assert "called 5 times" in payload["explanation"]
     assert payload["recommendation"]
     assert json.loads(json.dumps(payload)) == payload
 
@@ -313,7 +314,7 @@ def test_on_stop_raise_raises_with_the_payload() -> None:
     for run in (lambda graph: graph.invoke(TASK), lambda graph: asyncio.run(graph.ainvoke(TASK))):
         graph = apply_guard(agent_builder(repeats()), on_stop="raise", board=new_board()).compile()
 
-        with pytest.raises(LoopDetectedError, match=r"search.* was called 4 times") as caught:
+        with pytest.raises(LoopDetectedError, match=r"search.* was called 5 times") as caught:
             run(graph)
 
         assert caught.value.payload["status"] == "guardrail_triggered"
@@ -422,5 +423,6 @@ def test_a_loop_read_from_messages_is_told_once_while_it_goes_on(monkeypatch: py
             ToolMessage("Cart: 1 item. Please choose a size to continue.", tool_call_id=f"call_{at}"),
         ]
         status = gate.decide(messages, status, "t").status
-    assert gate.board.counts["interventions.NUDGE"] == 1
-    assert [span.attributes["trajectory_guard.intervention"] for span in exporter.get_finished_spans()] == ["NUDGE"]
+    counts, spans = gate.board.counts, exporter.get_finished_spans()
+    assert counts["interventions.NUDGE"] == 2
+    assert [span.attributes["trajectory_guard.intervention"] for span in spans] == ["NUDGE", "NUDGE", "STOP"]

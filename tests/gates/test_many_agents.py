@@ -23,6 +23,7 @@ from trajectory_guard import (
     apply_guard,
     guarded_invoke,
 )
+from trajectory_guard.callbacks import STOP_TEXT
 from trajectory_guard.cli.scripted import ScriptedChatModel
 from trajectory_guard.gates.compiled import guard_compiled
 from trajectory_guard.gates.graph_check import check_graph
@@ -68,7 +69,7 @@ def test_hand_offs_in_circles_are_nudged_and_stopped(build: Callable[[], Builder
     assert wrapped["loop_status"]["status"] == "stopped"
     for messages in (applied, wrapped["messages"]):
         assert outline(messages).endswith("S")
-        assert len(nudges(messages)) == 1
+        assert len(nudges(messages)) in (1, 2)  # equal results are certain, remarks such as "transferred" only likely
 
 
 async def test_the_same_where_nodes_are_streamed(build: Callable[[], Builder]) -> None:
@@ -96,7 +97,7 @@ def test_a_worker_that_loops_is_stopped_and_its_supervisor_goes_on() -> None:
         guard_compiled(supervisor().compile(), board=new_board()),
     ):
         messages = graph.invoke(TASK, LIMIT)["messages"]
-        assert sum(message.name == "search" for message in messages) == 4
+        assert sum(message.name == "search" for message in messages) == 5
         assert messages[-1].content == "Nothing was found."
     assert not [
         finding for finding in check_graph(worker) if finding.code == "guarded"
@@ -134,13 +135,13 @@ def _answer_of_the_sub_agent(result: Any) -> str:
 def test_the_middleware_of_a_deep_agent_guards_its_sub_agents_too() -> None:
     result = _deep_agent(TrajectoryGuardMiddleware(board=new_board())).invoke(TASK, thread())
 
-    assert _answer_of_the_sub_agent(result).startswith("I stopped")
+    assert _answer_of_the_sub_agent(result) == STOP_TEXT
 
 
 async def test_the_same_under_ainvoke() -> None:
     result = await _deep_agent(TrajectoryGuardMiddleware(board=new_board())).ainvoke(TASK, thread())
 
-    assert _answer_of_the_sub_agent(result).startswith("I stopped")
+    assert _answer_of_the_sub_agent(result) == STOP_TEXT
 
 
 def test_guarded_invoke_guards_the_sub_agents_of_a_deep_agent_and_leaves_it_as_it_was() -> None:
@@ -149,7 +150,7 @@ def test_guarded_invoke_guards_the_sub_agents_of_a_deep_agent_and_leaves_it_as_i
     guarded = guarded_invoke(agent, TASK, thread(), board=new_board())
     unguarded = agent.invoke(TASK, thread())
 
-    assert _answer_of_the_sub_agent(guarded).startswith("I stopped")
+    assert _answer_of_the_sub_agent(guarded) == STOP_TEXT
     assert _answer_of_the_sub_agent(unguarded) == "gave up"
 
 
@@ -177,7 +178,7 @@ def test_an_agent_that_a_tool_holds_is_guarded_with_the_agent_that_has_the_tool(
 
     result = _delegating(ask, TrajectoryGuardMiddleware(board=new_board())).invoke(TASK)
 
-    assert _answer_of_the_sub_agent(result).startswith("I stopped")
+    assert _answer_of_the_sub_agent(result) == STOP_TEXT
 
 
 def test_an_agent_behind_a_global_name_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:

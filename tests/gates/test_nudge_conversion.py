@@ -20,6 +20,7 @@ from langchain_google_genai import ChatGoogleGenerativeAI
 from langchain_openai import ChatOpenAI
 
 from trajectory_guard import TrajectoryGuardMiddleware, apply_guard
+from trajectory_guard.callbacks import STOP_TEXT
 from trajectory_guard.cli.scripted import ScriptedChatModel
 
 from .agents import agent_builder, calls, lookup, new_board, no_call_is_split_from_its_answer, nudges, rounds, search
@@ -195,7 +196,7 @@ def test_the_closing_message_and_a_next_turn_are_accepted_everywhere(system: boo
     messages = [*graph.invoke({"messages": task})["messages"], HumanMessage("Thank you.")]
 
     assert [one["role"] for one in _chat(messages)][-3:] == ["tool", "assistant", "user"]
-    assert _chat(messages)[-2]["content"].startswith("I stopped because")
+    assert _chat(messages)[-2]["content"] == STOP_TEXT
     assert "I stopped because" in str(_responses(messages))
     assert [one["role"] for one in _anthropic(messages)][-2:] == ["assistant", "user"]
     assert [turn.role for turn in _google(messages)["contents"]][-2:] == ["model", "user"]

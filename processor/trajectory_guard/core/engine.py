@@ -158,7 +158,7 @@ class Engine:
             self._scorer.apply(run.score, found, new_batch=new_batch)
             decision = ladder_policy.decide(
                 run.ladder, found, run.score.value, self._policy, new_batch=new_batch, progress=seen.progress,
-                now=step.timestamp, may_stop=self._may_stop and not (policy is not None and policy.never_stop),
+                now=step.timestamp, may_stop=self._may_stop and run.stoppable and not (policy is not None and policy.never_stop),
             )  # fmt: skip
             verdict = self._verdict(state, run, seen, found, decision)
         except BaseException:

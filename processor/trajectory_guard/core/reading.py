@@ -134,7 +134,7 @@ class Reader:
         """Did it return the same, volatile parts aside?"""
         history, step = run.history, seen.step
         seen.form = run.forms[previous]
-        seen.in_a_row = seen.same_batch or previous == seen.index - 1
+        seen.in_a_row = previous == seen.index - 1
         if step.error_class == REFUSED_BY_GUARD:
             seen.result = history.results[previous]
         if not seen.result:

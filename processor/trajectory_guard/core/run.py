@@ -93,14 +93,14 @@ class Run:
         began: start in seconds of the step with which the episode began.
         frozen: the current series of steps with one and the same result.
         score, ladder: how bad it looks, and what was done about it.
-        gated: a gate delivers the nudges of this run.
+        gated: a gate delivers the nudges of this run; stoppable: and it may stop it, too.
         detectors: one of each registered detector.
     """
 
     __slots__ = (
         "agent_progress", "agents", "batch_end", "batch_label", "batches", "began", "boundary", "chain", "detectors",
         "forms", "frozen", "gated", "history", "index", "label", "ladder", "last_end", "last_fresh", "last_progress",
-        "last_waiting", "places", "rhythm_s", "score", "starts", "trace_id", "usage",
+        "last_waiting", "places", "rhythm_s", "score", "starts", "stoppable", "trace_id", "usage",
     )  # fmt: skip
 
     def __init__(self, label: str, capacity: int, detectors: tuple[Detector, ...]) -> None:
@@ -129,6 +129,7 @@ class Run:
         self.score = Score()
         self.ladder = Ladder()
         self.gated = False
+        self.stoppable = True
         self.detectors = detectors
 
     # --- reading ---------------------------------------------------------------------------------------------
@@ -208,6 +209,7 @@ class Run:
             "score": self.score.to_plain(),
             "ladder": self.ladder.to_plain(),
             "gated": self.gated,
+            "stoppable": self.stoppable,
             "detectors": {one.name: data for one in self.detectors if (data := one.dump()) is not None},
         }
 
@@ -237,6 +239,6 @@ class Run:
 
 _PLAIN: Final = (
     "index", "last_progress", "last_fresh", "last_waiting", "batch_label", "last_end", "rhythm_s", "trace_id",
-    "boundary", "began", "gated",
+    "boundary", "began", "gated", "stoppable",
 )  # fmt: skip
 run_fields: Final = attrgetter(*Run.__slots__)

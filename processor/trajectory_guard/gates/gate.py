@@ -111,17 +111,16 @@ class Gate:
             messages: the messages in the graph state.
             status: the ``loop_status`` in the graph state, as this gate left it before.
             thread_id: the thread's id, of any type; None if the caller gave none.
-            namespace: checkpoint namespace of the node that asks (``alice:<id>|agent:<id>``): what encloses the node is
-                the agent instance; empty at the top level.
+            namespace: path of tasks that leads to the graph run of the node that asks (``alice:<id>``), which is the
+                agent instance; empty at the top level.
             peek: leave the flag of a stop up (for gates that are executed again when a person has answered).
         """
         status = status or {}
         messages = with_marks(messages, status.get("nudge_digests") or ())
         trajectory = self._identify(messages, status, thread_id)
-        instance = namespace.rpartition("|")[0]
         self.board.discard_lossy(trajectory)
         self._restore(trajectory, status)
-        fresh, run = self._catch_up(trajectory, instance, messages, status, again=peek)
+        fresh, run = self._catch_up(trajectory, namespace, messages, status, again=peek)
         if self.board.settler is not None:
             self.board.settler.wait(_SETTLE_WAIT_S)
         flag = self._with_remote(trajectory, self.board.take(trajectory, run), status)
@@ -201,7 +200,9 @@ class Gate:
             known=lambda call: call in before or (self.board.was_read(trajectory, call) and not (again and before)),
         )  # fmt: skip
         for step in steps:
-            verdict = self.board.observe_from_messages(step._replace(run=instance or None, turn=turn))
+            verdict = self.board.observe_from_messages(
+                step._replace(run=instance or None, turn=turn), stoppable=self.config.mode != "nudge"
+            )
             if verdict is not None and (verdict.detections or verdict.recovered):
                 self._report(verdict)
         return steps, run

@@ -74,7 +74,7 @@ class GraphGate:
         configurable = config.get("configurable") or {}
         return self.gate.decide(
             as_messages(messages), status, configurable.get("thread_id"),
-            namespace=str(configurable.get("checkpoint_ns") or ""), peek=self.on_stop == "interrupt",
+            namespace=namespace_of(config), peek=self.on_stop == "interrupt",
         )  # fmt: skip
 
     def act(self, decision: Decision, config: Mapping[str, Any]) -> Outcome:
@@ -130,6 +130,12 @@ def _ask(payload: Mapping[str, Any], config: Mapping[str, Any]) -> Any:
     context = contextvars.copy_context()
     context.run(var_child_runnable_config.set, config)  # type: ignore[arg-type]
     return context.run(interrupt, payload)
+
+
+def namespace_of(config: Mapping[str, Any]) -> str:
+    """Which (sub-)graph run a node belongs to: the path of tasks that lead to it, empty at the top."""
+    path = (config.get("configurable") or {}).get("checkpoint_ns") or ""
+    return str(path).rpartition("|")[0]
 
 
 def something_happened(messages: Sequence[Any]) -> bool:
