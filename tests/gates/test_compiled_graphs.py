@@ -179,7 +179,7 @@ def test_what_the_graph_was_compiled_with_stays() -> None:
 
 @pytest.mark.parametrize(
     ("mode", "expected"),
-    [("observe", UNGUARDED), ("nudge", "hatatatN" + "at" * 5 + "a"), ("enforce", NUDGED_THEN_STOPPED)],
+    [("observe", UNGUARDED), ("nudge", "hatatatNatatatNatata"), ("enforce", NUDGED_THEN_STOPPED)],
 )
 def test_modes(mode: str, expected: str) -> None:
     graph = _state_graph(repeats(TIMES))

@@ -155,10 +155,11 @@ class Engine:
             seen = self._reader.read(state, run, step, policy)
             found = self._detect(run, seen, policy)
             new_batch = not seen.same_batch
+            may_stop = self._may_stop and run.stoppable and not (policy is not None and policy.never_stop)
             self._scorer.apply(run.score, found, new_batch=new_batch)
             decision = ladder_policy.decide(
                 run.ladder, found, run.score.value, self._policy, new_batch=new_batch, progress=seen.progress,
-                now=step.timestamp, may_stop=self._may_stop and run.stoppable and not (policy is not None and policy.never_stop),
+                now=step.timestamp, may_stop=may_stop,
             )  # fmt: skip
             verdict = self._verdict(state, run, seen, found, decision)
         except BaseException:
