@@ -230,6 +230,13 @@ class FlagBoard:
                 if label is not None and label in entry.state.runs:
                     self._end_run(entry, label)
 
+    def settle(self, trajectory_id: str, run: str) -> None:
+        """The agent of a run has answered: if it recovered from a loop, that is counted."""
+        entry = self._find(trajectory_id)
+        if entry is not None:
+            with entry.lock:
+                self._recovered(self.engine.settle(entry.state, run))
+
     def settle_trace(self, trajectory_id: str, trace_id: str) -> None:
         """The root span of a trace has ended: what recovered in it is counted. Its runs may go on in another trace."""
         entry = self._find(trajectory_id)

@@ -247,6 +247,8 @@ class _Writes:
         leave: Callable[[RunnableConfig], None],
     ) -> None:
         self._leave = leave
+        self._gate, self._decision = gate, decision
+        self._written: Sequence[Any] = ()
         configurable = config["configurable"]
         self._send: Callable[[list[Write]], None] = configurable[CONFIG_KEY_SEND]
         self._key, self._whole_list = gate.messages_key, gate.whole_list
@@ -260,6 +262,8 @@ class _Writes:
     def __call__(self, writes: Sequence[Write]) -> None:
         out: list[Write] = []
         for key, value in writes:
+            if key == self._key:
+                self._written = value if isinstance(value, list) else [value]
             if key == self._key and self._new:
                 value, self._new = self._with_nudge(value), []
             out.append((key, value))
@@ -276,6 +280,7 @@ class _Writes:
         elif error is not None:
             return
         self._finish()
+        self._gate.answered(self._decision, self._written)
         self._leave(self.config)
 
     def _handed_over(self, command: Command[Any]) -> Command[Any]:

@@ -23,7 +23,15 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.flags import Flag, FlagBoard
-from trajectory_guard.gates.messages import new_steps, open_calls, text_digest, turn_of, was_nudged, with_marks
+from trajectory_guard.gates.messages import (
+    is_answer,
+    new_steps,
+    open_calls,
+    text_digest,
+    turn_of,
+    was_nudged,
+    with_marks,
+)
 from trajectory_guard.gates.remote import RemoteFlags
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.runtime import board_for, follow
@@ -128,6 +136,11 @@ class Gate:
         if peek and decision.level is Level.STOP and flag.verdict is not None:
             self.board.put_back(trajectory, flag.verdict)
         return decision
+
+    def answered(self, decision: Decision, messages: Sequence[Any]) -> None:
+        """The agent has written messages. Where the last one asks for no tool, the run is over and may have recovered."""
+        if messages and decision.level is not Level.STOP and is_answer(messages[-1]):
+            self.board.settle(decision.trajectory_id, str(decision.status.get("run") or ""))
 
     def refresh(self, status: Mapping[str, Any], trajectory: str) -> dict[str, Any]:
         """``status`` brought up to date after the trajectory's state was changed by hand."""

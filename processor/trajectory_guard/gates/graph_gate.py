@@ -103,6 +103,13 @@ class GraphGate:
         own_words = answer if isinstance(answer, str) and answer not in ("continue", "") else None
         return Outcome(decision, own_words, ends=False)
 
+    def answered(self, decision: Decision, written: Sequence[Any]) -> None:
+        """What the agent wrote after the gate let it pass; errors are contained."""
+        try:
+            self.gate.answered(decision, as_messages(written))
+        except Exception:
+            self.gate.contain()
+
     def nudged(self, messages: Sequence[Any], text: str) -> tuple[list[Any], list[Any]]:
         """``messages`` with the nudge, as the agent shall see them, and what of it is new to the state."""
         mark = {MARK: {"intervention": "NUDGE"}}

@@ -24,6 +24,11 @@ def is_tool_message(message: Any) -> bool:
     return getattr(message, "type", None) == "tool"
 
 
+def is_answer(message: Any) -> bool:
+    """Whether a message is the model's answer: it asks for no tool."""
+    return getattr(message, "type", None) == "ai" and not _tool_calls(message)
+
+
 def is_guard_message(message: Any) -> bool:
     """Whether a message was written by a gate."""
     return MARK in (getattr(message, "additional_kwargs", None) or {}) or MARK in (

@@ -98,6 +98,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             return handler(request)
         said, asked, update = self._act(request, decision, config)
         response = handler(asked) if asked is not None else ModelResponse([])
+        self._gate.answered(decision, response.result)
         self._close(config)
         return _extended(response, said, update)
 
@@ -114,6 +115,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             return await handler(request)
         said, asked, update = self._act(request, decision, config)
         response = await handler(asked) if asked is not None else ModelResponse([])
+        self._gate.answered(decision, response.result)
         self._close(config)
         return _extended(response, said, update)
 
