@@ -27,7 +27,7 @@ from trajectory_guard.core.result_text import (
 from trajectory_guard.core.run import BATCH_MASK, Run
 from trajectory_guard.core.state import MAX_DENIALS, MAX_LEARNED_CALLS, TrajectoryState
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, REFUSED_BY_GUARD, SUCCESS, StepRecord
-from trajectory_guard.core.tools import is_lookup, is_status_lookup, is_waiting, moves_cursor
+from trajectory_guard.core.tools import is_lookup, is_status_lookup, is_waiting, moves_cursor, took_its_time
 from trajectory_guard.core.tracking import scope
 from trajectory_guard.core.volatile import Lesson, is_volatile_throughout, learn
 
@@ -37,6 +37,7 @@ _PENDING: Final = re.compile(
     re.IGNORECASE,
 )
 _MAX_PENDING_CHARS: Final = 200
+_TRACEBACK: Final = re.compile(r"\bline \d+, in \b|^Traceback |^E   |^\s{0,8}at \S+\(\S+:\d+\)", re.MULTILINE)
 _ERROR_CHARS: Final = 4_096
 _PACE_BESIDE_OTHERS: Final = 2
 
@@ -181,7 +182,8 @@ class Reader:
             return UNKNOWN
         key = seen.call.hex()
         saved = state.learned.get(key)
-        lesson, noise = learn(Lesson(*saved) if saved is not None else None, masked_hash(text).hex(), text)
+        masked = masked_hash(text, error=_TRACEBACK.search(text) is not None).hex()
+        lesson, noise = learn(Lesson(*saved) if saved is not None else None, masked, text)
         learned = {call: one for call, one in state.learned.items() if call != key}
         learned[key] = list(lesson)
         state.learned = dict(list(learned.items())[-MAX_LEARNED_CALLS:])
@@ -193,6 +195,8 @@ class Reader:
         """Set the strongest evidence that this step can be part of, and the number of repeats that goes with it."""
         seen.certainty = _certainty(seen, policy, paced=scope.is_paced(run, seen.gap_s))
         seen.pace = seen.pace_of(seen.certainty)
+        if seen.certainty is Certainty.ACKNOWLEDGED and not _is_bare_acknowledgement(seen):
+            seen.pace = 1  # found as early as any repeat; only escalation is slow
         if seen.certainty is not Certainty.WAITING and seen.repeats > 1 and run.last_waiting > seen.repeated_at[-2]:
             seen.certainty, seen.pace = Certainty.WAITING, seen.waiting_pace  # a look at something is part of the lap
         if seen.certainty is Certainty.WAITING:
@@ -211,7 +215,12 @@ def _certainty(seen: Observation, policy: ToolPolicy | None, *, paced: bool) -> 
     if seen.outcome == ERROR or seen.signature is not None:
         if is_transient(both_ends(text, _ERROR_CHARS), step.error_class):
             return Certainty.WAITING
-        return Certainty.LIKELY if paced or seen.outcome == SUCCESS else Certainty.CERTAIN
+        if seen.gap_s >= scope.RETRY_PAUSE_S and seen.outcome == ERROR:
+            return Certainty.ACKNOWLEDGED  # who waits before each retry may know why
+        return Certainty.LIKELY if seen.outcome == SUCCESS else Certainty.CERTAIN
+    short = not text or is_short(text)
+    if seen.outcome != DENIED and took_its_time(step.args, step.duration, short=short):
+        return Certainty.WAITING
     if not text:
         return Certainty.ACKNOWLEDGED if moves_cursor(step.tool_name, step.args) else Certainty.CERTAIN
     if seen.outcome != SUCCESS or step.stated:
@@ -220,9 +229,27 @@ def _certainty(seen: Observation, policy: ToolPolicy | None, *, paced: bool) -> 
         return Certainty.WAITING
     if paced and (is_short(text) or reports_status(text)):
         return Certainty.WAITING
-    if seen.in_a_row and is_acknowledgement(text) and not is_lookup(step.tool_name) and not carries_content(step.args):
+    if _is_bare_acknowledgement(seen):
         return Certainty.ACKNOWLEDGED
-    return Certainty.LIKELY if seen.noisy or is_short(text) or reports_status(text) else Certainty.CERTAIN
+    if carries_content(step.args) and is_acknowledgement(text):
+        return Certainty.LIKELY  # handing over the same content again achieves nothing
+    if (short and not is_lookup(step.tool_name)) or reports_status(text):
+        return Certainty.ACKNOWLEDGED  # a value or a remark of unknown meaning: it may be that of something under way
+    return Certainty.LIKELY if seen.noisy or short else Certainty.CERTAIN
+
+
+def _is_bare_acknowledgement(seen: Observation) -> bool:
+    """Whether an action was done again and again, and all that came back is that it was done."""
+    step, text = seen.step, (seen.step.result or "").strip()
+    if seen.outcome == EMPTY:
+        return moves_cursor(step.tool_name, step.args)
+    return (
+        seen.outcome == SUCCESS
+        and seen.in_a_row
+        and is_acknowledgement(text)
+        and not is_lookup(step.tool_name)
+        and not carries_content(step.args)
+    )
 
 
 def _signature(step: StepRecord) -> str | None:

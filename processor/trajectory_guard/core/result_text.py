@@ -22,6 +22,7 @@ _MAX_VALUES: Final = 64
 _MAX_WORDS: Final = 80
 _MIN_ECHO_CHARS: Final = 2
 _MAX_ECHO_CHARS: Final = 200
+_DECIMAL: Final = re.compile(r"\d+[.,]\d+")
 _WORD: Final = re.compile(
     r"[^\s!-/:-@\[-^`{-~\u2010-\u205e\u3001-\u3003\u3008-\u3011\uff01-\uff0f\uff1a-\uff20«»¿¡،؟।]+"
 )
@@ -30,6 +31,8 @@ _STATE_WIDTH: Final = 24
 _SHORT_WIDTH: Final = 60
 _VALUE_WIDTH: Final = 40
 _ACKNOWLEDGEMENT_WORDS: Final = 6
+_WIDE_ACKNOWLEDGEMENT: Final = 24
+_STRUCTURE: Final = frozenset("|=:：;；{}[]<>#$%/\\\n\t\"'「」")
 
 
 def both_ends(text: str, limit: int) -> str:
@@ -83,7 +86,7 @@ def answer_form(result: str, args: Any, *, error: bool) -> str:
     >>> answer_form("Error: file '/src/main.py' not found", {"path": "/src/main.py"}, error=True)
     'error file not found'
     """
-    text = both_ends(result, MAX_FORM_CHARS).casefold()
+    text = _DECIMAL.sub(" ", both_ends(result, MAX_FORM_CHARS)).casefold()
     values, asked = _request(args)
     for value in values:
         if len(value) > 2 or not value.isascii():
@@ -121,7 +124,7 @@ def is_acknowledgement(text: str) -> bool:
         return False
     if text[:1] in ("{", "["):
         return _is_flag(text)
-    if any(char in "|=:{}[]<>\n\t\"'" for char in text):
+    if any(char in _STRUCTURE for char in text) or (width(text) > len(text) and width(text) > _WIDE_ACKNOWLEDGEMENT):
         return False
     words = text.split()
     return len(words) <= _ACKNOWLEDGEMENT_WORDS and not any(

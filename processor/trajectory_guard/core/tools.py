@@ -44,6 +44,27 @@ def is_waiting(tool: str, args: object) -> bool:
     )
 
 
+_LEAST_WAIT_S: Final = 3.0
+_BLOCKING_S: Final = 20.0
+
+
+def took_its_time(args: object, duration: float, *, short: bool) -> bool:
+    """Whether a call has let time pass, whatever its name: as long as it was told to, or very long for so little.
+
+    Parameters:
+        duration: running time in seconds.
+        short: the result is blank or a remark.
+
+    >>> took_its_time({"segundos": 60}, 60.2, short=True), took_its_time({"n": 3}, 0.2, short=True)
+    (True, False)
+    """
+    if not short or duration < _LEAST_WAIT_S:
+        return False
+    values = args.values() if isinstance(args, dict) else (args,)
+    asked = (value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool))
+    return duration >= _BLOCKING_S or any(0.8 * value <= duration <= 1.25 * value + 1.0 for value in asked)
+
+
 _CURSOR: Final = frozenset(
     (
         "advance", "arrow", "back", "backward", "backwards", "continue", "down", "forward", "fwd", "left", "more",

@@ -138,7 +138,7 @@ class Gate:
         return decision
 
     def answered(self, decision: Decision, messages: Sequence[Any]) -> None:
-        """The agent has written messages. Where the last one asks for no tool, the run is over and may have recovered."""
+        """The agent has written messages: where the last one asks for no tool, the run is over."""
         if messages and decision.level is not Level.STOP and is_answer(messages[-1]):
             self.board.settle(decision.trajectory_id, str(decision.status.get("run") or ""))
 

@@ -96,7 +96,7 @@ def _overlap(form: NormalForm, other: NormalForm | None) -> bool:
 
 def _same_names(form: NormalForm, other: NormalForm | None) -> bool:
     """Whether two calls name the same numbers and names."""
-    if other is None or form.keys != other.keys:
+    if other is None or form.keys != other.keys or not _same_values_elsewhere(form, other):
         return False
     text, before = _wording(form), _wording(other)
     return _identifiers(text) == _identifiers(before) and _capitalised(text) == _capitalised(before)
@@ -188,6 +188,8 @@ class Insanity(Detector):
         return digest64(text_bytes(mask_text(text).casefold())).hex() if text.strip() else ""
 
     def _outcome(self, seen: Observation) -> str:
+        if seen.outcome == "empty":
+            return "empty"  # an echo of the request around nothing is nothing
         if seen.signature:
             return digest64(text_bytes(seen.signature)).hex()
         return (seen.form or seen.result).hex()

@@ -78,6 +78,8 @@ class Monologue(Detector):
         varied = seen.repeats < 2 and not is_communication(
             seen.step.tool_name
         )  # who works off a list may comment each item alike
+        if varied and seen.outcome == "success" and not seen.describes_state:
+            return None  # a list is worked off, item by item
         if len(steps) < (_COUNT_VARIED if varied else _COUNT) or seen.progress or seen.certainty is Certainty.WAITING:
             return None
         evidence = Certainty.ACKNOWLEDGED if varied else Certainty.LIKELY

@@ -7,10 +7,11 @@ from typing import ClassVar, Final
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import TYPE_II, TYPE_III, DetectionResult, Detector
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.tools import is_communication
+from trajectory_guard.core.tools import is_communication, is_lookup, is_status_lookup
 
 _CERTAIN_AT: Final = 5
 _CERTAIN_AT_TOOLS: Final = 3
+_RECORD_CHARS: Final = 120  # several lines are a listing or a page, which should differ
 
 
 class Phantom(Detector):
@@ -43,7 +44,7 @@ class Phantom(Detector):
     def update(self, seen: Observation) -> DetectionResult | None:
         """Look at the current run of equal answers."""
         run = seen.frozen
-        if run.distinct < 3 or is_communication(seen.step.tool_name) or not seen.describes_state:
+        if run.distinct < 3 or not seen.describes_state or _is_batch(seen):
             return None
         full_at = _CERTAIN_AT_TOOLS if len(run.tools) > 1 else _CERTAIN_AT
         return self.found(
@@ -56,6 +57,21 @@ class Phantom(Detector):
         """How many calls, and the state they all led to."""
         tools = ", ".join(found.names)
         return f"{found.count} different calls in a row ({tools}) all returned {answer}: nothing changes."
+
+
+def _is_batch(seen: Observation) -> bool:
+    """Whether equal results are no wonder: messages, and short records from one look-up tool about many things.
+
+    Never so for a state that the application supplies.
+    """
+    tool = seen.step.tool_name
+    if seen.step.stated:
+        return False
+    if is_communication(tool):
+        return True
+    text = seen.step.result or ""
+    short = len(text) <= _RECORD_CHARS and "\n" not in text
+    return short and len(seen.frozen.tools) == 1 and (is_lookup(tool) or is_status_lookup(tool))
 
 
 class SameEffect(Detector):
@@ -78,7 +94,7 @@ class SameEffect(Detector):
         """Look at the current run of equal answers."""
         run = seen.frozen
         several = len(run.tools) > 1
-        if run.distinct < (3 if several else 4) or is_communication(seen.step.tool_name) or not seen.describes_state:
+        if run.distinct < (3 if several else 4) or not seen.describes_state or _is_batch(seen):
             return None
         return self.found(
             seen, 1.0 if several else 0.5, "same_effect", Certainty.LIKELY, count=run.distinct, first_step=run.first,

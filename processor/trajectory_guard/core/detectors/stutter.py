@@ -10,6 +10,7 @@ from trajectory_guard.core.observation import Observation
 
 _CERTAIN_AT: Final = 3
 _CERTAIN_AFTER_WORK: Final = 5
+_BLANK_AFTER_WORK: Final = 8
 
 
 class Stutter(Detector):
@@ -49,7 +50,9 @@ class Stutter(Detector):
         if seen.repeats < 2:
             return None
         worked = seen.worked and not seen.others_progress
-        needed = (_CERTAIN_AFTER_WORK if worked else _CERTAIN_AT) * seen.pace
+        blank = not (seen.step.result or "").strip()
+        base = _CERTAIN_AT if not worked else _BLANK_AFTER_WORK if blank else _CERTAIN_AFTER_WORK
+        needed = base * seen.pace
         confidence = 1.0 if seen.repeats >= needed else 0.5 if seen.repeats >= needed - 1 else 0.0
         return self.found(
             seen, confidence, "same_call_same_result",
