@@ -34,6 +34,10 @@ class Monologue(Detector):
     an attempt and does not count. Repeated text counts only between steps that brought nothing new, and not while
     something is still under way: who waits says the same.
 
+    >>> from trajectory_guard.core.demonstration import fires
+    >>> fires("claims_done", (f"submit(answer={number}) -> noted" for number in ("four", "five", "six")))
+    step 2: 3 times, 1.00, likely, NUDGE
+
     Reference: repeated completion claims are the most common loop of strong 2025 models (``docs/detection.md``).
     """
 
