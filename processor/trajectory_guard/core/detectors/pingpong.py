@@ -74,7 +74,7 @@ class PingPong(Detector):
 
     def _close(self) -> None:
         current, closed = self.current, self.closed
-        if current in closed:
+        if current > 0 and current in closed:  # unknown is not equal to unknown
             matched = self.matched or (0,) * MAX_PERIOD
             self.matched = tuple(
                 matched[period - 1] + 1 if period <= len(closed) and closed[-period] == current else 0
