@@ -94,7 +94,7 @@ def test_a_tool_inside_another_tool_is_a_call_of_its_own() -> None:
 def test_usage_is_read_from_model_calls_only() -> None:
     tokens = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 20}
     usage = model_usage(span_view({"gen_ai.operation.name": "chat", **tokens, "gen_ai.usage.cost": 0.5}))
-    assert usage == (100, 20, 0.5)
+    assert usage == Usage(100, 20, 0.5, seconds=0.5)
     assert model_usage(span_view({"gen_ai.operation.name": "invoke_agent", **tokens})) is None
     llm = {"openinference.span.kind": "LLM", "llm.token_count.prompt": 7, "llm.token_count.completion": 3}
     assert model_usage(span_view(llm)) == (7, 3, 0.0)
