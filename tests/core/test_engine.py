@@ -11,6 +11,7 @@ from trajectory_guard.config import GuardConfig, ToolPolicy
 from trajectory_guard.core.detectors import TYPE_I, TYPE_II, TYPE_III
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.state import MAX_RUNS, TrajectoryState
 from trajectory_guard.core.steps import REFUSED_BY_GUARD, Evidence, StepRecord, Usage
 
 HOURS = "Closed on Mondays. Open from Tuesday to Sunday, nine to five."
@@ -236,32 +237,43 @@ def test_clocks_that_run_backwards_do_not_make_negative_spending() -> None:
 # --- bounds --------------------------------------------------------------------------------------------------
 
 
-def test_state_stays_small_over_thousands_of_adversarial_steps() -> None:
-    engine = Engine()
+def adversarial(engine: Engine, *, turn_steps: int) -> TrajectoryState:
+    """The state after thousands of long, odd steps in turns of ``turn_steps``; it does not grow after the first."""
     state = engine.new_state("t")
     sizes = []
     for at in range(5_000):
         text = f"{at} " + "long text " * (300 if at % 53 == 0 else 20)
-        kind = at % 5
         step = (
             record(f"tool{at}" * 9, {"q": text, "n": at}, text, usage=Usage(at, at, 1.0)),
             record("submit", {"q": text}, "", "empty", thought=text, agent=f"agent{at}" * 30),
             record("run", {"q": text}, f"Error number {chr(97 + at % 26)}: {text}", "error"),
             record("poll", {}, f'{{"pid": {at}, "state": "x{at % 3}"}}'),
-            record("search", {"query": f"the {text}"}, "", "empty", batch=str(at // 2), turn=str(at // 50)),
-        )[kind]
+            record("search", {"query": f"the {text}"}, "", "empty", batch=str(at // 2), turn=str(at // turn_steps)),
+        )[at % 5]
         engine.observe(state, step)
         if at % 500 == 499:
             sizes.append(len(state.to_bytes()))
-    assert max(sizes) < 40_000
     assert sizes[-1] < 1.3 * sizes[1]
+    return state
+
+
+def test_state_stays_small_over_thousands_of_adversarial_steps() -> None:
+    assert len(adversarial(Engine(), turn_steps=10_000).to_bytes()) < 16_384
+
+
+def test_each_of_a_bounded_number_of_runs_stays_small() -> None:
+    state = adversarial(Engine(), turn_steps=50)
+    assert len(state.runs) == MAX_RUNS
+    assert state.evicted_runs > 0
+    assert max(len(state.to_bytes(label)) for label in state.runs) < 10_000
 
 
 def test_a_plain_trajectory_saves_into_a_few_kilobytes() -> None:
     engine = Engine()
     state = engine.new_state("t")
     for at in range(200):
-        engine.observe(state, record("search", {"customer": "Zoë", "page": at}, f"order {at}", t=float(at)))
+        found = f"order of {'abcdefghij'[at % 10]}{'klmnopqrst'[at // 10 % 10]}"
+        engine.observe(state, record("search", {"customer": "Zoë", "page": at}, found, t=float(at)))
     assert len(state.to_bytes()) < 4_096
 
 
