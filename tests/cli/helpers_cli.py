@@ -11,7 +11,6 @@ import pytest
 
 from trajectory_guard.cli.main import main
 
-
 HOURS = "Closed on Mondays. Open from Tuesday to Sunday, nine to five."
 """A result that shows something, so that getting it again is certain evidence."""
 
