@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections.abc import Iterator
@@ -13,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.test_saved_state import build, one_step
+from tests.helpers import record
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import (
     REGISTRY,
     TYPE_IV,
     DetectionResult,
     Detector,
-    detector_of,
     register,
     unregister,
 )
-from trajectory_guard.core.engine import Engine, Verdict
+from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.interventions import args_excerpt, clip
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.steps import StepRecord
@@ -161,65 +162,123 @@ def test_saving_after_every_step_keeps_detectors_of_the_users_own(plan: list[dic
 
 # --- what is said --------------------------------------------------------------------------------------------
 
-_QUOTED = re.compile(r'"([^"]*)"')
-_COUNTS = (
-    re.compile(r"was called (\d+) times"),
-    re.compile(r"was proposed (\d+) times"),
-    re.compile(r"have repeated (\d+) times"),
-    re.compile(r"gone round (\d+) times"),
-    re.compile(r"declared done (\d+) times"),
-    re.compile(r"was written (\d+) times"),
-    re.compile(r"attempt number (\d+)"),
-    re.compile(r"^(\d+) different calls in a row"),
-    re.compile(r"^(\d+) of the last calls"),
+PAGE = "Cart: 1 item. Size not selected. Please choose a size to continue."
+QUOTED = re.compile(r'"([^"]*)"')
+COUNT = re.compile(
+    r"(?:was (?:called|proposed)|have repeated|gone round|declared done) (\d+) times"
+    r"|^(\d+) (?:different calls|of the last)|attempt number (\d+)"
 )
+loops = st.fixed_dictionaries(
+    {
+        "tools": st.lists(
+            st.sampled_from(["search", "read", "submit", "click", "transfer_to_sales", "transfer_to_support"]),
+            min_size=1,
+            max_size=7,
+        ),
+        "args": st.sampled_from(["same", "numbered", "each"]),
+        "outcome": st.sampled_from(
+            [("success", PAGE), ("success", "noted"), ("empty", ""), ("error", "KeyError: 'a'"), ("denied", "not now"),
+             ("error", "503 unavailable"), ("success", "page {n} of a long, long report about nothing at all")]
+        ),
+        "repeat": st.integers(1, 8),
+        "thought": st.sampled_from([None, "Let me look again at the orders."]),
+    }
+)  # fmt: skip
 
 
-def sayings(steps: list[StepRecord], config: GuardConfig) -> Iterator[tuple[Verdict, list[StepRecord]]]:
-    """Verdicts with a finding, each with the steps that counted so far."""
-    engine = Engine(config)
-    state = engine.new_state("t")
-    counted: list[StepRecord] = []
-    for step in steps:
-        verdict = engine.observe(state, step)
-        if verdict is not None:
-            counted.append(step)
-            if verdict.detections:
-                yield verdict, list(counted)
+def unfold(plan: list[dict[str, Any]]) -> list[StepRecord]:
+    """Steps of loops: some tools in turn, with equal or changing arguments, and one kind of result."""
+    steps: list[StepRecord] = []
+    for loop in plan:
+        for _ in range(loop["repeat"]):
+            for at, tool in enumerate(loop["tools"]):
+                args = {"same": {"q": "hours"}, "numbered": {"q": f"part {at}"}, "each": {"n": len(steps)}}[
+                    loop["args"]
+                ]
+                outcome, result = loop["outcome"]
+                steps.append(record(tool, args, result.format(n=at), outcome, thought=loop["thought"]))
+    return steps
 
 
-def batches(steps: list[StepRecord], places: tuple[int, ...]) -> int:
-    """At least so many model turns the steps at ``places`` belong to."""
-    labels = [steps[at].batch for at in places]
-    return sum(label is None or label != before for label, before in zip(labels, [None, *labels], strict=False))
+def true_count(found: DetectionResult, steps: list[StepRecord]) -> int:
+    """How often it was, counted from the steps."""
+    newest = steps[-1]
+    if found.rule in ("same_call_same_result", "denied_again"):
+        same = [
+            one
+            for one in steps
+            if (one.tool_name, one.args, one.result) == (newest.tool_name, newest.args, newest.result)
+        ]
+        return len(same)
+    if found.rule in ("same_state", "same_effect"):
+        series = list(itertools.takewhile(lambda one: one.result == newest.result, reversed(steps)))
+        return len({(one.tool_name, one.tool_args_hash) for one in series})
+    if found.rule == "claims_done":
+        return sum(one.tool_name == "submit" for one in steps)
+    if found.rule == "same_message":
+        return [one.thought for one in steps if one.thought][-10:].count(newest.thought)
+    if found.rule == "cycle":
+        lap, laps = [(one.tool_name, one.args, one.result) for one in steps[-found.period :]], 0
+        calls = [(one.tool_name, one.args, one.result) for one in steps]
+        while calls and calls[-found.period :] == lap[-len(calls) :]:
+            laps += len(calls) >= found.period
+            calls = calls[: -found.period]
+        assert found.names == tuple(one.tool_name for one in steps[-found.period :])
+        return laps
+    return len(found.steps)
 
 
-def shown(step: StepRecord) -> set[str]:
-    """What a text may quote of a step."""
-    return {clip(step.result or "")}
-
-
-@given(plan=plans)
+@given(plan=st.lists(loops, min_size=1, max_size=3))
 @settings(max_examples=150)
 def test_counts_tools_and_quotations_are_true_of_the_steps_that_the_finding_names(plan: list[dict[str, Any]]) -> None:
-    for verdict, steps in sayings(build(plan), GuardConfig()):
-        main, current = verdict.detections[0], steps[-1]
-        assert verdict.nudge is None or verdict.reason in verdict.nudge
-        told = [int(count) for pattern in _COUNTS for count in pattern.findall(verdict.reason)]
-        assert all(count == main.count for count in told)
-        own = [one for one in steps if True]
-        assert verdict.first_step <= main.first_step <= verdict.step_index
-        for at in main.steps:
-            assert 0 <= at <= verdict.step_index
-        if main.rule in ("same_call_same_result", "denied_again"):
-            named = [own[at] for at in main.steps]
-            assert {one.tool_name.casefold() for one in named} == {current.tool_name.casefold()}
-            assert {one.tool_args_hash for one in named} == {current.tool_args_hash}
-        said = verdict.reason
-        for name in main.names:
-            assert name.casefold() in {one.tool_name.casefold() for one in steps} | {one.agent_id for one in steps}
-        quoted = _QUOTED.findall(said.replace(args_excerpt(current.args), ""))
-        answers = {clip(one.result or "") for one in steps}
-        attempts = set(main.attempts)
-        for text in quoted:
-            assert text in answers or text in attempts or any(text in answer for answer in answers)
+    engine = Engine()
+    state = engine.new_state("t")
+    steps: list[StepRecord] = []
+    for step in unfold(plan):
+        steps.append(step)
+        verdict = engine.observe(state, step)
+        assert verdict is not None
+        if not verdict.detections:
+            continue
+        found, said = verdict.detections[0], verdict.reason
+        assert verdict.nudge is None or said in verdict.nudge
+        assert verdict.first_step <= found.first_step <= verdict.step_index
+        (told,) = [int("".join(groups)) for groups in COUNT.findall(said)]
+        assert told == found.count
+        assert told <= true_count(found, steps), (said, true_count(found, steps))
+        assert found.rule == "handoffs" or len(found.steps) <= told
+        if found.rule in ("same_call_same_result", "denied_again", "same_error"):
+            assert {steps[at].tool_name for at in found.steps} <= {step.tool_name}
+        if found.rule not in ("claims_done", "same_message", "handoffs"):
+            assert {steps[at].result for at in found.steps} <= {step.result}
+            assert {steps[at].outcome_type for at in found.steps} <= {step.outcome_type}
+        assert set(found.names) <= {one.tool_name for one in steps[found.first_step :]}
+        for text in QUOTED.findall(said.replace(args_excerpt(step.args), "")):
+            assert text == clip(step.result or "") or text in found.attempts
+        for text in found.attempts:
+            assert any(text.removesuffix("…") in str(steps[at].args) for at in found.steps)
+
+
+@pytest.mark.parametrize(
+    ("steps", "rule"),
+    [
+        ([record("submit", {"answer": "four"}, "noted")] * 20, "claims_done"),
+        ([record("read", {"n": 1}, None, thought="Let me look again at the orders.")] * 20, "same_message"),
+        ([record("click", {"on": n % 7}, PAGE) for n in range(20)], "same_state"),
+        ([record("search", {"q": "hours"}, PAGE)] * 60, "same_call_same_result"),
+    ],
+)
+def test_counts_are_true_beyond_what_is_remembered(steps: list[StepRecord], rule: str) -> None:
+    engine = Engine()
+    state = engine.new_state("t")
+    seen: list[StepRecord] = []
+    told = 0
+    for at, step in enumerate(steps):
+        seen.append(step)
+        verdict = engine.observe(state, step._replace(step_id=f"{at:016x}"))
+        assert verdict is not None
+        for found in verdict.detections:
+            if found.rule == rule:
+                told = found.count
+                assert told == true_count(found, seen)
+    assert told
