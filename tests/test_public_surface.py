@@ -132,7 +132,7 @@ processor = instrument(provider)
 for n in range(3):
     with provider.get_tracer("app").start_as_current_span("execute_tool x", attributes={
         "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.arguments": "{}",
-        "gen_ai.tool.call.result": "the same answer", "gen_ai.conversation.id": "c"}):
+        "gen_ai.tool.call.result": "Closed on Mondays. Open from Tuesday to Sunday, nine to five.", "gen_ai.conversation.id": "c"}):
         pass
 assert processor.board.read("c").level is Level.NUDGE
 print("nudged")

@@ -111,30 +111,31 @@ class Measured:
         return sum(point.value for point in points if dict(point.attributes) == attributes)
 
 
+HOURS = "Closed on Mondays. Open from Tuesday to Sunday, nine to five."
+
+
 def loop(times: int, trajectory: str = "t", **fields: Any) -> Iterator[StepRecord]:
     for at in range(times):
         usage = Usage(100, 10, 0.01)
-        yield record(
-            "search", {"q": 1}, "the same answer", trajectory=trajectory, t=at * 2.0, dur=1.0, usage=usage, **fields
-        )
+        yield record("search", {"q": 1}, HOURS, trajectory=trajectory, t=at * 2.0, dur=1.0, usage=usage, **fields)
 
 
 def test_a_loop_and_its_recovery_are_counted() -> None:
     measured = Measured()
-    for step in loop(4):
+    for step in loop(5):
         measured.board.observe(step)
     for at in range(5):
         measured.board.observe(record("read", {"page": at}, f"page {at}", t=100.0 + at))
-    assert measured.value(telemetry.STEPS) == 9
-    assert measured.value(telemetry.DETECTIONS, **{telemetry.LOOP_TYPE: "TYPE_I_STUTTER"}) == 3
+    assert measured.value(telemetry.STEPS) == 10
+    assert measured.value(telemetry.DETECTIONS, **{telemetry.LOOP_TYPE: "TYPE_I_STUTTER"}) == 4
     assert measured.value(telemetry.INTERVENTIONS, **{telemetry.INTERVENTION: "NUDGE"}) == 1
     assert measured.value(telemetry.INTERVENTIONS, **{telemetry.INTERVENTION: "STOP"}) == 1
     assert measured.value(telemetry.EPISODES, **{telemetry.LOOP_TYPE: "TYPE_I_STUTTER"}) == 1
     assert measured.value(telemetry.RECOVERIES) == 1
     assert measured.value(telemetry.ACTIVE) == 1
-    assert measured.value(telemetry.LOOP_STEPS) == 3
-    assert measured.value(telemetry.LOOP_TOKENS) == 330
-    assert measured.value(telemetry.LOOP_COST) == pytest.approx(0.03)
+    assert measured.value(telemetry.LOOP_STEPS) == 4
+    assert measured.value(telemetry.LOOP_TOKENS) == 440
+    assert measured.value(telemetry.LOOP_COST) == pytest.approx(0.04)
 
 
 def test_every_instrument_carries_its_declared_unit_and_meaning() -> None:
@@ -220,7 +221,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     """Log lines of a loop and its recovery, decoded."""
     board = FlagBoard()
     entries: list[dict[str, Any]] = []
-    steps = [*loop(4), *(record("read", {"page": at}, f"page {at}") for at in range(4))]
+    steps = [*loop(5), *(record("read", {"page": at}, f"page {at}") for at in range(4))]
     with caplog.at_level(logging.DEBUG, logger=telemetry.LOGGER):
         for step in steps:
             verdict = board.observe(step)
@@ -237,10 +238,11 @@ def test_logs_are_one_json_object_a_line(told: list[dict[str, Any]]) -> None:
     assert [entry["event_type"] for entry in told] == [
         "TRAJECTORY_OBSERVE",
         "TRAJECTORY_NUDGE",
+        "TRAJECTORY_NUDGE",  # the level stays while the loop goes on; nothing new is due
         "TRAJECTORY_STOP",
         "TRAJECTORY_RECOVERY",
     ]
-    assert [entry["levelname"] for entry in told] == ["DEBUG", "WARNING", "ERROR", "INFO"]
+    assert [entry["levelname"] for entry in told] == ["DEBUG", "WARNING", "DEBUG", "ERROR", "INFO"]
 
 
 def test_a_log_entry_says_what_happened(told: list[dict[str, Any]]) -> None:
@@ -266,7 +268,7 @@ def test_a_redacted_log_entry_gives_no_reason(caplog: pytest.LogCaptureFixture) 
     assert verdict is not None
     with caplog.at_level(logging.WARNING, logger=telemetry.LOGGER):
         log_verdict(verdict, redact=True)
-    assert "the same answer" not in caplog.text
+    assert HOURS not in caplog.text
     assert json.loads(caplog.records[0].getMessage())["intervention"] == "NUDGE"
 
 

@@ -11,6 +11,9 @@ import pytest
 
 from trajectory_guard.cli.main import main
 
+HOURS = "Closed on Mondays. Open from Tuesday to Sunday, nine to five."
+"""A result that shows something, so that getting it again is certain evidence."""
+
 
 class Ran(NamedTuple):
     """Exit status, standard output and standard error."""
@@ -41,7 +44,7 @@ class Command:
         return Ran(status, out, err)
 
 
-def step(tool: str = "search", args: Any = None, result: Any = "same", **fields: Any) -> dict[str, Any]:
+def step(tool: str = "search", args: Any = None, result: Any = HOURS, **fields: Any) -> dict[str, Any]:
     return {"tool": tool, "args": {"q": 1} if args is None else args, "result": result, **fields}
 
 
@@ -51,7 +54,7 @@ def run_line(identifier: str | None = "run", steps: Sequence[dict[str, Any]] | N
 
 
 def otlp_span(number: int = 1, trace: int = 1, *, start: float | None = None, tool: str = "search", args: str = '{"q":1}',
-              result: str = "same", conversation: str | None = None) -> dict[str, Any]:  # fmt: skip
+              result: str = HOURS, conversation: str | None = None) -> dict[str, Any]:  # fmt: skip
     attributes = {
         "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool,
         "gen_ai.tool.call.arguments": args, "gen_ai.tool.call.result": result,

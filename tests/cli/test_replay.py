@@ -38,7 +38,7 @@ def test_lines_of_the_contract(runs: Path, command: Command) -> None:
     assert list(loop) == ["id", "steps", "first_nudge", "first_stop", "max_score", "types", "verdicts"]
     assert (loop["id"], loop["steps"], loop["types"][0]) == ("loop", 6, "TYPE_I_STUTTER")
     assert loop["first_nudge"] < loop["first_stop"] < 6
-    assert list(loop["verdicts"][0]) == ["step", "score", "level", "types", "reason"]
+    assert list(loop["verdicts"][0]) == ["step", "score", "level", "types", "rule", "reason"]
     assert fine == {
         "id": "fine", "steps": 6, "first_nudge": None, "first_stop": None, "max_score": 0.0, "types": [], "verdicts": []
     }  # fmt: skip
@@ -127,19 +127,19 @@ def test_plain_summary(tmp_path: Path, runs: Path, command: Command) -> None:
     ran = command("replay", runs, other)
     assert ran.status == 0
     text = ran.out.splitlines()
-    assert text[0].startswith("loop: 6 steps, nudge at step 3, stop at step 4, max score ")
+    assert text[0].startswith("loop: 6 steps, nudge at step 3, stop at step 5, max score ")
     assert text[1].startswith("    search({")
     assert not any(line.startswith("fine") for line in text)
     table = {line.split()[0]: line.split()[1:] for line in text if line.startswith((str(tmp_path), "all"))}
     assert table == {
-        str(runs): ["2", "12", "1", "1", "2", "0"],
-        str(other): ["1", "8", "1", "1", "4", "400"],
-        "all": ["3", "20", "2", "2", "6", "400"],
+        str(runs): ["2", "12", "1", "1", "1", "0"],
+        str(other): ["1", "8", "1", "1", "3", "300"],
+        "all": ["3", "20", "2", "2", "4", "300"],
     }
     assert text[-3:] == [
         "3 trajectories, 20 steps: 2 would have been nudged, 2 stopped.",
         "Seen, by number of trajectories: TYPE_I_STUTTER 2.",
-        "The stops would have saved 6 steps and 400 tokens ($2.00).",
+        "The stops would have saved 4 steps and 300 tokens ($1.50).",
     ]
 
 
@@ -242,7 +242,7 @@ def test_compare_for_people_with_overrides_on_b(runs: Path, command: Command) ->
         "replay", runs, "--compare", "default", "default", "--set", "weights.TYPE_I_STUTTER=0", "--fail-on", "nudge"
     )
     assert ran.status == 0
-    assert ran.out.startswith("loop: 6 steps\n    A: nudge at step 3, stop at step 4, ")
+    assert ran.out.startswith("loop: 6 steps\n    A: nudge at step 3, stop at step 5, ")
     assert "2 trajectories, 12 steps: the verdicts of 1 change." in ran.out
     assert "A (default): 1 nudged, 1 stopped" in ran.out
     assert "B (default weights.TYPE_I_STUTTER=0): 0 nudged, 0 stopped" in ran.out

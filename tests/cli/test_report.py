@@ -35,11 +35,14 @@ def step(tool: str, args: Any, result: str | None, **more: Any) -> dict[str, Any
     return {"tool": tool, "args": args, "result": result, **more}
 
 
+ONE_AND_THE_SAME = "one and the same, down to the last word of what the tool said"
+
+
 def stuck(repeats: int = 6, *, before: int = 10, **more: Any) -> list[dict[str, Any]]:
     """A run that works for a while and then repeats one call."""
     work = [step("edit", {"line": i}, f"changed line {i}", t=2.0 * i, dur=1.0, **more) for i in range(before)]
     same = [
-        step("read", {"path": "a"}, "one and the same", t=2.0 * (before + i), dur=1.0, **more) for i in range(repeats)
+        step("read", {"path": "a"}, ONE_AND_THE_SAME, t=2.0 * (before + i), dur=1.0, **more) for i in range(repeats)
     ]
     return work + same
 
@@ -138,7 +141,7 @@ def section_texts(page: str) -> list[str]:
 def test_the_verdict_is_one_sentence_with_steps_counted_from_one(tmp_path: Path) -> None:
     (text,) = section_texts(page_of(tmp_path, {"run": stuck()}))
     assert "The agent was stuck from step 11 to step 16 of 16: a nudge was due at step" in text
-    assert 'read({"path": "a"}) was called 6 times since step 11 and returned "one and the same" each time.' in text
+    assert 'read({"path": "a"}) was called 6 times and returned "one and the same, down to' in text
     assert "[Trajectory guard] You seem to be stuck." in text
     assert "Evidence full – arguments and results were visible" in text
 
@@ -217,8 +220,7 @@ def test_steps_that_do_not_count_do_not_shift_the_numbers(tmp_path: Path) -> Non
     steps.insert(1, step("ask", {}, None, outcome="interrupted"))
     (text,) = section_texts(page_of(tmp_path, {"run": steps}))
     assert "stuck from step 5 to step 10" in text
-    assert "since step 5 and" in text
-    assert "since step 4" not in text
+    assert "step 4" not in text
     assert "not counted" in text
 
 

@@ -10,17 +10,17 @@ import pytest
 
 from tests.helpers import record
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.detectors import LOOP_TYPES, REGISTRY, DetectionResult, Detector, Observation
+from trajectory_guard.core.detectors import LOOP_TYPES, REGISTRY, DetectionResult, Detector
 from trajectory_guard.core.engine import Engine
-from trajectory_guard.core.history import History
+from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.steps import StepRecord
 
 KINDS = list(REGISTRY.values())
-Seen = list[tuple[Observation, History]]
+PAGE = "Cart: 1 item. Size not selected. Please choose a size to continue."
 
 
 def noisy_steps(seed: int, count: int) -> Iterator[StepRecord]:
-    """A mixture of loops of every kind, unknown values, errors and progress; then a cycle; then turns without news."""
+    """A mixture of loops of every kind, unknown values, errors and progress; then one loop of each kind that is rare."""
     chance = random.Random(seed)
     for at in range(count):
         tool = chance.choice(["search", "run", "submit", "click"])
@@ -47,34 +47,33 @@ def noisy_steps(seed: int, count: int) -> Iterator[StepRecord]:
         )
     for at in range(count, count + 12):
         yield record(f"tool{at % 3}", {"n": at % 3}, f"state of part {at % 3}", step_id=f"{at:016x}", t=at * 2.0)
-    for at in range(count + 12, count + 26):
-        yield record("check_mail", {}, "inbox unchanged", step_id=f"{at:016x}", t=at * 100.0, turn=str(at))
+    rare = [record("delete", {"path": "/data"}, "not allowed", "denied") for _ in range(4)]
+    rare += [record(f"transfer_to_{to}", {"why": f"{to} {n}"}, "done") for n in range(5) for to in ("sales", "support")]
+    rare += [record(("click", "scroll", "type")[at % 3], {"at": at}, PAGE) for at in range(6)]
+    rare += [record("fetch", {"n": n}, "503 Service Unavailable", "error") for n in range(10)]
+    rare += [record("find", {"query": f"{the}flights from Berlin to Rome"}, "", "empty") for the in ("", "the ", "a ")]
+    for at, step in enumerate(rare, count + 12):
+        yield step._replace(step_id=f"{at:016x}", timestamp=at * 2.0)
 
 
-class Tap:
-    """Hands every observation of an engine run to a detector under test, before the engine goes on."""
+class Tap(Detector):
+    """Hands every observation of an engine run to detectors under test, before the engine goes on."""
 
-    name, loop_type = "tap", "TYPE_I_STUTTER"
+    name, loop_type, shared = "tap", LOOP_TYPES[0], True
 
     def __init__(self, *detectors: Detector) -> None:
         self.detectors = detectors
         self.results: list[list[DetectionResult | None]] = []
 
-    def update(self, seen: Observation, history: History) -> None:
-        self.results.append([one.update(seen, history) for one in self.detectors])
-
-    def dump(self) -> None:
-        return None
-
-    def load(self, data: object) -> None:
-        return None
+    def update(self, seen: Observation) -> None:
+        self.results.append([one.update(seen) for one in self.detectors])
 
 
 def run(*detectors: Detector, seed: int = 1, count: int = 120) -> list[list[DetectionResult | None]]:
     engine = Engine(GuardConfig())
     state = engine.new_state("t")
     tap = Tap(*detectors)
-    state.detectors = (tap,)
+    engine._factories = [lambda: tap]
     for step in noisy_steps(seed, count):
         engine.observe(state, step)
     return tap.results
@@ -100,15 +99,34 @@ def test_is_deterministic(kind: type[Detector]) -> None:
 
 
 def test_fires_on_the_mixture_with_a_well_formed_result(kind: type[Detector]) -> None:
-    found = [result for seed in range(8) for (result,) in run(fresh(kind), seed=seed) if result is not None]
+    found = [
+        (index, result)
+        for seed in range(8)
+        for index, (result,) in enumerate(run(fresh(kind), seed=seed))
+        if result is not None
+    ]
     assert found
-    for result in found:
+    for index, result in found:
         assert result.loop_type == kind.loop_type
+        assert result.rule in kind.rules
         assert result.detected
         assert 0.0 < result.confidence <= 1.0
-        assert {"rule", "count", "first_step"} <= result.details.keys()
-        assert result.details["first_step"] >= 0
-        json.dumps(dict(result.details))
+        assert result.count >= 2
+        assert 0 <= result.first_step <= index
+        assert list(result.steps) == sorted(set(result.steps))
+        assert not result.steps or (result.steps[0] >= result.first_step and result.steps[-1] == index)
+        json.dumps(result)
+
+
+def test_all_its_rules_fire_somewhere_in_the_mixture() -> None:
+    found = {
+        result.rule
+        for seed in range(8)
+        for row in run(*(fresh(kind) for kind in KINDS), seed=seed)
+        for result in row
+        if result is not None
+    }
+    assert found == {rule for kind in KINDS for rule in kind.rules}
 
 
 def test_a_new_detector_has_nothing_to_dump(kind: type[Detector]) -> None:
@@ -116,25 +134,19 @@ def test_a_new_detector_has_nothing_to_dump(kind: type[Detector]) -> None:
 
 
 def test_its_state_is_json_and_restores_the_same_behaviour(kind: type[Detector]) -> None:
-    class Restored:
+    class Restored(Detector):
         name, loop_type = kind.name, kind.loop_type
 
         def __init__(self) -> None:
             self.inner = fresh(kind)
 
-        def update(self, seen: Observation, history: History) -> DetectionResult | None:
-            result = self.inner.update(seen, history)
+        def update(self, seen: Observation) -> DetectionResult | None:
+            result = self.inner.update(seen)
             plain = json.loads(json.dumps(self.inner.dump()))
             self.inner = fresh(kind)
             if plain is not None:
                 self.inner.load(plain)
             return result
-
-        def dump(self) -> None:
-            return None
-
-        def load(self, data: object) -> None:
-            return None
 
     for seed in range(4):
         assert all(one == other for one, other in run(fresh(kind), Restored(), seed=seed))
@@ -150,3 +162,4 @@ def test_its_memory_is_bounded(kind: type[Detector]) -> None:
 
 def test_says_what_it_does_and_when_it_fires(kind: type[Detector]) -> None:
     assert "ires" in (kind.__doc__ or "")
+    assert ">>> fires(" in (kind.__doc__ or "")

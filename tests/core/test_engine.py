@@ -8,12 +8,14 @@ import pytest
 
 from tests.helpers import first_level, judge, record
 from trajectory_guard.config import GuardConfig, ToolPolicy
-from trajectory_guard.core.detectors import TYPE_I, TYPE_III
+from trajectory_guard.core.detectors import TYPE_I, TYPE_II, TYPE_III
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.state import MAX_RUNS, TrajectoryState
 from trajectory_guard.core.steps import REFUSED_BY_GUARD, Evidence, StepRecord, Usage
 
-SAME: dict[str, Any] = {"tool": "search", "args": {"q": "hours"}, "result": "closed on Mondays"}
+HOURS = "Closed on Mondays. Open from Tuesday to Sunday, nine to five."
+SAME: dict[str, Any] = {"tool": "search", "args": {"q": "hours"}, "result": HOURS}
 
 
 def loop(times: int, **fields: Any) -> list[StepRecord]:
@@ -26,7 +28,8 @@ def levels(verdicts: list[Verdict | None]) -> list[str]:
 
 def test_a_loop_is_observed_nudged_and_stopped() -> None:
     verdicts = judge(loop(5))
-    assert levels(verdicts) == ["OBSERVE", "OBSERVE", "NUDGE", "STOP", "STOP"]
+    assert levels(verdicts) == ["OBSERVE", "OBSERVE", "NUDGE", "NUDGE", "STOP"]
+    assert [verdict.stop_due for verdict in verdicts] == [False, False, False, False, True]
     assert [verdict.score for verdict in verdicts] == [0.0, 1.0, 3.0, 5.0, 5.0]
     assert [verdict.health for verdict in verdicts] == pytest.approx([1.0, 0.8, 0.4, 0.0, 0.0])
     assert [verdict.step_index for verdict in verdicts] == [0, 1, 2, 3, 4]
@@ -39,7 +42,7 @@ def test_the_nudge_is_told_once_and_says_what_repeats() -> None:
     verdicts = judge(loop(5))
     assert [verdict.nudge is not None for verdict in verdicts] == [False, False, True, False, False]
     text = verdicts[2].nudge or ""
-    assert all(part in text for part in ("search", "hours", "3 times", "closed on Mondays"))
+    assert all(part in text for part in ("search", "hours", "3 times", "Closed on Mondays"))
     assert all(verdict.reason for verdict in verdicts[1:])
     assert verdicts[0].reason == ""
 
@@ -47,7 +50,7 @@ def test_the_nudge_is_told_once_and_says_what_repeats() -> None:
 def test_recovery_is_told_once_and_a_later_loop_is_a_new_episode() -> None:
     work = [record("read", {"page": n}, f"text of page {n}") for n in range(4)]
     verdicts = judge([*loop(3), *work, *loop(3, args={"q": "prices"}, result="ask at the desk")])
-    assert [at for at, verdict in enumerate(verdicts) if verdict.recovered] == [5]
+    assert [at for at, verdict in enumerate(verdicts) if verdict.recovered] == [4]
     assert levels(verdicts)[-1] == "NUDGE"
     assert (verdicts[-1].episode, verdicts[-1].nudges, verdicts[-1].nudge is not None) == (2, 2, True)
     assert verdicts[-1].first_step == 7
@@ -142,7 +145,9 @@ def test_a_policy_concerns_its_tool_only() -> None:
 
 def test_thresholds_and_weights_are_configurable() -> None:
     config = GuardConfig(nudge_threshold=1.0, stop_threshold=1.0, weights={TYPE_I: 1.0})
-    assert levels(judge(loop(4), config)) == ["OBSERVE", "OBSERVE", "NUDGE", "STOP"]
+    assert levels(judge(loop(5), config)) == ["OBSERVE", "OBSERVE", "NUDGE", "NUDGE", "STOP"]
+    impatient = config.model_copy(update={"stop_patience": 1})
+    assert levels(judge(loop(4), impatient)) == ["OBSERVE", "OBSERVE", "NUDGE", "STOP"]
     assert first_level(judge(loop(9), GuardConfig(weights=dict.fromkeys(GuardConfig().weights, 0)))) is None
 
 
@@ -150,13 +155,13 @@ def test_thresholds_and_weights_are_configurable() -> None:
 
 
 def test_parallel_calls_of_one_turn_are_one_step_of_time() -> None:
-    parallel = [record(f"t{at % 3}", {"n": at % 3}, f"state {at % 3}", batch=str(at // 3)) for at in range(15)]
-    serial = [record(f"t{at % 3}", {"n": at % 3}, f"state {at % 3}") for at in range(15)]
+    parallel = [record(f"t{at % 3}", {"n": at % 3}, f"{HOURS} {at % 3}", batch=str(at // 3)) for at in range(18)]
+    serial = [record(f"t{at % 3}", {"n": at % 3}, f"{HOURS} {at % 3}") for at in range(18)]
     assert judge(parallel)[8].score < judge(serial)[8].score
     nudge, stop = first_level(judge(parallel), Level.NUDGE), first_level(judge(parallel), Level.STOP)
     assert nudge is not None
     assert stop is not None
-    assert nudge // 3 < stop // 3
+    assert nudge // 3 + GuardConfig().stop_patience == stop // 3
 
 
 def test_overlap_in_time_makes_a_batch_where_no_label_does() -> None:
@@ -169,18 +174,32 @@ def test_overlap_in_time_makes_a_batch_where_no_label_does() -> None:
     assert judge(run(0.1))[8].score < judge(run(3.0))[8].score
 
 
-def test_a_new_user_turn_halves_suspicion_and_lets_old_answers_be_asked_again() -> None:
-    steps = [*loop(2, turn="1"), *loop(2, turn="2")]
+def test_a_new_user_turn_is_another_run_in_which_old_answers_may_be_asked_again() -> None:
+    steps = [*loop(2, turn="1"), *loop(3, turn="2")]
     verdicts = judge(steps)
-    assert [verdict.score for verdict in verdicts] == [0.0, 1.0, 0.25, 1.25]
-    assert first_level(verdicts) is None
+    assert [verdict.score for verdict in verdicts] == [0.0, 1.0, 0.0, 1.0, 3.0]
+    assert [verdict.run for verdict in verdicts] == ["/1", "/1", "/2", "/2", "/2"]
+    assert first_level(verdicts) == 4
+    assert verdicts[4].first_step == 2
+
+
+def test_what_a_person_refused_is_certain_evidence() -> None:
+    verdicts = judge(record("delete", {"path": "/data"}, "no", "denied") for _ in range(4))
+    assert levels(verdicts) == ["OBSERVE", "NUDGE", "NUDGE", "STOP"]
+    assert [str(verdict.certainty) for verdict in verdicts[1:]] == ["certain"] * 3
+
+
+def test_what_the_guard_refused_proves_no_more_than_the_answer_it_stands_for() -> None:
+    refused = record("search", SAME["args"], "[refused]", "denied", error_class=REFUSED_BY_GUARD)
+    verdicts = judge([*loop(2, result="closed"), *(refused._replace(step_id=f"{n:016x}") for n in range(1, 9))])
+    assert {str(verdict.certainty) for verdict in verdicts if verdict.detections} == {"likely"}
 
 
 def test_a_refused_call_counts_as_a_repeat() -> None:
     refused = record("search", SAME["args"], "[refused: it was made before]", "denied", error_class=REFUSED_BY_GUARD)
     verdicts = judge([*loop(2), refused])
     assert verdicts[-1].types == [TYPE_I]
-    assert verdicts[-1].detections[0].details["count"] == 3
+    assert verdicts[-1].detections[0].count == 3
 
 
 def test_repeats_tells_how_often_a_call_gave_its_last_answer() -> None:
@@ -218,32 +237,43 @@ def test_clocks_that_run_backwards_do_not_make_negative_spending() -> None:
 # --- bounds --------------------------------------------------------------------------------------------------
 
 
-def test_state_stays_small_over_thousands_of_adversarial_steps() -> None:
-    engine = Engine()
+def adversarial(engine: Engine, *, turn_steps: int) -> TrajectoryState:
+    """The state after thousands of long, odd steps in turns of ``turn_steps``; it does not grow after the first."""
     state = engine.new_state("t")
     sizes = []
     for at in range(5_000):
         text = f"{at} " + "long text " * (300 if at % 53 == 0 else 20)
-        kind = at % 5
         step = (
             record(f"tool{at}" * 9, {"q": text, "n": at}, text, usage=Usage(at, at, 1.0)),
             record("submit", {"q": text}, "", "empty", thought=text, agent=f"agent{at}" * 30),
             record("run", {"q": text}, f"Error number {chr(97 + at % 26)}: {text}", "error"),
             record("poll", {}, f'{{"pid": {at}, "state": "x{at % 3}"}}'),
-            record("search", {"query": f"the {text}"}, "", "empty", batch=str(at // 2), turn=str(at // 50)),
-        )[kind]
+            record("search", {"query": f"the {text}"}, "", "empty", batch=str(at // 2), turn=str(at // turn_steps)),
+        )[at % 5]
         engine.observe(state, step)
         if at % 500 == 499:
             sizes.append(len(state.to_bytes()))
-    assert max(sizes) < 40_000
     assert sizes[-1] < 1.3 * sizes[1]
+    return state
+
+
+def test_state_stays_small_over_thousands_of_adversarial_steps() -> None:
+    assert len(adversarial(Engine(), turn_steps=10_000).to_bytes()) < 16_384
+
+
+def test_each_of_a_bounded_number_of_runs_stays_small() -> None:
+    state = adversarial(Engine(), turn_steps=50)
+    assert len(state.runs) == MAX_RUNS
+    assert state.evicted_runs > 0
+    assert max(len(state.to_bytes(label)) for label in state.runs) < 10_000
 
 
 def test_a_plain_trajectory_saves_into_a_few_kilobytes() -> None:
     engine = Engine()
     state = engine.new_state("t")
     for at in range(200):
-        engine.observe(state, record("search", {"customer": "Zoë", "page": at}, f"order {at}", t=float(at)))
+        found = f"order of {'abcdefghij'[at % 10]}{'klmnopqrst'[at // 10 % 10]}"
+        engine.observe(state, record("search", {"customer": "Zoë", "page": at}, found, t=float(at)))
     assert len(state.to_bytes()) < 4_096
 
 
@@ -255,9 +285,11 @@ def test_verdicts_do_not_depend_on_other_trajectories_of_the_engine() -> None:
     assert [engine.observe(second, step) for step in loop(3)][-1].score == 3.0
 
 
-def test_a_type_iii_loop_nudges_and_goes_on() -> None:
+def test_a_frozen_state_is_nudged_twice_and_then_stopped() -> None:
     page = "Cart: 1 item. Please choose a size to continue."
     verdicts = judge(record("click", {"id": at}, page) for at in range(40))
-    assert {kind for verdict in verdicts for kind in verdict.types} == {TYPE_III}
-    assert (first_level(verdicts, Level.NUDGE), first_level(verdicts, Level.STOP)) == (6, None)
-    assert sum(verdict.nudge is not None for verdict in verdicts) == 1
+    assert {kind for verdict in verdicts for kind in verdict.types} == {TYPE_II, TYPE_III}
+    nudges = [at for at, verdict in enumerate(verdicts) if verdict.nudge]
+    assert nudges == [4, 7]
+    assert first_level(verdicts, Level.STOP) == 10
+    assert sum(verdict.stop_due for verdict in verdicts) == 1

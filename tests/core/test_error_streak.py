@@ -15,7 +15,7 @@ def test_hints_at_the_third_failure_of_one_class_and_is_certain_at_the_fourth() 
     assert fired(verdicts, TYPE_V) == [2, 3, 4]
     found = [next(one for one in verdicts[at].detections if one.loop_type == TYPE_V) for at in (2, 3)]
     assert [one.confidence for one in found] == [0.75, 1.0]
-    assert found[1].details["steps"] == [0, 1, 2, 3]
+    assert found[1].steps == (0, 1, 2, 3)
 
 
 def test_names_numbers_and_paths_in_the_message_do_not_matter() -> None:
@@ -59,15 +59,16 @@ def test_does_not_fire_on_one_class_at_different_tools() -> None:
 
 
 def test_does_not_fire_on_successes_that_mention_errors() -> None:
-    steps = [record("read_log", {"page": n}, f"Error: disk full, entry number {n} of the log") for n in range(6)]
+    entries = ("disk full", "fan stopped", "link down", "door open", "too hot", "no power")
+    steps = [record("read_log", {"page": n}, f"Error: {entry}, restarted") for n, entry in enumerate(entries)]
     assert fired(judge(steps), TYPE_V) == []
 
 
-def test_transient_errors_get_twice_as_many_tries() -> None:
-    verdicts = judge(failures(*("503 Service Unavailable" for _ in range(8))))
-    assert fired(verdicts, TYPE_V) == [5, 6, 7]
-    (found,) = [one for one in verdicts[5].detections if one.loop_type == TYPE_V]
-    assert found.details["rule"] == "transient_error"
+def test_transient_errors_get_three_times_as_many_tries() -> None:
+    verdicts = judge(failures(*("503 Service Unavailable" for _ in range(12))))
+    assert fired(verdicts, TYPE_V) == [8, 9, 10, 11]
+    (found,) = [one for one in verdicts[8].detections if one.loop_type == TYPE_V]
+    assert (found.rule, str(found.evidence)) == ("transient_error", "waiting")
 
 
 def test_three_timeouts_and_then_success_are_left_alone() -> None:

@@ -16,9 +16,19 @@ def test_fires_at_the_third_claim_to_be_done(tool: str) -> None:
     assert fired(judge(steps), TYPE_VI)[:1] == [4]
 
 
-def test_fires_at_the_third_equal_message_over_steps_that_bring_nothing_new() -> None:
-    steps = [record("read", {"n": n}, None, thought="Let me check the logs again.") for n in range(4)]
+def test_fires_at_the_third_equal_message_over_one_call_that_brings_nothing_new() -> None:
+    steps = [
+        record("read", {"n": 1}, "the same line of the log", thought="Let me check the logs again.") for n in range(4)
+    ]
     assert fired(judge(steps), TYPE_VI) == [2, 3]
+
+
+def test_fires_at_the_fifth_equal_message_over_changing_calls() -> None:
+    """Who works off a list may comment on each item alike: that is weak evidence, and acknowledged at most."""
+    steps = [record("read", {"n": n}, None, thought="Let me check the logs again.") for n in range(6)]
+    verdicts = judge(steps)
+    assert fired(verdicts, TYPE_VI) == [4, 5]
+    assert {str(verdict.certainty) for verdict in verdicts[4:]} == {"acknowledged"}
 
 
 def test_does_not_fire_on_two_claims() -> None:
@@ -33,7 +43,8 @@ def test_does_not_fire_on_claims_that_failed() -> None:
 
 def test_does_not_fire_on_equal_messages_while_news_comes_in() -> None:
     steps = [
-        record("read", {"page": n}, f"page {n} of the report", thought="I will read the next page.") for n in range(8)
+        record("read", {"page": n}, f"chapter {'abcdefgh'[n]} of the report", thought="I will read the next page.")
+        for n in range(8)
     ]
     assert fired(judge(steps), TYPE_VI) == []
 

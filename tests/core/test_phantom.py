@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.helpers import fired, first_level, judge, record
-from trajectory_guard.core.detectors import TYPE_II, TYPE_III
+from trajectory_guard.core.detectors import TYPE_II, TYPE_III, TYPE_V
 from trajectory_guard.core.policy import Level
 
 PAGE = "Cart: 1 item. Size not selected. Please choose a size to continue."
@@ -18,7 +18,7 @@ def test_fires_at_the_third_tool_that_shows_one_frozen_page() -> None:
     verdicts = judge(steps)
     assert fired(verdicts, TYPE_III) == [2]
     assert fired(verdicts, TYPE_II) == [2]
-    assert verdicts[2].detections[-1].details["tools"] == ["click", "scroll", "type"]
+    assert verdicts[2].detections[-1].names == ("click", "scroll", "type")
 
 
 def test_grows_with_the_run_of_one_tool_and_is_certain_at_the_fifth_call() -> None:
@@ -27,11 +27,12 @@ def test_grows_with_the_run_of_one_tool_and_is_certain_at_the_fifth_call() -> No
     assert found == {2: 0.6, 3: 0.8, 4: 1.0, 5: 1.0}
 
 
-def test_fires_on_one_error_through_different_calls() -> None:
+def test_an_error_describes_no_state_and_is_left_to_type_v() -> None:
     verdicts = judge(
         record("run", {"cmd": f"make target{n}"}, "error: compiler not installed", "error") for n in range(5)
     )
-    assert 4 in fired(verdicts, TYPE_III)
+    assert fired(verdicts, TYPE_III) == []
+    assert fired(verdicts, TYPE_V) == [2, 3, 4]
 
 
 def test_seven_empty_membership_checks_are_left_alone() -> None:
@@ -77,8 +78,8 @@ def test_unknown_arguments_are_not_different_calls() -> None:
     assert fired(judge(record("click", None, PAGE) for _ in range(9)), TYPE_III) == []
 
 
-def test_never_stops_alone() -> None:
+def test_is_likely_evidence_that_stops_after_two_ignored_nudges_only() -> None:
     verdicts = judge(record("click", {"id": n}, PAGE) for n in range(60))
-    assert {kind for verdict in verdicts for kind in verdict.types} == {TYPE_III}
-    assert first_level(verdicts, Level.NUDGE) is not None
-    assert first_level(verdicts, Level.STOP) is None
+    assert {str(found.evidence) for verdict in verdicts for found in verdict.detections} == {"likely"}
+    stop = first_level(verdicts, Level.STOP)
+    assert [verdict.ordinal for verdict in verdicts[:stop] if verdict.nudge] == [1, 2]

@@ -32,8 +32,8 @@ def test_hints_in_the_second_lap_and_is_certain_at_the_end_of_the_third(period: 
 def test_names_the_cycle_and_its_first_step() -> None:
     steps = [record("read", {"n": n}, f"news {n}") for n in range(4)] + cycle(2, 3)
     found = next(one for one in judge(steps)[-1].detections if one.loop_type == TYPE_IV)
-    assert (found.details["period"], found.details["count"], found.details["first_step"]) == (2, 3, 4)
-    assert sorted(found.details["tools"]) == ["tool0", "tool1"]
+    assert (found.period, found.count, found.first_step) == (2, 3, 4)
+    assert sorted(found.names) == ["tool0", "tool1"]
 
 
 def test_fires_on_agents_that_hand_work_back_and_forth() -> None:

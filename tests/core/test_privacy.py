@@ -24,7 +24,7 @@ def loops() -> dict[str, list[StepRecord]]:
             record("search", {"query": f"{text} {secret}"}, "", "empty")
             for text in ("the", "a", "for the", "for a", "an")
         ],
-        "phantom": [record("click", {"on": f"{secret} {n}"}, "page about zeppelin and vermouth") for n in range(9)],
+        "phantom": [record("click", {"on": f"{secret} {n}"}, "page about zeppelin | vermouth") for n in range(9)],
         "pingpong": [record(f"t{n % 2}", {"q": secret}, f"zeppelin {n % 2}") for n in range(9)],
         "errors": [
             record("run", {"cmd": f"{secret} {n}"}, "error: zeppelin vermouth", "error", error_class="RunError")
@@ -56,7 +56,7 @@ def test_redacted_verdicts_and_state_hold_no_content(name: str) -> None:
         fired = fired or bool(verdict.detections)
         assert not leaks(verdict.reason)
         assert not leaks(verdict.nudge)
-        assert not leaks(json.dumps([dict(found.details) for found in verdict.detections]))
+        assert not leaks(json.dumps(verdict.detections))
         assert not leaks(state.to_bytes())
     assert fired or name == "insanity"  # whether two wordings mean the same cannot be told from hashes
 

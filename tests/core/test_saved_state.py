@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from tests.helpers import record
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.certainty import Certainty
+from trajectory_guard.core.detectors import REGISTRY
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.state import StateFormatError, _checksum
-from trajectory_guard.core.steps import StepRecord, Usage
+from trajectory_guard.core.steps import ModelTokens, StepRecord, Usage
 
 ARGS: list[Any] = [
     None, {}, {"q": "late orders"}, {"q": "orders that are late"}, {"q": "open tickets"}, {"n": 1.0, "s": " x"}, {"sql": "select * from t"},
@@ -34,7 +36,12 @@ one_step = st.fixed_dictionaries(
         "dur": st.sampled_from([0.0, 1.0, 0.1]),
         "batch": st.sampled_from([None, None, None, "1", "2"]),
         "turn": st.sampled_from([None, None, "1", "2"]),
-        "usage": st.sampled_from([None, None, Usage(100, 10, 0.01)]),
+        "run": st.sampled_from([None, None, "desk"]),
+        "trace_id": st.sampled_from([None, None, "a", "b"]),
+        "stated": st.sampled_from([False, False, True]),
+        "usage": st.sampled_from(
+            [None, None, Usage(100, 10, 0.01), Usage(7, 3, seconds=2.0, unpriced=(ModelTokens("small", 7, 3),))]
+        ),
         "thought": st.sampled_from([None, None, "Let me look again at the orders.", "Done, I will submit now."]),
         "repeat": st.integers(1, 4),
         "again": st.booleans(),
@@ -53,7 +60,7 @@ def build(plan: list[dict[str, Any]]) -> list[StepRecord]:
             steps.append(
                 record(
                     part["tool"], part["args"], result, outcome, step_id=f"{len(steps):016x}", agent=part["agent"], t=now, dur=part["dur"],
-                    batch=part["batch"], turn=part["turn"], usage=part["usage"], thought=part["thought"],
+                    batch=part["batch"], turn=part["turn"], run=part["run"], trace_id=part["trace_id"], stated=part["stated"], usage=part["usage"], thought=part["thought"],
                 )
             )  # fmt: skip
         if part["again"]:
@@ -92,7 +99,7 @@ def test_the_same_steps_give_the_same_verdicts(plan: list[dict[str, Any]]) -> No
 
 @given(st.lists(one_step, min_size=1, max_size=12))
 def test_the_invariants_of_verdicts_hold(plan: list[dict[str, Any]]) -> None:
-    nudged: set[int] = set()
+    since: dict[tuple[str, int], int] = {}  # steps with a finding since the last nudge, by run and episode
     index = 0
     for verdict in straight(Engine(), build(plan)):
         if verdict is None:
@@ -104,11 +111,20 @@ def test_the_invariants_of_verdicts_hold(plan: list[dict[str, Any]]) -> None:
         assert bool(verdict.detections) == bool(verdict.reason) == (verdict.first_step >= 0)
         assert all(0.0 < found.confidence <= 1.0 for found in verdict.detections)
         assert verdict.first_step <= verdict.step_index
-        assert verdict.nudge is None or (str(verdict.level) == "NUDGE" and verdict.episode not in nudged)
+        assert all(at <= verdict.step_index for found in verdict.detections for at in found.steps)
+        assert (verdict.nudge is not None) == (verdict.ordinal > 0)
+        place = (verdict.run, verdict.episode)
+        if verdict.stop_due:
+            assert str(verdict.level) == "STOP"
+            assert since[place] + 1 >= GuardConfig().stop_patience
+            assert any(found.evidence is not Certainty.WAITING for found in verdict.detections)
         if verdict.nudge is not None:
-            nudged.add(verdict.episode)
+            assert str(verdict.level) == "NUDGE"
+            since[place] = 0
+        elif place in since:
+            since[place] += bool(verdict.detections)
         if str(verdict.level) == "STOP":
-            assert verdict.episode in nudged
+            assert place in since
 
 
 def test_text_that_is_no_unicode_can_be_saved() -> None:
@@ -150,11 +166,13 @@ def saved() -> bytes:
         engine.observe(
             state, record("run", {"n": at}, "KeyError: 'a'", "error", t=at * 5.0 + 1, thought="once more the same idea")
         )
+        engine.observe(state, record("transfer_to_sales", {"why": at}, "done", t=at * 5.0 + 1.5))
         engine.observe(state, record("submit", {}, f"pid {at} rejected the answer", t=at * 5.0 + 2, batch=str(at)))
     return state.to_bytes()
 
 
 SAVED = saved()
+(RUN,) = orjson.loads(SAVED)["runs"]
 
 
 @pytest.mark.parametrize(
@@ -165,10 +183,10 @@ def test_garbage_is_no_saved_state(data: bytes) -> None:
         Engine().load_state(data)
 
 
-@pytest.mark.parametrize("version", [0, 2, 99, "1", None])
+@pytest.mark.parametrize("version", [0, 1, 99, "2", None])
 def test_another_version_is_named_beside_the_one_that_is_known(version: Any) -> None:
     data = orjson.dumps({**orjson.loads(SAVED), "v": version})
-    with pytest.raises(StateFormatError, match=r"version .* is unknown \(this version reads 1\)"):
+    with pytest.raises(StateFormatError, match=r"version .* is unknown \(this version reads 2\)"):
         Engine().load_state(data)
 
 
@@ -184,6 +202,15 @@ def test_a_missing_part_is_damage(key: str) -> None:
 WRONG: list[Any] = [None, True, -1, 0, 3.5, 2**62, "x", "zz", [], [1], ["x", "y"], [[1, 2, 3]], {}, {"a": 1}]
 
 
+@pytest.mark.parametrize("key", sorted(RUN))
+def test_a_missing_part_of_a_run_is_damage(key: str) -> None:
+    plain = orjson.loads(SAVED)
+    del plain["runs"][0][key]
+    del plain["sum"]
+    with pytest.raises(StateFormatError, match=f"damaged trajectory state: KeyError: '{key}'"):
+        Engine().load_state(orjson.dumps({**plain, "sum": _checksum(plain)}))
+
+
 @pytest.mark.parametrize("key", sorted(orjson.loads(SAVED).keys() - {"v"}))
 def test_a_changed_part_is_refused(key: str) -> None:
     """Not many steps later: what was changed may have any shape."""
@@ -195,20 +222,21 @@ def test_a_changed_part_is_refused(key: str) -> None:
             Engine().load_state(orjson.dumps({**plain, key: wrong}))
 
 
-@pytest.mark.parametrize("name", sorted(orjson.loads(SAVED)["detectors"]))
+@pytest.mark.parametrize("name", sorted(RUN["detectors"]))
 def test_a_changed_detector_state_is_refused(name: str) -> None:
     plain = orjson.loads(SAVED)
     for wrong in WRONG:
-        data = orjson.dumps({**plain, "detectors": {**plain["detectors"], name: wrong}})
+        changed = {**RUN, "detectors": {**RUN["detectors"], name: wrong}}
         with pytest.raises(StateFormatError, match="its checksum does not fit"):
-            Engine().load_state(data)
+            Engine().load_state(orjson.dumps({**plain, "runs": [changed]}))
 
 
 def test_all_detectors_with_state_took_part() -> None:
-    assert set(orjson.loads(SAVED)["detectors"]) >= {"insanity", "pingpong", "error_streak", "monologue"}
+    with_memory = {name for name, kind in REGISTRY.items() if not kind.shared}
+    assert set(RUN["detectors"]) == with_memory == {"insanity", "pingpong", "handoffs", "error_streak", "monologue"}
 
 
 def test_state_of_a_detector_that_is_switched_off_now_is_dropped() -> None:
     engine = Engine(GuardConfig(weights={"TYPE_II_INSANITY": 0}))
-    state = engine.load_state(SAVED)
-    assert "insanity" not in orjson.loads(state.to_bytes())["detectors"]
+    (run,) = orjson.loads(engine.load_state(SAVED).to_bytes())["runs"]
+    assert run["detectors"].keys() == RUN["detectors"].keys() - {"insanity"}

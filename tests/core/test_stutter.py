@@ -12,6 +12,7 @@ from trajectory_guard.core.detectors import TYPE_I
 from trajectory_guard.core.steps import StepRecord
 
 CALL = {"q": "opening hours"}
+HOURS = "Closed on Mondays. Open from Tuesday to Sunday, nine to five."
 
 
 def same(times: int, **fields: Any) -> list[StepRecord]:
@@ -22,8 +23,8 @@ def test_fires_as_a_hint_at_the_second_and_for_certain_at_the_third_equal_call()
     verdicts = judge(same(4))
     assert fired(verdicts, TYPE_I) == [1, 2, 3]
     assert [verdict.detections[0].confidence for verdict in verdicts[1:]] == [0.5, 1.0, 1.0]
-    assert verdicts[2].detections[0].details["count"] == 3
-    assert verdicts[2].detections[0].details["first_step"] == 0
+    assert verdicts[2].detections[0].count == 3
+    assert verdicts[2].detections[0].first_step == 0
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_fires_when_an_error_differs_in_volatile_parts_only() -> None:
 
 def test_fires_from_the_third_equal_call_when_the_answer_differs_in_volatile_parts_only() -> None:
     steps = [
-        record("status", CALL, f'{{"state": "blocked", "duration_ms": {n * 7}, "pid": {900 + n}}}') for n in range(8)
+        record("inspect", CALL, f'{{"door": "blocked", "duration_ms": {n * 7}, "pid": {900 + n}}}') for n in range(8)
     ]
     assert fired(judge(steps), TYPE_I) == [2, 3, 4, 5, 6, 7]
 
@@ -117,15 +118,21 @@ def test_does_not_fire_on_one_call_by_different_agents() -> None:
     assert fired(judge(steps), TYPE_I) == []
 
 
-def test_slow_polling_is_given_three_times_as_many_tries() -> None:
-    slow = [record("check_mail", {}, "inbox unchanged", t=300.0 * n) for n in range(12)]
-    assert fired(judge(slow), TYPE_I) == list(range(7, 12))
-    quick = [record("check_mail", {}, "inbox unchanged", t=1.0 * n) for n in range(12)]
+def test_slow_polling_is_given_nine_times_as_many_tries() -> None:
+    """Three times for a short answer after a pause, and three times again where the pause is deliberate."""
+    slow = [record("check_mail", {}, "inbox unchanged", t=300.0 * n) for n in range(32)]
+    assert fired(judge(slow), TYPE_I) == list(range(25, 32))
+    quick = [record("check_mail", {}, "inbox: 0 of 12 unread", t=1.0 * n) for n in range(12)]
     assert fired(judge(quick), TYPE_I) == list(range(1, 12))
 
 
+def test_a_bare_acknowledgement_is_given_three_times_as_many_tries() -> None:
+    pressed = [record("press", {"button": "Buy"}, "Pressed") for n in range(12)]
+    assert fired(judge(pressed), TYPE_I) == list(range(7, 12))
+
+
 def test_equal_calls_that_take_long_but_follow_each_other_at_once_are_no_polling() -> None:
-    long = [record("rebuild", {}, "nothing was rebuilt", t=61.0 * n, dur=60.0) for n in range(5)]
+    long = [record("rebuild", {}, "0 of 214 files were rebuilt", t=61.0 * n, dur=60.0) for n in range(5)]
     assert fired(judge(long), TYPE_I) == [1, 2, 3, 4]
 
 
@@ -133,10 +140,22 @@ def test_an_answer_that_says_still_running_is_given_three_times_as_many_tries() 
     assert fired(judge(same(12, result="status: in progress")), TYPE_I) == list(range(7, 12))
 
 
-def test_patience_and_gap_are_configurable() -> None:
+def test_patience_is_configurable() -> None:
+    waiting = same(12, result="status: in progress")
+    assert fired(judge(waiting, GuardConfig(poll_patience=2)), TYPE_I)[0] == 4
     slow = [record("check_mail", {}, "inbox unchanged", t=20.0 * n) for n in range(12)]
-    assert fired(judge(slow, GuardConfig(slow_gap_s=10.0, poll_patience=2)), TYPE_I)[0] == 4
-    assert fired(judge(slow, GuardConfig(slow_gap_s=25.0, poll_patience=2)), TYPE_I)[0] == 1
+    assert fired(judge(slow, GuardConfig(poll_patience=2)), TYPE_I)[0] == 10
+    assert fired(judge(slow, GuardConfig(poll_patience=1)), TYPE_I)[0] == 1
+
+
+def test_the_pause_across_which_evidence_is_likely_at_most_is_configurable() -> None:
+    steps = [record("search", CALL, HOURS, t=15.0 * n) for n in range(5)]
+
+    def certainties(config: GuardConfig) -> list[str]:
+        return [str(verdict.certainty) for verdict in judge(steps, config)[1:]]
+
+    assert certainties(GuardConfig()) == ["certain"] * 4
+    assert certainties(GuardConfig(slow_gap_s=10.0)) == ["likely"] * 4
 
 
 @pytest.mark.parametrize("copies", [2, 3, 4])

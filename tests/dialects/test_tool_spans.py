@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import span_view
+from trajectory_guard.core.steps import ModelTokens, Usage
 from trajectory_guard.dialects.assemble import extract_steps
 from trajectory_guard.dialects.extract import extract_step, model_usage
 from trajectory_guard.dialects.table import DIALECTS, MARKERS, recognise
@@ -94,12 +95,23 @@ def test_a_tool_inside_another_tool_is_a_call_of_its_own() -> None:
 def test_usage_is_read_from_model_calls_only() -> None:
     tokens = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 20}
     usage = model_usage(span_view({"gen_ai.operation.name": "chat", **tokens, "gen_ai.usage.cost": 0.5}))
-    assert usage == (100, 20, 0.5)
+    assert usage == Usage(100, 20, 0.5, seconds=0.5)
     assert model_usage(span_view({"gen_ai.operation.name": "invoke_agent", **tokens})) is None
     llm = {"openinference.span.kind": "LLM", "llm.token_count.prompt": 7, "llm.token_count.completion": 3}
-    assert model_usage(span_view(llm)) == (7, 3, 0.0)
+    assert model_usage(span_view(llm)) == Usage(7, 3, 0.0, seconds=0.5)
+
+
+def test_tokens_without_a_cost_are_kept_by_model_until_somebody_asks_for_their_price() -> None:
+    chat = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "small", "gen_ai.usage.input_tokens": 100}
+    usage = model_usage(span_view(chat))
+    assert usage is not None
+    assert usage.unpriced == (ModelTokens("small", 100, 0),)
+    priced = model_usage(span_view({**chat, "gen_ai.usage.cost": 0.5}))
+    assert priced is not None
+    assert (priced.cost_usd, priced.unpriced) == (0.5, ())
 
 
 @pytest.mark.parametrize("tokens", ["many", -5, float("nan"), float("inf"), None, [1]])
 def test_absurd_usage_counts_as_nothing(tokens: Any) -> None:
-    assert model_usage(span_view({"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": tokens})) == (0, 0, 0.0)
+    chat = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": tokens}
+    assert model_usage(span_view(chat)) == Usage(0, 0, 0.0, seconds=0.5)

@@ -58,7 +58,8 @@ class FrozenRun:
         if result != self.result and not same_but_noise:
             self.result, self.first, self.distinct, self.calls, self.tools = result, seen.index, 0, (), ()
         name = seen.call.hex()
-        if name not in self.calls:
+        again = len(seen.repeated_at) > 1 and seen.repeated_at[-2] >= self.first  # beyond the newest few calls
+        if name not in self.calls and not again:
             self.distinct += not seen.same_batch or not self.calls  # parallel siblings are one step
             self.calls = (*self.calls[1 - _KEPT_CALLS :], name)
         if seen.tool not in self.tools:

@@ -212,6 +212,8 @@ def _certainty(seen: Observation, policy: ToolPolicy | None, *, paced: bool) -> 
     step, text = seen.step, (seen.step.result or "").strip()
     if (policy is not None and policy.poll) or is_waiting(step.tool_name, step.args):
         return Certainty.WAITING
+    if seen.outcome == DENIED and step.error_class != REFUSED_BY_GUARD:
+        return Certainty.CERTAIN
     if seen.outcome == ERROR or seen.signature is not None:
         if is_transient(both_ends(text, _ERROR_CHARS), step.error_class):
             return Certainty.WAITING

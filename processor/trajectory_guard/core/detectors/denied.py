@@ -11,8 +11,14 @@ from trajectory_guard.core.observation import Observation
 class DeniedAgain(Detector):
     """Fires when a call with equal arguments is refused a second time: whoever refused it has answered already.
 
-    The second proposal is reason for a nudge at once, the third may end the run. Does not fire for other arguments, and
-    a new user turn clears what was refused before: a person may change their mind. Progress elsewhere does not.
+    The second proposal is reason for a nudge at once, the fourth may end the run. Does not fire for other arguments,
+    and a new user turn clears what was refused before: a person may change their mind. Progress elsewhere does not.
+
+    >>> from trajectory_guard.core.demonstration import fires
+    >>> fires("denied_again", ["delete(path=/data) -> [denied] not allowed"] * 4)
+    step 1: 2 times, 1.00, certain, NUDGE
+    step 2: 3 times, 1.00, certain, NUDGE
+    step 3: 4 times, 1.00, certain, STOP
     """
 
     name: ClassVar[str] = "denied"

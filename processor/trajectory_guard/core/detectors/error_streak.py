@@ -39,6 +39,11 @@ class ErrorStreak(Detector):
     of look-ups, and where changing calls are refused. Progress of the same tool ends the streak. Errors that pass by
     themselves (time-outs, rate limits, 5xx) are waiting.
 
+    >>> from trajectory_guard.core.demonstration import fires
+    >>> fires("same_error", (f"run(column={name}) -> [error] KeyError: '{name}'" for name in "abcd"))
+    step 2: 3 times, 0.75, likely, OBSERVE
+    step 3: 4 times, 1.00, likely, NUDGE
+
     Reference: masked error class, 3 of 10, had no false alarm on 4,172 recorded steps (``docs/detection.md``).
     """
 

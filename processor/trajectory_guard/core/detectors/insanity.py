@@ -139,6 +139,11 @@ class Insanity(Detector):
     sentence model, where there is one, turns an open pair into a certain one. Other entities, negations and refinements
     never count.
 
+    >>> from trajectory_guard.core.demonstration import fires
+    >>> queries = ("flights from Berlin to Rome", "flights Berlin to Rome", "the flights from Berlin to Rome")
+    >>> fires("same_meaning", (f"search(query={query}) -> [empty] " for query in queries))
+    step 2: 3 times, 1.00, likely, OBSERVE
+
     Reference: original TrajectoryGuard plan (3 of the last 10); comparator measured in ``docs/detection.md``.
     """
 

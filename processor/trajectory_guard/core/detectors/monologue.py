@@ -34,6 +34,10 @@ class Monologue(Detector):
     an attempt and does not count. Repeated text counts only between steps that brought nothing new, and not while
     something is still under way: who waits says the same.
 
+    >>> from trajectory_guard.core.demonstration import fires
+    >>> fires("claims_done", (f"submit(answer={number}) -> noted" for number in ("four", "five", "six")))
+    step 2: 3 times, 1.00, likely, NUDGE
+
     Reference: repeated completion claims are the most common loop of strong 2025 models (``docs/detection.md``).
     """
 
@@ -47,11 +51,12 @@ class Monologue(Detector):
         "If nothing is left to do, give the final answer in plain text now.",
     )
     recommendation: ClassVar[str] = "Check what ends a run: the agent's claim to be done is not accepted or not heard."
-    __slots__ = ("claims", "thoughts")
+    __slots__ = ("claimed", "claims", "thoughts")
 
     def __init__(self) -> None:
         self.thoughts: tuple[tuple[int, str], ...] = ()  # index and digest of recent messages
-        self.claims: tuple[int, ...] = ()  # indices of claims to be done
+        self.claims: tuple[int, ...] = ()  # indices of the newest claims to be done
+        self.claimed = 0  # how many there were since one was answered with something new
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Claims first: a claim usually comes with a message."""
@@ -60,11 +65,13 @@ class Monologue(Detector):
     def _claim(self, seen: Observation) -> DetectionResult | None:
         if seen.tool.replace("-", "_") not in _FINISHERS or seen.outcome == "error":
             return None
-        self.claims = (seen.index,) if seen.progress and not seen.echo else (*self.claims[-_WINDOW:], seen.index)
-        if len(self.claims) < _COUNT:
+        fresh = seen.progress and not seen.echo
+        self.claimed = 1 if fresh else self.claimed + 1
+        self.claims = (seen.index,) if fresh else (*self.claims[-_WINDOW:], seen.index)
+        if self.claimed < _COUNT:
             return None
         return self.found(
-            seen, 1.0, "claims_done", Certainty.LIKELY, count=len(self.claims), first_step=self.claims[0],
+            seen, 1.0, "claims_done", Certainty.LIKELY, count=self.claimed, first_step=self.claims[0],
             steps=self.claims, varied=True,
         )  # fmt: skip
 
@@ -92,12 +99,13 @@ class Monologue(Detector):
         """What was said, and how often."""
         if found.rule == "claims_done":
             return f"The work was declared done {found.count} times, and the run goes on; {call} returned {answer}."
-        return f"The same message was written {found.count} times, and nothing new came back."
+        return f"{found.count} of the last messages say the same, and nothing new came back."
 
     def dump(self) -> Any:
         """Recent messages and claims."""
-        return [self.thoughts, self.claims] if self.thoughts or self.claims else None
+        return [self.thoughts, self.claims, self.claimed] if self.thoughts or self.claims else None
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
         self.thoughts, self.claims = tuple((at, key) for at, key in data[0]), tuple(data[1])
+        self.claimed = data[2]

@@ -23,6 +23,11 @@ class Phantom(Detector):
     and notes (``send_message``, ``think``) expect no answer and never count. A state that the application supplies
     (``trajectory_guard.state``) always counts.
 
+    >>> from trajectory_guard.core.demonstration import fires
+    >>> page = "Cart: 1 item. Please choose a size to continue."
+    >>> fires("same_state", (f"{tool}(at=size) -> {page}" for tool in ("click", "scroll", "type")))
+    step 2: 3 times, 1.00, likely, NUDGE
+
     Reference: phantom progress of the original TrajectoryGuard plan; hardening in ``docs/detection.md``.
     """
 
@@ -79,6 +84,11 @@ class SameEffect(Detector):
 
     Fires at the third different call where at least two tools took part, at the fourth where one tool did, and only if
     the answer describes a state (a page, a listing, a board), not an acknowledgement or a value.
+
+    >>> from trajectory_guard.core.demonstration import fires
+    >>> page = "Cart: 1 item. Please choose a size to continue."
+    >>> fires("same_effect", (f"click(on={button}) -> {page}" for button in ("buy", "pay", "next", "ok")))
+    step 3: 4 times, 0.50, likely, OBSERVE
     """
 
     name: ClassVar[str] = "same_effect"

@@ -24,6 +24,17 @@ class PingPong(Detector):
     their order, and a period of one is stutter, not ping-pong. Half a lap beyond the second is a hint, the third
     complete lap is certain. A lap proves no more than its weakest step: look and wait is a cycle, too.
 
+    >>> from trajectory_guard.core.demonstration import fires
+    >>> lap = [
+    ...     "edit(line=7) -> Line 7 of the file orders.py is now: total = price * count, as before.",
+    ...     "test(all=yes) -> 2 failed, 9 passed: test_total and test_discount in tests/test_orders.py.",
+    ... ]
+    >>> fires("cycle", lap * 4)
+    step 4: 2 times, 0.50, certain, NUDGE
+    step 5: 3 times, 1.00, certain, NUDGE
+    step 6: 3 times, 1.00, certain, STOP
+    step 7: 4 times, 1.00, certain, STOP
+
     Reference: suffix cycles in the call sequence; lap counts compared in ``docs/detection.md``.
     """
 
@@ -63,7 +74,7 @@ class PingPong(Detector):
 
     def _close(self) -> None:
         current, closed = self.current, self.closed
-        if current in closed:
+        if current > 0 and current in closed:  # unknown is not equal to unknown
             matched = self.matched or (0,) * MAX_PERIOD
             self.matched = tuple(
                 matched[period - 1] + 1 if period <= len(closed) and closed[-period] == current else 0
@@ -124,6 +135,12 @@ class HandOffs(Detector):
     Counts steps of hand-off tools (``transfer_to_billing``, ``handoff``, ``delegate``) that follow each other without
     any other call that brings progress. Fires when the sequence of receivers repeats with a period of 2 to 4 for the
     fourth lap, whatever the reasons say. Does not fire where an agent does something new before it hands over.
+
+    >>> from trajectory_guard.core.demonstration import fires
+    >>> reasons = ("invoice", "who is it", "money", "not ours", "again", "refund", "please", "no")
+    >>> desks = ("billing", "support") * 4
+    >>> fires("handoffs", (f"transfer_to_{to}(reason={why}) -> done" for to, why in zip(desks, reasons, strict=True)))
+    step 7: 4 times, 1.00, likely, OBSERVE
 
     Reference: circular hand-offs of the original TrajectoryGuard plan.
     """

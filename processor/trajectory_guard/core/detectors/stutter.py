@@ -22,9 +22,13 @@ class Stutter(Detector):
     and stutter only at the fifth equal answer; that is likely evidence, never certain.
     Where the step can only prove less (an acknowledged action, a wait), as many times the repeats are asked for.
 
-    >>> from trajectory_guard.core.demonstration import levels
-    >>> levels(["search(q=hours) -> closed on Mondays, open from Tuesday to Sunday"] * 6)
-    ['OBSERVE', 'OBSERVE', 'NUDGE', 'OBSERVE...', 'STOP', 'STOP']
+    >>> from trajectory_guard.core.demonstration import fires
+    >>> hours = "search(q=hours) -> Closed on Mondays. Open from Tuesday to Sunday, nine to five."
+    >>> fires("same_call_same_result", [hours] * 5)
+    step 1: 2 times, 0.50, certain, OBSERVE
+    step 2: 3 times, 1.00, certain, NUDGE
+    step 3: 4 times, 1.00, certain, NUDGE
+    step 4: 5 times, 1.00, certain, STOP
 
     Reference: result-aware repeat counting, as peers were forced to adopt after release; thresholds chosen on
     recorded runs (``docs/detection.md``).

@@ -1,0 +1,284 @@
+"""Properties of the engine on random trajectories: a failing step leaves no trace, and everything said is true."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.core.test_saved_state import build, one_step
+from tests.helpers import record
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.detectors import (
+    REGISTRY,
+    TYPE_IV,
+    DetectionResult,
+    Detector,
+    register,
+    unregister,
+)
+from trajectory_guard.core.engine import Engine
+from trajectory_guard.core.interventions import args_excerpt, clip
+from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.steps import StepRecord
+
+plans = st.lists(one_step, min_size=1, max_size=10)
+
+
+# --- a step that fails ---------------------------------------------------------------------------------------
+
+
+class Words(Detector):
+    """A detector of the user's own, with its memory in ``__dict__``."""
+
+    name, loop_type, weight = "words", TYPE_IV, 1.5
+
+    def __init__(self) -> None:
+        self.tools: tuple[str, ...] = ()
+        self.seen = 0
+
+    def update(self, seen: Observation) -> DetectionResult | None:
+        self.seen += 1
+        self.tools = (*self.tools[-5:], seen.tool)
+        self.last = seen.index  # an attribute that a new detector does not have
+        return self.found(seen, 0.5, "words", count=self.seen) if self.seen % 7 == 0 else None
+
+    def dump(self) -> Any:
+        return [self.tools, self.seen, getattr(self, "last", None)] if self.seen else None
+
+    def load(self, data: Any) -> None:
+        tools, self.seen, self.last = data
+        self.tools = tuple(tools)
+
+
+class Saboteur(Detector):
+    """The last detector of each run: raises after all others have taken the step in, when it is told to."""
+
+    name, loop_type, shared = "saboteur", "TYPE_VII_SABOTAGE", True
+    armed = False
+
+    def update(self, seen: Observation) -> None:
+        if Saboteur.armed:
+            raise ZeroDivisionError("sabotage")
+
+
+@contextmanager
+def registered() -> Iterator[None]:
+    register(Words)
+    register(Saboteur)
+    try:
+        yield
+    finally:
+        Saboteur.armed = False
+        unregister(Words.name)
+        unregister(Saboteur.name)
+
+
+@given(plan=plans, seed=st.integers(0, 1_000))
+@settings(max_examples=60)
+def test_a_step_that_fails_leaves_the_state_as_it_was(plan: list[dict[str, Any]], seed: int) -> None:
+    chance = random.Random(seed)
+    with registered():
+        engine = Engine(GuardConfig(history_steps=12))
+        state, undisturbed = engine.new_state("t"), engine.new_state("t")
+        for step in build(plan):
+            if chance.random() < 0.5:
+                before = state.to_bytes()
+                counts = step.outcome_type != "interrupted" and engine.load_state(before) is not None
+                Saboteur.armed = True
+                try:
+                    engine.observe(state, step)
+                    failed = False
+                except ZeroDivisionError:
+                    failed = True
+                finally:
+                    Saboteur.armed = False
+                assert state.to_bytes() == before
+                assert counts or not failed
+            assert engine.observe(state, step) == engine.observe(undisturbed, step)
+        assert state.to_bytes() == undisturbed.to_bytes()
+
+
+@pytest.mark.parametrize("name", [name for name, kind in REGISTRY.items() if not kind.shared])
+def test_the_state_is_kept_whichever_detector_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine()
+    state = engine.new_state("t")
+    plan = [
+        {
+            "tool": tool, "args": {"q": "late orders"}, "outcome": outcome, "agent": None, "gap": 1.0, "dur": 0.1,
+            "batch": None, "turn": None, "usage": None, "thought": "Let me look again.", "repeat": 3, "again": False,
+            "run": None, "trace_id": None, "stated": False,
+        }
+        for tool in ("search", "submit", "transfer_to_sales")
+        for outcome in (("error", "KeyError: 'a'"), ("empty", ""))
+    ]  # fmt: skip
+    *steps, last = build(plan)
+    for step in steps:
+        engine.observe(state, step)
+    before = state.to_bytes()
+    update = REGISTRY[name].update
+
+    def fails(self: Detector, seen: Observation) -> None:
+        update(self, seen)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(REGISTRY[name], "update", fails)
+    with pytest.raises(ZeroDivisionError):
+        engine.observe(state, last)
+    assert state.to_bytes() == before
+
+
+def test_a_detector_of_the_users_own_is_put_back_too() -> None:
+    with registered():
+        engine = Engine()
+        state = engine.new_state("t")
+        Saboteur.armed = True
+        with pytest.raises(ZeroDivisionError):
+            engine.observe(state, StepRecord("1", "t", "search"))
+        Saboteur.armed = False
+        engine.observe(state, StepRecord("2", "t", "search"))
+        assert state.run is not None
+        (words,) = [one for one in state.run.detectors if isinstance(one, Words)]
+        assert (words.seen, words.last) == (1, 0)
+
+
+@given(plan=plans)
+@settings(max_examples=40)
+def test_saving_after_every_step_keeps_detectors_of_the_users_own(plan: list[dict[str, Any]]) -> None:
+    with registered():
+        engine = Engine(GuardConfig(history_steps=12))
+        state, restored = engine.new_state("t"), engine.new_state("t")
+        for step in build(plan):
+            assert engine.observe(restored, step) == engine.observe(state, step)
+            restored = engine.load_state(restored.to_bytes())
+
+
+# --- what is said --------------------------------------------------------------------------------------------
+
+PAGE = "Cart: 1 item. Size not selected. Please choose a size to continue."
+QUOTED = re.compile(r'"([^"]*)"')
+COUNT = re.compile(
+    r"(?:was (?:called|proposed)|have repeated|gone round|declared done) (\d+) times"
+    r"|^(\d+) (?:different calls|of the last)|attempt number (\d+)"
+)
+loops = st.fixed_dictionaries(
+    {
+        "tools": st.lists(
+            st.sampled_from(["search", "read", "submit", "click", "transfer_to_sales", "transfer_to_support"]),
+            min_size=1,
+            max_size=7,
+        ),
+        "args": st.sampled_from(["same", "numbered", "each"]),
+        "outcome": st.sampled_from(
+            [("success", PAGE), ("success", "noted"), ("empty", ""), ("error", "KeyError: 'a'"), ("denied", "not now"),
+             ("error", "503 unavailable"), ("success", "page {n} of a long, long report about nothing at all")]
+        ),
+        "repeat": st.integers(1, 8),
+        "thought": st.sampled_from([None, "Let me look again at the orders."]),
+    }
+)  # fmt: skip
+
+
+def unfold(plan: list[dict[str, Any]]) -> list[StepRecord]:
+    """Steps of loops: some tools in turn, with equal or changing arguments, and one kind of result."""
+    steps: list[StepRecord] = []
+    for loop in plan:
+        for _ in range(loop["repeat"]):
+            for at, tool in enumerate(loop["tools"]):
+                args = {"same": {"q": "hours"}, "numbered": {"q": f"part {at}"}, "each": {"n": len(steps)}}[
+                    loop["args"]
+                ]
+                outcome, result = loop["outcome"]
+                steps.append(record(tool, args, result.format(n=at), outcome, thought=loop["thought"]))
+    return steps
+
+
+def true_count(found: DetectionResult, steps: list[StepRecord]) -> int:
+    """How often it was, counted from the steps."""
+    newest = steps[-1]
+    if found.rule in ("same_call_same_result", "denied_again"):
+        same = [
+            one
+            for one in steps
+            if (one.tool_name, one.args, one.result) == (newest.tool_name, newest.args, newest.result)
+        ]
+        return len(same)
+    if found.rule in ("same_state", "same_effect"):
+        series = list(itertools.takewhile(lambda one: one.result == newest.result, reversed(steps)))
+        return len({(one.tool_name, one.tool_args_hash) for one in series})
+    if found.rule == "claims_done":
+        return sum(one.tool_name == "submit" for one in steps)
+    if found.rule == "same_message":
+        return [one.thought for one in steps if one.thought][-10:].count(newest.thought)
+    if found.rule == "cycle":
+        lap, laps = [(one.tool_name, one.args, one.result) for one in steps[-found.period :]], 0
+        calls = [(one.tool_name, one.args, one.result) for one in steps]
+        while calls and calls[-found.period :] == lap[-len(calls) :]:
+            laps += len(calls) >= found.period
+            calls = calls[: -found.period]
+        assert found.names == tuple(one.tool_name for one in steps[-found.period :])
+        return laps
+    return len(found.steps)
+
+
+@given(plan=st.lists(loops, min_size=1, max_size=3))
+@settings(max_examples=150)
+def test_counts_tools_and_quotations_are_true_of_the_steps_that_the_finding_names(plan: list[dict[str, Any]]) -> None:
+    engine = Engine()
+    state = engine.new_state("t")
+    steps: list[StepRecord] = []
+    for step in unfold(plan):
+        steps.append(step)
+        verdict = engine.observe(state, step)
+        assert verdict is not None
+        if not verdict.detections:
+            continue
+        found, said = verdict.detections[0], verdict.reason
+        assert verdict.nudge is None or said in verdict.nudge
+        assert verdict.first_step <= found.first_step <= verdict.step_index
+        (told,) = [int("".join(groups)) for groups in COUNT.findall(said)]
+        assert told == found.count
+        assert told <= true_count(found, steps), (said, true_count(found, steps))
+        assert found.rule == "handoffs" or len(found.steps) <= told
+        if found.rule in ("same_call_same_result", "denied_again", "same_error"):
+            assert {steps[at].tool_name for at in found.steps} <= {step.tool_name}
+        if found.rule not in ("claims_done", "same_message", "handoffs"):
+            assert {steps[at].result for at in found.steps} <= {step.result}
+            assert {steps[at].outcome_type for at in found.steps} <= {step.outcome_type}
+        assert set(found.names) <= {one.tool_name for one in steps[found.first_step :]}
+        for text in QUOTED.findall(said.replace(args_excerpt(step.args), "")):
+            assert text == clip(step.result or "") or text in found.attempts
+        for text in found.attempts:
+            assert any(text.removesuffix("…") in str(steps[at].args) for at in found.steps)
+
+
+@pytest.mark.parametrize(
+    ("steps", "rule"),
+    [
+        ([record("submit", {"answer": "four"}, "noted")] * 20, "claims_done"),
+        ([record("read", {"n": 1}, None, thought="Let me look again at the orders.")] * 20, "same_message"),
+        ([record("click", {"on": n % 7}, PAGE) for n in range(20)], "same_state"),
+        ([record("search", {"q": "hours"}, PAGE)] * 60, "same_call_same_result"),
+    ],
+)
+def test_counts_are_true_beyond_what_is_remembered(steps: list[StepRecord], rule: str) -> None:
+    engine = Engine()
+    state = engine.new_state("t")
+    seen: list[StepRecord] = []
+    told = 0
+    for at, step in enumerate(steps):
+        seen.append(step)
+        verdict = engine.observe(state, step._replace(step_id=f"{at:016x}"))
+        assert verdict is not None
+        for found in verdict.detections:
+            if found.rule == rule:
+                told = found.count
+                assert told == true_count(found, seen)
+    assert told
