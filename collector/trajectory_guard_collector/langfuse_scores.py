@@ -210,7 +210,8 @@ class ScoreWriter:
 
 def _episode(plain: list[Any]) -> Episode:
     timestamp, stages, *times = plain
-    began, until, environment = (*times, *(timestamp, timestamp, None)[len(times) :])  # rows of older ones hold less
+    began, until = times[:2] or (timestamp, timestamp)  # rows of older collectors hold no more
+    environment = times[2] if len(times) > 2 else None
     return Episode(
         timestamp, {Target(name, session): Stage(stage) for name, session, stage in stages}, began=began, until=until,
         environment=environment,

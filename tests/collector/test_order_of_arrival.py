@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.collector.in_process import judge_in_process
-from tests.collector.kit import comparable, judge_all, loop, new_judge, request, span, split, tool, views
+from tests.collector.kit import HOURS, comparable, judge_all, loop, new_judge, request, span, split, tool, views
 from trajectory_guard_collector.metrics import Metrics
 from trajectory_guard_collector.trajectories import Told
 
@@ -51,7 +51,7 @@ def spans_of(shapes: list[Shape]) -> list[Span]:
         extra = {"gen_ai.conversation.id": shape.conversation} if shape.conversation else {}
         if shape.kind == "tool":
             args = {"q": shape.question}
-            found.append(tool(f"s{at}", args, "nothing", conversation=None, extra=extra, **fields))
+            found.append(tool(f"s{at}", args, HOURS, conversation=None, extra=extra, **fields))
         elif shape.kind == "agent":
             named = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": f"agent {shape.question}"}
             found.append(span(f"s{at}", {**named, **extra}, **fields))
