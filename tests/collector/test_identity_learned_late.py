@@ -37,10 +37,11 @@ def test_a_link_learned_late_joins_the_histories_of_two_traces() -> None:
         one.trace_id = span(f"x{at}", {}, trace=trace).trace_id
         judge.judge(request(one))
     assert sorted(steps(judge).values()) == [2, 2]
+    assert {verdict.level for verdict in verdicts(judge).values()} == {Level.OBSERVE}
     for trace in ("first", "second"):
         judge.judge(request(span(f"root-{trace}", {"session.id": "conv"}, trace=trace)))
     assert steps(judge) == {"conv": 4}
-    assert max(verdict.level.value for verdict in verdicts(judge).values()) == "STOP"
+    assert [verdicts(judge)[span_id(f"s{at}").hex()].level for at in range(4)] == ["OBSERVE", "OBSERVE", "NUDGE", "NUDGE"]
 
 
 def test_the_name_of_an_agent_that_arrives_late_changes_the_verdict() -> None:
