@@ -76,6 +76,7 @@ def test_a_tool_span_inside_another_record_of_the_same_call_counts_once() -> Non
 
 
 def test_ping_pong_between_two_services_with_separate_traces_is_found() -> None:
+    """Whether the next trace is a new question is not known: there is advice, and no stop."""
     judge = new_judge()
     for at in range(12):
         service = ("planner", "critic")[at % 2]
@@ -84,13 +85,15 @@ def test_ping_pong_between_two_services_with_separate_traces_is_found() -> None:
             parent=f"agent{at}", at=at,
         )  # fmt: skip
         judge.judge(request(one, service=service))
-        judge.judge(request(agent(f"agent{at}", service, "shared", trace=f"{service}-{at}"), service=service))
+        above = {"session.id": "shared", "agent.name": service}
+        judge.judge(request(span(f"agent{at}", above, trace=f"{service}-{at}"), service=service))
     assert steps(judge) == {"shared": 12}
     trajectory = next(iter(judge.fleet))
     assert set(trajectory.services) == {"planner", "critic"}
     assert trajectory.last is not None
     assert "TYPE_IV_PINGPONG" in trajectory.last.types
-    assert trajectory.stop is not None
+    assert trajectory.nudge is not None
+    assert trajectory.stop is None
 
 
 def test_equal_ids_in_two_environments_are_two_trajectories() -> None:

@@ -75,6 +75,10 @@ def healed(start: float = 20.0) -> list[bytes]:
     return [request(tool(f"fresh{at}", {"page": at}, f"page {at}", at=start + at)) for at in range(5)]
 
 
+def healing(at: float) -> Any:
+    return tool("fresh", {"page": 1}, "page 1", at=at)
+
+
 def values(server: Langfuse, target: str) -> dict[str, float]:
     return {score["name"]: score["value"] for score in server.scores_of(target)}
 
@@ -102,6 +106,28 @@ async def test_tagged_spans_and_a_score_for_each_change(server: Langfuse) -> Non
         assert stages(server, target, LOOP) == ["NUDGE", "STOP"]
     assert server.traces[TRACE].tags == {"LOOP_DETECTED", "TYPE_I_STUTTER"}
     assert server.traces[TRACE].session == "c"
+    assert server.violations == []
+
+
+async def test_health_comes_back_when_an_agent_that_recovered_comes_to_rest(server: Langfuse) -> None:
+    """One step of progress after the nudge, and no more to do: nothing arrives that could tell."""
+    async with collecting(server, trajectories={"reorder_s": 0.3}) as collector:
+        await send(collector, *(request(one, resource=PROD) for one in loop(3)), request(healing(5), resource=PROD))
+        await until(server, lambda: values(server, "c") == {HEALTH: 1.0, LOOP: 1})
+    for target in (TRACE, "c"):
+        assert stages(server, target) == ["NUDGE", "RECOVERED"]
+    assert {score["environment"] for score in server.written} == {"prod"}
+    assert server.violations == []
+
+
+async def test_a_recovery_at_rest_after_a_restart_goes_to_the_same_scores(server: Langfuse, tmp_path: Path) -> None:
+    async with collecting(server, tmp_path) as collector:
+        await send(collector, *(request(one, resource=PROD) for one in loop(3)), request(healing(5), resource=PROD))
+        await until(server, lambda: len(server.scores) == 4)
+    async with collecting(server, tmp_path, trajectories={"reorder_s": 0.1}):
+        await until(server, lambda: values(server, "c") == {HEALTH: 1.0, LOOP: 1})
+    assert len(server.scores) == 4
+    assert {score["environment"] for score in server.written} == {"prod"}
     assert server.violations == []
 
 
@@ -147,10 +173,10 @@ async def test_a_conversation_over_several_traces_has_one_score_each_and_one_of_
         await send(collector, *(request(one) for one in loop(6, prefix="more", start=5.0, trace="second")))
         await until(server, lambda: len(server.scores) == 6)
         await send(collector, *healed())
-        await until(server, lambda: values(server, "c")[HEALTH] == 0.75)
+        await until(server, lambda: values(server, "c")[HEALTH] == 0.875)
     second = trace_id("second").hex()
-    assert (stages(server, TRACE), stages(server, second)) == (["NUDGE", "RECOVERED"], ["STOP", "RECOVERED"])
-    assert stages(server, "c") == ["NUDGE", "STOP", "RECOVERED"]
+    assert (stages(server, TRACE), stages(server, second)) == (["NUDGE", "RECOVERED"], ["NUDGE", "RECOVERED"])
+    assert stages(server, "c") == ["NUDGE", "RECOVERED"], "what began in another trace leads to no stop"
     assert server.violations == []
 
 
