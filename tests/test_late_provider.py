@@ -274,7 +274,7 @@ def test_without_a_provider_gates_work_from_messages_and_one_line_says_so(caplog
         decision = gate.decide(messages, status, "thread")
         status = decision.status
         levels.append(decision.level)
-    assert levels[:4] == [Level.OBSERVE, Level.OBSERVE, Level.NUDGE, Level.STOP]
+    assert levels[:5] == [Level.OBSERVE, Level.OBSERVE, Level.NUDGE, Level.OBSERVE, Level.STOP]
     lines = [record for record in caplog.records if "no tracer provider is set" in record.getMessage()]
     assert [record.levelname for record in lines] == ["INFO"]
 

@@ -100,7 +100,7 @@ def test_spans_and_gate_redact_though_instrument_came_first(caplog: pytest.LogCa
     messages: list[Any] = []
     status: Any = None
     texts = []
-    for turn in range(4):
+    for turn in range(5):
         called = {"name": "search", "args": {"q": SECRET}, "id": f"call_{turn}", "type": "tool_call"}
         messages += [AIMessage("", id=f"m{turn}", tool_calls=[called]), ToolMessage("none", tool_call_id=called["id"])]
         call(provider, conversation="spans")
