@@ -213,7 +213,10 @@ def _episode(plain: list[Any]) -> Episode:
     began, until = times[:2] or (timestamp, timestamp)  # rows of older collectors hold no more
     environment = times[2] if len(times) > 2 else None
     return Episode(
-        timestamp, {Target(name, session): Stage(stage) for name, session, stage in stages}, began=began, until=until,
+        timestamp,
+        {Target(name, session): Stage(stage) for name, session, stage in stages},
+        began=began,
+        until=until,
         environment=environment,
     )
 

@@ -362,12 +362,12 @@ class Trajectory:
 
         To be followed by ``rest``: later steps go on from here. Nothing may be left to evaluate.
         """
-        head = self._head
-        if head is None and self.base is not None:
-            head = self._thaw(engine, self.base)
-        if head is None or not any(one.may_recover for one in self.episodes.values()):
+        if (self._head is None and self.base is None) or not any(one.may_recover for one in self.episodes.values()):
             return []
-        found = [verdict for label in list(head.state.runs) if (verdict := engine.settle(head.state, label)) is not None]
+        head = self._head if self._head is not None else self._thaw(engine, self.base)
+        found = [
+            verdict for label in list(head.state.runs) if (verdict := engine.settle(head.state, label)) is not None
+        ]
         if found:
             self._head, self.changed = head, True
             self._read(head.state, [])

@@ -41,7 +41,12 @@ def test_a_link_learned_late_joins_the_histories_of_two_traces() -> None:
     for trace in ("first", "second"):
         judge.judge(request(span(f"root-{trace}", {"session.id": "conv"}, trace=trace)))
     assert steps(judge) == {"conv": 4}
-    assert [verdicts(judge)[span_id(f"s{at}").hex()].level for at in range(4)] == ["OBSERVE", "OBSERVE", "NUDGE", "NUDGE"]
+    assert [verdicts(judge)[span_id(f"s{at}").hex()].level for at in range(4)] == [
+        "OBSERVE",
+        "OBSERVE",
+        "NUDGE",
+        "NUDGE",
+    ]
 
 
 def test_the_name_of_an_agent_that_arrives_late_changes_the_verdict() -> None:

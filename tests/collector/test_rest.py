@@ -202,7 +202,7 @@ def test_a_nudge_that_was_published_before_a_restart_is_not_the_next_one() -> No
     saved = dump(before.fleet.find("c"), {})  # type: ignore[arg-type]
     assert saved is not None
     judge.fleet.restore(*load(saved))
-    assert [one.told for one in judged(judge, spans) ] == [Told.NUDGE]
+    assert [one.told for one in judged(judge, spans)] == [Told.NUDGE]
 
 
 @settings(max_examples=60, deadline=None)
