@@ -33,7 +33,7 @@ def main() -> int:
     status = result["loop_status"]
     print(json.dumps(status["stop"], indent=2))
     print(result["messages"][-1].content)
-    return 0 if status["status"] == "stopped" and status["nudges_sent"] == 1 else 1
+    return 0 if status["status"] == "stopped" and status["nudges_sent"] == 2 else 1
 
 
 if __name__ == "__main__":

@@ -27,11 +27,12 @@ from trajectory_guard.span_processor import TrajectoryGuardProcessor
 
 TRACE = "a" * 32
 START = 1_700_000_000.0
+HOURS = "We are closed on Mondays and open from Tuesday to Sunday."
 
 
-def verdicts(repeats: int = 4, fresh: int = 5) -> list[Verdict]:
+def verdicts(repeats: int = 5, fresh: int = 5) -> list[Verdict]:
     """A loop of ``repeats`` equal calls, and ``fresh`` calls that bring something new."""
-    steps = [record("search", {"q": 1}, "the same", t=START + at) for at in range(repeats)]
+    steps = [record("search", {"q": 1}, HOURS, t=START + at) for at in range(repeats)]
     steps += [record("read", {"page": at}, f"page {at}", t=START + 100 + at) for at in range(fresh)]
     return [verdict for verdict in judge(steps) if verdict is not None]
 
@@ -56,7 +57,7 @@ def test_a_loop_is_told_at_nudge_stop_and_recovery_and_not_per_step() -> None:
 def test_values_follow_the_verdict_and_a_detected_loop_stays_detected() -> None:
     by_stage = {(score.metadata["intervention"], score.name): score for score in changes(verdicts())}
     health = [by_stage[stage, HEALTH].value for stage in ("NUDGE", "STOP", "RECOVERED")]
-    assert health == [0.4, 0.0, 0.9375]
+    assert health == [0.4, 0.0, 0.75]
     assert {by_stage[stage, LOOP].value for stage in ("NUDGE", "STOP")} == {1.0}
     assert {(score.name, score.data_type) for score in by_stage.values()} == {(HEALTH, "NUMERIC"), (LOOP, "BOOLEAN")}
 
@@ -96,7 +97,7 @@ def test_the_same_news_twice_are_no_change() -> None:
 
 def test_a_conversation_is_told_to_its_session_and_every_trace_hears_of_its_recovery() -> None:
     book, found = ScoreBook(9), verdicts()
-    for verdict, where in zip(found, [TRACE] * 3 + ["b" * 32] * 6, strict=True):
+    for verdict, where in zip(found, [TRACE] * 3 + ["b" * 32] * 7, strict=True):
         changes([verdict], book, where)
     stages = {target: stage for episode in book.episodes.values() for target, stage in episode.stages.items()}
     assert {(target.id, target.is_session) for target in stages} == {(TRACE, False), ("b" * 32, False), ("t", True)}
@@ -124,7 +125,7 @@ def test_the_session_is_the_one_langfuse_reads(spans: list[dict[str, Any]], want
 
 
 def test_loops_of_two_workers_and_of_two_conversations_in_a_trace_stay_apart() -> None:
-    first = verdicts(4, 0)
+    first = verdicts(5, 0)
     later = [one._replace(began=one.began + 0.001) for one in first]
     other = [one._replace(trajectory_id="other") for one in later]
     ids = [{score.id for score in changes(some)} for some in (first, later)]
@@ -142,17 +143,17 @@ def test_one_who_knows_the_conversation_later_or_the_tenant_better_writes_the_sa
 
 @pytest.mark.parametrize("moved", [-0.75, 0.5])
 def test_late_steps_that_move_the_start_change_neither_id_nor_timestamp(moved: float) -> None:
-    *begun, last = verdicts(4, 0)
+    *begun, last = verdicts(5, 0)
     book = ScoreBook(9)
-    scores = changes(begun, book, at=START + 2.5) + changes([last._replace(began=last.began + moved)], book)
+    scores = changes(begun, book, at=START + 3.5) + changes([last._replace(began=last.began + moved)], book)
     assert {score.timestamp for score in scores} == {START + 1}
     assert len({score.id for score in scores}) == 4
     assert {score.metadata["intervention"] for score in scores} == {"NUDGE", "STOP"}
 
 
 def test_a_trajectory_that_was_forgotten_and_counts_anew_has_scores_of_another_loop() -> None:
-    book, found = ScoreBook(9), verdicts(4, 0)
-    first = changes(found, book, at=START + 4)
+    book, found = ScoreBook(9), verdicts(5, 0)
+    first = changes(found, book, at=START + 5)
     again = changes([one._replace(began=one.began + 100) for one in found], book, "b" * 32, at=START + 104)
     assert {score.timestamp for score in again} == {START + 101}
     assert len([score for score in again if score.session_id]) == 4
@@ -161,14 +162,14 @@ def test_a_trajectory_that_was_forgotten_and_counts_anew_has_scores_of_another_l
 
 def test_a_recovery_of_a_loop_that_was_never_told_is_no_news() -> None:
     book, found = ScoreBook(9), verdicts()
-    changes(found[:4], book, at=START + 4)
+    changes(found[:5], book, at=START + 5)
     left = next(one for one in found if one.recovered)
     assert changes([left._replace(began=left.began + 100)], book) == []
 
 
 def test_the_comment_explains() -> None:
     nudge = changes(verdicts())[0]
-    assert 'search({"q": 1}) was called 3 times since step 1 and returned "the same" each time.' in nudge.comment
+    assert f'search({{"q": 1}}) was called 3 times and returned "{HOURS}" each time.' in nudge.comment
     assert (
         "NUDGE at step 3 in episode 1 (TYPE_I_STUTTER; nudges so far: 1). In the loop: 2 steps, 2 s." in nudge.comment
     )
@@ -178,7 +179,7 @@ def test_the_comment_explains() -> None:
 
 def test_redacted_scores_hold_no_excerpt() -> None:
     text = json.dumps([score._asdict() for score in changes(verdicts(), redact=True)])
-    assert "the same" not in text
+    assert HOURS[:12] not in text
     assert "search" not in text
     assert "TYPE_I_STUTTER" in text
 
@@ -251,7 +252,7 @@ class Guarded:
         """A trace with equal calls and then new ones; its id."""
         with self.tracer.start_as_current_span("agent") as root:
             for _ in range(repeats):
-                self._call({"q": 1}, "the same", conversation)
+                self._call({"q": 1}, HOURS, conversation)
             for at in range(fresh):
                 self._call({"page": at}, f"page {at}", conversation)
         return f"{root.get_span_context().trace_id:032x}"
@@ -291,8 +292,8 @@ def test_scores_of_a_loop_arrive_for_trace_and_session(form: Form) -> None:
         app.run(0, fresh=5)
         app.arrived()
     assert nudged == {HEALTH: 0.4, LOOP: 1}
-    assert [score["value"] for score in server.scores_of(where, HEALTH)] == [0.9375]
-    assert {score["name"]: score["value"] for score in server.scores_of("c")} == {HEALTH: 0.9375, LOOP: 1}
+    assert [score["value"] for score in server.scores_of(where, HEALTH)] == [0.875]
+    assert {score["name"]: score["value"] for score in server.scores_of("c")} == {HEALTH: 0.875, LOOP: 1}
     assert {score["environment"] for score in server.written} == {"tests"}
     assert server.violations == []
 
@@ -326,7 +327,7 @@ def test_what_a_gate_finds_is_scored_too(server: Langfuse) -> None:
     gate, messages = Gate(board=app.board), []
     for at in range(3):
         call = {"name": "search", "args": {"q": 1}, "id": f"call-{at}"}
-        messages += [AIMessage("", tool_calls=[call]), ToolMessage("the same", tool_call_id=f"call-{at}")]
+        messages += [AIMessage("", tool_calls=[call]), ToolMessage(HOURS, tool_call_id=f"call-{at}")]
     with app.tracer.start_as_current_span("agent", attributes={"session.id": "s"}) as root:
         gate.decide(messages, None, "thread-1")
     app.arrived()
@@ -455,7 +456,7 @@ def test_the_session_is_found_above_the_step_or_beside_it(server: Langfuse, wher
         if where == "beside":
             app.tracer.start_span("chat", attributes={"session.id": "s"}).end()
         for _ in range(3):
-            app._call({"q": 1}, "the same", None)
+            app._call({"q": 1}, HOURS, None)
     app.arrived()
     assert len(server.scores_of("s")) == 2
     assert {score.get("sessionId") for score in server.written} == {None, "s"}
@@ -469,7 +470,7 @@ def test_spans_beside_a_step_that_name_several_sessions_name_none(server: Langfu
                 "chat", attributes={"ai.telemetry.metadata.sessionId": session, "session.id": session}
             ).end()
         for _ in range(3):
-            app._call({"q": 1}, "the same", None)
+            app._call({"q": 1}, HOURS, None)
     app.arrived()
     assert {score.get("sessionId") for score in server.written} == {None}
 

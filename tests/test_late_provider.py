@@ -262,7 +262,9 @@ def test_a_provider_named_by_a_variable_is_guarded_when_it_is_loaded(monkeypatch
 
 
 def test_without_a_provider_gates_work_from_messages_and_one_line_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    from langchain_core.messages import AIMessage, ToolMessage
+    from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+
+    from trajectory_guard.gates.messages import MARK
 
     caplog.set_level(logging.INFO)
     instrument()
@@ -273,8 +275,10 @@ def test_without_a_provider_gates_work_from_messages_and_one_line_says_so(caplog
         messages += [AIMessage("", id=f"m{turn}", tool_calls=[call]), ToolMessage("none", tool_call_id=call["id"])]
         decision = gate.decide(messages, status, "thread")
         status = decision.status
+        if decision.nudge is not None:
+            messages.append(HumanMessage(decision.nudge, additional_kwargs={MARK: {"intervention": "NUDGE"}}))
         levels.append(decision.level)
-    assert levels[:4] == [Level.OBSERVE, Level.OBSERVE, Level.NUDGE, Level.STOP]
+    assert levels[:5] == [Level.OBSERVE, Level.OBSERVE, Level.NUDGE, Level.OBSERVE, Level.STOP]
     lines = [record for record in caplog.records if "no tracer provider is set" in record.getMessage()]
     assert [record.levelname for record in lines] == ["INFO"]
 

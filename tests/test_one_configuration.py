@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -28,6 +29,7 @@ from trajectory_guard.config import GATE_KEYS, ConfigError, GuardConfig, differe
 from trajectory_guard.core.policy import Level
 from trajectory_guard.flags import FlagBoard
 from trajectory_guard.gates.gate import Gate
+from trajectory_guard.gates.messages import MARK
 from trajectory_guard.runtime import instrument, shared_board
 from trajectory_guard.span_processor import TrajectoryGuardProcessor
 
@@ -96,16 +98,20 @@ def test_spans_and_gate_redact_though_instrument_came_first(caplog: pytest.LogCa
     exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     instrument(provider)
+    around = provider.get_tracer("app").start_span("POST /chat")
     gate = Gate(GuardConfig(redact=True))
     messages: list[Any] = []
     status: Any = None
     texts = []
-    for turn in range(4):
+    for turn in range(5):
         called = {"name": "search", "args": {"q": SECRET}, "id": f"call_{turn}", "type": "tool_call"}
         messages += [AIMessage("", id=f"m{turn}", tool_calls=[called]), ToolMessage("none", tool_call_id=called["id"])]
-        call(provider, conversation="spans")
+        with trace.use_span(around):
+            call(provider, conversation="spans")
         decision = gate.decide(messages, status, "thread")
         status = decision.status
+        if decision.nudge is not None:
+            messages.append(HumanMessage(decision.nudge, additional_kwargs={MARK: {"intervention": "NUDGE"}}))
         texts.append(repr(decision))
     assert "Level.NUDGE" in "".join(texts)
     assert "Level.STOP" in "".join(texts)

@@ -17,8 +17,8 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.verdict_spans import verdict_attributes
 from trajectory_guard_collector.config import Trajectories
 from trajectory_guard_collector.metrics import Metrics
-from trajectory_guard_collector.news import News, weigh
-from trajectory_guard_collector.trajectories import Item, Key, Order, StepItem, Told, Trajectory
+from trajectory_guard_collector.news import News, settled, weigh
+from trajectory_guard_collector.trajectories import Item, Key, Order, StepItem, Told, Trajectory, stand_in
 
 _log: Final = logging.getLogger(__name__)
 _MIB: Final = 1024 * 1024
@@ -61,6 +61,7 @@ class Fleet:
         self._clock = clock
         self._all: OrderedDict[Key, Trajectory] = OrderedDict()
         self._open: OrderedDict[Key, Trajectory] = OrderedDict()  # those that keep single steps
+        self._awake: OrderedDict[Key, Trajectory] = OrderedDict()  # those whose runs have not come to rest
         self._dirty: dict[Key, Trajectory] = {}
         self._items: dict[bytes, Item] = {}
         self._kept_bytes = 0
@@ -114,6 +115,8 @@ class Fleet:
         self._all.move_to_end(key)
         self._open[key] = trajectory
         self._open.move_to_end(key)
+        self._awake[key] = trajectory
+        self._awake.move_to_end(key)
         self._dirty[key] = trajectory
 
     def move(self, item: Item, key: Key | None) -> None:
@@ -159,6 +162,7 @@ class Fleet:
         """Judge all steps that are new or stand in another light now, a few at a time; what there is to tell."""
         news: list[News] = []
         for trajectory in list(self._dirty.values()):
+            evicted_runs = trajectory.evicted_runs
             while True:
                 for item in self._fold(trajectory):
                     for one in weigh(trajectory, item, self.metrics):
@@ -167,10 +171,10 @@ class Fleet:
                 yield
                 if not trajectory.unfolded:
                     break
+            self.metrics.evicted_runs(max(0, trajectory.evicted_runs - evicted_runs))
             self._clear(trajectory)
             self._dirty.pop(trajectory.key, None)
-        self._bound()
-        return news
+        return [*news, *self.rest()]
 
     def _fold(self, trajectory: Trajectory) -> list[StepItem]:
         try:
@@ -228,20 +232,26 @@ class Fleet:
                 item.release()
         trajectory.forgotten.clear()
 
-    def _bound(self) -> None:
-        now = self._clock()
-        while self._open:
-            oldest = next(iter(self._open.values()))
-            over = self._kept_bytes > self._limits.max_history_mib * _MIB and len(self._open) > 1
-            if not over and now - oldest.last_used <= self._limits.reorder_s:
+    def rest(self) -> list[News]:
+        """Let go of what was idle for long enough, or is too much. What recovered meanwhile is to be published.
+
+        Nothing may be under evaluation.
+        """
+        now, news = self._clock(), []
+        while self._awake:
+            oldest = next(iter(self._awake.values()))
+            if now - oldest.last_used <= self._limits.reorder_s:
                 break
-            self._rest(oldest)
+            news += self._settle(oldest)
+        while self._kept_bytes > self._limits.max_history_mib * _MIB and len(self._open) > 1:
+            self._rest(next(iter(self._open.values())))
         while self._all:
             oldest = next(iter(self._all.values()))
             full = len(self._all) > self._config.max_trajectories
             if not full and now - oldest.last_used <= self._config.idle_ttl_s:
                 break
-            self._evict(oldest, "full" if full else "idle")
+            news += self._evict(oldest, "full" if full else "idle")
+        return news
 
     def relieve(self) -> bool:
         """Give back half of the memory of single steps and of marks, the longest unused ones; whether there was any."""
@@ -254,12 +264,25 @@ class Fleet:
         return some
 
     def _rest(self, trajectory: Trajectory) -> None:
-        trajectory.settle()
+        trajectory.rest()
         self._clear(trajectory)
         self._open.pop(trajectory.key, None)
 
-    def _evict(self, trajectory: Trajectory, reason: str) -> None:
+    def _settle(self, trajectory: Trajectory) -> list[News]:
+        """The runs of a trajectory pause or end: what is left of them once they are judged as they stand."""
+        self._awake.pop(trajectory.key, None)
+        news: list[News] = []
+        try:
+            for verdict, item in trajectory.settle_runs(self.engine):
+                news += settled(trajectory, verdict, item or stand_in(trajectory, verdict), self.metrics)
+        except Exception:  # noqa: BLE001  one trajectory must not cost the others
+            self.metrics.error("judge.trajectory")
+            _log.exception("trajectory %r cannot be settled", trajectory.key[1])
         self._rest(trajectory)
+        return news
+
+    def _evict(self, trajectory: Trajectory, reason: str) -> list[News]:
+        news = self._settle(trajectory)
         self.metrics.eviction(reason)
         verdict = trajectory.last
         if verdict is not None and verdict.level is not Level.OBSERVE:
@@ -268,10 +291,12 @@ class Fleet:
             if len(self._flagged) > self._limits.max_flagged:
                 self._flagged.popitem(last=False)
         self._drop(trajectory.key)
+        return news
 
     def _drop(self, key: Key) -> None:
         self._all.pop(key, None)
         self._open.pop(key, None)
+        self._awake.pop(key, None)
         self._dirty.pop(key, None)
         if self._gone is not None:
             self._gone.append(key)
@@ -290,7 +315,7 @@ class Fleet:
     def restore(self, trajectory: Trajectory, marks: Mapping[bytes, Attributes]) -> None:
         """Take in a trajectory that was saved."""
         trajectory.last_used = self._clock()
-        self._all[trajectory.key] = trajectory
+        self._all[trajectory.key] = self._awake[trajectory.key] = trajectory
         self.name(trajectory.key, (trajectory.key[1],))
         for span, attributes in marks.items():
             self.mark(span, attributes)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.calls import light
+from trajectory_guard.core.budget import within_budget
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.base import Dialect
@@ -45,7 +45,7 @@ _SPAN_ID_BYTES: Final = 8
 _STEP_BYTES: Final = 2_200
 """What a step takes in memory beside its texts."""
 _KEPT_BYTES: Final = 16_384
-"""Steps up to this size are kept whole for judging them again; longer ones lose the middle of their texts."""
+"""Steps up to this size are kept whole for judging them again; of longer ones only what is understood of them."""
 
 
 class Judged(NamedTuple):
@@ -87,6 +87,7 @@ class Judge:
         self._table = table_with(config.dialects)
         self._markers = markers_of(self._table)
         self._conversations = tuple(key for row in self._table for key in row.conversations)
+        self._max_chars = config.max_understood_chars
         self.metrics = metrics
         self._prices = PriceTable()
         self._throttled = ThrottledLog(_log)
@@ -125,6 +126,13 @@ class Judge:
         journal = journal_of(reading) if journaled and reading.agent_spans else None
         tagged, guard_spans = self._tagger.tag(reading, data, news)
         return Judged(tagged, reading.count + guard_spans, len(reading.agent_spans), news, journal)
+
+    def rest(self) -> list[News]:
+        """Let go of trajectories that were idle for long enough; what there is to tell of them.
+
+        No request may be under evaluation.
+        """
+        return self.fleet.rest()
 
     def relieve(self) -> bool:
         """Memory is short: give back half of what serves late spans only; whether there was any. Scores are kept."""
@@ -236,9 +244,11 @@ class Judge:
         self._file(trace, item, above)
 
     def _item(self, seen: SeenSpan, step: StepRecord, dialect: Dialect) -> StepItem:
+        size = min(seen.size, _KEPT_BYTES)
         if seen.size > _KEPT_BYTES:
-            step = light(step)
-        return StepItem(seen.key, step, seen.lean, dialect, seen.origin, _STEP_BYTES + min(seen.size, _KEPT_BYTES))
+            step = within_budget(step, self._max_chars)
+            size += len(step.result or "")
+        return StepItem(seen.key, step, seen.lean, dialect, seen.origin, _STEP_BYTES + size)
 
     def _file(self, trace: Trace, item: StepItem, above: list[SpanView]) -> None:
         """Put a step into its trajectory."""

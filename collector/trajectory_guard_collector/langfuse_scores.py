@@ -177,7 +177,7 @@ class ScoreWriter:
         plain = None
         if episode is not None:
             stages = [[*target, stage] for target, stage in episode.stages.items()]
-            plain = [episode.timestamp, stages, episode.began, episode.until]
+            plain = [episode.timestamp, stages, episode.began, episode.until, episode.environment]
         self._put_row((_EPISODE, *key), plain)
 
     def _put_row(self, key: tuple[Any, ...], value: Any) -> None:
@@ -210,9 +210,14 @@ class ScoreWriter:
 
 def _episode(plain: list[Any]) -> Episode:
     timestamp, stages, *times = plain
-    began, until = times or (timestamp, timestamp)  # rows of older collectors hold no more
+    began, until = times[:2] or (timestamp, timestamp)  # rows of older collectors hold no more
+    environment = times[2] if len(times) > 2 else None
     return Episode(
-        timestamp, {Target(name, session): Stage(stage) for name, session, stage in stages}, began=began, until=until
+        timestamp,
+        {Target(name, session): Stage(stage) for name, session, stage in stages},
+        began=began,
+        until=until,
+        environment=environment,
     )
 
 

@@ -74,6 +74,8 @@ class Metrics:
         self._scores = self._gauge(telemetry.BY_SCORE)
         self._evictions = self._counter(telemetry.EVICTIONS)
         self._duplicates = self._counter(telemetry.DUPLICATES)
+        self._fingerprinted = self._counter(telemetry.FINGERPRINTED)
+        self._evicted_runs = self._counter(telemetry.EVICTED_RUNS)
         self._late = self._counter(telemetry.LATE_STEPS)
         self._latency = self._histogram(telemetry.LATENCY)
         self._loop_steps = self._counter(telemetry.LOOP_STEPS)
@@ -189,6 +191,10 @@ class Metrics:
         """A tool call was judged."""
         self._steps.child(service).inc()
 
+    def fingerprinted(self, service: str) -> None:
+        """A tool call was too long to be understood in full."""
+        self._fingerprinted.child(service).inc()
+
     def detection(self, service: str, loop_type: str) -> None:
         """A detector found something."""
         self._detections.child(service, loop_type).inc()
@@ -222,6 +228,11 @@ class Metrics:
     def eviction(self, reason: str) -> None:
         """A trajectory was forgotten: ``idle`` or ``full``."""
         self._evictions.child(reason).inc()
+
+    def evicted_runs(self, runs: int) -> None:
+        """Runs of a trajectory were forgotten because it has too many."""
+        if runs:
+            self._evicted_runs.child().inc(runs)
 
     def flag_request(self, status: str) -> None:
         """A read of a flag was answered with an HTTP status."""

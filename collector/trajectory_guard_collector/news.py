@@ -10,6 +10,7 @@ from typing import NamedTuple
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.steps import Evidence
 from trajectory_guard_collector.metrics import Metrics
 from trajectory_guard_collector.trajectories import Published, StepItem, Told, Trajectory
 
@@ -40,6 +41,8 @@ def weigh(trajectory: Trajectory, item: StepItem, metrics: Metrics) -> Iterator[
         return
     if first_time:
         metrics.step(item.service)
+        if verdict.evidence is Evidence.FINGERPRINT:
+            metrics.fingerprinted(item.service)
     trajectory.describe(item)
     if verdict.recovered:
         yield from _recovered(trajectory, item, verdict, metrics)
@@ -49,8 +52,16 @@ def weigh(trajectory: Trajectory, item: StepItem, metrics: Metrics) -> Iterator[
         yield from _found(trajectory, item, verdict, metrics)
 
 
+def settled(trajectory: Trajectory, verdict: Verdict, item: StepItem, metrics: Metrics) -> Iterator[News]:
+    """A run recovered before it came to rest, or was forgotten; ``item`` is its newest step."""
+    yield from _recovered(trajectory, item, verdict, metrics)
+
+
 def _recovered(trajectory: Trajectory, item: StepItem, verdict: Verdict, metrics: Metrics) -> Iterator[News]:
-    trajectory.nudge = trajectory.stop = None
+    for flag in ("nudge", "stop"):
+        flagged = getattr(trajectory, flag)
+        if flagged is not None and flagged.run == verdict.run:
+            setattr(trajectory, flag, None)
     published = trajectory.published(verdict.episode)
     if published.recovered:
         return
@@ -88,11 +99,6 @@ def _count(trajectory: Trajectory, item: StepItem, verdict: Verdict, metrics: Me
 
 def _keep_flag(trajectory: Trajectory, verdict: Verdict) -> None:
     trajectory.last = verdict
-    known = trajectory.nudge
-    if verdict.nudge is not None and (
-        known is None or (known.episode, known.ordinal) != (verdict.episode, verdict.ordinal)
-    ):
-        trajectory.nudge = verdict  # else it was given already
     if verdict.level is Level.STOP:
         trajectory.stop = verdict
 
@@ -121,8 +127,10 @@ def _to_tell(trajectory: Trajectory, item: StepItem, verdict: Verdict) -> Told |
         published.stopped = True
         return Told.STOP
     if verdict.nudge is not None:
-        if published.nudges >= verdict.ordinal:
+        nth = trajectory.nth_nudge(item)
+        if published.nudges >= nth:
             return None
-        published.nudges = verdict.ordinal
+        published.nudges = nth
+        trajectory.nudge = verdict
         return Told.NUDGE
     return Told.START if starts and item.told is None else None

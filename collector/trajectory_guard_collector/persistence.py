@@ -25,7 +25,7 @@ from trajectory_guard_collector.fleet import Attributes
 from trajectory_guard_collector.trajectories import SEEN, Key, Published, Snapshot, Trajectory
 
 FORMAT_VERSION: Final = 3
-_COUNTERS: Final = ("steps", "score", "episode", "nudges")
+_COUNTERS: Final = ("steps", "score", "episode", "nudges", "evicted_runs")
 _FLAGS: Final = ("last", "nudge", "stop")
 
 

@@ -86,6 +86,13 @@ class Pipeline:
             await self._delivery.deliver(batch, key=_digest(batch.data))
         return Receipt()
 
+    async def rest(self) -> None:
+        """Let go of trajectories that were idle for long enough, and tell which agents have recovered meanwhile."""
+        async with self._judging:
+            news = self._judge.rest()
+        if news:
+            self._tell(news)
+
     async def _accept_traces(self, batch: Batch) -> None:
         self._metrics.incoming(batch.signal, batch.items)
         small = batch.items <= _MAX_SPANS and len(batch.data) <= _MAX_BYTES

@@ -35,6 +35,7 @@ from trajectory_guard_collector.verdicts import VerdictLog, VerdictPrinter
 
 _log: Final = logging.getLogger(__name__)
 _SHOWN: Final = 10_000
+_REST_INTERVAL_S: Final = 5.0
 _SCORES_TIMEOUT_S: Final = 2.0
 
 
@@ -74,6 +75,7 @@ class Collector:
         self._saver = (
             Saver(self.judge, self._store, config.trajectories.snapshot_interval_s) if self._store is not None else None
         )
+        self._resting: asyncio.Task[None] | None = None
         self._servers: dict[str, _Server] = {}
         self._admin = AdminServer(
             config.telemetry, self.metrics, self.ready, self.rows, max_score=config.guard.max_score
@@ -109,6 +111,7 @@ class Collector:
             for writer in self._scores:  # what had not come so far before the restart
                 writer.tell(news)
             self._saver.start()
+        self._resting = asyncio.create_task(self._rest_regularly(), name="rest")
         await self._delivery.start()
         port = await self._admin.start()
         if port:
@@ -127,6 +130,16 @@ class Collector:
             )  # fmt: skip
             await self._listen("otlp/http", protocols.http.endpoint, http)
 
+    async def _rest_regularly(self) -> None:
+        """Also where nothing arrives: an agent that recovered and then had no more to do is told to be well."""
+        while True:
+            await asyncio.sleep(min(_REST_INTERVAL_S, self.config.trajectories.reorder_s))
+            try:
+                await self._pipeline.rest()
+            except Exception:  # noqa: BLE001  the next time may go better
+                self.metrics.error("rest")
+                _log.exception("idle trajectories could not be let go of")
+
     async def _listen(self, name: str, endpoint: str, server: _Server) -> None:
         self._servers[name] = server
         self.endpoints[name] = _with_port(endpoint, await server.start())
@@ -140,6 +153,7 @@ class Collector:
             return max(0.1, until - time.monotonic())
 
         await self._step("receivers", lambda: self._stop_receivers(left()))
+        await self._step("rest", self._stop_resting)
         await self._step("delivery", lambda: self._delivery.stop(left()))
         if self._saver is not None:
             await self._step("trajectories", self._saver.stop)
@@ -149,6 +163,11 @@ class Collector:
             await self._step("storage", self._store.stop)
         await self._step("limiter", self._limiter.stop)
         await self._step("telemetry", self._admin.stop)
+
+    async def _stop_resting(self) -> None:
+        if self._resting is not None:
+            self._resting.cancel()
+            await asyncio.gather(self._resting, return_exceptions=True)
 
     async def _stop_receivers(self, grace_s: float) -> None:
         await asyncio.gather(*(server.stop(grace_s) for server in self._servers.values()))

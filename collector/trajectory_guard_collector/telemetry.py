@@ -141,6 +141,11 @@ ERRORS: Final = _ours(
     guard.ERRORS, ("where",), "0; see the log for the first of each kind", "errors of the collector itself, contained"
 )
 DUPLICATES: Final = _ours(guard.DUPLICATES, (), "0; some after redelivery")
+FINGERPRINTED: Final = _ours(guard.FINGERPRINTED, (SERVICE,), "small beside steps; raise `guard.max_understood_chars`")
+EVICTED_RUNS: Final = Metric(
+    "trajectory_guard_evicted_runs", "counter", (), "{run}", "runs forgotten because their trajectory has too many",
+    "0; some where an agent starts more than eight others",
+)  # fmt: skip
 LATENCY: Final = _ours(
     guard.LATENCY, (), "tens of microseconds", "time to judge a span of an agent, mean over those of a request"
 )
@@ -175,7 +180,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     *ACCEPTED.values(), *REFUSED.values(), *FAILED.values(), REQUESTS,
     *SENT.values(), *SEND_FAILED.values(), *ENQUEUE_FAILED.values(), QUEUE_SIZE, QUEUE_CAPACITY, IN_FLIGHT,
     INCOMING, OUTGOING, JUDGE_DURATION, *LIMITER_REFUSED.values(), UPTIME, MEMORY_RSS, CPU_SECONDS,
-    STEPS, DETECTIONS, INTERVENTIONS, EPISODES, RECOVERIES, ACTIVE, BY_SCORE, EVICTIONS, DUPLICATES, LATE_STEPS,
-    LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, FLAG_REQUESTS, SCORES_SENT, SCORES_FAILED, SCORES_WAITING,
-    SCORE_ATTEMPTS_FAILED, RETRIES, SEND_DURATION, ERRORS, LABEL_OVERFLOW,
+    STEPS, DETECTIONS, INTERVENTIONS, EPISODES, RECOVERIES, ACTIVE, BY_SCORE, EVICTIONS, EVICTED_RUNS, DUPLICATES,
+    FINGERPRINTED, LATE_STEPS, LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, FLAG_REQUESTS, SCORES_SENT, SCORES_FAILED,
+    SCORES_WAITING, SCORE_ATTEMPTS_FAILED, RETRIES, SEND_DURATION, ERRORS, LABEL_OVERFLOW,
 )  # fmt: skip

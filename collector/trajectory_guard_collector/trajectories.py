@@ -24,6 +24,7 @@ from trajectory_guard.core.steps import INTERRUPTED, StepRecord, Usage
 from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import DIALECTS
 from trajectory_guard_collector.views import Origin
 
 Order = tuple[float, str]
@@ -160,15 +161,21 @@ class Published:
 
     Attributes:
         started, stopped, recovered, counted: its beginning, its stop, its end, its place in the metrics.
-        nudges: ordinal of its newest nudge; spent: what was counted of what it consumed.
+        nudges: how many of its nudges; folded: how many nudges became due at steps that are no longer kept.
+        spent: what was counted of what it consumed.
     """
 
-    __slots__ = ("counted", "nudges", "recovered", "spent", "started", "stopped")
+    __slots__ = ("counted", "folded", "nudges", "recovered", "spent", "started", "stopped")
 
     def __init__(self) -> None:
         self.started = self.stopped = self.recovered = self.counted = False
-        self.nudges = 0
+        self.nudges = self.folded = 0
         self.spent = Spent()
+
+    @property
+    def may_recover(self) -> bool:
+        """Whether a nudge was published, and no recovery yet."""
+        return self.nudges > 0 and not self.recovered
 
     def to_plain(self) -> list[Any]:
         """JSON-able."""
@@ -179,7 +186,7 @@ class Published:
         """Restore ``to_plain``."""
         published = cls()
         published.started, published.stopped, published.recovered, published.counted, published.nudges, spent = plain
-        published.spent = Spent(*spent)
+        published.folded, published.spent = published.nudges, Spent(*spent)  # single steps are not saved
         return published
 
 
@@ -192,7 +199,7 @@ class Trajectory:
         floor: order of the newest item folded into ``base``.
         last, nudge, stop: newest verdict in which something fired, which was a nudge, which was a stop.
         services, agents: names seen last; trace_id: trace of the step judged last.
-        steps, score, episode, nudges, level: after the newest step.
+        steps, score, episode, nudges, level, evicted_runs: after the newest step.
         last_used: clock in seconds; ``last_seen``: end of the newest step in seconds since the epoch.
     """
 
@@ -208,7 +215,7 @@ class Trajectory:
         self.agents: tuple[str, ...] = ()
         self.trace_id = ""
         self.level = Level.OBSERVE
-        self.steps = self.episode = self.nudges = 0
+        self.steps = self.episode = self.nudges = self.evicted_runs = 0
         self.score = 0.0
         self.last_used = 0.0
         self.last_seen = 0.0
@@ -308,6 +315,7 @@ class Trajectory:
         if newest is not None:
             self.level = newest.level
         self.steps, self.score, self.episode, self.nudges = state.index, state.score, state.episodes, state.nudges
+        self.evicted_runs = state.evicted_runs
 
     def _rewind(self, engine: Engine) -> Head:
         """The head as it was at the nearest snapshot before the first item to be judged."""
@@ -349,7 +357,27 @@ class Trajectory:
         self._snapshots = [(where - place, snapshot) for where, snapshot in self._snapshots[old[-1] + 1 :]]
         self._folded -= place
 
-    def settle(self) -> None:
+    def settle_runs(self, engine: Engine) -> list[tuple[Verdict, StepItem | None]]:
+        """The runs pause, or are forgotten: verdicts on those that recovered, and their newest steps if still kept.
+
+        To be followed by ``rest``: later steps go on from here. Nothing may be left to evaluate.
+        """
+        if (self._head is None and self.base is None) or not any(one.may_recover for one in self.episodes.values()):
+            return []
+        head = self._head if self._head is not None else self._thaw(engine, self.base)
+        found = [
+            verdict for label in list(head.state.runs) if (verdict := engine.settle(head.state, label)) is not None
+        ]
+        if found:
+            self._head, self.changed = head, True
+            self._read(head.state, [])
+        return [(verdict, self._newest_of(verdict.run)) for verdict in found]
+
+    def _newest_of(self, run: str) -> StepItem | None:
+        steps = (one for one in reversed(self.items) if isinstance(one, StepItem))
+        return next((one for one in steps if one.verdict is not None and one.verdict.run == run), None)
+
+    def rest(self) -> None:
         """Give back the memory of single steps; later arrivals are judged as they come."""
         if self._head is not None:
             self.base = _freeze(self._head)
@@ -363,6 +391,8 @@ class Trajectory:
     def _forget(self, count: int) -> None:
         for item in self.items[:count]:
             item.gone = True
+            if isinstance(item, StepItem) and _is_nudge(item) and item.verdict.episode in self.episodes:  # type: ignore[union-attr]
+                self.episodes[item.verdict.episode].folded += 1  # type: ignore[union-attr]
             self.seen.append(item.span[-8:])
             self.floor = max(self.floor, item.order)
         self.forgotten += self.items[:count]
@@ -385,9 +415,30 @@ class Trajectory:
                 del self.episodes[min(self.episodes)]
         return known
 
+    def nth_nudge(self, item: StepItem) -> int:
+        """Which nudge of its episode became due at a step, from 1: progress lets the ladder count again from 1."""
+        episode = item.verdict.episode if item.verdict is not None else 0
+        nudges = [one for one in self.items if isinstance(one, StepItem) and _is_nudge(one) and one.order <= item.order]
+        return self.published(episode).folded + sum(one.verdict.episode == episode for one in nudges)  # type: ignore[union-attr]
+
     def snapshot(self) -> Snapshot | None:
         """The head as it is now; None before the first step."""
         return _freeze(self._head) if self._head is not None else self.base
+
+
+def stand_in(trajectory: Trajectory, verdict: Verdict) -> StepItem:
+    """The step of a verdict, as far as its trajectory still knows it: service, agent, trace, and when it ended."""
+    (tenant, name), agent = trajectory.key, trajectory.agents[-1] if trajectory.agents else None
+    view = SpanView("", {}, trajectory.trace_id, verdict.step_id, start=trajectory.last_seen, end=trajectory.last_seen)
+    origin = Origin({}, trajectory.services[-1] if trajectory.services else "", tenant)
+    step = StepRecord(verdict.step_id, name, "", agent_id=agent, trace_id=trajectory.trace_id)
+    item = StepItem(bytes.fromhex(trajectory.trace_id + verdict.step_id), step, view, DIALECTS[-1], origin, 0)
+    item.key = trajectory.key
+    return item
+
+
+def _is_nudge(item: StepItem) -> bool:
+    return item.verdict is not None and item.verdict.nudge is not None
 
 
 def _step_id(state: TrajectoryState, index: int) -> str:

@@ -133,6 +133,7 @@ def _judging() -> list[Json]:
     items = f"sum(rate(otelcol_processor_{{}}_items_total{{{{{_AT}}}}}[$__rate_interval]))"
     late = _events("trajectory_guard_late_steps_total", "how")
     duplicates = _events("trajectory_guard_duplicates_total")
+    long, runs = _events("trajectory_guard_steps_fingerprinted_total"), _events("trajectory_guard_evicted_runs_total")
     return [
         graph("Steps judged", "Tool calls judged, by service. Healthy: follows the load.",
               query(_rate("trajectory_guard_steps_total", "service_name"), "{{service_name}}"),
@@ -146,6 +147,9 @@ def _judging() -> list[Json]:
         graph("Late and duplicate steps", "reordered: arrived late and were put in order. too_late: judged as they "
               "came, a verdict may differ. Healthy: too_late 0; duplicates only after redelivery.",
               query(late, "{{how}}"), query(duplicates, "duplicate"), bars=True),
+        graph("Long steps and forgotten runs", "Steps too long to be understood in full, and runs forgotten "
+              "because their trajectory has more than eight. Healthy: few; raise guard.max_understood_chars for long steps.",
+              query(long, "long step"), query(runs, "forgotten run"), bars=True),
         graph("Trajectories in memory", "Healthy: below guard.max_trajectories (10,000 by default).",
               query(f"sum by (instance) (trajectory_guard_trajectories_active{{{_AT}}})", "{{instance}}")),
         graph("Evictions", "Trajectories forgotten. idle: nothing came for guard.idle_ttl_s. full: too many at a "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import string
 import threading
 from collections import Counter
 from collections.abc import Coroutine, Mapping
@@ -20,7 +19,6 @@ STOP_TEXT: Final = (
     "Please tell me how you would like to go on."
 )
 """What a stopped run says by default. It is read by the end user: no tool names, no arguments."""
-TEMPLATE_FIELDS: Final = ("count", "reason", "rule", "score", "text", "tool", "types")
 _log: Final = logging.getLogger(telemetry.LOGGER)
 _running: set[asyncio.Task[Any]] = set()
 
@@ -43,25 +41,11 @@ class Intervention(NamedTuple):
     delivered: bool
 
 
-def template_mistake(template: str) -> str | None:
-    """What is wrong with a template, None if nothing is.
-
-    >>> template_mistake("{tool} was called {count} times"), template_mistake("{tols}")
-    (None, "unknown field 'tols'; known are count, reason, rule, score, text, tool, types")
-    """
-    try:
-        fields = [name for _, name, _, _ in string.Formatter().parse(template) if name is not None]
-    except ValueError as error:
-        return str(error)
-    unknown = next((name for name in fields if name not in TEMPLATE_FIELDS), None)
-    return f"unknown field {unknown!r}; known are {', '.join(TEMPLATE_FIELDS)}" if unknown is not None else None
-
-
 def text_of(given: Any, verdict: Verdict, default: str, counts: Counter[str]) -> str:
     """The text to say: the user's template or callable, the default where there is none or it fails.
 
     Parameters:
-        given: a template with the fields ``TEMPLATE_FIELDS``, a callable that is given the verdict, or None.
+        given: a template with the fields ``templates.TEMPLATE_FIELDS``, a callable that is given the verdict, or None.
         default: the guard's own text; a template may quote it as ``{text}``.
         counts: where failures are counted.
     """

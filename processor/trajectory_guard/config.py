@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 
 from trajectory_guard.core.budget import MAX_UNDERSTOOD_CHARS
 from trajectory_guard.core.detectors import weights as default_weights
+from trajectory_guard.core.templates import template_mistake
 
 ENV_PREFIX: Final = "TRAJECTORY_GUARD_"
 GATE_KEYS: Final = frozenset({"mode", "nudge_text", "on_intervention", "stop_text"})
@@ -164,8 +165,6 @@ class GuardConfig(_Model):
     @classmethod
     def _template(cls, text: Any) -> Any:
         if isinstance(text, str):
-            from trajectory_guard.callbacks import template_mistake  # it builds on core, and core on this module
-
             mistake = template_mistake(text)
             if mistake is not None:
                 raise ValueError(mistake)

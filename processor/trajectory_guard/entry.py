@@ -9,12 +9,31 @@ from typing import Final, NamedTuple
 from trajectory_guard.core.calls import CallRecord
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.history import Ring
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import StepRecord
 
 _CALL_IDS: Final = 32
 _RECENT_STEPS: Final = 16
 MAX_INSTANCES: Final = 32
+
+
+class Flag(NamedTuple):
+    """What a gate needs to know of a trajectory.
+
+    Fields:
+        level: the strongest intervention that became due since a gate last took the flag.
+        verdict: the verdict behind it, None if nothing fired.
+        score, nudges, steps: current score, nudges due so far, steps taken.
+        remote: a collector says so, counting the steps of all processes.
+    """
+
+    level: Level
+    verdict: Verdict | None
+    score: float
+    nudges: int
+    steps: int
+    remote: bool = False
 
 
 class RunFlag:
@@ -39,6 +58,11 @@ class GateRun(NamedTuple):
 
     instance: str
     turn: str | None
+
+    @property
+    def label(self) -> str:
+        """Label of the run, as ``scope.run_label`` makes it for its steps."""
+        return self.instance if self.turn is None else f"{self.instance}/{self.turn}"
 
 
 class Entry:

@@ -7,19 +7,20 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from trajectory_guard.aliases import Aliases
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.calls import CallRecord, call_key, consume, is_fuller, light, reported
 from trajectory_guard.core.engine import Engine, Verdict
-from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import INTERRUPTED, Evidence, StepRecord
 from trajectory_guard.core.tracking.scope import run_label
-from trajectory_guard.entry import Entry, GateRun, RunFlag
+from trajectory_guard.entry import Entry, Flag, GateRun
 from trajectory_guard.forking import after_fork
 from trajectory_guard.logs import log_recovery
 from trajectory_guard.prices import PriceTable
+from trajectory_guard.tally import tally
 
 if TYPE_CHECKING:
     from trajectory_guard.embedding import BackgroundSettler
@@ -27,27 +28,8 @@ if TYPE_CHECKING:
 
 _MAX_TOOLS: Final = 64
 _FIND_AMONG: Final = 64
-_AMBIGUOUS: Final = ""
 _MAX_REPLAY: Final = 16
 _RANK: Final = {Level.OBSERVE: 0, Level.NUDGE: 1, Level.STOP: 2}
-
-
-class Flag(NamedTuple):
-    """What a gate needs to know of a trajectory.
-
-    Fields:
-        level: the strongest intervention that became due since a gate last took the flag.
-        verdict: the verdict behind it, None if nothing fired.
-        score, nudges, steps: current score, nudges due so far, steps taken.
-        remote: a collector says so, counting the steps of all processes.
-    """
-
-    level: Level
-    verdict: Verdict | None
-    score: float
-    nudges: int
-    steps: int
-    remote: bool = False
 
 
 class FlagBoard:
@@ -79,7 +61,7 @@ class FlagBoard:
         self._lock = threading.Lock()
         after_fork(self._after_fork)
         self._entries: OrderedDict[str, Entry] = OrderedDict()
-        self._aliases: OrderedDict[str, str] = OrderedDict()
+        self._aliases = Aliases(self.config.max_trajectories)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -157,7 +139,7 @@ class FlagBoard:
         earlier turn: then the call has to be evaluated again in the right run.
         """
         state = entry.state
-        earlier = [name for name, gate in entry.gates.items() if run_label_of(gate) == spans_run]
+        earlier = [name for name, gate in entry.gates.items() if gate.label == spans_run]
         began = state.runs.get(spans_run)
         for name in earlier or (spans_run or (began.trace_id if began is not None else None) or "",):
             entry.follow(name, run)
@@ -200,7 +182,7 @@ class FlagBoard:
 
     def _flag_verdict(self, entry: Entry, verdict: Verdict) -> None:
         flag = entry.flag(verdict.run)
-        self._count(flag, verdict)
+        self.loop_cost_usd += tally(self.counts, flag.last, verdict)
         flag.last = verdict
         if verdict.nudge is not None:
             flag.nudge = verdict
@@ -226,7 +208,7 @@ class FlagBoard:
             return
         with entry.lock:
             gate = entry.gates.get(instance)
-            for label in (instance, run_label_of(gate) if gate is not None else None):
+            for label in (instance, gate.label if gate is not None else None):
                 if label is not None and label in entry.state.runs:
                     self._end_run(entry, label)
 
@@ -247,22 +229,6 @@ class FlagBoard:
                 if run.trace_id == trace_id:
                     self._recovered(self.engine.settle(entry.state, label))
 
-    def _count(self, flag: RunFlag, verdict: Verdict) -> None:
-        counts, last = self.counts, flag.last
-        known = last is not None and last.episode == verdict.episode
-        before = last.spent if known and last is not None else Spent()
-        if not known:
-            counts[f"episodes.{verdict.types[0]}"] += 1
-        for kind in verdict.types:
-            counts[f"detections.{kind}"] += 1
-        if verdict.nudge is not None:
-            counts["interventions.NUDGE"] += 1
-        elif verdict.stop_due:
-            counts["interventions.STOP"] += 1
-        counts["loop_steps"] += max(0, verdict.spent.steps - before.steps)
-        counts["loop_tokens"] += max(0, verdict.spent.tokens - before.tokens)
-        self.loop_cost_usd += max(0.0, verdict.spent.cost_usd - before.cost_usd)
-
     def _is_in_messages(self, entry: Entry, step: StepRecord) -> bool:
         """Whether a gate has read the call before its span ended."""
         return step.call_id is not None and call_key(step.call_id) in entry.message_calls
@@ -280,22 +246,13 @@ class FlagBoard:
         entry.recent.append(seen)
 
     def link(self, trajectory_id: str, aliases: Iterable[str]) -> None:
-        """Let gates find a trajectory under other names it goes by (thread id, session id, trace id).
-
-        A name that turns out to stand for several trajectories, as a trace around several runs does, stands for none.
-        """
+        """Let gates find a trajectory under other names it goes by (thread id, session id, trace id)."""
         with self._lock:
-            for alias in aliases:
-                known = self._aliases.get(alias)
-                if alias == trajectory_id or known == trajectory_id:
-                    continue
-                self._aliases[alias] = trajectory_id if known is None else _AMBIGUOUS
-                if len(self._aliases) > self.config.max_trajectories:
-                    self._aliases.popitem(last=False)
+            self._aliases.link(trajectory_id, aliases)
 
     def is_shared(self, name: str) -> bool:
         """Whether a name stands for several trajectories."""
-        return self._aliases.get(name) == _AMBIGUOUS
+        return self._aliases.is_shared(name)
 
     def is_taken(self, trace_id: str) -> bool:
         """Whether a trace id stands for a named trajectory, for several, or for a run that a gate already follows."""
@@ -307,13 +264,13 @@ class FlagBoard:
 
         The runs of the turns before are over.
         """
-        label = run_label_of(GateRun(instance, turn))
+        label = GateRun(instance, turn).label
         entry = self._find(trajectory_id)
         if entry is not None:
             with entry.lock:
                 before = entry.state.turns.get(instance)
                 if before is not None and before != turn:
-                    self._end_run(entry, run_label_of(GateRun(instance, before)))
+                    self._end_run(entry, GateRun(instance, before).label)
                 if before != turn:
                     entry.state.begin_turn(instance, turn)
         return label
@@ -322,7 +279,7 @@ class FlagBoard:
         """Label of the run that an agent instance is in, as far as a gate has said."""
         entry = self._find(trajectory_id)
         turn = entry.state.turns.get(instance) if entry is not None else None
-        return run_label_of(GateRun(instance, turn))
+        return GateRun(instance, turn).label
 
     def is_gated(self, trajectory_id: str, run: str) -> bool:
         """Whether a gate delivers the nudges of a run."""
@@ -411,7 +368,7 @@ class FlagBoard:
 
     def resolve_alias(self, name: str) -> str:
         """The trajectory a trace or session was linked to, else the name itself."""
-        return self._aliases.get(name, name) or name
+        return self._aliases.resolve(name)
 
     def read(self, trajectory_id: str, run: str | None = None) -> Flag:
         """The flag, left as it is. ``run``: label of the run; by default the one that acted last."""
@@ -560,8 +517,3 @@ class FlagBoard:
                 return
             self._entries.popitem(last=False)
             self.counts["evicted_full" if full else "evicted_idle"] += 1
-
-
-def run_label_of(run: GateRun) -> str:
-    """Label of a gate's run, as ``run_label`` makes it for its steps."""
-    return run.instance if run.turn is None else f"{run.instance}/{run.turn}"

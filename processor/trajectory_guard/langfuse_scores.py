@@ -204,17 +204,20 @@ class Episode:
         stages: how far each target has come.
         began: start of the step with which it began, as it was first told; 0 if spans carry no time.
         until: end of the newest step heard of it.
+        environment: Langfuse's environment it was written to last; None for the default.
     """
 
-    __slots__ = ("began", "stages", "timestamp", "until")
+    __slots__ = ("began", "environment", "stages", "timestamp", "until")
 
     def __init__(
-        self, timestamp: float, stages: dict[Target, Stage] | None = None, *, began: float = 0.0, until: float = 0.0
-    ) -> None:
+        self, timestamp: float, stages: dict[Target, Stage] | None = None, *, began: float = 0.0, until: float = 0.0,
+        environment: str | None = None,
+    ) -> None:  # fmt: skip
         self.timestamp = timestamp
         self.stages = stages if stages is not None else {}
         self.began = began
         self.until = max(began, until)
+        self.environment = environment
 
 
 class ScoreBook:
@@ -242,7 +245,7 @@ class ScoreBook:
             verdict: what was found.
             trace_id, session_id: trace of the step, and the session Langfuse puts it into.
             scope: keeps equal trajectory ids of different tenants apart.
-            environment: of the trace.
+            environment: of the trace; None if it is unknown, or the default.
             redact: leave the reason out.
             at: end of the step in seconds since the epoch.
             now: the same by the clock, the timestamp if spans carry no time.
@@ -258,9 +261,10 @@ class ScoreBook:
             began = max(0.0, verdict.began)
             episode = self._begin(key, Episode(began or now, began=began))
         episode.until = max(episode.until, at)
+        episode.environment = environment or episode.environment  # a run may recover where no span is at hand
         scores = []
         for target in self._advance(episode, stage, targets_of(trace_id, session_id)):
-            scores += scores_of(verdict, stage, target, episode, environment=environment, redact=redact)
+            scores += scores_of(verdict, stage, target, episode, environment=episode.environment, redact=redact)
         if scores:
             self._on_change(key)
         return scores

@@ -40,10 +40,12 @@ def verdict_entry(verdict: Verdict, *, redact: bool = False) -> dict[str, Any]:
         "event_type": f"TRAJECTORY_{verdict.level}",
         "intervention": str(verdict.level),
         "thread_id": verdict.trajectory_id,
+        "run": verdict.run,
         "step_id": verdict.step_id,
         "step_index": verdict.step_index,
         "tool": verdict.tool,
         "episode": verdict.episode,
+        "rule": verdict.rule,
         "evidence": str(verdict.evidence),
         "reason": "" if redact else verdict.reason,
         "metrics": {

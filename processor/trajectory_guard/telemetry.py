@@ -14,6 +14,7 @@ LOGGER: Final = "trajectory_guard"
 
 LOOP_DETECTED: Final = "trajectory_guard.loop.detected"
 LOOP_TYPE: Final = "trajectory_guard.loop.type"
+LOOP_RULE: Final = "trajectory_guard.loop.rule"
 LOOP_SCORE: Final = "trajectory_guard.loop.score"
 LOOP_FIRST_STEP: Final = "trajectory_guard.loop.first_step"
 INTERVENTION: Final = "trajectory_guard.intervention"
@@ -21,6 +22,7 @@ HEALTH: Final = "trajectory_guard.health"
 EPISODE: Final = "trajectory_guard.episode"
 STEP_INDEX: Final = "trajectory_guard.step.index"
 TRAJECTORY_ID: Final = "trajectory_guard.trajectory.id"
+RUN_ID: Final = "trajectory_guard.run.id"
 EVIDENCE: Final = "trajectory_guard.evidence"
 REASON: Final = "trajectory_guard.reason"
 TOOL: Final = "gen_ai.tool.name"
@@ -49,6 +51,7 @@ class Metric(NamedTuple):
 ATTRIBUTES: Final = (
     Attribute(LOOP_DETECTED, "bool", "a loop was found at this step"),
     Attribute(LOOP_TYPE, "string[]", "loop types that fired, strongest first"),
+    Attribute(LOOP_RULE, "string", "the rule behind the strongest finding"),
     Attribute(LOOP_SCORE, "double", "loop score after this step, 0 to 5"),
     Attribute(
         LOOP_FIRST_STEP, "string", "span id of the first step of the loop; its index if the span id is forgotten"
@@ -58,6 +61,11 @@ ATTRIBUTES: Final = (
     Attribute(EPISODE, "int", "ordinal of the episode in its trajectory, from 1"),
     Attribute(STEP_INDEX, "int", "ordinal of the step in its trajectory, from 0"),
     Attribute(TRAJECTORY_ID, "string", "conversation id, else thread or session id, else trace id"),
+    Attribute(
+        RUN_ID,
+        "string",
+        "the run in its trajectory: agent instance, then / and user turn, as far as known; empty if neither is",
+    ),
     Attribute(
         EVIDENCE,
         "string",

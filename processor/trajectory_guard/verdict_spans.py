@@ -22,6 +22,7 @@ def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, Attribute
     attributes: dict[str, AttributeValue] = {
         telemetry.LOOP_DETECTED: bool(verdict.detections) and verdict.level is not Level.OBSERVE,
         telemetry.LOOP_TYPE: verdict.types,
+        telemetry.LOOP_RULE: verdict.rule,
         telemetry.LOOP_SCORE: verdict.score,
         telemetry.LOOP_FIRST_STEP: first_step,
         telemetry.INTERVENTION: str(verdict.level),
@@ -29,6 +30,7 @@ def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, Attribute
         telemetry.EPISODE: verdict.episode,
         telemetry.STEP_INDEX: verdict.step_index,
         telemetry.TRAJECTORY_ID: verdict.trajectory_id,
+        telemetry.RUN_ID: verdict.run,
         telemetry.EVIDENCE: str(verdict.evidence),
         telemetry.REASON: verdict.reason,
     }

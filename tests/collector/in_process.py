@@ -27,8 +27,8 @@ class RecordingBoard(FlagBoard):
         super().__init__(config)
         self.verdicts: dict[str, Verdict] = {}
 
-    def _judge(self, entry: Any, step: StepRecord, *, again: bool = False) -> Verdict | None:
-        verdict = super()._judge(entry, step, again=again)
+    def _evaluate(self, entry: Any, step: StepRecord, *, again: bool = False) -> Verdict | None:
+        verdict = super()._evaluate(entry, step, again=again)
         if verdict is not None:
             self.verdicts[step.step_id] = verdict
         return verdict

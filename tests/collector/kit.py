@@ -27,6 +27,8 @@ from trajectory_guard_collector.tagging import key_values
 from trajectory_guard_collector.trajectories import StepItem
 from trajectory_guard_collector.views import any_value
 
+HOURS = "We are closed on Mondays and open from Tuesday to Sunday."
+"""A result that shows something: coming back unchanged, it is certain evidence of a loop."""
 START_NS = 1_700_000_000_000_000_000
 SECOND_NS = 1_000_000_000
 
@@ -58,7 +60,7 @@ def span(
 
 
 def tool(
-    name: str, args: Any = None, result: str | None = "nothing", *, tool_name: str = "search", conversation: str | None = "c",
+    name: str, args: Any = None, result: str | None = HOURS, *, tool_name: str = "search", conversation: str | None = "c",
     extra: Mapping[str, Any] | None = None, **fields: Any,
 ) -> Span:  # fmt: skip
     """A tool span by the semantic conventions."""
@@ -127,19 +129,20 @@ def views(data: bytes) -> list[SpanView]:
 
 
 def run_requests(run: Mapping[str, Any]) -> list[bytes]:
-    """A recorded run as the spans its application would have sent, one a request, in order."""
-    requests = []
+    """A recorded run as the spans its application would have sent, one a request, in order; its root ends last."""
+    requests, root = [], f"{run['id']}/root"
     for at, step in enumerate(run["steps"]):
         result = step.get("result")
         extra = {"gen_ai.agent.name": step["agent"]} if step.get("agent") else {}
         one = tool(
             f"{run['id']}/{at}", step.get("args"), result if isinstance(result, str) or result is None else json.dumps(result),
-            tool_name=step["tool"], conversation=run["id"], extra=extra, trace=run["id"], at=at,
+            tool_name=step["tool"], conversation=run["id"], extra=extra, trace=run["id"], at=at, parent=root,
         )  # fmt: skip
         if step["outcome"] == "error":
             one.status.code = 2  # type: ignore[assignment]
         requests.append(request(one))
-    return requests
+    asked = {"http.route": "/chat", "session.id": run["id"]}
+    return [*requests, request(span(root, asked, trace=run["id"], dur=len(requests), span_name="POST /chat"))]
 
 
 def new_judge(config: GuardConfig | None = None, clock: Any = None, **limits: Any) -> Judge:
@@ -171,6 +174,7 @@ def comparable(found: Mapping[str, Verdict]) -> dict[str, tuple[Any, ...]]:
         key: (
             verdict.trajectory_id, verdict.step_index, round(verdict.score, 9), verdict.level, tuple(verdict.types),
             verdict.episode, verdict.first_step, verdict.reason, verdict.nudge, verdict.nudges, verdict.spent,
+            verdict.rule, verdict.run, verdict.certainty, verdict.evidence, verdict.ordinal, verdict.stop_due,
         )
         for key, verdict in found.items()
     }  # fmt: skip

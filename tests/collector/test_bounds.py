@@ -103,7 +103,7 @@ def test_a_clock_that_jumps_forward_and_back_loses_no_step() -> None:
 def test_idle_trajectories_give_their_steps_back_and_go_on() -> None:
     clock = Clock()
     judge = new_judge(clock=clock, reorder_s=60)
-    spans = loop(4)
+    spans = loop(5)
     for one in spans[:2]:
         judge.judge(request(one))
     clock.now = 100.0
@@ -116,7 +116,7 @@ def test_idle_trajectories_give_their_steps_back_and_go_on() -> None:
     for one in spans[2:]:
         judge.judge(request(one))
     assert trajectory.last is not None
-    assert (trajectory.steps, trajectory.last.level) == (4, "STOP")
+    assert (trajectory.steps, trajectory.last.level) == (5, "STOP")
 
 
 def test_history_is_bounded_over_all_trajectories() -> None:
@@ -147,7 +147,7 @@ def test_idle_trajectories_are_evicted() -> None:
 
 def test_a_late_span_of_a_flagged_conversation_stays_flagged_after_eviction() -> None:
     judge = new_judge(GuardConfig(max_trajectories=1))
-    for one in loop(4, start=10.0):
+    for one in loop(5, start=10.0):
         judge.judge(request(one))
     judge.judge(request(tool("else", conversation="d")))  # evicts "c"
     late = by_name(judge.judge(request(tool("late", {"q": 9}, "x", at=5.0))).data)[span_id("late")]

@@ -232,7 +232,8 @@ async def test_a_nudge_given_in_process_is_not_given_again(collector: Collector)
     from trajectory_guard.gates.gate import Gate
 
     await send(collector, *loop(3))
-    gate = Gate(guarded(collector), board=FlagBoard())
+    config = guarded(collector)
+    gate = Gate(config, board=FlagBoard(config))
     nothing = Flag(Level.OBSERVE, None, 0.0, 0, 0)
     asked = await asyncio.to_thread(gate._with_remote, "c", nothing, {"nudges_given": 0})
     again = await asyncio.to_thread(gate._with_remote, "c", nothing, {"nudges_given": 1})

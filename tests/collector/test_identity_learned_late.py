@@ -37,10 +37,16 @@ def test_a_link_learned_late_joins_the_histories_of_two_traces() -> None:
         one.trace_id = span(f"x{at}", {}, trace=trace).trace_id
         judge.judge(request(one))
     assert sorted(steps(judge).values()) == [2, 2]
+    assert {verdict.level for verdict in verdicts(judge).values()} == {Level.OBSERVE}
     for trace in ("first", "second"):
         judge.judge(request(span(f"root-{trace}", {"session.id": "conv"}, trace=trace)))
     assert steps(judge) == {"conv": 4}
-    assert max(verdict.level.value for verdict in verdicts(judge).values()) == "STOP"
+    assert [verdicts(judge)[span_id(f"s{at}").hex()].level for at in range(4)] == [
+        "OBSERVE",
+        "OBSERVE",
+        "NUDGE",
+        "NUDGE",
+    ]
 
 
 def test_the_name_of_an_agent_that_arrives_late_changes_the_verdict() -> None:
@@ -75,6 +81,7 @@ def test_a_tool_span_inside_another_record_of_the_same_call_counts_once() -> Non
 
 
 def test_ping_pong_between_two_services_with_separate_traces_is_found() -> None:
+    """Whether the next trace is a new question is not known: there is advice, and no stop."""
     judge = new_judge()
     for at in range(12):
         service = ("planner", "critic")[at % 2]
@@ -83,13 +90,15 @@ def test_ping_pong_between_two_services_with_separate_traces_is_found() -> None:
             parent=f"agent{at}", at=at,
         )  # fmt: skip
         judge.judge(request(one, service=service))
-        judge.judge(request(agent(f"agent{at}", service, "shared", trace=f"{service}-{at}"), service=service))
+        above = {"session.id": "shared", "agent.name": service}
+        judge.judge(request(span(f"agent{at}", above, trace=f"{service}-{at}"), service=service))
     assert steps(judge) == {"shared": 12}
     trajectory = next(iter(judge.fleet))
     assert set(trajectory.services) == {"planner", "critic"}
     assert trajectory.last is not None
     assert "TYPE_IV_PINGPONG" in trajectory.last.types
-    assert trajectory.stop is not None
+    assert trajectory.nudge is not None
+    assert trajectory.stop is None
 
 
 def test_equal_ids_in_two_environments_are_two_trajectories() -> None:

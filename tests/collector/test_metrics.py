@@ -61,6 +61,8 @@ def exercise(metrics: Metrics) -> None:
     metrics.duplicate()
     metrics.late("reordered")
     metrics.eviction("idle")
+    metrics.evicted_runs(2)
+    metrics.fingerprinted("shop")
     metrics.flag_request("200")
     metrics.scores_sent("langfuse", 2)
     metrics.scores_failed("langfuse", 1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.collector.in_process import judge_in_process
-from tests.collector.kit import comparable, judge_all, loop, new_judge, request, span, split, tool, views
+from tests.collector.kit import HOURS, comparable, judge_all, loop, new_judge, request, span, split, tool, views
 from trajectory_guard_collector.metrics import Metrics
 from trajectory_guard_collector.trajectories import Told
 
@@ -38,11 +38,15 @@ SHAPES = st.lists(
 )
 
 
-def spans_of(shapes: list[Shape]) -> list[Span]:
-    """Spans in order of their ends; a parent lasts longer than its children and stands in their trace."""
+def spans_of(shapes: list[Shape], *, leaves: tuple[str, ...] = ("tool",)) -> list[Span]:
+    """Spans in order of their ends; a parent lasts longer than its children and stands in their trace.
+
+    A model call is short: what hangs below it begins when it has ended. ``leaves``: kinds without anything below.
+    """
     found: list[Span] = []
     for at, shape in enumerate(shapes):
-        parents = [other for other in range(at) if shapes[other].trace == shape.trace and shapes[other].kind != "tool"]
+        inner = [other for other in range(at) if shapes[other].trace == shape.trace]
+        parents = [other for other in inner if shapes[other].kind not in leaves]
         parent = parents[shape.parent % len(parents)] if parents and shape.parent >= 0 else None
         fields: dict[str, Any] = {
             "trace": f"t{shape.trace}", "parent": f"s{parent}" if parent is not None else "", "at": at * 1.0,
@@ -51,7 +55,7 @@ def spans_of(shapes: list[Shape]) -> list[Span]:
         extra = {"gen_ai.conversation.id": shape.conversation} if shape.conversation else {}
         if shape.kind == "tool":
             args = {"q": shape.question}
-            found.append(tool(f"s{at}", args, "nothing", conversation=None, extra=extra, **fields))
+            found.append(tool(f"s{at}", args, HOURS, conversation=None, extra=extra, **fields))
         elif shape.kind == "agent":
             named = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": f"agent {shape.question}"}
             found.append(span(f"s{at}", {**named, **extra}, **fields))
@@ -77,9 +81,12 @@ def test_the_order_of_arrival_does_not_matter(shapes: list[Shape], random: Any, 
 @settings(max_examples=60, deadline=None)
 @given(shapes=SHAPES)
 def test_one_conversation_a_trace_is_judged_as_in_process(shapes: list[Shape]) -> None:
-    """Where a trace names one conversation, and from its first span on, the processor knows what the collector knows."""
+    """Where a trace names one conversation, and from its first span on, the processor knows what the collector knows.
+
+    It does not know what is above a span that ended before its child began.
+    """
     named = [shape._replace(conversation=f"conversation {shape.trace}") for shape in shapes]
-    requests = [request(one) for one in spans_of(named)]
+    requests = [request(one) for one in spans_of(named, leaves=("tool", "chat"))]
     seen = [view for data in requests for view in views(data)]
     assert comparable(judge_all(requests)) == comparable(judge_in_process(seen))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.collector.in_process import judge_in_process
 from tests.collector.kit import (
+    HOURS,
     capture_request,
     comparable,
     judge_all,
@@ -17,11 +20,16 @@ from tests.collector.kit import (
     request,
     run_requests,
     singles,
+    span,
     split,
     tool,
     views,
 )
 from tests.helpers import DATA, capture, capture_names, lines
+from trajectory_guard.cli.inputs import Sink
+from trajectory_guard.cli.replay import replay
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.engine import Verdict
 
 RUNS = list(lines(DATA / "trajectories_sample.jsonl.gz"))
 
@@ -52,6 +60,73 @@ def test_the_captures_have_steps_and_findings() -> None:
     found = [verdict for name in capture_names() for verdict in judge_in_process(capture(name)).values()]
     assert len(found) > 500
     assert sum(bool(verdict.detections) for verdict in found) > 40
+
+
+def replayed(requests: list[bytes], folder: Path) -> dict[str, Verdict]:
+    """Verdicts by span id when the spans are read from a file."""
+    file = folder / "spans.pb"
+    file.write_bytes(b"".join(requests))
+    outcomes = replay([str(file)], GuardConfig(), Sink())
+    return {one.step_id: one for outcome in outcomes for one in outcome.verdicts if one is not None}
+
+
+def unplaced(compared: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A verdict without the index of its step."""
+    return (compared[0], *compared[2:])
+
+
+def test_captures_are_replayed_as_the_collector_evaluates_them(tmp_path: Path) -> None:
+    """A replay reads transcripts too: compared are captures in which it finds the same steps.
+
+    It puts the calls of one batch in the order in which they began, not in which they ended.
+    """
+    alike, different = 0, {}
+    for name in capture_names():
+        requests = singles(capture_request(name))
+        found, expected = comparable(replayed(requests, tmp_path)), comparable(judge_all(requests))
+        if found.keys() == expected.keys():
+            alike += 1
+            pairs = {key: (name, unplaced(found[key]), unplaced(expected[key])) for key in found}
+            different.update({key: pair for key, pair in pairs.items() if pair[1] != pair[2]})
+    assert alike >= 80
+    assert different == {}
+
+
+def spending_run(where: str) -> list[bytes]:
+    """Model calls that report tokens, and the tool calls they ask for, below an agent's span that ends last."""
+    found = []
+    for at in range(8):
+        usage = {"gen_ai.usage.input_tokens": 1_000 + at, "gen_ai.usage.output_tokens": 20, "gen_ai.request.model": "m"}
+        asked = {"gen_ai.operation.name": "chat", **usage}
+        found.append(span(f"{where}/chat{at}", asked, trace=where, parent=f"{where}/agent", at=2.0 * at, dur=1.0))
+        found.append(
+            tool(f"{where}/tool{at}", conversation=None, trace=where, parent=f"{where}/agent", at=2.0 * at + 1)
+        )
+    agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "planner", "gen_ai.conversation.id": "c"}
+    return [request(one) for one in (*found, span(f"{where}/agent", agent, trace=where, dur=100.0))]
+
+
+def test_spending_and_runs_are_the_same_everywhere(tmp_path: Path) -> None:
+    requests = [*spending_run("first"), *spending_run("second")]
+    everywhere = [view for data in requests for view in views(data)]
+    expected = comparable(judge_in_process(everywhere))
+    found = judge_in_process(everywhere).values()
+    assert max(one.spent.tokens for one in found) == sum(1_020 + at for at in range(1, 8))
+    assert len({one.run for one in found}) == 2
+    assert comparable(replayed(requests, tmp_path)) == expected
+    for how, delivered in deliveries(requests, "spending").items():
+        assert comparable(judge_all(delivered)) == expected, how
+
+
+@pytest.mark.parametrize("size", [5_000, 9_000, 40_000])
+def test_long_results_are_the_same_everywhere(size: int, tmp_path: Path) -> None:
+    """Both ends are equal throughout; of the longer ones only a digest of the middle tells them apart."""
+    texts = [HOURS * (size // len(HOURS)) + f"{'AB'[at // 4]} only this differs " + HOURS * 100 for at in range(8)]
+    requests = [request(tool(f"s{at}", {"q": 1}, text, at=at, parent="root")) for at, text in enumerate(texts)]
+    expected = comparable(judge_in_process([view for data in requests for view in views(data)]))
+    assert comparable(replayed(requests, tmp_path)) == expected
+    for how, delivered in deliveries(requests, f"long {size}").items():
+        assert comparable(judge_all(delivered)) == expected, how
 
 
 @pytest.mark.parametrize("run", RUNS[::3], ids=lambda run: str(run["id"]))

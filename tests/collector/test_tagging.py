@@ -26,7 +26,8 @@ def judge_loop(count: int = 4) -> list[bytes]:
 
 
 def test_the_span_that_causes_a_verdict_carries_it() -> None:
-    first, second, third, fourth = (by_name(data)[span_id(f"s{at}")] for at, data in enumerate(judge_loop()))
+    found = [by_name(data)[span_id(f"s{at}")] for at, data in enumerate(judge_loop(5))]
+    first, second, third, fourth, fifth = found
     assert telemetry.INTERVENTION not in first
     assert second[telemetry.INTERVENTION] == "OBSERVE"
     assert second[telemetry.LOOP_DETECTED] is False
@@ -36,21 +37,23 @@ def test_the_span_that_causes_a_verdict_carries_it() -> None:
     assert third[telemetry.LOOP_TYPE] == ["TYPE_I_STUTTER"]
     assert third[telemetry.LOOP_FIRST_STEP] == span_id("s0").hex()
     assert third[telemetry.TRAJECTORY_ID] == "c"
+    assert (third[telemetry.LOOP_RULE], third[telemetry.RUN_ID]) == ("same_call_same_result", "")
     assert third[TAGS] == ["LOOP_DETECTED", "TYPE_I_STUTTER"]
-    assert fourth[telemetry.INTERVENTION] == "STOP"
-    assert fourth[telemetry.STEP_INDEX] == 3
+    assert fourth[telemetry.INTERVENTION] == "NUDGE"
+    assert fifth[telemetry.INTERVENTION] == "STOP"
+    assert fifth[telemetry.STEP_INDEX] == 4
 
 
 def test_guard_spans_stand_at_loop_start_nudge_and_stop() -> None:
     found = [guard_spans(data) for data in judge_loop(6)]
-    assert [len(spans) for spans in found] == [0, 1, 1, 1, 0, 0]
-    names = [spans[0].name for spans in found[1:4]]
+    assert [len(spans) for spans in found] == [0, 1, 1, 0, 1, 0]
+    names = [spans[0].name for spans in found if spans]
     assert names == [telemetry.LOOP_SPAN_NAME, telemetry.SPAN_NAME, telemetry.SPAN_NAME]
-    stop = found[3][0]
+    stop = found[4][0]
     assert attributes(stop)[telemetry.INTERVENTION] == "STOP"
     assert attributes(stop)["gen_ai.tool.name"] == "search"
-    assert stop.links[0].span_id == span_id("s3")
-    assert stop.parent_span_id == span_id("s3")  # the step is a root itself
+    assert stop.links[0].span_id == span_id("s4")
+    assert stop.parent_span_id == span_id("s4")  # the step is a root itself
 
 
 def test_a_guard_span_stands_beside_the_step_with_the_resource_of_its_application() -> None:

@@ -191,7 +191,7 @@ def test_what_a_person_refused_is_certain_evidence() -> None:
 
 def test_what_the_guard_refused_proves_no_more_than_the_answer_it_stands_for() -> None:
     refused = record("search", SAME["args"], "[refused]", "denied", error_class=REFUSED_BY_GUARD)
-    verdicts = judge([*loop(2, result="closed"), *(refused._replace(step_id=f"{n:016x}") for n in range(1, 9))])
+    verdicts = judge([*loop(2, result="closed"), *(refused._replace(step_id=f"refused {n}") for n in range(8))])
     assert {str(verdict.certainty) for verdict in verdicts if verdict.detections} == {"likely"}
 
 

@@ -30,8 +30,8 @@ def test_fires_when_key_order_and_a_technical_setting_change() -> None:
 def test_fires_when_the_agent_announces_the_same_intent_with_other_arguments() -> None:
     thought = "I will look up the manual of the pump once more."
     steps = [
-        record("open", {"path": path}, "not found", "error", thought=thought)
-        for path in ("a/pump", "docs/x", "man/7", "b")
+        record("find_page", {"topic": topic}, "not found", "error", thought=thought)
+        for topic in ("pump", "user guide", "service booklet", "handbook")
     ]
     assert fired(judge(steps), TYPE_II) == [3]  # the first error of a kind is news, the next three are not
 

@@ -132,7 +132,16 @@ def test_a_bare_acknowledgement_is_given_three_times_as_many_tries() -> None:
 
 
 def test_equal_calls_that_take_long_but_follow_each_other_at_once_are_no_polling() -> None:
-    long = [record("rebuild", {}, "0 of 214 files were rebuilt", t=61.0 * n, dur=60.0) for n in range(5)]
+    long = [
+        record(
+            "rebuild",
+            {},
+            "0 of 214 files were rebuilt, 214 were taken from the cache of the run before",
+            t=61.0 * n,
+            dur=60.0,
+        )
+        for n in range(5)
+    ]
     assert fired(judge(long), TYPE_I) == [1, 2, 3, 4]
 
 

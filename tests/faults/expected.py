@@ -31,12 +31,15 @@ def finding_in(tags: Mapping[str, str]) -> Finding | None:
 
 
 def last_of(verdicts: Mapping[str, Verdict]) -> dict[str, Verdict]:
-    """The newest verdict of each trajectory."""
+    """The newest verdict of each trajectory, with the number of its episodes: a new run has had none of its own."""
     newest: dict[str, Verdict] = {}
     for verdict in verdicts.values():
         before = newest.get(verdict.trajectory_id)
         if before is None or before.step_index < verdict.step_index:
             newest[verdict.trajectory_id] = verdict
+    for verdict in verdicts.values():
+        last = newest[verdict.trajectory_id]
+        newest[verdict.trajectory_id] = last._replace(episode=max(last.episode, verdict.episode))
     return newest
 
 

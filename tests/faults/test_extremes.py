@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from tests.collector.kit import SECOND_NS, START_NS, request, tool
+from tests.collector.kit import HOURS, SECOND_NS, START_NS, request, tool
 from tests.faults.processes import FULL, Collector, Rotel, arrived, started
 from tests.faults.senders import GrpcSender, assert_well, ids
 from trajectory_guard_collector.tagging import key_values
@@ -112,7 +112,7 @@ async def test_a_clock_that_jumps_hides_no_loop_and_makes_none(tmp_path: Path, c
         conversation = f"{name}-{jump}"
         times = [*range(5), *(JUMPS[jump] + at for at in range(5, 9)), 9.0]
         steps = [
-            tool(f"{conversation}/{at}", args or {"page": at}, f"page {at if args is None else 0}",
+            tool(f"{conversation}/{at}", args or {"page": at}, f"page {at}" if args is None else HOURS,
                  conversation=conversation, trace=conversation, at=when)
             for at, when in enumerate(times)
         ]  # fmt: skip
@@ -145,7 +145,9 @@ async def test_impossible_times_are_forwarded_and_judged(tmp_path: Path) -> None
             await sender.once(data)
         await arrived(rotel, {one for data in steps for one in ids(data)})
         flag = collector.flag("times")
-        assert (flag["steps"], flag["level"]) == (8, "STOP")
+        assert (flag["steps"], flag["level"]) == (8, "NUDGE"), (
+            "pauses of centuries: what is before them leads to no stop"
+        )
         await sender.close()
         await assert_well(collector, "after-impossible-times")
         assert collector.errors() == 0

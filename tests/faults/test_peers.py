@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from tests.collector.in_process import judge_in_process
-from tests.collector.kit import capture_request, run_requests, singles, split, views
+from tests.collector.kit import HOURS, capture_request, run_requests, singles, split, views
 from tests.faults.expected import end_in, end_of, finding_in, finding_of, last_of
 from tests.faults.processes import Collector, Rotel, arrived, eventually, slow, started
 from tests.faults.senders import GrpcSender, HttpSender, Sender, ids
@@ -156,7 +156,7 @@ def run_agent(exporter: Any, name: str) -> tuple[set[str], dict[int, str]]:
             attributes = {
                 "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search", "gen_ai.conversation.id": name,
                 "gen_ai.tool.call.id": f"{name}-{at}", "gen_ai.tool.call.arguments": '{"q": "same"}',
-                "gen_ai.tool.call.result": "nothing",
+                "gen_ai.tool.call.result": HOURS,
             }  # fmt: skip
             with tracer.start_as_current_span("execute_tool search", attributes=attributes) as one:
                 steps[at] = f"{one.get_span_context().span_id:016x}"
@@ -180,7 +180,7 @@ async def test_the_sdk_upstream_rotel_downstream(tmp_path: Path) -> None:
                 assert {rotel.ids()[one] for one in wanted} == {1}
                 tags = dict(rotel.tags())
                 levels = [(finding_in(tags[steps[at]]) or ("-",))[0] for at in range(STEPS)]
-                assert levels == ["-", "OBSERVE", "NUDGE", *["STOP"] * (STEPS - 3)], name
+                assert levels == ["-", "OBSERVE", "NUDGE", "NUDGE", *["STOP"] * (STEPS - 4)], name
             assert collector.flag(name)["level"] == "STOP"
 
 

@@ -54,7 +54,7 @@ def test_the_quick_start_nudges_and_stops(tmp_path: Path) -> None:
     script = tmp_path / "quick_start.py"
     script.write_text(_AGENT + code.group(1) + _RUN, encoding="utf-8")
     lines = _run(script).splitlines()
-    assert sum(line.startswith("tool ") for line in lines) == 4
+    assert sum(line.startswith("tool ") for line in lines) == 5
     assert sum("[Trajectory guard]" in line for line in lines) == 1
     assert "going in circles" in lines[-1]
 

@@ -53,7 +53,7 @@ ONE_JOB: dict[str, tuple[str, dict[str, str]]] = {
 NAMES_ITS_THREADS = "OpenLLMetry in one job"
 HOW = ("invoke", "ainvoke", "stream", "no thread id")
 NUDGED_THEN_STOPPED = "hatatatNatatS"
-CALLS = 4
+CALLS = 5
 """Tool calls until the stop."""
 
 Told = Callable[[str], dict[str, Any]]

@@ -22,8 +22,10 @@ def within_budget(step: StepRecord, limit: int) -> StepRecord:
     """``step`` itself, or what of it is understood within ``limit`` characters, as ``FINGERPRINT`` evidence.
 
     Arguments that are too long become their hash. Of a result that is too long both ends stay, and a digest of what
-    stood between them.
+    stood between them. What was cut before is not cut again.
     """
+    if step.evidence is Evidence.FINGERPRINT:
+        return step
     result = step.result or ""
     given = chars_of(step.args, limit)
     if given + len(result) <= limit:

@@ -11,7 +11,7 @@ from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.steps import StepRecord
 
-_CALL: Final = re.compile(r"(?P<tool>\w+)\((?P<args>.*)\) -> (?:\[(?P<outcome>\w+)\] )?(?P<result>.*)")
+_CALL: Final = re.compile(r"\A(?P<tool>\w+)\((?P<args>.*)\) -> (?:\[(?P<outcome>\w+)\] )?(?P<result>.*)")
 
 
 def fires(rule: str, calls: Iterable[str]) -> None:

@@ -37,7 +37,9 @@ _PENDING: Final = re.compile(
     re.IGNORECASE,
 )
 _MAX_PENDING_CHARS: Final = 200
-_TRACEBACK: Final = re.compile(r"\bline \d+, in \b|^Traceback |^E   |^\s{0,8}at \S+\(\S+:\d+\)", re.MULTILINE)
+_TRACEBACK: Final = re.compile(
+    r"\bline \d+, in \b|^Traceback |^E   |^\s{0,8}at [^\s(]{1,200}\([^\s:]{1,200}:\d+\)", re.MULTILINE
+)
 _ERROR_CHARS: Final = 4_096
 _PACE_BESIDE_OTHERS: Final = 2
 

@@ -93,11 +93,16 @@ def _flag(answer: Mapping[str, Any]) -> Flag | None:
     if level is Level.OBSERVE:
         return None
     score = float(answer["score"])
-    found = tuple(DetectionResult(kind, 1.0) for kind in answer["types"] if kind in LOOP_TYPES)
+    rule = str(answer.get("rule", ""))  # that of the first type; a collector of an earlier version names none
+    found = tuple(
+        DetectionResult(kind, 1.0, rule if place == 0 else "")
+        for place, kind in enumerate(answer["types"])
+        if kind in LOOP_TYPES
+    )
     spent = answer.get("spent") or {}
     verdict = Verdict(
         str(answer["trajectory"]), str(answer["step_id"]), int(answer["step"]), score, float(answer["health"]), level,
         found, episode=int(answer["episode"]), reason=str(answer["reason"]), nudge=answer["nudge"],
-        spent=Spent(**spent), nudges=int(answer["nudges"]), tool=str(answer["tool"]),
+        spent=Spent(**spent), nudges=int(answer["nudges"]), tool=str(answer["tool"]), run=str(answer.get("run", "")),
     )  # fmt: skip
     return Flag(level, verdict, score, verdict.nudges, int(answer["steps"]), remote=True)

@@ -82,11 +82,9 @@ class Monologue(Detector):
         key = digest64(text_bytes(mask_text(text[:_MAX_THOUGHT_CHARS]).casefold())).hex()
         self.thoughts = (*self.thoughts[1 - _WINDOW :], (seen.index, key))
         steps = tuple(at for at, other in self.thoughts if other == key and at >= seen.last_progress)
-        varied = seen.repeats < 2 and not is_communication(
-            seen.step.tool_name
-        )  # who works off a list may comment each item alike
-        if varied and seen.outcome == "success" and not seen.describes_state:
-            return None  # a list is worked off, item by item
+        varied = seen.repeats < 2 and not is_communication(seen.step.tool_name)
+        if varied and seen.outcome == "success" and seen.step.result is not None and not seen.describes_state:
+            return None  # a list is worked off, and each item commented alike
         if len(steps) < (_COUNT_VARIED if varied else _COUNT) or seen.progress or seen.certainty is Certainty.WAITING:
             return None
         evidence = Certainty.ACKNOWLEDGED if varied else Certainty.LIKELY

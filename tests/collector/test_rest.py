@@ -1,0 +1,213 @@
+"""Recoveries that show when a run pauses: its trajectory comes to rest, or is forgotten."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.collector.kit import loop, new_judge, request, span, tool
+from trajectory_guard.config import GuardConfig
+from trajectory_guard_collector.judging import Judge
+from trajectory_guard_collector.news import News
+from trajectory_guard_collector.persistence import dump, load
+from trajectory_guard_collector.trajectories import Told
+from trajectory_guard_collector.verdicts import VerdictLog
+
+AGENT = {"gen_ai.agent.name": "planner"}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def recoveries(judge: Judge) -> float:
+    labels = {"service_name": "app", "gen_ai_agent_name": "planner"}
+    return judge.metrics.registry.get_sample_value("trajectory_guard_recoveries_total", labels) or 0.0
+
+
+def nudged(progress: int, **fields: Any) -> list[Any]:
+    """A loop with a nudge, and steps of progress after it."""
+    fresh = [tool(f"new{at}", {"q": at}, f"answer {at}", at=10.0 + at, extra=AGENT, **fields) for at in range(progress)]
+    return [*loop(3, extra=AGENT, **fields), *fresh]
+
+
+def judged(judge: Judge, spans: list[Any]) -> list[News]:
+    return [news for one in spans for news in judge.judge(request(one)).news]
+
+
+def resting(judge: Judge, clock: Clock, after_s: float = 301.0) -> list[News]:
+    clock.now += after_s
+    return judge.rest()
+
+
+def test_a_run_that_came_to_rest_after_a_step_of_progress_has_recovered() -> None:
+    clock = Clock()
+    judge = new_judge(clock=clock)
+    assert [news.told for news in judged(judge, nudged(1))] == [Told.START, Told.NUDGE]
+    assert resting(judge, clock, 299.0) == []
+    [news] = resting(judge, clock, 2.0)
+    assert (news.told, news.verdict.recovered, news.verdict.episode, news.verdict.health) == (None, True, 1, 1.0)
+    assert (news.item.service, news.item.step.agent_id, news.verdict.trajectory_id) == ("app", "planner", "c")
+    assert recoveries(judge) == 1
+    trajectory = judge.fleet.find("c")
+    assert trajectory is not None
+    assert (trajectory.nudge, trajectory.score, trajectory.items) == (None, 0.0, [])
+
+
+def test_it_is_published_once() -> None:
+    clock = Clock()
+    judge = new_judge(clock=clock)
+    judged(judge, nudged(1))
+    resting(judge, clock)
+    later = [tool(f"later{at}", {"q": at}, f"later {at}", at=500.0 + at, extra=AGENT) for at in range(4)]
+    assert judged(judge, later) == []
+    assert resting(judge, clock) == []
+    assert recoveries(judge) == 1
+
+
+@pytest.mark.parametrize(
+    "spans", [nudged(0), nudged(3), loop(2), loop(6), [*nudged(1), *loop(1, prefix="again", start=20.0)]],
+    ids=["no progress", "recovered already", "no nudge", "stopped", "stuck again"],
+)  # fmt: skip
+def test_at_rest_there_is_nothing_to_tell_of_others(spans: list[Any]) -> None:
+    clock = Clock()
+    judge = new_judge(clock=clock)
+    judged(judge, spans)
+    before = recoveries(judge)
+    assert resting(judge, clock) == []
+    assert recoveries(judge) == before
+
+
+def test_the_next_request_of_another_agent_brings_the_trajectory_to_rest_too() -> None:
+    clock = Clock()
+    judge = new_judge(clock=clock)
+    judged(judge, nudged(1))
+    clock.now = 301.0
+    assert [news.told for news in judge.judge(request(tool("else", conversation="d"))).news] == [None]
+
+
+@pytest.mark.parametrize("bound", [{"max_trajectories": 1}, {"idle_ttl_s": 10.0}], ids=["full", "idle"])
+def test_a_trajectory_that_is_evicted_has_recovered_before(bound: dict[str, Any]) -> None:
+    clock = Clock()
+    judge = new_judge(GuardConfig(**bound), clock=clock)
+    judged(judge, nudged(1))
+    clock.now = 11.0
+    assert [news.told for news in judge.judge(request(tool("else", conversation="d"))).news] == [None]
+    assert judge.fleet.find("c") is None
+    assert recoveries(judge) == 1
+
+
+def test_memory_pressure_is_no_rest() -> None:
+    """The agent may be in the middle of its work: it counts as recovered when it pauses, and not before."""
+    clock = Clock()
+    judge = new_judge(clock=clock)
+    judged(judge, nudged(1))
+    judge.relieve()
+    assert judge.rest() == []
+    [news] = resting(judge, clock)
+    assert (news.item.service, news.item.step.agent_id) == ("app", "planner")
+    assert recoveries(judge) == 1
+
+
+def test_a_trajectory_read_back_after_a_restart_comes_to_rest() -> None:
+    before, clock = new_judge(), Clock()
+    judged(before, nudged(1))
+    saved = dump(before.fleet.find("c"), {})  # type: ignore[arg-type]
+    assert saved is not None
+    judge = new_judge(clock=clock)
+    judge.fleet.restore(*load(saved))
+    [news] = resting(judge, clock)
+    assert (news.told, news.item.service, news.item.step.agent_id) == (None, "app", "planner")
+    assert resting(judge, clock) == []
+
+
+def test_every_run_of_a_trajectory_recovers_for_itself() -> None:
+    """Two instances of an agent under two spans; the flag of the one that is still stuck stays."""
+    clock = Clock()
+    judge = new_judge(clock=clock)
+    for name in ("one", "two"):
+        above = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "planner", "gen_ai.conversation.id": "c"}
+        judge.judge(request(span(name, above, dur=100.0)))
+    stuck = loop(3, prefix="stuck", parent="one", start=5.0)
+    judged(judge, [*nudged(1, parent="two"), *stuck])
+    [news] = resting(judge, clock)
+    assert news.verdict.run == span("two", {}).span_id.hex()
+    trajectory = judge.fleet.find("c")
+    assert trajectory is not None
+    assert trajectory.nudge is not None
+    assert trajectory.nudge.run == span("one", {}).span_id.hex()
+
+
+def test_the_recovery_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    judge = new_judge(clock=clock)
+    judged(judge, nudged(1))
+    with caplog.at_level(logging.INFO, logger="trajectory_guard"):
+        VerdictLog().tell(resting(judge, clock))
+    assert "TRAJECTORY_RECOVERY" in caplog.text
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.permutations(range(4)))
+def test_the_order_of_arrival_does_not_matter(order: list[int]) -> None:
+    clock = Clock()
+    judge = new_judge(clock=clock)
+    spans = nudged(1)
+    told = [news.told for news in judged(judge, [spans[at] for at in order])]
+    told += [news.told for news in resting(judge, clock)]
+    assert told.count(None) == 1
+    assert sorted(str(one) for one in told) == sorted(map(str, (None, Told.START, Told.NUDGE)))
+    assert recoveries(judge) == 1
+
+
+NUDGES = GuardConfig(mode="nudge")
+
+
+def interleaved() -> list[Any]:
+    """An agent is stuck; another one makes progress once in between, which lets the ladder count from 1 again."""
+    other = tool("other", {"page": 1}, "page 1", at=6.5, extra={"gen_ai.agent.name": "critic"})
+    return [*loop(7, extra=AGENT), other, *loop(4, prefix="again", start=7.0, extra=AGENT)]
+
+
+def nudges(judge: Judge) -> float:
+    labels = {
+        "service_name": "app", "trajectory_guard_intervention": "NUDGE", "gen_ai_agent_name": "planner",
+        "gen_ai_tool_name": "search", "trajectory_guard_loop_type": "TYPE_I_STUTTER",
+    }  # fmt: skip
+    return judge.metrics.registry.get_sample_value("trajectory_guard_interventions_total", labels) or 0.0
+
+
+def test_a_nudge_after_progress_within_an_episode_is_published_too() -> None:
+    judge = new_judge(NUDGES)
+    found = [one.verdict for one in judged(judge, interleaved()) if one.told is Told.NUDGE]
+    assert [(one.episode, one.ordinal) for one in found] == [(1, 1), (1, 2), (1, 1)]
+    trajectory = judge.fleet.find("c")
+    assert trajectory is not None
+    assert trajectory.nudge == found[-1]
+    assert nudges(judge) == trajectory.nudges == 3
+
+
+def test_a_nudge_that_was_published_before_a_restart_is_not_the_next_one() -> None:
+    spans = interleaved()
+    before, judge = new_judge(NUDGES), new_judge(NUDGES)
+    judged(before, spans[:8])
+    saved = dump(before.fleet.find("c"), {})  # type: ignore[arg-type]
+    assert saved is not None
+    judge.fleet.restore(*load(saved))
+    assert [one.told for one in judged(judge, spans)] == [Told.NUDGE]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.permutations(range(12)))
+def test_every_nudge_is_published_in_any_order(order: list[int]) -> None:
+    judge, spans = new_judge(NUDGES), interleaved()
+    news = judged(judge, [spans[at] for at in order])
+    assert sum(one.told is Told.NUDGE for one in news) >= 3
