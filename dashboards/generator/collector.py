@@ -148,7 +148,8 @@ def _judging() -> list[Json]:
               "came, a verdict may differ. Healthy: too_late 0; duplicates only after redelivery.",
               query(late, "{{how}}"), query(duplicates, "duplicate"), bars=True),
         graph("Long steps and forgotten runs", "Steps too long to be understood in full, and runs forgotten "
-              "because their trajectory has more than eight. Healthy: few; raise guard.max_understood_chars for long steps.",
+              "because their trajectory has more than eight. Healthy: few; for long steps, raise "
+              "guard.max_understood_chars.",
               query(long, "long step"), query(runs, "forgotten run"), bars=True),
         graph("Trajectories in memory", "Healthy: below guard.max_trajectories (10,000 by default).",
               query(f"sum by (instance) (trajectory_guard_trajectories_active{{{_AT}}})", "{{instance}}")),

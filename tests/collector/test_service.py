@@ -17,14 +17,14 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from tests.collector.backends import GrpcBackend, grpc_backend
-from tests.collector.kit import all_spans, loop, request
+from tests.collector.kit import HOURS, all_spans, loop, request
 from tests.collector.service_helpers import running, service_config
 from trajectory_guard import telemetry
 from trajectory_guard_collector.errors import StartError
 from trajectory_guard_collector.service import Collector
 
 
-def send_loop(collector: Collector, transport: str, calls: int = 4) -> None:
+def send_loop(collector: Collector, transport: str, calls: int = 5) -> None:
     """An application with an SDK exporter whose agent repeats itself."""
     endpoint = collector.endpoints[f"otlp/{transport}"]
     exporter: Any = (
@@ -34,13 +34,15 @@ def send_loop(collector: Collector, transport: str, calls: int = 4) -> None:
     )
     provider = TracerProvider(resource=Resource({"service.name": f"app-{transport}"}), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter))
-    for _ in range(calls):
-        with provider.get_tracer("app").start_as_current_span("execute_tool search") as span:
-            span.set_attribute("gen_ai.operation.name", "execute_tool")
-            span.set_attribute("gen_ai.tool.name", "search")
-            span.set_attribute("gen_ai.conversation.id", f"conv-{transport}")
-            span.set_attribute("gen_ai.tool.call.arguments", '{"q": 1}')
-            span.set_attribute("gen_ai.tool.call.result", "nothing")
+    tracer = provider.get_tracer("app")
+    with tracer.start_as_current_span("POST /chat"):
+        for _ in range(calls):
+            with tracer.start_as_current_span("execute_tool search") as span:
+                span.set_attribute("gen_ai.operation.name", "execute_tool")
+                span.set_attribute("gen_ai.tool.name", "search")
+                span.set_attribute("gen_ai.conversation.id", f"conv-{transport}")
+                span.set_attribute("gen_ai.tool.call.arguments", '{"q": 1}')
+                span.set_attribute("gen_ai.tool.call.result", HOURS)
     provider.shutdown()
 
 
@@ -64,7 +66,7 @@ async def test_a_loop_is_found_tagged_printed_and_counted(transport: str, capsys
     assert [(row["trajectory"], row["level"], row["service"]) for row in rows] == [
         (f"conv-{transport}", "STOP", f"app-{transport}")
     ]
-    assert f'trajectory_guard_steps_total{{service_name="app-{transport}"}} 4.0' in metrics
+    assert f'trajectory_guard_steps_total{{service_name="app-{transport}"}} 5.0' in metrics
     assert 'trajectory_guard_trajectories_by_score{bucket="stop"} 1.0' in metrics
     shown = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in shown] == ["loop", "NUDGE", "STOP"]
@@ -74,7 +76,7 @@ async def test_a_loop_is_found_tagged_printed_and_counted(transport: str, capsys
         for item in span.attributes
         if item.key == telemetry.INTERVENTION and span.name.startswith("execute_tool")
     ]
-    assert sorted(levels) == ["NUDGE", "OBSERVE", "STOP"]
+    assert sorted(levels) == ["NUDGE", "NUDGE", "OBSERVE", "STOP"]
 
 
 async def test_a_sender_cannot_forge_a_printed_verdict(capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,20 +122,20 @@ async def test_two_collectors_do_not_share_a_storage(tmp_path: Path) -> None:
 
 async def test_scores_and_batches_survive_a_restart(tmp_path: Path) -> None:
     """The backend is down at first; the second collector delivers what the first one took."""
-    data = [request(one) for one in loop(4)]
+    data = [request(one) for one in loop(5)]
     async with grpc_backend() as backend:
         dead = {"otlp": {"endpoint": "http://127.0.0.1:1", "retry_on_failure": {"initial_interval_s": 0.05}}}
         async with running(queue={"storage": str(tmp_path)}, exporters=dead, shutdown_timeout_s=0.5) as first:
-            for one in data[:3]:
+            for one in data[:4]:
                 assert (await post(first, one)).status_code == 200
         alive = {"otlp": {"endpoint": f"http://{backend.endpoint}"}}
         async with running(queue={"storage": str(tmp_path)}, exporters=alive) as second:
-            assert (await post(second, data[3])).status_code == 200
+            assert (await post(second, data[4])).status_code == 200
             row = (await get(second, "/debug/trajectories?format=json")).json()["trajectories"][0]
-            assert (row["steps"], row["level"]) == (4, "STOP")
-        await backend.until(lambda: len(backend.spans) >= 7)
+            assert (row["steps"], row["level"]) == (5, "STOP")
+        await backend.until(lambda: len(backend.spans) >= 8)
     names = [span.name for span in taken(backend)]
-    assert names.count("execute_tool search") == 4
+    assert names.count("execute_tool search") == 5
 
 
 async def post(collector: Collector, data: bytes) -> httpx.Response:
