@@ -9,14 +9,12 @@ from typing import Any, Final
 
 import yaml
 
-from trajectory_guard.config import NESTED, ConfigError, bounded, decode_toml
+from trajectory_guard.config import CIRCULAR, MAX_VALUES, NESTED, TOO_MANY, ConfigError, bounded, decode_toml
 from trajectory_guard_collector.references import Text
 
 COMMAND_LINE: Final = "--set"
 _MAX_BYTES: Final = 1 << 20
-_MAX_VALUES: Final = 100_000
 _MAX_DEPTH: Final = 64
-_TOO_DEEP: Final = "nested too deeply"
 _SHOWN: Final = 80
 _MERGE_TAG: Final = "tag:yaml.org,2002:merge"
 
@@ -134,9 +132,9 @@ def _expanded(node: yaml.Node | None, sizes: dict[int, int]) -> int:
         sizes[id(node)] = 1 + sum(_expanded(one, sizes) for one in inner)
     size = sizes[id(node)]
     if not size:
-        raise ValueError("an alias stands for something that it is a part of")
-    if size > _MAX_VALUES:
-        raise ValueError(f"more than {_MAX_VALUES} values, aliases included")
+        raise ValueError(CIRCULAR)
+    if size > MAX_VALUES:
+        raise ValueError(TOO_MANY)
     return size
 
 
@@ -149,7 +147,7 @@ def from_yaml(text: str) -> Any:
     try:
         return _from_yaml(text)
     except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
+        raise ValueError(NESTED) from None
 
 
 def _from_yaml(text: str) -> Any:
@@ -168,7 +166,7 @@ def _from_yaml(text: str) -> Any:
 
 def _text_keys(value: Any, depth: int = 0) -> Any:
     if depth > _MAX_DEPTH:
-        raise ValueError(_TOO_DEEP)
+        raise ValueError(NESTED)
     if isinstance(value, dict):
         return {str(key): _text_keys(one, depth + 1) for key, one in value.items()}
     return [_text_keys(one, depth + 1) for one in value] if isinstance(value, list) else value
@@ -186,7 +184,7 @@ def read_override(text: str) -> dict[str, Any]:
     path, equals, value = text.partition("=")
     keys = path.strip().split(".")
     if len(keys) > _MAX_DEPTH:
-        raise ConfigError(f"{COMMAND_LINE} {text[:_SHOWN]}…: {_TOO_DEEP}")
+        raise ConfigError(f"{COMMAND_LINE} {text[:_SHOWN]}…: {NESTED}")
     if not equals or not all(keys):
         raise ConfigError(f"{COMMAND_LINE} {text}: expected key.path=value")
     nested: Any = Text(value)

@@ -24,6 +24,8 @@ GATE_KEYS: Final = frozenset({"mode", "nudge_text", "on_intervention", "stop_tex
 MAX_VALUES: Final = 100_000
 """Values a configuration file may hold, each alias of YAML counted as what it stands for."""
 NESTED: Final = "nested too deeply"
+CIRCULAR: Final = "a value contains itself"
+TOO_MANY: Final = f"more than {MAX_VALUES:,} values, aliases counted as what they stand for"
 _MAX_SHOWN: Final = 80
 _USERINFO: Final = re.compile(r"//[^/@\s]{1,256}@")
 _SOURCE: Final[ContextVar[str]] = ContextVar("source", default="GuardConfig")
@@ -311,9 +313,9 @@ def bounded(value: Any) -> Any:
             sizes[id(one)] = 0  # being counted
             known = sizes[id(one)] = 1 + sum(map(size, one.values() if isinstance(one, dict) else one))
         if known == 0:
-            raise ValueError("a value contains itself")
+            raise ValueError(CIRCULAR)
         if known > MAX_VALUES:
-            raise ValueError(f"more than {MAX_VALUES:,} values, aliases counted as what they stand for")
+            raise ValueError(TOO_MANY)
         return known
 
     size(value)

@@ -6,14 +6,15 @@ import threading
 from collections import OrderedDict, deque
 from typing import Final, NamedTuple
 
-from trajectory_guard.core.calls import CallRecord
+from trajectory_guard.core.calls import CallRecord, call_key
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.history import Ring
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import TrajectoryState
-from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.steps import INTERRUPTED, StepRecord
 
 _CALL_IDS: Final = 32
+_CALL_RUNS: Final = 64
 _RECENT_STEPS: Final = 16
 MAX_INSTANCES: Final = 32
 
@@ -132,3 +133,38 @@ class Entry:
         if known is not None:
             return step._replace(run=known.instance or None, turn=known.turn)
         return step._replace(run=instance or None)
+
+    def adopt_run(self, spans_run: str, label: str, run: GateRun) -> bool:
+        """Let the gate's run take over what spans began under another label; whether it did.
+
+        It cannot where the gate's run has steps of its own already, or where the spans went to the gate's run of an
+        earlier turn: then the call has to be evaluated again in the right run.
+        """
+        state = self.state
+        earlier = [name for name, gate in self.gates.items() if gate.label == spans_run]
+        began = state.runs.get(spans_run)
+        for name in earlier or (spans_run or (began.trace_id if began is not None else None) or "",):
+            self.follow(name, run)
+        if earlier or began is None or label in state.runs:
+            return False
+        state.rename_run(spans_run, label, run.instance, run.turn)
+        flag = self.flags.pop(spans_run, None)
+        if flag is not None:
+            self.flags[label] = flag
+        return True
+
+    def is_in_messages(self, step: StepRecord) -> bool:
+        """Whether a gate has read the call before its span ended."""
+        return step.call_id is not None and call_key(step.call_id) in self.message_calls
+
+    def note(self, seen: CallRecord) -> None:
+        """Remember a call, to recognise it when it is reported again; one that was interrupted will be made again."""
+        if seen.outcome == INTERRUPTED:
+            return
+        if seen.call_id is not None:
+            key = call_key(seen.call_id)
+            self.calls.append(key)
+            self.call_runs[key] = seen.run
+            if len(self.call_runs) > _CALL_RUNS:
+                self.call_runs.popitem(last=False)
+        self.recent.append(seen)

@@ -14,7 +14,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.calls import CallRecord, call_key, consume, is_fuller, light, reported
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
-from trajectory_guard.core.steps import INTERRUPTED, Evidence, StepRecord
+from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.core.tracking.scope import run_label
 from trajectory_guard.entry import Entry, Flag, GateRun
 from trajectory_guard.forking import after_fork
@@ -87,10 +87,10 @@ class FlagBoard:
             seen = CallRecord.of(step, label)
             other = reported(entry.recent, seen)
             fuller = other is not None and is_fuller(seen, other)  # the record before this one hid the arguments
-            if (other is not None and not fuller) or self._is_in_messages(entry, step):
+            if (other is not None and not fuller) or entry.is_in_messages(step):
                 self.counts["duplicates"] += 1
                 return None
-            self._note(entry, seen)
+            entry.note(seen)
             return self._evaluate(entry, step, again=fuller)
 
     def observe_from_messages(self, step: StepRecord, *, stoppable: bool = True) -> Verdict | None:
@@ -119,7 +119,7 @@ class FlagBoard:
             if reported_by == label:
                 self._gated(entry, label, stoppable)
                 return None
-            if self._adopt_run(entry, reported_by, label, run):
+            if entry.adopt_run(reported_by, label, run):
                 self._gated(entry, label, stoppable)
                 return None
             self._gated(entry, label, stoppable)
@@ -131,25 +131,6 @@ class FlagBoard:
             return entry.call_runs.pop(key, "")
         record = consume(entry.recent, CallRecord.of(step))
         return record.run if record is not None else None
-
-    def _adopt_run(self, entry: Entry, spans_run: str, label: str, run: GateRun) -> bool:
-        """Let the gate's run take over what spans began under another label; whether it did.
-
-        It cannot where the gate's run has steps of its own already, or where the spans went to the gate's run of an
-        earlier turn: then the call has to be evaluated again in the right run.
-        """
-        state = entry.state
-        earlier = [name for name, gate in entry.gates.items() if gate.label == spans_run]
-        began = state.runs.get(spans_run)
-        for name in earlier or (spans_run or (began.trace_id if began is not None else None) or "",):
-            entry.follow(name, run)
-        if earlier or began is None or label in state.runs:
-            return False
-        state.rename_run(spans_run, label, run.instance, run.turn)
-        flag = entry.flags.pop(spans_run, None)
-        if flag is not None:
-            entry.flags[label] = flag
-        return True
 
     def _gated(self, entry: Entry, label: str, stoppable: bool) -> None:
         """A gate delivers the nudges of this run."""
@@ -228,22 +209,6 @@ class FlagBoard:
             for label, run in entry.state.runs.items():
                 if run.trace_id == trace_id:
                     self._recovered(self.engine.settle(entry.state, label))
-
-    def _is_in_messages(self, entry: Entry, step: StepRecord) -> bool:
-        """Whether a gate has read the call before its span ended."""
-        return step.call_id is not None and call_key(step.call_id) in entry.message_calls
-
-    def _note(self, entry: Entry, seen: CallRecord) -> None:
-        """Remember a call, to recognise it when it is reported again; one that was interrupted will be made again."""
-        if seen.outcome == INTERRUPTED:
-            return
-        if seen.call_id is not None:
-            key = call_key(seen.call_id)
-            entry.calls.append(key)
-            entry.call_runs[key] = seen.run
-            if len(entry.call_runs) > _MAX_TOOLS:
-                entry.call_runs.popitem(last=False)
-        entry.recent.append(seen)
 
     def link(self, trajectory_id: str, aliases: Iterable[str]) -> None:
         """Let gates find a trajectory under other names it goes by (thread id, session id, trace id)."""
@@ -342,8 +307,8 @@ class FlagBoard:
     def _absorb(self, target: Entry, part: Entry) -> None:
         for step in part.replay or ():
             seen = CallRecord.of(step)
-            if reported(target.recent, seen) is None and not self._is_in_messages(target, step):
-                self._note(target, seen)
+            if reported(target.recent, seen) is None and not target.is_in_messages(step):
+                target.note(seen)
                 self._evaluate(target, step._replace(trajectory_id=target.trajectory_id), again=True)
 
     def discard_lossy(self, trajectory_id: str) -> bool:

@@ -14,7 +14,8 @@ from opentelemetry import trace
 from trajectory_guard import telemetry
 from trajectory_guard.config import ENV_PREFIX, GATE_KEYS, ConfigError, GuardConfig, differences
 from trajectory_guard.core.engine import Engine
-from trajectory_guard.flags import Flag, FlagBoard
+from trajectory_guard.entry import Flag
+from trajectory_guard.flags import FlagBoard
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.late_provider import ProviderWatch, current_provider
 from trajectory_guard.prices import is_installed

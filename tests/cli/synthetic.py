@@ -84,7 +84,7 @@ def _http(at: int) -> dict[str, str]:
 
 def _tool(dialect: str, at: int, number: int) -> dict[str, str]:
     args = json.dumps({"order": at, "customer": "c" * 40})
-    result = json.dumps({"order": at, "state": "open", "lines": ["item"] * 20, "checksum": at * 7919})
+    result = json.dumps({"order": at, "kind": "retail", "lines": ["item"] * 20, "checksum": at * 7919})
     if dialect == "semconv":
         return {
             "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "lookup",

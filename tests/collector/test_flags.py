@@ -228,7 +228,7 @@ async def silent_port() -> AsyncIterator[int]:
 async def test_a_nudge_given_in_process_is_not_given_again(collector: Collector) -> None:
     """The collector sees the same spans later and asks for the same nudge."""
     from trajectory_guard.core.policy import Level
-    from trajectory_guard.flags import Flag
+    from trajectory_guard.entry import Flag
     from trajectory_guard.gates.gate import Gate
 
     await send(collector, *loop(3))

@@ -189,12 +189,6 @@ def test_what_a_person_refused_is_certain_evidence() -> None:
     assert [str(verdict.certainty) for verdict in verdicts[1:]] == ["certain"] * 3
 
 
-def test_what_the_guard_refused_proves_no_more_than_the_answer_it_stands_for() -> None:
-    refused = record("search", SAME["args"], "[refused]", "denied", error_class=REFUSED_BY_GUARD)
-    verdicts = judge([*loop(2, result="closed"), *(refused._replace(step_id=f"refused {n}") for n in range(8))])
-    assert {str(verdict.certainty) for verdict in verdicts if verdict.detections} == {"likely"}
-
-
 def test_a_refused_call_counts_as_a_repeat() -> None:
     refused = record("search", SAME["args"], "[refused: it was made before]", "denied", error_class=REFUSED_BY_GUARD)
     verdicts = judge([*loop(2), refused])

@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, NamedTuple, Protocol
 
+from trajectory_guard_collector.config import MAX_ELEMENTS, MAX_FIELDS
 from trajectory_guard_collector.errors import OverloadedError, Refusal, UnavailableError
 from trajectory_guard_collector.hops import Hops
 from trajectory_guard_collector.signals import Batch, Receipt, Signal
-from trajectory_guard_collector.structure import MAX_ELEMENTS, MAX_FIELDS, count
+from trajectory_guard_collector.structure import count
 from trajectory_guard_collector.throttled_log import ThrottledLog
 from trajectory_guard_collector.turns import in_turns
 

@@ -214,7 +214,7 @@ def _certainty(seen: Observation, policy: ToolPolicy | None, *, paced: bool) -> 
     step, text = seen.step, (seen.step.result or "").strip()
     if (policy is not None and policy.poll) or is_waiting(step.tool_name, step.args):
         return Certainty.WAITING
-    if seen.outcome == DENIED and step.error_class != REFUSED_BY_GUARD:
+    if seen.outcome == DENIED:
         return Certainty.CERTAIN
     if seen.outcome == ERROR or seen.signature is not None:
         if is_transient(both_ends(text, _ERROR_CHARS), step.error_class):
@@ -223,7 +223,7 @@ def _certainty(seen: Observation, policy: ToolPolicy | None, *, paced: bool) -> 
             return Certainty.ACKNOWLEDGED  # who waits before each retry may know why
         return Certainty.LIKELY if seen.outcome == SUCCESS else Certainty.CERTAIN
     short = not text or is_short(text)
-    if seen.outcome != DENIED and took_its_time(step.args, step.duration, short=short):
+    if took_its_time(step.args, step.duration, short=short):
         return Certainty.WAITING
     if not text:
         return Certainty.ACKNOWLEDGED if moves_cursor(step.tool_name, step.args) else Certainty.CERTAIN

@@ -22,7 +22,8 @@ from trajectory_guard.core.interventions import args_excerpt, owed_nudge, recomm
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import StepRecord
-from trajectory_guard.flags import Flag, FlagBoard
+from trajectory_guard.entry import Flag
+from trajectory_guard.flags import FlagBoard
 from trajectory_guard.gates.messages import (
     is_answer,
     new_steps,

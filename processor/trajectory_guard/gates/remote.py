@@ -17,7 +17,7 @@ from trajectory_guard.core.detectors import LOOP_TYPES, DetectionResult
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
-from trajectory_guard.flags import Flag
+from trajectory_guard.entry import Flag
 
 _PAUSE_S: Final = 5.0
 """Seconds without a question after one that failed: a dead collector costs one timeout now and then, not one a step."""
