@@ -284,8 +284,11 @@ class FlagBoard:
     def join(self, trace_id: str, trajectory_id: str) -> None:
         """A link learned late: what was judged under the trace id belongs to this trajectory.
 
-        The trace's recent steps are judged again on top of the trajectory's own history.
+        The trace's recent steps are judged again on top of the trajectory's own history. Not so the steps of a trace
+        that several trajectories share: whose they are is not known, and gates read their own from the messages.
         """
+        if self.is_shared(trace_id):
+            return
         with self._lock:
             part = self._entries.pop(trace_id, None)
         if part is None:

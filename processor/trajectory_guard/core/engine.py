@@ -9,9 +9,11 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard.config import GuardConfig, ToolPolicy
 from trajectory_guard.core import policy as ladder_policy
+from trajectory_guard.core import relay
 from trajectory_guard.core.budget import within_budget
 from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.detectors import REGISTRY, DetectionResult, Detector, DetectorSettings, weights
+from trajectory_guard.core.detectors.base import TYPE_IV
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.history import Symbol
 from trajectory_guard.core.interventions import Spent, nudge_text, reason_text
@@ -121,6 +123,7 @@ class Engine:
         settings = DetectorSettings(redact=self.config.redact, settle=settle)
         self._factories = [_factory(kind, settings) for kind in REGISTRY.values() if self._weights[kind.loop_type] > 0]
         self._no_policies = not self.config.tools
+        self._laps = self._weights[TYPE_IV] > 0
         self._may_stop = self.config.mode != "nudge"  # whoever only nudges goes on nudging, ever more rarely
 
     def new_state(self, trajectory_id: str) -> TrajectoryState:
@@ -162,11 +165,63 @@ class Engine:
                 now=step.timestamp, may_stop=may_stop,
             )  # fmt: skip
             verdict = self._verdict(state, run, seen, found, decision)
+            visit, ended = relay.advance(state.visit, step, seen, run.label, state.index)
+            passed_on = self._pass_on(state, ended, ended.record(step)) if ended is not None and self._laps else None
         except BaseException:
             before.restore(state, run)
             raise
         self._remember(state, run, seen, decision, key)
-        return verdict
+        state.visit = visit
+        return verdict if passed_on is None else self._relayed(state, verdict, *passed_on)
+
+    # --- loops between agents --------------------------------------------------------------------------------
+
+    def _pass_on(self, state: TrajectoryState, ended: relay.Visit, visit: StepRecord) -> tuple[Run, Verdict, Decision]:
+        """Take a visit that has ended into the run of visits of the user turn."""
+        turn = state.turns.get("")
+        label = relay.AGENTS if turn is None else f"{relay.AGENTS}/{turn}"
+        run = state.relay
+        pause = run is not None and 0.0 < run.last_end <= visit.timestamp - self.config.slow_gap_s
+        if run is None or run.label != label or pause:
+            run = state.relay = Run(label, state.capacity, relay.relay_detectors())
+        before = _Before(state, run)
+        try:
+            seen = self._reader.read(state, run, visit, None)
+            found = tuple(
+                one._replace(evidence=weakest(one.evidence, Certainty.LIKELY)) for one in self._detect(run, seen, None)
+            )
+            self._scorer.apply(run.score, found, new_batch=True)
+            decision = ladder_policy.decide(
+                run.ladder, found, run.score.value, self._policy, new_batch=True, progress=seen.progress,
+                now=visit.timestamp, may_stop=self._may_stop,
+            )  # fmt: skip
+        except BaseException:
+            before.restore(state, run)
+            raise
+        verdict = self._verdict(state, run, seen, found, decision)
+        if decision.opened:
+            run.began = visit.timestamp
+        run.history.calls.append(seen.call)
+        run.history.results.append(seen.result)
+        run.forms.append(seen.form)
+        self._remember_time(state, run, visit, same_batch=False)
+        run.places[-1] = ended.first
+        if seen.progress:
+            run.note_progress(None)
+        run.index += 1
+        return run, verdict, decision
+
+    def _relayed(self, state: TrajectoryState, own: Verdict, run: Run, verdict: Verdict, decision: Decision) -> Verdict:
+        """The verdict on the sequence of agents where it weighs more than that on the agent's own run."""
+        if decision.opened:
+            state.episodes += 1
+            run.ladder.episode = state.episodes
+        state.nudges += bool(decision.nudge)
+        state.recoveries += decision.recovered
+        weighs_more = verdict.intervenes or verdict.recovered or (bool(verdict.detections) and not own.detections)
+        if own.intervenes or own.recovered or not weighs_more:
+            return own
+        return verdict._replace(episode=run.ladder.episode, nudges=state.nudges)
 
     def _run_of(self, state: TrajectoryState, step: StepRecord) -> Run:
         """The step's run as far as it is known; a new one is entered into the state when the step has counted."""

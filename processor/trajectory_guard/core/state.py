@@ -15,6 +15,7 @@ import orjson
 from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.fingerprints import digest64, parse_json
 from trajectory_guard.core.history import Ring
+from trajectory_guard.core.relay import Visit, relay_detectors
 from trajectory_guard.core.run import Run
 
 FORMAT_VERSION: Final = 2
@@ -42,11 +43,13 @@ class TrajectoryState:
         denied: refused calls of the current user turn: symbol (hex), and run and index of each refusal.
         episodes, nudges, recoveries: how many there were in the whole trajectory.
         current: label of the run that acted last.
+        visit: what the agent instance at work has done since another one was (``core.relay``); relay: the run that the
+            visits make up, None before the first has ended.
     """
 
     __slots__ = (
-        "capacity", "current", "denied", "episodes", "evicted_runs", "index", "learned", "nudges", "recoveries", "runs",
-        "step_ids", "trajectory_id", "turns",
+        "capacity", "current", "denied", "episodes", "evicted_runs", "index", "learned", "nudges", "recoveries",
+        "relay", "runs", "step_ids", "trajectory_id", "turns", "visit",
     )  # fmt: skip
 
     def __init__(self, trajectory_id: str, capacity: int) -> None:
@@ -60,6 +63,8 @@ class TrajectoryState:
         self.denied: dict[str, tuple[tuple[str, int], ...]] = {}
         self.episodes = self.nudges = self.recoveries = self.evicted_runs = 0
         self.current = ""
+        self.visit: Visit | None = None
+        self.relay: Run | None = None
 
     @property
     def run(self) -> Run | None:
@@ -120,6 +125,8 @@ class TrajectoryState:
             "denied": list(self.denied.items()),
             "counts": [self.episodes, self.nudges, self.recoveries, self.evicted_runs],
             "current": self.current,
+            "visit": list(self.visit) if self.visit is not None else None,
+            "relay": self.relay.to_plain() if self.relay is not None and only is None else None,
         }
         return _dump({**plain, "sum": _checksum(plain)})
 
@@ -158,6 +165,9 @@ class TrajectoryState:
         state.denied = {call: tuple((label, at) for label, at in refusals) for call, refusals in plain["denied"]}
         state.episodes, state.nudges, state.recoveries, state.evicted_runs = plain["counts"]
         state.current = plain["current"]
+        state.visit = Visit(*plain["visit"]) if plain["visit"] is not None else None
+        if plain["relay"] is not None:
+            state.relay = Run.from_plain(plain["relay"], relay_detectors())
         return state
 
 

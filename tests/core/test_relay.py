@@ -1,0 +1,83 @@
+"""Loops between agents are judged on the turn: the sequence of agents, not the sum of their calls (DESIGN 4a)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from tests.helpers import judge, record
+from trajectory_guard.core.engine import Engine, Verdict
+from trajectory_guard.core.policy import Level
+from trajectory_guard.core.steps import StepRecord
+
+RELAY = (("writer", "ask_critic"), ("critic", "ask_writer"))
+
+
+def visits(
+    count: int, agents: tuple[tuple[str, str], ...] = RELAY, *, news: bool = False, every_s: float = 1.0
+) -> list[StepRecord]:
+    """Agents that take turns, each time as another instance in a trace of its own."""
+    steps = []
+    for at in range(count):
+        agent, tool = agents[at % len(agents)]
+        result = f"please revise paragraph {at}" if news else "please revise"
+        step = record(tool, {"draft": "v1"}, result, agent=agent, run=f"{agent} {at}", t=1 + at * every_s)
+        steps.append(step._replace(trace_id=f"{at:032x}"))
+    return steps
+
+
+def outline(verdicts: Iterable[Verdict | None]) -> str:
+    """N: a nudge became due, S: a stop."""
+    return "".join("N" if one and one.nudge else "S" if one and one.stop_due else "." for one in verdicts)
+
+
+def test_work_that_goes_round_between_fresh_agents_is_nudged_twice_and_stopped() -> None:
+    verdicts = judge(visits(16))
+    assert outline(verdicts) == "......N..N..S..."
+    told = verdicts[6]
+    assert told is not None
+    assert (told.run, told.types, str(told.certainty)) == ("agents", ["TYPE_IV_PINGPONG"], "likely")
+    assert "writer → critic" in told.reason
+    assert told.first_step == 0
+
+
+def test_three_agents_in_a_circle_are_found() -> None:
+    assert "S" in outline(judge(visits(30, (*RELAY, ("editor", "ask_both")))))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        visits(40, news=True),
+        visits(40, (("writer", "ask_critic"),)),
+        visits(40, every_s=3600.0),
+        [step._replace(turn=str(at // 4)) for at, step in enumerate(visits(40))],
+    ],
+    ids=[
+        "something new each time",
+        "one agent called again and again",
+        "an hourly job",
+        "few visits in each user turn",
+    ],
+)
+def test_is_quiet(steps: list[StepRecord]) -> None:
+    rooted = [step._replace(run="") if step.turn and not at % 4 else step for at, step in enumerate(steps)]
+    assert all(verdict is None or verdict.level is Level.OBSERVE for verdict in judge(rooted))
+
+
+def test_a_visit_is_all_that_the_agent_did() -> None:
+    steps = []
+    for at, step in enumerate(visits(40)):
+        steps += [step, record("read", {"page": at}, f"page {at}", agent=step.agent_id, run=step.run)]
+    assert outline(judge(steps)).strip(".") == ""
+
+
+def test_is_saved_and_goes_on() -> None:
+    steps, engine = visits(16), Engine()
+    state = engine.new_state("t")
+    found = []
+    for step in steps:
+        found.append(engine.observe(state, step))
+        state = engine.load_state(state.to_bytes())
+    assert outline(found) == "......N..N..S..."
