@@ -20,6 +20,7 @@ from trajectory_guard.core.result_text import (
     carries_content,
     hits_form,
     is_acknowledgement,
+    is_brief,
     is_echo,
     is_short,
     reports_status,
@@ -223,7 +224,7 @@ def _certainty(seen: Observation, policy: ToolPolicy | None, *, paced: bool) -> 
             return Certainty.ACKNOWLEDGED  # who waits before each retry may know why
         return Certainty.LIKELY if seen.outcome == SUCCESS else Certainty.CERTAIN
     short = not text or is_short(text)
-    if took_its_time(step.args, step.duration, short=short):
+    if took_its_time(step.args, step.duration, short=not text or is_brief(text)):
         return Certainty.WAITING
     if not text:
         return Certainty.ACKNOWLEDGED if moves_cursor(step.tool_name, step.args) else Certainty.CERTAIN
@@ -231,7 +232,7 @@ def _certainty(seen: Observation, policy: ToolPolicy | None, *, paced: bool) -> 
         return Certainty.CERTAIN
     if is_status_lookup(step.tool_name) or (len(text) <= _MAX_PENDING_CHARS and _PENDING.search(text)):
         return Certainty.WAITING
-    if paced and (is_short(text) or reports_status(text)):
+    if paced and (is_brief(text) or reports_status(text)):
         return Certainty.WAITING
     if _is_bare_acknowledgement(seen):
         return Certainty.ACKNOWLEDGED
@@ -239,6 +240,8 @@ def _certainty(seen: Observation, policy: ToolPolicy | None, *, paced: bool) -> 
         return Certainty.LIKELY  # handing over the same content again achieves nothing
     if (short and not is_lookup(step.tool_name)) or reports_status(text):
         return Certainty.ACKNOWLEDGED  # a value or a remark of unknown meaning: it may be that of something under way
+    if seen.in_a_row and seen.gap_s >= scope.RETRY_PAUSE_S and is_brief(text):
+        return Certainty.ACKNOWLEDGED  # who pauses before each look may be waiting for what they look at
     return Certainty.LIKELY if seen.noisy or short else Certainty.CERTAIN
 
 

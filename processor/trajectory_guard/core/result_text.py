@@ -29,6 +29,8 @@ _WORD: Final = re.compile(
 """Runs of anything but spaces and punctuation: ``\\w`` would split words of scripts with combining signs."""
 _STATE_WIDTH: Final = 24
 _SHORT_WIDTH: Final = 60
+_BRIEF_WIDTH: Final = 200
+_BRIEF_LINES: Final = 3
 _VALUE_WIDTH: Final = 40
 _ACKNOWLEDGEMENT_WORDS: Final = 6
 _WIDE_ACKNOWLEDGEMENT: Final = 24
@@ -209,6 +211,15 @@ def hits_form(result: str) -> str:
 
 
 _MAX_HITS_CHARS: Final = 8_192
+
+
+def is_brief(text: str) -> bool:
+    """Whether a result is a record or a sentence or two, whatever it says: the state of one thing, not a page of them.
+
+    >>> is_brief('{"build": 8812, "state": "linking"}'), is_brief("one\\ntwo\\nthree\\nfour")
+    (True, False)
+    """
+    return width(text[: _BRIEF_WIDTH + 1]) <= _BRIEF_WIDTH and text.strip().count("\n") < _BRIEF_LINES
 
 
 def is_short(text: str) -> bool:

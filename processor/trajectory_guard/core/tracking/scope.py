@@ -19,8 +19,8 @@ LEAST_PAUSE_S: Final = 30.0
 """Shorter pauses are none, whatever the rhythm."""
 PACED_S: Final = 20.0
 """Idle seconds before a repeat from which on it may be deliberate polling."""
-RETRY_PAUSE_S: Final = 10.0
-"""Idle seconds before the retry of a call that failed from which on it may be a deliberate back-off."""
+RETRY_PAUSE_S: Final = 5.0
+"""Idle seconds before a repeat from which on it may be a deliberate back-off."""
 PACED_FACTOR: Final = 4
 """And so many times as long as the run's own rhythm."""
 
