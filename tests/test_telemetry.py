@@ -26,6 +26,7 @@ from trajectory_guard.metrics import register
 CONTRACT = {
     "trajectory_guard.loop.detected": "bool",
     "trajectory_guard.loop.type": "string[]",
+    "trajectory_guard.loop.rule": "string",
     "trajectory_guard.loop.score": "double",
     "trajectory_guard.loop.first_step": "string",
     "trajectory_guard.intervention": "string",
@@ -33,6 +34,7 @@ CONTRACT = {
     "trajectory_guard.episode": "int",
     "trajectory_guard.step.index": "int",
     "trajectory_guard.trajectory.id": "string",
+    "trajectory_guard.run.id": "string",
     "trajectory_guard.evidence": "string",
 }
 MEASURED = (

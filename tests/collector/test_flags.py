@@ -182,7 +182,7 @@ async def test_an_agent_is_nudged_then_stopped_by_what_other_processes_did(colle
     assert len(said) == 2  # the question and one nudge
     assert "search" in said[1].content
     assert result["loop_status"]["status"] == "stopped"
-    assert result["messages"][-1].content.startswith("I stopped because")
+    assert result["messages"][-1].content.startswith("I could not")
 
 
 async def test_an_agent_nobody_complains_of_runs_to_its_end(collector: Collector) -> None:
@@ -196,7 +196,7 @@ async def test_an_agent_nobody_complains_of_runs_to_its_end(collector: Collector
 async def test_a_wrong_token_means_go_on(caplog: pytest.LogCaptureFixture) -> None:
     async with running(auth={"bearer_tokens": ["secret"]}) as collector:
         await send(collector, *loop(6, conversation="shared"), headers={"Authorization": "Bearer secret"})
-        for token, last in (("wrong", "done"), ("secret", "I stopped")):
+        for token, last in (("wrong", "done"), ("secret", "I could not")):
             graph = agent(guarded(collector, collector_token=token), rounds=8)
             config = {"configurable": {"thread_id": "shared"}}
             result = await graph.ainvoke({"messages": [HumanMessage("go")]}, config)

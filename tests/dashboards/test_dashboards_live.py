@@ -24,21 +24,21 @@ FLEET: dict[str, list[Mapping[str, object]]] = {
     # 8 runs of "support" repeat one call 6 times, 2 of "research" reword, 3 of "desk" recover after the nudge
     "Loops begun": [{"": 13}],
     "Nudges due": [{"": 13}],
-    "Stops due": [{"": 10}],
+    "Stops due": [{"": 8}],
     "Recovered": [{"": pytest.approx(3 / 13)}],
     "Money inside loops": [{"": pytest.approx(8 * 5 * 0.25)}],
     "Steps inside loops": [{"": pytest.approx((8 * 5 + 2 * 5 + 3 * 2) / 121)}],
     "Loops begun by type": [{"TYPE_I_STUTTER": 11, "TYPE_II_INSANITY": 2}],
     "Loops begun by service": [{"support": 8, "research": 2, "desk": 3}],
-    "Nudges, stops and recoveries": [{"nudges": 13}, {"stops": 10}, {"recoveries": 3}],
+    "Nudges, stops and recoveries": [{"nudges": 13}, {"stops": 8}, {"recoveries": 3}],
     "Recovery rate by service": [{"support": 0, "research": 0, "desk": 1}],
-    "Trajectories by score": [{"healthy": 5}, {"watched": 3}, {"nudge": 0}, {"stop": 10}],
+    "Trajectories by score": [{"healthy": 5}, {"watched": 3}, {"nudge": 2}, {"stop": 8}],
     "Steps inside loops by service": [{"support": 40, "research": 10, "desk": 6}],
     "Tokens inside loops by service": [{"support": 8 * 5 * 60_000, "research": 0, "desk": 0}],
     "Money inside loops by service": [{"support": pytest.approx(10), "research": 0, "desk": 0}],
     "Top tools": [{"search": 11, "lookup": 2}],
     "Top agents": [{"support planner": 8, "research scout": 2, "desk helper": 3}],
-    "Findings by type": [{"TYPE_I_STUTTER": 8 * 5 + 3 * 2, "TYPE_II_INSANITY": 8, "TYPE_III_PHANTOM": 2}],
+    "Findings by type": [{"TYPE_I_STUTTER": 8 * 5 + 3 * 2, "TYPE_II_INSANITY": 8}],
 }
 
 
@@ -63,6 +63,7 @@ COLLECTOR: dict[str, Callable[[Shown], bool]] = {
     "Time to judge and tag a request": lambda of: 0 < of[0]["p50"] <= of[1]["p99"] <= 1,
     "Items through the judge": lambda of: above(1, of[0], "in") and above(1, of[1], "out"),
     "Late and duplicate steps": lambda of: of[0] == {"too_late": 20} and "duplicate" in of[1],
+    "Long steps and forgotten runs": lambda of: set(of[0]) | set(of[1]) <= {"fingerprinted", "forgotten"},
     "Trajectories in memory": lambda of: of[0]["troubled"] == 3 and of[0]["sound"] > 18,
     "Evictions": lambda of: set(of[0]) == {"full"} and of[0]["full"] >= 4,
     "Own errors by place": lambda of: set(of[0]) == {"tls_reload"} and of[0]["tls_reload"] >= 1,
@@ -175,7 +176,7 @@ def test_what_a_panel_of_collector_shows(lived: Run, title: str) -> None:
         ("Recovered", {"service": "library"}, {}),
         ("Money inside loops", {"service": "desk"}, {"": 0}),
         ("Loops begun by service", {"service": "library"}, {}),
-        ("Findings by type", {"loop_type": "TYPE_III_PHANTOM"}, {"TYPE_III_PHANTOM": 2}),
+        ("Findings by type", {"loop_type": "TYPE_II_INSANITY"}, {"TYPE_II_INSANITY": 8}),
     ],
 )
 def test_variables_choose(lived: Run, title: str, chosen: dict[str, str], expected: dict[str, float]) -> None:
@@ -188,7 +189,7 @@ def test_variables_choose(lived: Run, title: str, chosen: dict[str, str], expect
     [
         ("service", {"library", "support", "research", "desk"}),
         ("agent", {"planner", "scout", "helper"}),
-        ("loop_type", {"TYPE_I_STUTTER", "TYPE_II_INSANITY", "TYPE_III_PHANTOM"}),
+        ("loop_type", {"TYPE_I_STUTTER", "TYPE_II_INSANITY"}),
     ],
 )
 def test_variables_of_fleet_offer_what_is_there(lived: Run, name: str, expected: set[str]) -> None:

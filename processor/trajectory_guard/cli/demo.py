@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -50,14 +52,15 @@ def run_demo(svg: str | None = None) -> int:
         svg: file to draw the first agent's run into, instead of the whole demo.
     """
     console = Console(highlight=False, record=svg is not None, width=100 if svg else None)
-    logging.getLogger("trajectory_guard").setLevel(logging.CRITICAL)
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
-    logging.getLogger("openinference").setLevel(logging.CRITICAL)
     provider = TracerProvider()
     board = FlagBoard(GuardConfig())
     provider.add_span_processor(TrajectoryGuardProcessor(board=board, tracer_provider=provider))
-    name = _instrument(provider)
-    console.print(f"[bold]trajectory_guard[/] · tool spans from [bold]{name}[/bold] · model scripted, no network\n")
+    with _quiet(), _instrumented(provider) as name:
+        console.print(f"[bold]trajectory_guard[/] · tool spans from [bold]{name}[/bold] · model scripted, no network\n")
+        return _show_agents(console, board, svg)
+
+
+def _show_agents(console: Console, board: FlagBoard, svg: str | None) -> int:
     if svg is not None:
         outcome = _run(console, AGENTS[0], board)
         drawing = console.export_svg(title="trajectory-guard demo")
@@ -75,14 +78,35 @@ def _without_font_downloads(svg: str) -> str:
     return "".join([first, *(part.partition("}")[2].lstrip() for part in rest)])
 
 
-def _instrument(provider: TracerProvider) -> str:
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What is logged is shown already."""
+    loggers = [logging.getLogger(name) for name in ("trajectory_guard", "opentelemetry", "openinference")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+
+
+@contextmanager
+def _instrumented(provider: TracerProvider) -> Iterator[str]:
+    """Instrument LangChain with what there is, as long as the demo lasts; its name."""
     for name, module, instrumentor in _INSTRUMENTATIONS:
         try:
             found = importlib.import_module(module)
         except ImportError:
             continue
-        getattr(found, instrumentor)().instrument(tracer_provider=provider)
-        return name
+        instrumentation = getattr(found, instrumentor)()
+        instrumentation.instrument(tracer_provider=provider)
+        try:
+            yield name
+        finally:
+            instrumentation.uninstrument()
+        return
     raise ModuleNotFoundError(name=_INSTRUMENTATIONS[0][1])
 
 
