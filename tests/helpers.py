@@ -69,6 +69,8 @@ def from_line(step: Mapping[str, Any], *, step_id: str, trajectory: str) -> Step
         dur=float(step.get("dur") or 0.0),
         thought=step.get("thought") or None,
         batch=str(step["batch"]) if step.get("batch") is not None else None,
+        turn=str(step["turn"]) if step.get("turn") is not None else None,
+        run=str(step["run"]) if step.get("run") is not None else None,
     )
 
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 from unittest.mock import patch
-
-from trajectory_guard.core.detectors.heartbeat import Heartbeat
 
 from tests.bench.accuracy.data import OWN, PEERS, Run
 from tests.bench.accuracy.metrics import Judged, figures, judge_all, middle
 from tests.bench.accuracy.systems import ours
 from tests.bench.accuracy.tables import Table
+from tests.bench.situations import SETS, judge_situation, situations
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core import engine as engine_module
-from trajectory_guard.core import volatile
-from trajectory_guard.core.detectors import LOOP_TYPES, ErrorStreak, Insanity, Monologue, SameEffect, insanity, phantom
-from trajectory_guard.core.engine import Engine
+from trajectory_guard.core import reading, relay, volatile
+from trajectory_guard.core.certainty import Certainty
+from trajectory_guard.core.detectors import LOOP_TYPES, Insanity, Monologue, SameEffect, insanity
 from trajectory_guard.core.fingerprints import digest64, text_bytes
+from trajectory_guard.core.run import Run as EngineRun
 from trajectory_guard.core.similarity import Comparison, Relation
-from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import ERROR
+from trajectory_guard.core.tracking import scope
 
 
 class Ablation(NamedTuple):
@@ -68,40 +68,29 @@ def _exact_error(result: str | None, error_class: str | None) -> str | None:
 
 @contextmanager
 def _nothing_masked() -> Iterator[None]:
-    with patch.object(engine_module, "masked_hash", _exact_hash), patch.object(volatile, "_is_noise", _no):
+    with patch.object(reading, "masked_hash", _exact_hash), patch.object(volatile, "_is_noise", _no):
         yield
 
 
 @contextmanager
-def _work_forgotten() -> Iterator[None]:
-    remember = Engine._remember
-
-    def forgetful(self: Engine, state: TrajectoryState, *rest: Any) -> None:
-        remember(self, state, *rest)
-        state.last_fresh = -1
-
-    with patch.object(Engine, "_remember", forgetful):
+def _without_words() -> Iterator[None]:
+    nothing = re.compile(r"(?!)")
+    with patch.object(reading, "_PENDING", nothing), patch.object(reading, "reports_status", _no):
         yield
 
 
 @contextmanager
-def _news_forgotten() -> Iterator[None]:
-    remember = Engine._remember
-
-    def forgetful(self: Engine, state: TrajectoryState, *rest: Any) -> None:
-        remember(self, state, *rest)
-        state.last_news = -1
-
-    with patch.object(Engine, "_remember", forgetful):
+def _without_pauses() -> Iterator[None]:
+    with patch.object(scope, "is_paced", _no), patch.object(scope, "RETRY_PAUSE_S", float("inf")):
         yield
+
+
+def _certain(*args: Any, **kwargs: Any) -> Certainty:
+    return Certainty.CERTAIN
 
 
 def _equal_forms_only(first: Any, second: Any) -> Comparison:
     return Comparison(Relation.SAME if first.digest == second.digest else Relation.DIFFERENT, "normal forms")
-
-
-def _streak_without_patience() -> AbstractContextManager[Any]:
-    return patch.object(ErrorStreak.__init__, "__defaults__", (3, 10, 1))
 
 
 _TYPE_BUYS = {
@@ -118,45 +107,46 @@ ABLATIONS = (
              prepare=_exact_steps),
     Ablation("changing parts not learned", "repeats whose answers carry noise of no known form",
              _replaced(volatile, "_is_noise", _no)),
-    Ablation("idle turns off", "one useless call, run after run, for hours", _replaced(Heartbeat, "update", _never)),
-    Ablation("news does not reset", "silence while other calls bring something new in between", _news_forgotten),
-    Ablation("work in between does not count", "edit and test, with one failure that stays for a while", _work_forgotten),
-    Ablation("no patience for waiting", "silence while something is still running, and at a slow pace",
-             settings={"poll_patience": 1}),
-    Ablation("no patience for transient errors", "retries after timeouts and rate limits", _streak_without_patience),
-    Ablation("calls of one turn not grouped", "one model answer with many calls counts once",
-             _replaced(Engine, "_joins_batch", _no)),
+    Ablation("progress does not reset", "silence while other calls bring something new in between",
+             _replaced(EngineRun, "note_progress", _never)),
+    Ablation("all evidence is certain", "runs that wait, act on acknowledgements or try other ways",
+             _replaced(reading, "_certainty", _certain)),
+    Ablation("transient errors are like others", "retries after timeouts, locks and rate limits",
+             _replaced(reading, "is_transient", _no)),
+    Ablation("pauses mean nothing", "polling and back-off, whatever the words", _without_pauses),
+    Ablation("no words for waiting", "polling at full speed whose answer says so in one of a few languages", _without_words),
+    Ablation("loops between agents off", "work that goes round between fresh agents",
+             _replaced(relay, "advance", lambda visit, *rest: (None, None))),
     Ablation("error messages not reduced to a class", "one error seen through changing names, numbers and paths",
-             _replaced(engine_module, "error_signature", _exact_error)),
-    Ablation("errors reported as successes believed", "failures of tools that answer an error text with success",
-             _replaced(engine_module, "looks_like_error", _no)),
+             _replaced(reading, "error_signature", _exact_error)),
     Ablation("same effect off", "different tools that all lead to one described state",
              _replaced(SameEffect, "update", _never)),
-    Ablation("reformulation off", "free text in ever new words that finds nothing", _replaced(Insanity, "_reformulation", _no)),
+    Ablation("reformulation off", "free text in ever new words that finds nothing",
+             _replaced(Insanity, "_doubt", lambda *rest: 0.0)),
     Ablation("equal thoughts do not count", "the agent's own word that it does the same again",
              _replaced(Insanity, "_thought", lambda self, seen: "")),
     Ablation("comparator off (equal normal forms only)", "rewordings beyond spelling",
              _replaced(insanity, "compare", _equal_forms_only)),
-    Ablation("acknowledgements count as state", "silence on series of writes that all answer ok",
-             _replaced(phantom, "describes_state", lambda seen: seen.step.outcome_type == "success")),
     Ablation("claims to be done off", "the commonest loop of strong models", _replaced(Monologue, "_claim", _never)),
     Ablation("equal messages off", "the same sentence with every step", _replaced(Monologue, "_message", _never)),
 )  # fmt: skip
 
 _COLUMNS = (
     "off", "recorded: hits", "median delay", "healthy nudged", "stopped", "unknown nudged", "core caught", "core false", "own caught",
-    "own false", "what the rule buys",
+    "own false", "situations right", "wrong stops", "what the rule buys",
 )  # fmt: skip
 
 
 def ablation_table(runs: Sequence[Run]) -> Table:
     """One row an ablation; changes against the full engine."""
-    full = _counts(judge_all(runs, ours()))
+    named = [one for name in SETS for one in situations(name)]
+    full = (*_counts(judge_all(runs, ours())), *_named(named, GuardConfig()))
     rows: list[Sequence[Any]] = [("nothing", *map(_plain, full), "")]
     for one in ABLATIONS:
         seen = [one.prepare(run) for run in runs] if one.prepare is not None else runs
         with one.off():
-            counts = _counts(judge_all(seen, ours(GuardConfig(**one.settings))))
+            config = GuardConfig(**one.settings)
+            counts = (*_counts(judge_all(seen, ours(config))), *_named(named, config))
         rows.append((one.name, *map(_change, counts, full), one.buys))
     note = "First row: counts of the full engine. Other rows: what changes when the rule is off; a dot is no change."
     return Table("ablations", "Ablations", _COLUMNS, rows, note)
@@ -170,6 +160,12 @@ def _counts(judged: Sequence[Judged]) -> tuple[float, ...]:
         recorded.hit, middle(recorded.after_first) or 0.0, recorded.nudged, recorded.stopped, recorded.unknown_nudged, core.hit,
         core.nudged, own.hit, own.nudged,
     )  # fmt: skip
+
+
+def _named(named: Sequence[Mapping[str, Any]], config: GuardConfig) -> tuple[float, float]:
+    """Situations that come out right, and those that are stopped wrongly."""
+    found = [judge_situation(one, config) for one in named]
+    return sum(one.right for one in found), sum(one.wrongly_stopped for one in found)
 
 
 def _plain(value: float) -> str:

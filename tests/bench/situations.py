@@ -1,0 +1,81 @@
+"""Named situations: what the guard should do in each, and what it does.
+
+Run: python -m tests.bench.situations [--ids]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from tests.helpers import first_level, judge_run, lines
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.policy import Level
+
+FOLDER: Final = Path(__file__).parent.parent / "data" / "situations"
+SETS: Final = ("given", "first", "second", "third")
+"""See ``tests/data/README.md``: which of them the rules were tuned on."""
+
+
+class Outcome(NamedTuple):
+    """What happened in one situation. ``nudge``, ``stop``: step of the first one, None if there was none."""
+
+    id: str
+    expect: str
+    tier: str
+    nudge: int | None
+    stop: int | None
+
+    @property
+    def right(self) -> bool:
+        """Whether it is what was to happen. A nudge may be followed by a stop where only a nudge is expected."""
+        nudged = self.nudge is not None
+        return {
+            "quiet": not nudged and self.stop is None,
+            "no_stop": self.stop is None,
+            "nudge": nudged or self.stop is not None,
+            "nudge_then_stop": nudged and self.stop is not None,
+        }[self.expect]
+
+    @property
+    def wrongly_stopped(self) -> bool:
+        """The mistake that costs a user."""
+        return self.stop is not None and self.expect in ("quiet", "no_stop")
+
+
+def situations(name: str) -> Iterator[Mapping[str, Any]]:
+    """The situations of a set."""
+    return lines(FOLDER / f"{name}.jsonl.gz")
+
+
+def judge_situation(situation: Mapping[str, Any], config: GuardConfig | None = None) -> Outcome:
+    """Judge one situation with a fresh engine."""
+    verdicts = judge_run(situation, config)
+    return Outcome(
+        situation["id"], situation["expect"], situation.get("tier") or "core",
+        first_level(verdicts, Level.NUDGE), first_level(verdicts, Level.STOP),
+    )  # fmt: skip
+
+
+def main() -> None:
+    """Print a row a set, and with ``--ids`` every situation that comes out wrong."""
+    expectations = ("quiet", "no_stop", "nudge", "nudge_then_stop")
+    print("| set | " + " | ".join(expectations) + " | right | wrong stops |\n|---|" + "---|" * 6)
+    for name in SETS:
+        found = [judge_situation(one) for one in situations(name)]
+        cells = []
+        for expect in expectations:
+            these = [one for one in found if one.expect == expect]
+            cells.append(f"{sum(one.right for one in these)}/{len(these)}")
+        right, wrong = sum(one.right for one in found), sum(one.wrongly_stopped for one in found)
+        print(f"| {name} | {' | '.join(cells)} | {right}/{len(found)} | {wrong} |")
+        if "--ids" in sys.argv:
+            for one in found:
+                if not one.right:
+                    print(f"    {one.expect}: {one.id} (nudge {one.nudge}, stop {one.stop}, {one.tier})")
+
+
+if __name__ == "__main__":
+    main()

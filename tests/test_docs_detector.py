@@ -1,0 +1,28 @@
+"""The example in docs/detectors.md works as it is printed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.helpers import judge, record
+from trajectory_guard.core.detectors import unregister
+from trajectory_guard.core.policy import Level
+
+DOCS = Path(__file__).parent.parent / "docs" / "detectors.md"
+
+
+def test_the_example_fires_nudges_and_explains() -> None:
+    code = re.search(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    assert code is not None
+    exec(compile(code[1], str(DOCS), "exec"), {"__name__": "example"})
+    try:
+        steps = [record(tool, {"n": n}, "done") for n in range(4) for tool in ("edit", "undo")]
+        verdicts = judge(steps)
+    finally:
+        unregister("undo")
+    told = [verdict for verdict in verdicts if verdict is not None and "TYPE_X_UNDO" in verdict.types]
+    assert [verdict.step_index for verdict in told] == [5, 7]
+    assert told[0].reason == "What was done has been taken back 3 times."
+    assert told[1].level is Level.NUDGE
+    assert "Decide for one version" in str(told[1].nudge)
