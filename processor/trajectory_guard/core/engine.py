@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -439,10 +440,14 @@ _score_fields: Final = attrgetter(*Score.__slots__)
 _ladder_fields: Final = attrgetter(*Ladder.__slots__)
 
 
+@cache
+def _slots_of(kind: type[Detector]) -> tuple[str, ...]:
+    return tuple(name for base in kind.__mro__ for name in getattr(base, "__slots__", ()) if name != "__dict__")
+
+
 def _memory_of(detector: Detector) -> dict[str, Any]:
     """The attributes of a detector: slots, and whatever a detector of the user's own keeps in its ``__dict__``."""
-    names = [name for kind in type(detector).__mro__ for name in getattr(kind, "__slots__", ()) if name != "__dict__"]
-    memory = {name: getattr(detector, name) for name in names if hasattr(detector, name)}
+    memory = {name: getattr(detector, name) for name in _slots_of(type(detector)) if hasattr(detector, name)}  # type: ignore[arg-type]
     return {**memory, **getattr(detector, "__dict__", {})}
 
 
