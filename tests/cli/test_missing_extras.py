@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -185,10 +186,11 @@ def test_an_error_nobody_thought_of_is_one_line_and_not_the_status_of_a_loop(
     assert err.count("\n") == 1
 
 
-def test_a_file_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """In a process of its own: instrumentations do not undo everything when they are switched off."""
     pytest.importorskip("rich")
-    from trajectory_guard.cli.main import main
-
     target = tmp_path / "no" / "such" / "folder.svg"
-    assert main(["demo", "--svg", str(target)]) == 2
-    assert f"{target}: No such file or directory" in capsys.readouterr().err
+    command = [sys.executable, "-m", "trajectory_guard.cli.main", "demo", "--svg", str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert f"{target}: No such file or directory" in done.stderr
