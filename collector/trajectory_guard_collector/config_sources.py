@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from trajectory_guard.config import CIRCULAR, MAX_VALUES, NESTED, TOO_MANY, ConfigError, bounded, decode_toml
+from trajectory_guard.config import NESTED, ConfigError, bounded, construct, decode_toml
 from trajectory_guard_collector.references import Text
 
 COMMAND_LINE: Final = "--set"
@@ -122,22 +122,6 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _expanded(node: yaml.Node | None, sizes: dict[int, int]) -> int:
-    """Values in a document once its aliases are replaced by what they stand for: ten lines can stand for billions."""
-    if not isinstance(node, yaml.CollectionNode):
-        return 1
-    if id(node) not in sizes:
-        sizes[id(node)] = 0  # found again before it is known, it is inside itself
-        inner = (one for entry in node.value for one in (entry if isinstance(entry, tuple) else (entry,)))
-        sizes[id(node)] = 1 + sum(_expanded(one, sizes) for one in inner)
-    size = sizes[id(node)]
-    if not size:
-        raise ValueError(CIRCULAR)
-    if size > MAX_VALUES:
-        raise ValueError(TOO_MANY)
-    return size
-
-
 def from_yaml(text: str) -> Any:
     """A YAML document; keys may not be there twice.
 
@@ -153,12 +137,7 @@ def from_yaml(text: str) -> Any:
 def _from_yaml(text: str) -> Any:
     loader = _Loader(text)
     loader.duplicates = []
-    try:
-        node = loader.get_single_node()
-        _expanded(node, {})
-        data = loader.construct_document(node) if node is not None else None
-    finally:
-        loader.dispose()
+    data = construct(loader)
     if loader.duplicates:
         raise ValueError("\n".join(loader.duplicates))
     return data

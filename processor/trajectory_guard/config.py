@@ -24,8 +24,6 @@ GATE_KEYS: Final = frozenset({"mode", "nudge_text", "on_intervention", "stop_tex
 MAX_VALUES: Final = 100_000
 """Values a configuration file may hold, each alias of YAML counted as what it stands for."""
 NESTED: Final = "nested too deeply"
-CIRCULAR: Final = "a value contains itself"
-TOO_MANY: Final = f"more than {MAX_VALUES:,} values, aliases counted as what they stand for"
 _MAX_SHOWN: Final = 80
 _USERINFO: Final = re.compile(r"//[^/@\s]{1,256}@")
 _SOURCE: Final[ContextVar[str]] = ContextVar("source", default="GuardConfig")
@@ -291,14 +289,42 @@ def _decode(file: Path) -> Any:
         except ImportError:
             raise ValueError("reading YAML needs PyYAML: pip install pyyaml") from None
         try:
-            return yaml.safe_load(text)
+            return construct(yaml.SafeLoader(text))
         except yaml.YAMLError as error:
             raise ValueError(f"not valid YAML: {error}") from None
     raise ValueError(f"unknown suffix {suffix!r}; use .json, .toml, .yaml or .yml")
 
 
-def bounded(value: Any) -> Any:
+def construct(loader: Any) -> Any:
+    """The document of a PyYAML loader, bounded before it is built: merge keys multiply while it is.
+
+    Raises:
+        ValueError, yaml.YAMLError: it is malformed or not bounded.
+    """
+    try:
+        node = bounded(loader.get_single_node(), _inner_nodes)
+        return loader.construct_document(node) if node is not None else None
+    finally:
+        loader.dispose()
+
+
+def _inner_nodes(node: Any) -> Iterable[Any] | None:
+    if node is None or not isinstance(node.value, list):
+        return None
+    return (one for entry in node.value for one in (entry if isinstance(entry, tuple) else (entry,)))
+
+
+def _inner_values(value: Any) -> Iterable[Any] | None:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else None
+
+
+def bounded(value: Any, inner: Callable[[Any], Iterable[Any] | None] = _inner_values) -> Any:
     """``value``, unless it contains itself or more than ``MAX_VALUES`` values: a few aliases of YAML make billions.
+
+    Parameters:
+        inner: the values within one, None if it has none.
 
     Raises:
         ValueError: it does.
@@ -306,16 +332,17 @@ def bounded(value: Any) -> Any:
     sizes: dict[int, int] = {}
 
     def size(one: Any) -> int:
-        if not isinstance(one, (dict, list)):
+        within = inner(one)
+        if within is None:
             return 1
         known = sizes.get(id(one))
         if known is None:
             sizes[id(one)] = 0  # being counted
-            known = sizes[id(one)] = 1 + sum(map(size, one.values() if isinstance(one, dict) else one))
+            known = sizes[id(one)] = 1 + sum(map(size, within))
         if known == 0:
-            raise ValueError(CIRCULAR)
+            raise ValueError("a value contains itself")
         if known > MAX_VALUES:
-            raise ValueError(TOO_MANY)
+            raise ValueError(f"more than {MAX_VALUES:,} values, aliases counted as what they stand for")
         return known
 
     size(value)

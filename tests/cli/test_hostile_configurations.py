@@ -16,6 +16,9 @@ DEEP = 100_000
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{level + 1}: &a{level + 1} [{', '.join([f'*a{level}'] * 9)}]\n" for level in range(9)
 )
+MERGES = "a0: &a0 {k: 1}\n" + "".join(
+    f"a{level + 1}: &a{level + 1} {{<<: [{', '.join([f'*a{level}'] * 9)}]}}\n" for level in range(9)
+)
 FILES = {
     "brackets.json": ("[" * DEEP + "]" * DEEP, "nested too deeply"),
     "braces.json": ('{"a":' * DEEP + "1" + "}" * DEEP, "nested too deeply"),
@@ -24,6 +27,7 @@ FILES = {
     "deep.yaml": ("a: " + "[" * 20_000 + "]" * 20_000, "nested too deeply"),
     "laughs.yaml": (LAUGHS, f"more than {MAX_VALUES:,} values"),
     "laughs_in_a_key.yaml": (f"{LAUGHS}mode: *a9\nreceivers: *a9\n", f"more than {MAX_VALUES:,} values"),
+    "merges.yaml": (MERGES, f"more than {MAX_VALUES:,} values"),
     "circle.yaml": ("tools: &t\n  a: *t\n", "a value contains itself"),
     "number.json": ('{"decay": ' + "9" * 10_000 + "}", ""),
 }
