@@ -17,6 +17,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.budget import within_budget
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.dialects.asked import asked_in
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.duplicates import is_inner_duplicate
@@ -221,6 +222,7 @@ class Judge:
         usage = model_usage(view)
         if usage is None:
             return
+        usage = usage._replace(asked=asked_in(view))
         tenant = seen.origin.tenant
         item = UsageItem(seen.key, (view.end, view.span_id), view.trace_id, view.scope, usage, tenant)
         trajectory = conversation or self._by_trace(trace, view)

@@ -24,7 +24,7 @@ from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard_collector.fleet import Attributes
 from trajectory_guard_collector.trajectories import SEEN, Key, Published, Snapshot, Trajectory
 
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
 _COUNTERS: Final = ("steps", "score", "episode", "nudges", "evicted_runs")
 _FLAGS: Final = ("last", "nudge", "stop")
 
@@ -97,23 +97,24 @@ def _from_plain(plain: dict[str, Any]) -> Trajectory:
 def _plain_snapshot(snapshot: Snapshot) -> list[Any]:
     pending = snapshot.usage.pending
     usage = {trace: {scope: list(one) for scope, one in by_scope.items()} for trace, by_scope in pending.items()}
-    return [snapshot.state.decode("utf-8"), [list(record) for record in snapshot.recent], usage]
+    recent = [list(record) for record in snapshot.recent]
+    return [snapshot.state.decode("utf-8"), recent, usage, snapshot.usage.asked]
 
 
 def _snapshot(plain: list[Any]) -> Snapshot:
-    state, recent, usage = plain
+    state, recent, usage, asked = plain
     return Snapshot(
         state.encode("utf-8"),
         tuple(CallRecord(*record) for record in recent),
         UsageLedger(
-            {trace: {scope: _usage(one) for scope, one in by_scope.items()} for trace, by_scope in usage.items()}
+            {trace: {scope: _usage(one) for scope, one in by_scope.items()} for trace, by_scope in usage.items()}, asked
         ),
     )
 
 
 def _usage(plain: list[Any]) -> Usage:
-    inputs, outputs, cost, seconds, unpriced = plain
-    return Usage(inputs, outputs, cost, seconds, tuple(ModelTokens(*one) for one in unpriced))
+    inputs, outputs, cost, seconds, unpriced, asked = plain
+    return Usage(inputs, outputs, cost, seconds, tuple(ModelTokens(*one) for one in unpriced), asked)
 
 
 def _plain_verdict(verdict: Verdict) -> dict[str, Any]:

@@ -337,10 +337,7 @@ class Trajectory:
             return None
         if seen.outcome != INTERRUPTED:
             head.recent.append(seen)
-        usage = head.usage.take(step.trace_id)
-        if usage is not None:
-            step = step._replace(usage=usage)
-        verdict = engine.observe(head.state, step)
+        verdict = engine.observe(head.state, head.usage.charge(step))
         if verdict is not None and verdict.detections:
             item.first_step = _step_id(head.state, verdict.first_step)
         return verdict

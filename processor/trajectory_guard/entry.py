@@ -12,6 +12,7 @@ from trajectory_guard.core.history import Ring
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, StepRecord
+from trajectory_guard.core.tracking.scope import instance_in, label_of
 
 _CALL_IDS: Final = 32
 _CALL_RUNS: Final = 64
@@ -62,8 +63,8 @@ class GateRun(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Label of the run, as ``scope.run_label`` makes it for its steps."""
-        return self.instance if self.turn is None else f"{self.instance}/{self.turn}"
+        """Label of the run."""
+        return label_of(self.instance, self.turn)
 
 
 class Entry:
@@ -78,7 +79,6 @@ class Entry:
         message_steps: ids of steps that a gate has read from the graph's messages; message_calls: their tool call ids,
             which some models use again in every turn; message_tools: their tools.
         gates: the gate's run by the agent instance (or trace) that spans name; empty while no gate follows anything.
-        turns: label of the user turn by agent instance, as a gate sees it.
         saved_index: steps covered by the state saved last.
     """
 
@@ -132,7 +132,7 @@ class Entry:
         known = self.gates.get(instance)
         if known is not None:
             return step._replace(run=known.instance or None, turn=known.turn)
-        return step._replace(run=instance or None)
+        return step._replace(run=instance or None, asked=None)
 
     def adopt_run(self, spans_run: str, label: str, run: GateRun) -> bool:
         """Let the gate's run take over what spans began under another label; whether it did.
@@ -143,7 +143,7 @@ class Entry:
         state = self.state
         earlier = [name for name, gate in self.gates.items() if gate.label == spans_run]
         began = state.runs.get(spans_run)
-        for name in earlier or (spans_run or (began.trace_id if began is not None else None) or "",):
+        for name in earlier or (instance_in(spans_run) or (began.trace_id if began is not None else None) or "",):
             self.follow(name, run)
         if earlier or began is None or label in state.runs:
             return False

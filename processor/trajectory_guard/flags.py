@@ -15,7 +15,7 @@ from trajectory_guard.core.calls import CallRecord, call_key, consume, is_fuller
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, StepRecord
-from trajectory_guard.core.tracking.scope import run_label
+from trajectory_guard.core.tracking.scope import label_of, run_label
 from trajectory_guard.entry import Entry, Flag, GateRun
 from trajectory_guard.forking import after_fork
 from trajectory_guard.logs import log_recovery
@@ -141,7 +141,8 @@ class FlagBoard:
     def _evaluate(self, entry: Entry, step: StepRecord, *, again: bool = False) -> Verdict | None:
         """``again``: the step was evaluated and counted before, on top of less history."""
         state = entry.state
-        turn_before = state.turns.get(step.run or "")
+        instance = step.run or ""
+        turn_before = state.turns.get(instance)
         verdict = self.engine.observe(state, step)
         if verdict is None:
             return None
@@ -153,8 +154,8 @@ class FlagBoard:
             entry.replay.append(light(step))
             if len(entry.replay) > _MAX_REPLAY:
                 entry.replay = None
-        if turn_before is not None and step.turn is not None and step.turn != turn_before:
-            self._end_run(entry, run_label(step._replace(turn=turn_before), {}))
+        if turn_before is not None and state.turns.get(instance) != turn_before:
+            self._end_run(entry, label_of(instance, turn_before))
         if verdict.recovered:
             self.counts["recoveries"] += 1
         if verdict.detections:
@@ -229,13 +230,13 @@ class FlagBoard:
 
         The runs of the turns before are over.
         """
-        label = GateRun(instance, turn).label
+        label = label_of(instance, turn)
         entry = self._find(trajectory_id)
         if entry is not None:
             with entry.lock:
                 before = entry.state.turns.get(instance)
                 if before is not None and before != turn:
-                    self._end_run(entry, GateRun(instance, before).label)
+                    self._end_run(entry, label_of(instance, before))
                 if before != turn:
                     entry.state.begin_turn(instance, turn)
         return label
@@ -244,7 +245,7 @@ class FlagBoard:
         """Label of the run that an agent instance is in, as far as a gate has said."""
         entry = self._find(trajectory_id)
         turn = entry.state.turns.get(instance) if entry is not None else None
-        return GateRun(instance, turn).label
+        return label_of(instance, turn)
 
     def is_gated(self, trajectory_id: str, run: str) -> bool:
         """Whether a gate delivers the nudges of a run."""

@@ -22,6 +22,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.usage import UsageLedger
+from trajectory_guard.dialects.asked import asked_in
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.duplicates import MAX_ANCESTORS, is_inner_duplicate
 from trajectory_guard.dialects.extract import USAGE_MARKERS, model_usage, read_step
@@ -83,7 +84,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._open: dict[int, Span] = {}  # span id -> live span, oldest first, for identity
         self._started = 0
         self._conversations: OrderedDict[int, str] = OrderedDict()  # trace id -> conversation id
-        self._usage: OrderedDict[int, UsageLedger] = OrderedDict()  # trace id -> usage that no tool call has taken yet
+        self._usage: OrderedDict[int, UsageLedger] = OrderedDict()  # trace id -> what its model calls told
         self._reported: set[str] = set()
         self._judged = 0
         _add_scorer(self.board)
@@ -197,9 +198,11 @@ class TrajectoryGuardProcessor(SpanProcessor):
         if step.trajectory_id != view.trace_id:
             self._remember_conversation(context.trace_id, step.trajectory_id)
             self.board.link(step.trajectory_id, (view.trace_id, *all_conversation_ids(view.attributes)))
-        ledger = self._usage.pop(context.trace_id, None)
+        ledger = self._usage.get(context.trace_id)
         if ledger is not None:
-            step = step._replace(usage=ledger.take(view.trace_id))
+            unnamed = ("",) if step.trajectory_id == self._conversation_of(view) else ()
+            with self._lock:
+                step = ledger.charge(step, step.trajectory_id, *unnamed)
         return self.board.observe(step)
 
     def _report(self, verdict: Verdict, span: ReadableSpan) -> None:
@@ -234,19 +237,23 @@ class TrajectoryGuardProcessor(SpanProcessor):
         return named or self.board.resolve_alias(span.trace_id)
 
     def _learn(self, view: SpanView, context: trace.SpanContext) -> None:
+        named = conversation_id(view.attributes, self._declared)
+        if named is not None and context.trace_id not in self._conversations:
+            self._remember_conversation(context.trace_id, named)
+            self.board.join(view.trace_id, named)
         usage = model_usage(view)
         if usage is not None:
             for one in usage.unpriced:
                 self.board.prices.get(one.model)  # asks for it, in the background
+            conversation = named or ""
+            ledger = self._usage.get(context.trace_id)
+            if ledger is None:
+                ledger = UsageLedger()
+                self._bounded(self._usage, context.trace_id, ledger)
+            if not ledger.knows(view.trace_id, conversation):
+                usage = usage._replace(asked=asked_in(view))
             with self._lock:
-                ledger = self._usage.pop(context.trace_id, None) or UsageLedger()
-                ledger.add(view.trace_id, view.scope, usage)
-            self._bounded(self._usage, context.trace_id, ledger)
-        if context.trace_id not in self._conversations:
-            named = conversation_id(view.attributes, self._declared)
-            if named is not None:
-                self._remember_conversation(context.trace_id, named)
-                self.board.join(view.trace_id, named)
+                ledger.add(view.trace_id, view.scope, usage, conversation)
         if self.board.scorer is not None:
             self.board.scorer.learn(view)
 

@@ -179,8 +179,7 @@ class Engine:
 
     def _pass_on(self, state: TrajectoryState, ended: relay.Visit, visit: StepRecord) -> tuple[Run, Verdict, Decision]:
         """Take a visit that has ended into the run of visits of the user turn."""
-        turn = state.turns.get("")
-        label = relay.AGENTS if turn is None else f"{relay.AGENTS}/{turn}"
+        label = scope.label_of(relay.AGENTS, state.turns.get(""))
         run = state.relay
         pause = run is not None and 0.0 < run.last_end <= visit.timestamp - self.config.slow_gap_s
         if run is None or run.label != label or pause:
@@ -280,10 +279,10 @@ class Engine:
 
     def _enter(self, state: TrajectoryState, run: Run, step: StepRecord) -> None:
         """Make the run the current one; beyond ``MAX_RUNS`` the run that was idle longest goes."""
-        instance = step.run or ""
-        if step.turn is not None and state.turns.get(instance) != step.turn:
+        instance, turn = step.run or "", scope.turn_of(step, state.turns)
+        if turn is not None and state.turns.get(instance) != turn:
             denied = state.denied  # the reader has cleared it already, and may have entered this step
-            state.begin_turn(instance, step.turn)
+            state.begin_turn(instance, turn)
             state.denied = denied
         if state.current != run.label or run.label not in state.runs:
             state.runs.pop(run.label, None)

@@ -85,8 +85,7 @@ class Reader:
     def _denials(self, state: TrajectoryState, run: Run, seen: Observation) -> None:
         """Count refusals of this call in this user turn; they outlive the run, not the turn."""
         step = seen.step
-        instance = step.run or ""
-        if step.turn is not None and not instance and state.turns.get(instance, step.turn) != step.turn:
+        if not step.run and (known := state.turns.get("")) is not None and known != scope.turn_of(step, state.turns):
             state.denied = {}
         if not seen.call:
             return

@@ -47,6 +47,7 @@ class Usage(NamedTuple):
         cost_usd: money that the telemetry names.
         seconds: running time of the calls, which is no idle time of the agent.
         unpriced: tokens by model of the calls without a cost; a price is put on them when somebody reads it.
+        asked: label of the user message at which the model works, None if the call's input was not captured.
     """
 
     input_tokens: int = 0
@@ -54,6 +55,7 @@ class Usage(NamedTuple):
     cost_usd: float = 0.0
     seconds: float = 0.0
     unpriced: tuple[ModelTokens, ...] = ()
+    asked: str | None = None
 
     @property
     def tokens(self) -> int:
@@ -68,6 +70,7 @@ class Usage(NamedTuple):
             self.cost_usd + other.cost_usd,
             self.seconds + other.seconds,
             merged(self.unpriced, other.unpriced),
+            self.asked or other.asked,
         )
 
 
@@ -112,6 +115,7 @@ class StepRecord(NamedTuple):
         usage: tokens and cost of the model call before this step, where known.
         batch: label of the model turn that issued the call, None if only time can tell.
         turn: label of the user turn, None if unknown.
+        asked: label of the user message that the trace answers, from the input of its model calls; None if unknown.
         run: label of the agent instance that acts (its agent span, its checkpoint namespace), None if unknown.
         stated: ``state_snapshot_hash`` is a state that the application supplied, not the result's text.
         thought: text the model wrote with the call, None if unknown.
@@ -140,3 +144,4 @@ class StepRecord(NamedTuple):
     thought: str | None = None
     run: str | None = None
     stated: bool = False
+    asked: str | None = None

@@ -45,7 +45,7 @@ def extract_steps(
             the messages of model spans. Their ``dialect`` ends in ``.messages``.
     """
     assembly = _Assembly(spans, tuple(dialects))
-    return with_usage(assembly.steps(messages), assembly.spans)
+    return with_usage(assembly.steps(messages), assembly.spans, assembly.conversation_of)
 
 
 class _Assembly:
@@ -78,6 +78,11 @@ class _Assembly:
         if is_inner_duplicate(span, above, self.dialects):
             return None
         return extract_step(span, ancestors=above, dialects=self.dialects, trajectory_of=self._conversation)
+
+    def conversation_of(self, span: SpanView) -> str:
+        """The conversation that a span names, else that of its trace."""
+        named = conversation_id(span.attributes, self.keys)
+        return named if named is not None else self._conversation(span)
 
     def _conversation(self, span: SpanView) -> str:
         return self.conversations.get(span.trace_id, span.trace_id)

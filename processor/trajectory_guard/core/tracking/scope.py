@@ -1,8 +1,8 @@
 """Which run a step belongs to, and where the boundaries between runs are.
 
 A *run* is one agent instance working towards one answer. Two labels name it: ``run`` the instance (an agent span, a
-checkpoint namespace) and ``turn`` the user turn in which it works. Another label is another run: a *certain* boundary,
-across which nothing is suspected. Where labels are missing, a new trace of the same conversation and a long pause are
+checkpoint namespace) and ``turn`` the user turn in which it works; spans tell the turn where the input of a model call
+is captured (``asked``). Another label is another run: a *certain* boundary, across which nothing is suspected. Where labels are missing, a new trace of the same conversation and a long pause are
 *uncertain* boundaries: what lies before them proves less, and never leads to a stop.
 """
 
@@ -13,6 +13,8 @@ from typing import Final
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.steps import StepRecord
 
+ASKED: Final = "?"
+"""How labels of user turns begin that were read from the input of model calls."""
 RHYTHM_FACTOR: Final = 8
 """A pause so many times as long as the run's own rhythm is a boundary."""
 LEAST_PAUSE_S: Final = 30.0
@@ -25,19 +27,45 @@ PACED_FACTOR: Final = 4
 """And so many times as long as the run's own rhythm."""
 
 
-def run_label(step: StepRecord, turns: dict[str, str]) -> str:
-    """Label of the step's run. ``turns``: label of the current user turn by agent instance.
+def label_of(instance: str, turn: str | None) -> str:
+    """Label of the run of an agent instance in a user turn.
 
-    A step without a turn belongs to the turn that its instance is in.
+    >>> label_of("billing", "2")
+    'billing/2'
+    """
+    return instance if turn is None else f"{instance}/{turn}"
+
+
+def instance_in(label: str) -> str:
+    """Agent instance in the label of a run whose turn, if it has one, was read from spans.
+
+    >>> instance_in(label_of("a/b", ASKED + "5f"))
+    'a/b'
+    """
+    instance, mark, _ = label.rpartition(f"/{ASKED}")
+    return instance if mark else label
+
+
+def turn_of(step: StepRecord, turns: dict[str, str]) -> str | None:
+    """Label of the user turn in which a step is taken; None if unknown.
+
+    The step's own label comes first (gates, recordings), then the user message its trace answers (captured input of
+    model calls), then the turn that its agent instance is in.
+
+    Parameters:
+        turns: label of the current user turn by agent instance.
+    """
+    told = step.turn if step.turn is not None else step.asked
+    return told if told is not None else turns.get(step.run or "")
+
+
+def run_label(step: StepRecord, turns: dict[str, str]) -> str:
+    """Label of the step's run; ``turns`` as in ``turn_of``.
 
     >>> run_label(StepRecord("1", "t", "search", turn="2", run="billing"), {})
     'billing/2'
     """
-    instance = step.run or ""
-    turn = step.turn if step.turn is not None else turns.get(instance)
-    if turn is None:
-        return instance
-    return f"{instance}/{turn}"
+    return label_of(step.run or "", turn_of(step, turns))
 
 
 def idle_s(run: Run, step: StepRecord) -> float:

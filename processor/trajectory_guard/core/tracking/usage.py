@@ -1,36 +1,63 @@
-"""Which step pays for a model call: one rule for live spans, collector and replay."""
+"""What model calls tell of the tool calls after them: one rule for live spans, collector and replay."""
 
 from __future__ import annotations
 
-from trajectory_guard.core.steps import Usage
+from typing import Final
+
+from trajectory_guard.core.steps import StepRecord, Usage
 
 Pending = dict[str, dict[str, Usage]]
+MAX_ASKED: Final = 16
+"""Traces of a trajectory whose user message is remembered."""
 
 
 class UsageLedger:
-    """Usage of model calls that no step has taken yet, by trace and instrumentation scope.
+    """Usage of model calls that no step has taken yet, by trace and instrumentation scope, and what each trace answers.
 
-    The next tool call of the trace that ends takes it. Two instrumentations report every model call twice: the one that
-    reports the most tokens is believed. Plain data; the caller bounds it by forgetting traces.
+    The next tool call of the trace that ends takes the usage. Two instrumentations report every model call twice: the
+    one that reports the most tokens is believed. The user message that a trace answers is that of its first model call;
+    an agent with a conversation of its own within the trace has one of its own. Plain data; the caller bounds
+    ``pending`` by forgetting traces.
     """
 
-    __slots__ = ("pending",)
+    __slots__ = ("asked", "pending")
 
-    def __init__(self, pending: Pending | None = None) -> None:
+    def __init__(self, pending: Pending | None = None, asked: dict[str, str] | None = None) -> None:
         self.pending: Pending = {} if pending is None else pending
+        self.asked: dict[str, str] = {} if asked is None else asked
 
-    def add(self, trace_id: str, scope: str, usage: Usage) -> None:
-        """A model call has ended."""
+    def add(self, trace_id: str, scope: str, usage: Usage, conversation: str = "") -> None:
+        """A model call has ended.
+
+        Parameters:
+            conversation: the one it belongs to; empty if it names none.
+        """
         by_scope = self.pending.setdefault(trace_id, {})
         by_scope[scope] = usage.plus(by_scope[scope]) if scope in by_scope else usage
+        place = f"{trace_id}/{conversation}"
+        if usage.asked is not None and place not in self.asked:
+            self.asked[place] = usage.asked
+            if len(self.asked) > MAX_ASKED:
+                del self.asked[next(iter(self.asked))]
 
-    def take(self, trace_id: str | None) -> Usage | None:
-        """What the model calls before a tool call consumed; None if there were none."""
-        by_scope = self.pending.pop(trace_id or "", None)
-        if not by_scope:
-            return None
-        return max(by_scope.values(), key=lambda usage: (usage.tokens, usage.seconds))
+    def knows(self, trace_id: str, conversation: str = "") -> bool:
+        """Whether the user message is known already; ``conversation`` as of ``add``."""
+        return f"{trace_id}/{conversation}" in self.asked
+
+    def charge(self, step: StepRecord, *conversations: str) -> StepRecord:
+        """The step with what the model calls before it consumed, and the user message it serves.
+
+        Parameters:
+            conversations: those it may belong to, as of ``add``, the surest first; by default the one without a name.
+        """
+        trace_id = step.trace_id or ""
+        by_scope = self.pending.pop(trace_id, None)
+        places = (f"{trace_id}/{conversation}" for conversation in conversations or ("",))
+        asked = next((self.asked[place] for place in places if place in self.asked), None) if self.asked else None
+        if by_scope:
+            return step._replace(usage=max(by_scope.values(), key=lambda one: (one.tokens, one.seconds)), asked=asked)
+        return step if asked is None else step._replace(asked=asked)
 
     def copy(self) -> UsageLedger:
         """An independent copy."""
-        return UsageLedger({trace: dict(by_scope) for trace, by_scope in self.pending.items()})
+        return UsageLedger({trace: dict(by_scope) for trace, by_scope in self.pending.items()}, dict(self.asked))

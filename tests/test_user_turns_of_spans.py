@@ -1,0 +1,166 @@
+"""A new user message in the captured input of a model call begins a new run, in every shell alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from tests.collector.in_process import judge_in_process
+from tests.collector.kit import comparable, judge_all, request, span, tool, views
+from tests.collector.test_same_verdicts import replayed, unplaced
+from tests.helpers import capture, capture_names, span_view
+from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.policy import Level
+from trajectory_guard.dialects.asked import MAX_INPUT_CHARS, asked_in
+from trajectory_guard.dialects.extract import model_usage
+
+TURNS = 8
+RESUMED = (
+    "hitl_middleware_reject",
+    "interrupt_in_tool",
+    "approval_rejected",
+    "confirmation_rejected",
+    "approval_reject",
+)
+
+
+def asked(*messages: dict[str, Any]) -> str | None:
+    return asked_in(span_view({"gen_ai.operation.name": "chat", "gen_ai.input.messages": json.dumps(messages)}))
+
+
+def text(role: str, content: str) -> dict[str, Any]:
+    return {"role": role, "parts": [{"type": "text", "content": content}]}
+
+
+def used_tool(answer: str) -> list[dict[str, Any]]:
+    call = {"type": "tool_call", "id": "c", "name": "search", "arguments": {"q": 1}}
+    return [
+        {"role": "assistant", "parts": [call]},
+        {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c", "result": answer}]},
+    ]
+
+
+TURN = [text("user", "when are you open?"), *used_tool("at nine"), text("assistant", "We open at nine.")]
+
+
+# --- what a model was asked ----------------------------------------------------------------------------------------
+
+
+def labels(name: str) -> list[set[str | None]]:
+    """Labels of a capture's model calls, trace by trace."""
+    found: dict[str, set[str | None]] = {}
+    for one in capture(name):
+        if model_usage(one) is not None:
+            found.setdefault(one.trace_id, set()).add(asked_in(one))
+    return list(found.values())
+
+
+@pytest.mark.parametrize(
+    "name", [one for one in capture_names() if one.endswith("two_turns") and "nocontent" not in one]
+)
+def test_two_turns_of_a_capture_have_two_labels(name: str) -> None:
+    (first, second) = labels(name)
+    assert len(first) == len(second) == 1
+    assert first.isdisjoint(second)
+
+
+def test_resumed_runs_of_captures_answer_the_same_message() -> None:
+    found = {name: labels(name) for name in capture_names() if name.endswith(RESUMED)}
+    in_two_traces = {name: one for name, one in found.items() if len(one) == 2}
+    assert len(in_two_traces) >= 10
+    assert {name: one for name, one in in_two_traces.items() if one[0] != one[1]} == {}
+
+
+def test_later_calls_of_a_turn_serve_the_same_message() -> None:
+    assert asked(*TURN, text("user", "and on Sunday?")) == asked(
+        *TURN, text("user", "and on Sunday?"), *used_tool("no")
+    )
+
+
+def test_the_same_words_again_are_a_new_message() -> None:
+    once = asked(*TURN, text("user", "again please"))
+    assert once != asked(*TURN, text("user", "again please"), *TURN[1:], text("user", "again please"))
+
+
+def test_a_nudge_or_a_reminder_among_the_tools_is_no_user_message() -> None:
+    reminder = text("user", "You have repeated search three times. Try something else.")
+    assert asked(*TURN[:3], reminder) == asked(*TURN[:3]) == asked(TURN[0])
+
+
+def test_observations_of_an_agent_whose_calls_are_plain_text_are_no_user_messages() -> None:
+    task, act, seen = text("user", "fix the test"), text("assistant", "ACTION ls"), text("user", "OBSERVATION a.py")
+    assert asked(task) == asked(task, act, seen) == asked(task, act, seen, act, seen)
+
+
+def test_an_input_that_was_not_captured_says_nothing() -> None:
+    assert asked_in(span_view({"gen_ai.operation.name": "chat"})) is None
+    assert asked(text("system", "You are helpful.")) is None
+
+
+@pytest.mark.parametrize("value", ["[", "[1, null]", "{'role': 'user'", '[{"role": 5}]', "\ud800", "[" * 100_000])
+def test_an_input_that_cannot_be_read_says_nothing(value: str) -> None:
+    asked_in(span_view({"gen_ai.operation.name": "chat", "gen_ai.input.messages": value}))
+
+
+def test_a_very_long_input_is_not_read() -> None:
+    assert asked(text("user", "x" * MAX_INPUT_CHARS)) is None
+
+
+# --- what follows from it ------------------------------------------------------------------------------------------
+
+
+def chat(*, turns: int = TURNS, captured: bool = True, new_messages: bool = True) -> Iterator[Span]:
+    """A person asks in each trace, the agent looks the same thing up."""
+    history: list[dict[str, Any]] = []
+    for turn in range(turns):
+        if new_messages or not history:
+            history += TURN[:1]
+        given = {"gen_ai.input.messages": json.dumps(history)} if captured else {}
+        model = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 10, **given}
+        yield span(f"model {turn}", model, trace=f"t{turn}", parent=f"root {turn}", at=turn * 10)
+        yield tool(f"tool {turn}", trace=f"t{turn}", parent=f"root {turn}", at=turn * 10 + 1)
+        yield span(f"root {turn}", {"session.id": "c"}, trace=f"t{turn}", at=turn * 10, dur=3)
+        history += TURN[1:3] if not new_messages else TURN[1:]
+
+
+def everywhere(spans: list[Span], folder: Path) -> list[Verdict]:
+    """Verdicts of all shells, which are the same."""
+    data = request(*spans)
+    found = judge_all([data])
+    live, recorded = judge_in_process(views(data)), replayed([data], folder)
+    assert comparable(live) == comparable(found)
+    assert {key: unplaced(one) for key, one in comparable(recorded).items()} == {
+        key: unplaced(one) for key, one in comparable(found).items()
+    }
+    assert comparable(judge_all([request(one) for one in reversed(spans)])) == comparable(found)
+    return list(found.values())
+
+
+def test_what_is_asked_again_in_every_turn_is_no_loop(tmp_path: Path) -> None:
+    verdicts = everywhere(list(chat()), tmp_path)
+    assert len(verdicts) == TURNS
+    assert not any(one.detections for one in verdicts)
+    assert len({one.run for one in verdicts}) == TURNS
+
+
+def test_without_the_input_a_new_trace_is_an_uncertain_boundary(tmp_path: Path) -> None:
+    verdicts = everywhere(list(chat(captured=False)), tmp_path)
+    assert any(one.detections for one in verdicts)
+    assert all(one.level is not Level.STOP for one in verdicts)
+
+
+def test_a_run_resumed_in_new_traces_stays_under_suspicion(tmp_path: Path) -> None:
+    verdicts = everywhere(list(chat(new_messages=False)), tmp_path)
+    assert any(one.detections for one in verdicts)
+
+
+def test_a_loop_within_a_turn_is_found_in_every_turn(tmp_path: Path) -> None:
+    spans = list(chat(turns=2))
+    spans += [tool(f"more {turn} {at}", trace=f"t{turn}", parent=f"root {turn}", at=turn * 10 + 1.6 + at / 5, dur=0.1) for turn in range(2) for at in range(5)]  # fmt: skip
+    verdicts = everywhere(spans, tmp_path)
+    assert {one.run for one in verdicts if one.detections} == {one.run for one in verdicts}
