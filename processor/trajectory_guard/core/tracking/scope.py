@@ -2,8 +2,9 @@
 
 A *run* is one agent instance working towards one answer. Two labels name it: ``run`` the instance (an agent span, a
 checkpoint namespace) and ``turn`` the user turn in which it works; spans tell the turn where the input of a model call
-is captured (``asked``). Another label is another run: a *certain* boundary, across which nothing is suspected. Where labels are missing, a new trace of the same conversation and a long pause are
-*uncertain* boundaries: what lies before them proves less, and never leads to a stop.
+is captured (``asked``). Another label is another run: a *certain* boundary, across which nothing is suspected. Where
+labels are missing, a new trace of the same conversation and a long pause are *uncertain* boundaries: what lies before
+them proves less, and never leads to a stop.
 """
 
 from __future__ import annotations
