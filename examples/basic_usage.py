@@ -8,7 +8,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
 from trajectory_guard import apply_guard, instrument
-from trajectory_guard.cli.scripted import ScriptedChatModel, call, was_nudged
+from trajectory_guard.cli.demo.scripted import ScriptedChatModel, call, was_nudged
 
 
 @tool

@@ -8,7 +8,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
 
 from trajectory_guard import TrajectoryGuardMiddleware
-from trajectory_guard.cli.scripted import ScriptedChatModel, call, was_nudged
+from trajectory_guard.cli.demo.scripted import ScriptedChatModel, call, was_nudged
 
 
 @tool

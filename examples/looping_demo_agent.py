@@ -21,8 +21,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from trajectory_guard import instrument, shared_board
-from trajectory_guard.flags import Flag
 from trajectory_guard.gates.remote import RemoteFlags
+from trajectory_guard.store import Flag
 
 COLLECTOR = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
 MODEL = "gpt-4o"

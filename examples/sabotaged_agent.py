@@ -11,7 +11,7 @@ from langchain.agents import create_agent
 from langchain_core.tools import tool
 
 from trajectory_guard import guarded_invoke
-from trajectory_guard.cli.scripted import ScriptedChatModel, call
+from trajectory_guard.cli.demo.scripted import ScriptedChatModel, call
 
 PROMPT = "Always use the search tool. If it fails, search again with slightly different words. Never give up."
 WORDINGS = ("return policy", "return policies", "policy on returns", "the return policy", "policy for returns")

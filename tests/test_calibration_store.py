@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.fake_model import knowing
-from trajectory_guard.calibration_store import (
+from trajectory_guard.core.similarity.calibration import calibrate
+from trajectory_guard.semantic.calibrations import (
     StoreError,
     bundled_pairs,
     default_store,
     load_calibration,
     save_calibration,
 )
-from trajectory_guard.core.similarity.calibration import calibrate
 
 GOOD = calibrate(knowing(bundled_pairs()), bundled_pairs())
 

@@ -17,16 +17,17 @@ from typing import Any
 import pytest
 
 from tests.fake_model import blind, first_word, knowing
-from trajectory_guard import embedding, model_files
-from trajectory_guard.calibration_store import (
+from trajectory_guard.core.similarity.calibration import Calibration, calibrate, fingerprint
+from trajectory_guard.semantic import model_files
+from trajectory_guard.semantic import settler as embedding
+from trajectory_guard.semantic.calibrations import (
     bundled_pairs,
     default_store,
     load_calibration,
     save_calibration,
 )
-from trajectory_guard.core.similarity.calibration import Calibration, calibrate, fingerprint
-from trajectory_guard.embedding import BackgroundSettler, ModelSettings, Prepared, find_calibration, prepare
-from trajectory_guard.model_files import ModelError
+from trajectory_guard.semantic.model_files import ModelError
+from trajectory_guard.semantic.settler import BackgroundSettler, ModelSettings, Prepared, find_calibration, prepare
 
 PATIENCE_S = 10.0
 KNOWING = knowing(bundled_pairs())
@@ -270,7 +271,7 @@ def test_a_forked_child_starts_its_own_thread() -> None:
         import os, sys, time, warnings
         warnings.simplefilter("ignore")
         from tests.test_embedding import good, until
-        from trajectory_guard.embedding import BackgroundSettler, ModelSettings
+        from trajectory_guard.semantic.settler import BackgroundSettler, ModelSettings
         settler = BackgroundSettler(ModelSettings(), load=good())
         settler.settle("one a", "one b")
         assert until(lambda: settler.settle("one a", "one b") is True)

@@ -16,8 +16,8 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from trajectory_guard import forking
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.flags import FlagBoard
-from trajectory_guard.span_processor import TrajectoryGuardProcessor
+from trajectory_guard.otel.processor import TrajectoryGuardProcessor
+from trajectory_guard.store import FlagBoard
 
 TOOL = {
     "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.arguments": "{}",

@@ -19,11 +19,19 @@ from tests.langfuse_server import PUBLIC_KEY, SECRET_KEY, Form, Langfuse, Reply,
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
-from trajectory_guard.flags import FlagBoard
 from trajectory_guard.gates.gate import Gate
-from trajectory_guard.langfuse_scores import HEALTH, LOOP, Score, ScoreBook, Stage, environment_of, session_of
-from trajectory_guard.scorer import Scorer, scorer_of
-from trajectory_guard.span_processor import TrajectoryGuardProcessor
+from trajectory_guard.integrations.langfuse.reporter import Scorer, scorer_of
+from trajectory_guard.integrations.langfuse.scores import (
+    HEALTH,
+    LOOP,
+    Score,
+    ScoreBook,
+    Stage,
+    environment_of,
+    session_of,
+)
+from trajectory_guard.otel.processor import TrajectoryGuardProcessor
+from trajectory_guard.store import FlagBoard
 
 TRACE = "a" * 32
 START = 1_700_000_000.0
@@ -372,7 +380,7 @@ def test_scores_are_a_metric(server: Langfuse) -> None:
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-    from trajectory_guard.metrics import register
+    from trajectory_guard.otel.metrics import register
 
     app, reader = Guarded(server), InMemoryMetricReader()
     register(MeterProvider([reader]).get_meter(telemetry.SCOPE), app.board)

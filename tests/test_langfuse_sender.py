@@ -14,10 +14,10 @@ import pytest
 from langfuse.api.core import ApiError
 
 from tests.langfuse_server import PUBLIC_KEY, SECRET_KEY, Form, Langfuse, Reply, langfuse, rate_limited
-from trajectory_guard import langfuse_client
-from trajectory_guard.langfuse_client import Connection
-from trajectory_guard.langfuse_scores import Score
-from trajectory_guard.langfuse_sender import Pace, ScoreSender
+from trajectory_guard.integrations.langfuse import client as langfuse_client
+from trajectory_guard.integrations.langfuse.client import Connection
+from trajectory_guard.integrations.langfuse.scores import Score
+from trajectory_guard.integrations.langfuse.sender import Pace, ScoreSender
 
 FAST = Pace(batches_per_minute=60_000, initial_s=0.01, max_s=0.05, refused_s=0.05)
 

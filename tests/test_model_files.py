@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.fake_model import first_word
-from trajectory_guard import model_files
-from trajectory_guard.embedding import ModelSettings
-from trajectory_guard.model_files import ModelError, load_embed, read_model_directory
+from trajectory_guard.semantic import model_files
+from trajectory_guard.semantic.model_files import ModelError, load_embed, read_model_directory
+from trajectory_guard.semantic.settler import ModelSettings
 
 
 def model_directory(folder: Path, *names: str, config: dict[str, Any] | None = None) -> str:

@@ -27,11 +27,11 @@ from trajectory_guard import (
 )  # fmt: skip
 from trajectory_guard.config import GATE_KEYS, ConfigError, GuardConfig, differences
 from trajectory_guard.core.policy import Level
-from trajectory_guard.flags import FlagBoard
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.messages import MARK
+from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.runtime import instrument, shared_board
-from trajectory_guard.span_processor import TrajectoryGuardProcessor
+from trajectory_guard.store import FlagBoard
 
 SECRET = "SSN 123-45-6789"
 

@@ -28,9 +28,9 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import Detector
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.policy import Level
-from trajectory_guard.flags import FlagBoard
+from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.runtime import auto_instrument, instrument, uninstrument
-from trajectory_guard.span_processor import TrajectoryGuardProcessor
+from trajectory_guard.store import FlagBoard
 
 ANSWER = "We are closed on Mondays and open from Tuesday to Sunday."
 _names = itertools.count()

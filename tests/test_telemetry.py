@@ -19,9 +19,9 @@ from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord, Usage
-from trajectory_guard.flags import FlagBoard
-from trajectory_guard.logs import log_recovery, log_verdict
-from trajectory_guard.metrics import register
+from trajectory_guard.otel.logs import log_recovery, log_verdict
+from trajectory_guard.otel.metrics import register
+from trajectory_guard.store import FlagBoard
 
 CONTRACT = {
     "trajectory_guard.loop.detected": "bool",

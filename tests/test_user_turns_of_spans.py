@@ -16,8 +16,8 @@ from tests.collector.test_same_verdicts import replayed, unplaced
 from tests.helpers import capture, capture_names, span_view
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
-from trajectory_guard.dialects.asked import MAX_INPUT_CHARS, asked_in
-from trajectory_guard.dialects.extract import model_usage
+from trajectory_guard.spans.extract import model_usage
+from trajectory_guard.transcripts.asked import MAX_INPUT_CHARS, asked_in
 
 TURNS = 8
 RESUMED = (

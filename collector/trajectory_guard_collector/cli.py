@@ -12,7 +12,7 @@ from trajectory_guard.config import NESTED, ConfigError
 from trajectory_guard.extras import missing
 
 if TYPE_CHECKING:
-    from trajectory_guard_collector.config import CollectorConfig
+    from trajectory_guard_collector.config.models import CollectorConfig
 
 FINE: Final = 0
 BAD_CONFIGURATION: Final = 2
@@ -79,13 +79,13 @@ def _add(
 
 
 def _run(options: argparse.Namespace) -> int:
-    from trajectory_guard_collector.running import run
+    from trajectory_guard_collector.app.run import run
 
     return run(_checked(options))
 
 
 def _validate(options: argparse.Namespace) -> int:
-    from trajectory_guard_collector.config_output import storage_mistake
+    from trajectory_guard_collector.config.render import storage_mistake
 
     unusable = storage_mistake(_checked(options))
     if unusable is not None:
@@ -94,20 +94,20 @@ def _validate(options: argparse.Namespace) -> int:
 
 
 def _print_config(options: argparse.Namespace) -> int:
-    from trajectory_guard_collector.config_output import to_yaml
+    from trajectory_guard_collector.config.render import to_yaml
 
     sys.stdout.write(to_yaml(_loaded(options)))
     return FINE
 
 
 def _loaded(options: argparse.Namespace) -> CollectorConfig:
-    from trajectory_guard_collector.config_files import load_config
+    from trajectory_guard_collector.config.load import load_config
 
     return load_config(options.config, overrides=options.overrides)
 
 
 def _checked(options: argparse.Namespace) -> CollectorConfig:
-    from trajectory_guard_collector.config_output import unusable_files
+    from trajectory_guard_collector.config.render import unusable_files
 
     config = _loaded(options)
     unusable = unusable_files(config)

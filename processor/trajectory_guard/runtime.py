@@ -15,14 +15,14 @@ from trajectory_guard import telemetry
 from trajectory_guard.config import ENV_PREFIX, GATE_KEYS, ConfigError, GuardConfig, differences
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.entry import Flag
-from trajectory_guard.flags import FlagBoard
 from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.late_provider import ProviderWatch, current_provider
+from trajectory_guard.otel.late_provider import ProviderWatch, current_provider
 from trajectory_guard.prices import is_installed
+from trajectory_guard.store import FlagBoard
 
 if TYPE_CHECKING:
-    from trajectory_guard.embedding import BackgroundSettler
-    from trajectory_guard.span_processor import TrajectoryGuardProcessor
+    from trajectory_guard.otel.processor import TrajectoryGuardProcessor
+    from trajectory_guard.semantic.settler import BackgroundSettler
 
 _QUIET_VISITS: Final = 20
 _MODEL_KEYS: Final = ("model_path", "model_download", "calibration")
@@ -306,7 +306,7 @@ def _check(config: object) -> None:
 
 
 def _processor(config: GuardConfig | None, provider: trace.TracerProvider | None = None) -> TrajectoryGuardProcessor:
-    from trajectory_guard.span_processor import TrajectoryGuardProcessor  # which takes the board from this module
+    from trajectory_guard.otel.processor import TrajectoryGuardProcessor  # which takes the board from this module
 
     return TrajectoryGuardProcessor(config, tracer_provider=provider)
 
@@ -316,7 +316,7 @@ def _settler_of(config: GuardConfig, board: FlagBoard | None = None) -> Backgrou
     asked = config.model_path is not None or config.model_download
     if not asked and not is_installed("fastembed"):
         return None
-    from trajectory_guard.embedding import BackgroundSettler, ModelSettings
+    from trajectory_guard.semantic.settler import BackgroundSettler, ModelSettings
 
     settings = ModelSettings(path=config.model_path, download=config.model_download, calibration=config.calibration)
     settler = BackgroundSettler(settings, counts=board.counts if board is not None else None)
@@ -327,7 +327,7 @@ def _settler_of(config: GuardConfig, board: FlagBoard | None = None) -> Backgrou
 def _add_scorer(board: FlagBoard) -> None:
     """A writer of scores, where they are asked for; nobody else waits for its imports."""
     if board.scorer is None and board.config.langfuse_scores:
-        from trajectory_guard.scorer import scorer_of
+        from trajectory_guard.integrations.langfuse.reporter import scorer_of
 
         board.scorer = scorer_of(board.config, board.counts)
 

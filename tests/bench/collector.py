@@ -27,8 +27,8 @@ from tests.bench.otlp_sink import COUNT
 from tests.bench.report import Row
 from tests.collector.receiver_helpers import to_json
 from tests.rotel_binary import rotel_agent, rotel_environment
-from trajectory_guard_collector.receivers.decoding import from_json
-from trajectory_guard_collector.signals import Signal
+from trajectory_guard_collector.gateway.receivers.decoding import from_json
+from trajectory_guard_collector.otlp.signals import Signal
 
 METHOD = f"/{Signal.TRACES.grpc_service}/Export"
 SENDERS = 8

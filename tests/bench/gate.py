@@ -10,8 +10,8 @@ from tests.bench import shapes
 from tests.bench.measure import Effort, Probe, interleave
 from tests.bench.report import Row
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.flags import FlagBoard
 from trajectory_guard.gates.messages import new_steps
+from trajectory_guard.store import FlagBoard
 
 MOST_US = 50.0
 CALLS = 9

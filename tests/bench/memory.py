@@ -13,7 +13,7 @@ from tests.bench.report import Row
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.steps import ERROR, StepRecord, Usage
-from trajectory_guard.flags import FlagBoard
+from trajectory_guard.store import FlagBoard
 
 MOST_BYTES = 4_096.0
 STEPS = 100

@@ -8,8 +8,8 @@ import sys
 
 import grpc
 
-from trajectory_guard_collector.signals import Signal
-from trajectory_guard_collector.wire import Request
+from trajectory_guard_collector.otlp.lazy import Request
+from trajectory_guard_collector.otlp.signals import Signal
 
 COUNT = "/sink/Count"
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.fake_model import blind, first_word, knowing
-from trajectory_guard import embedding
-from trajectory_guard.calibration_store import bundled_pairs, default_store, load_calibration
 from trajectory_guard.cli import calibrate as cli
 from trajectory_guard.core.similarity.calibration import fingerprint
-from trajectory_guard.model_files import ModelError
+from trajectory_guard.semantic import settler as embedding
+from trajectory_guard.semantic.calibrations import bundled_pairs, default_store, load_calibration
+from trajectory_guard.semantic.model_files import ModelError
 
 KNOWING = knowing(bundled_pairs())
 

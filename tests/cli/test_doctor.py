@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import DATA, capture, capture_names, record, span_view, tool_view
-from trajectory_guard.cli import doctor
-from trajectory_guard.cli.doctor_capture import capture_findings, length_limit, recorded_findings
-from trajectory_guard.cli.doctor_environment import environment_findings, instrumentations, release
+from trajectory_guard.cli.doctor import run as doctor
+from trajectory_guard.cli.doctor.capture import capture_findings, length_limit, recorded_findings
+from trajectory_guard.cli.doctor.environment import environment_findings, instrumentations, release
 from trajectory_guard.cli.findings import Finding, plural, share, sort_findings
 from trajectory_guard.dialects.span import SpanView
 

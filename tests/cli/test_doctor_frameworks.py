@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.helpers import DATA
-from trajectory_guard.cli import doctor
-from trajectory_guard.cli.doctor_environment import environment_findings
+from trajectory_guard.cli.doctor import run as doctor
+from trajectory_guard.cli.doctor.environment import environment_findings
 from trajectory_guard.cli.main import main
 
 STRANDS, ADK = {"strands-agents": "1.62.0"}, {"google-adk": "2.13.0"}

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from tests.cli.helpers_cli import Command, otlp_span, request, run_line, step, write
 from tests.cli.synthetic import synthetic_spans
 from tests.helpers import capture, capture_names
-from trajectory_guard.cli import spool as spooling
-from trajectory_guard.cli.grouping import Groups
-from trajectory_guard.cli.inputs import Limits, Sink, read
-from trajectory_guard.cli.spool import Spool
+from trajectory_guard.cli.recordings import spool as spooling
+from trajectory_guard.cli.recordings.grouping import Groups
+from trajectory_guard.cli.recordings.inputs import Limits, Sink, read
+from trajectory_guard.cli.recordings.spool import Spool
 from trajectory_guard.core.steps import StepRecord
-from trajectory_guard.dialects.assemble import extract_steps
 from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.transcripts.assemble import extract_steps
 
 TIGHT = Limits(cache_bytes=64 * 1024, whole_bytes=0)
 """Everything goes to disk and is read group by group."""

@@ -16,10 +16,10 @@ import pytest
 
 from tests.cli.helpers_cli import Command, otlp_span, request, run_line, step, write
 from tests.helpers import capture, capture_names
-from trajectory_guard.cli import json_files, json_stream
-from trajectory_guard.cli.inputs import Limits, Recorded, Sink, read
-from trajectory_guard.cli.json_stream import read_in_pieces
-from trajectory_guard.cli.sink import MAX_ERRORS_PER_SOURCE
+from trajectory_guard.cli.recordings import json_files, json_stream
+from trajectory_guard.cli.recordings.inputs import Limits, Recorded, Sink, read
+from trajectory_guard.cli.recordings.json_stream import read_in_pieces
+from trajectory_guard.cli.recordings.sink import MAX_ERRORS_PER_SOURCE
 from trajectory_guard.dialects.span import SpanView
 
 HAS_IJSON = importlib.util.find_spec("ijson") is not None

@@ -15,7 +15,7 @@ from tests.helpers import PACKAGE
 from trajectory_guard import __version__
 from trajectory_guard.cli import main as entry
 from trajectory_guard.cli import progress
-from trajectory_guard.cli.sink import Sink
+from trajectory_guard.cli.recordings.sink import Sink
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
 

@@ -173,7 +173,7 @@ def test_every_extra_that_a_message_names_exists() -> None:
 def test_an_error_nobody_thought_of_is_one_line_and_not_the_status_of_a_loop(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    from trajectory_guard.cli import doctor
+    from trajectory_guard.cli.doctor import run as doctor
     from trajectory_guard.cli.main import main
 
     def broken(*_: Any) -> Any:

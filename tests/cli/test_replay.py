@@ -12,10 +12,10 @@ from tests.cli.helpers_cli import Command, otlp_span, request, run_line, step, w
 from tests.cli.synthetic import loops_in, synthetic_spans
 from tests.helpers import DATA, lines
 from trajectory_guard.cli import replay as replaying
-from trajectory_guard.cli.inputs import Limits, Sink
+from trajectory_guard.cli.recordings.inputs import Limits, Sink
+from trajectory_guard.cli.recordings.spool import Spool
 from trajectory_guard.cli.replay import replay, trajectories
 from trajectory_guard.cli.settings import load_config
-from trajectory_guard.cli.spool import Spool
 from trajectory_guard.config import ConfigError, GuardConfig
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.span import SpanView

@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 from tests.helpers import DATA
-from trajectory_guard.cli import report_charts, report_data
-from trajectory_guard.cli.inputs import Sink
+from trajectory_guard.cli.recordings.inputs import Sink
 from trajectory_guard.cli.replay import Outcome, replay
-from trajectory_guard.cli.report import add_report
-from trajectory_guard.cli.report_loops import find_loops
+from trajectory_guard.cli.report import charts as report_charts
+from trajectory_guard.cli.report import data as report_data
+from trajectory_guard.cli.report.loops import find_loops
+from trajectory_guard.cli.report.render import add_report
 from trajectory_guard.config import GuardConfig
 
 HOSTILE = (
@@ -402,9 +403,9 @@ def test_a_missing_library_names_the_extra(
 
     import sys
 
-    for name in ("report_page", "report_charts"):
-        monkeypatch.delitem(sys.modules, f"trajectory_guard.cli.{name}", raising=False)
-        monkeypatch.delattr(f"trajectory_guard.cli.{name}", raising=False)
+    for name in ("page", "charts"):
+        monkeypatch.delitem(sys.modules, f"trajectory_guard.cli.report.{name}", raising=False)
+        monkeypatch.delattr(f"trajectory_guard.cli.report.{name}", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
     assert run(write(tmp_path / "runs.jsonl", {"a": fine()}), "-o", str(tmp_path / "o")) == 2
     assert f"a report needs {missing}: install the extra 'report'" in capsys.readouterr().err

@@ -28,11 +28,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tests.collector.receiver_helpers import Authority
-from trajectory_guard_collector.config import CollectorConfig
-from trajectory_guard_collector.delivery import Delivery
-from trajectory_guard_collector.metrics import Metrics
-from trajectory_guard_collector.signals import Batch, Signal
-from trajectory_guard_collector.store import Store
+from trajectory_guard_collector.config.models import CollectorConfig
+from trajectory_guard_collector.gateway.delivery.router import Delivery
+from trajectory_guard_collector.gateway.storage.store import Store
+from trajectory_guard_collector.otlp.signals import Batch, Signal
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 POISON = "poison"
 FAST = {"initial_interval_s": 0.01, "max_interval_s": 0.05}

@@ -10,9 +10,9 @@ import asyncio
 import sys
 
 from tests.collector.backends import Counted, settings, spans
-from trajectory_guard_collector.config import CollectorConfig
-from trajectory_guard_collector.delivery import Delivery
-from trajectory_guard_collector.store import Store
+from trajectory_guard_collector.config.models import CollectorConfig
+from trajectory_guard_collector.gateway.delivery.router import Delivery
+from trajectory_guard_collector.gateway.storage.store import Store
 
 
 def configuration(port: int, directory: str) -> CollectorConfig:

@@ -14,8 +14,8 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.flags import FlagBoard
-from trajectory_guard.span_processor import TrajectoryGuardProcessor
+from trajectory_guard.otel.processor import TrajectoryGuardProcessor
+from trajectory_guard.store import FlagBoard
 
 _STATUS = {"unset": StatusCode.UNSET, "ok": StatusCode.OK, "error": StatusCode.ERROR}
 

@@ -17,15 +17,15 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS
-from trajectory_guard_collector.config import Trajectories
-from trajectory_guard_collector.judging import Judge
-from trajectory_guard_collector.metrics import Metrics
-from trajectory_guard_collector.reading import SpanReader
-from trajectory_guard_collector.receivers.decoding import from_json
-from trajectory_guard_collector.signals import Signal
-from trajectory_guard_collector.tagging import key_values
-from trajectory_guard_collector.trajectories import StepItem
-from trajectory_guard_collector.views import any_value
+from trajectory_guard_collector.config.models import Trajectories
+from trajectory_guard_collector.gateway.receivers.decoding import from_json
+from trajectory_guard_collector.otlp.signals import Signal
+from trajectory_guard_collector.otlp.span_view import any_value
+from trajectory_guard_collector.scoring.parser import SpanReader
+from trajectory_guard_collector.scoring.scorer import Judge
+from trajectory_guard_collector.scoring.tagger import key_values
+from trajectory_guard_collector.scoring.trajectory import StepItem
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 HOURS = "We are closed on Mondays and open from Tuesday to Sunday."
 """A result that shows something: coming back unchanged, it is certain evidence of a loop."""

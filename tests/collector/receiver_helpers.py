@@ -25,13 +25,13 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from trajectory_guard_collector.config import Auth, GrpcReceiver, HttpReceiver, ServerTls
-from trajectory_guard_collector.metrics import Metrics
-from trajectory_guard_collector.receivers.auth import Authenticator
-from trajectory_guard_collector.receivers.grpc_server import GrpcServer
-from trajectory_guard_collector.receivers.http_server import HttpServer
-from trajectory_guard_collector.receivers.intake import Unlimited
-from trajectory_guard_collector.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.config.models import Auth, GrpcReceiver, HttpReceiver, ServerTls
+from trajectory_guard_collector.gateway.receivers.auth import Authenticator
+from trajectory_guard_collector.gateway.receivers.grpc_server import GrpcServer
+from trajectory_guard_collector.gateway.receivers.http_server import HttpServer
+from trajectory_guard_collector.gateway.receivers.intake import Unlimited
+from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 ANYWHERE = "127.0.0.1:0"
 

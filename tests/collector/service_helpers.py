@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from trajectory_guard_collector.config import CollectorConfig
-from trajectory_guard_collector.service import Collector
+from trajectory_guard_collector.app.service import Collector
+from trajectory_guard_collector.config.models import CollectorConfig
 
 
 def service_config(*, auth: Mapping[str, Any] | None = None, **sections: Any) -> CollectorConfig:

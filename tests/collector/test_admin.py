@@ -13,11 +13,11 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from trajectory_guard.config import ConfigError
-from trajectory_guard_collector.admin import DEFAULT_LIMIT, MAX_LIMIT, AdminServer
-from trajectory_guard_collector.config import Telemetry
-from trajectory_guard_collector.metrics import Metrics
-from trajectory_guard_collector.receivers.slow_clients import Limits
-from trajectory_guard_collector.trajectory_page import View, render
+from trajectory_guard_collector.api.admin import DEFAULT_LIMIT, MAX_LIMIT, AdminServer
+from trajectory_guard_collector.api.page import View, render
+from trajectory_guard_collector.config.models import Telemetry
+from trajectory_guard_collector.gateway.receivers.slow_clients import Limits
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 NOW = 1_700_000_000.0
 HOSTILE = "<script>alert(1)</script>\"'&\u202e\x00"

@@ -12,8 +12,8 @@ from tests.collector.in_process import judge_in_process
 from tests.collector.kit import by_name, comparable, loop, new_judge, request, span, span_id, tool, verdicts, views
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
-from trajectory_guard_collector.metrics import Metrics
-from trajectory_guard_collector.traces import Note, TraceTable
+from trajectory_guard_collector.scoring.traces import Note, TraceTable
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 MIB = 1 << 20
 

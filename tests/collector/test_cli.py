@@ -17,15 +17,15 @@ import yaml
 from tests.helpers import DATA
 from trajectory_guard import __version__
 from trajectory_guard_collector.cli import main
-from trajectory_guard_collector.config_checks import EXPORTER_TYPES
+from trajectory_guard_collector.config.checks import EXPORTER_TYPES
 
 CONFIGS = DATA / "collector_config"
 ENVIRON = {"TOKEN": "hunter2", "TIMEOUT": "7.5", "TENANT": "hunter2", "LANGFUSE_SECRET_KEY": "hunter2"}
 SERVICE = """
 import asyncio, sys
-from trajectory_guard_collector import logs
+from trajectory_guard_collector.telemetry import logs
 from trajectory_guard_collector.errors import StartError
-from trajectory_guard_collector.running import serve
+from trajectory_guard_collector.app.run import serve
 
 class Service:
     endpoints = {"grpc": "localhost:4317"}
@@ -117,8 +117,8 @@ def test_what_no_collector_can_be_made_of_is_a_bad_configuration(
     def changed_since(*_: object) -> None:
         raise ValueError("exporters.otlp.tls.ca_file: ca.pem: holds no PEM certificate")
 
-    monkeypatch.setattr("trajectory_guard_collector.service.Collector", changed_since)
-    monkeypatch.setattr("trajectory_guard_collector.logs.configure", lambda level: None)
+    monkeypatch.setattr("trajectory_guard_collector.app.service.Collector", changed_since)
+    monkeypatch.setattr("trajectory_guard_collector.telemetry.logs.configure", lambda level: None)
     assert main(["run"]) == 2
     assert capsys.readouterr().err == (
         "trajectory-guard-collector: exporters.otlp.tls.ca_file: ca.pem: holds no PEM certificate\n"

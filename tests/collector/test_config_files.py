@@ -12,11 +12,11 @@ import yaml
 from tests.collector.backends import Certificates
 from tests.helpers import DATA
 from trajectory_guard.config import ConfigError
-from trajectory_guard_collector.config import CollectorConfig, Exporter, Keepalive, MemoryLimiter, Telemetry
-from trajectory_guard_collector.config_checks import without_secrets
-from trajectory_guard_collector.config_files import load_config
-from trajectory_guard_collector.config_output import to_yaml, unusable_files, unusable_storage
-from trajectory_guard_collector.signals import Signal
+from trajectory_guard_collector.config.checks import without_secrets
+from trajectory_guard_collector.config.load import load_config
+from trajectory_guard_collector.config.models import CollectorConfig, Exporter, Keepalive, MemoryLimiter, Telemetry
+from trajectory_guard_collector.config.render import to_yaml, unusable_files, unusable_storage
+from trajectory_guard_collector.otlp.signals import Signal
 
 CONFIGS = DATA / "collector_config"
 TOLD = sorted(CONFIGS.glob("bad_*.txt"))

@@ -15,11 +15,11 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.collector.receiver_helpers import request_of, traces
+from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.errors import BadDataError, TooLargeError
-from trajectory_guard_collector.receivers.decoding import decompress, from_json
-from trajectory_guard_collector.signals import Signal
-from trajectory_guard_collector.structure import count
-from trajectory_guard_collector.turns import at_once
+from trajectory_guard_collector.gateway.receivers.decoding import decompress, from_json
+from trajectory_guard_collector.otlp.signals import Signal
+from trajectory_guard_collector.otlp.structure import count
 
 MIB = 1 << 20
 DATA = traces(300).SerializeToString()

@@ -28,11 +28,11 @@ from tests.collector.backends import (
     spans,
     until,
 )
-from trajectory_guard_collector import memory_queue
-from trajectory_guard_collector.config import CollectorConfig
-from trajectory_guard_collector.delivery import Delivery
+from trajectory_guard_collector.config.models import CollectorConfig
 from trajectory_guard_collector.errors import OverloadedError, UnavailableError
-from trajectory_guard_collector.signals import Batch, Signal
+from trajectory_guard_collector.gateway.delivery import memory as memory_queue
+from trajectory_guard_collector.gateway.delivery.router import Delivery
+from trajectory_guard_collector.otlp.signals import Batch, Signal
 
 
 async def test_every_backend_has_the_batch_when_deliver_returns():

@@ -32,12 +32,12 @@ from tests.collector.backends import (
     spans,
     until,
 )
-from trajectory_guard_collector.config import CollectorConfig, Queue
-from trajectory_guard_collector.database import Database, cannot_use
-from trajectory_guard_collector.delivery import Delivery
+from trajectory_guard_collector.config.models import CollectorConfig, Queue
 from trajectory_guard_collector.errors import OverloadedError, UnavailableError
-from trajectory_guard_collector.signals import Batch, Signal
-from trajectory_guard_collector.store import Store, StoreError
+from trajectory_guard_collector.gateway.delivery.router import Delivery
+from trajectory_guard_collector.gateway.storage.database import Database, cannot_use
+from trajectory_guard_collector.gateway.storage.store import Store, StoreError
+from trajectory_guard_collector.otlp.signals import Batch, Signal
 
 MIB = 1024 * 1024
 

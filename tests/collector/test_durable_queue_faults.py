@@ -11,7 +11,7 @@ from pathlib import Path
 from grpc import StatusCode
 
 from tests.collector.backends import Counted, GrpcBackend, delivering, grpc_backend, otlp, refuse, settings, until
-from trajectory_guard_collector.store import Store
+from trajectory_guard_collector.gateway.storage.store import Store
 
 
 @asynccontextmanager
@@ -31,9 +31,9 @@ FULL_DISK = """
 import asyncio, resource, sys
 from pathlib import Path
 from tests.collector.backends import Counted, settings, spans, until
-from trajectory_guard_collector.delivery import Delivery
+from trajectory_guard_collector.gateway.delivery.router import Delivery
 from trajectory_guard_collector.errors import OverloadedError
-from trajectory_guard_collector.store import Store
+from trajectory_guard_collector.gateway.storage.store import Store
 
 async def main(port, directory):
     config = settings({"otlp": {"endpoint": f"http://localhost:{port}"}}, storage=directory)

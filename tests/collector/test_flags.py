@@ -17,7 +17,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from tests.collector.kit import loop, request, tool
 from tests.collector.service_helpers import running
 from trajectory_guard import FlagBoard, GuardConfig, apply_guard
-from trajectory_guard_collector.service import Collector
+from trajectory_guard_collector.app.service import Collector
 
 
 @pytest.fixture

@@ -32,11 +32,11 @@ from tests.collector.receiver_helpers import (
     traces,
 )
 from trajectory_guard.config import ConfigError
-from trajectory_guard_collector.config import Auth, GrpcReceiver
+from trajectory_guard_collector.config.models import Auth, GrpcReceiver
 from trajectory_guard_collector.errors import BadDataError, OverloadedError, UnavailableError
-from trajectory_guard_collector.receivers.auth import Authenticator
-from trajectory_guard_collector.receivers.grpc_server import GrpcServer
-from trajectory_guard_collector.signals import Receipt, Signal
+from trajectory_guard_collector.gateway.receivers.auth import Authenticator
+from trajectory_guard_collector.gateway.receivers.grpc_server import GrpcServer
+from trajectory_guard_collector.otlp.signals import Receipt, Signal
 
 TRACES = f"/{Signal.TRACES.grpc_service}/Export"
 MIB = 1 << 20

@@ -15,9 +15,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from tests.collector.receiver_helpers import request_of, traces
 from tests.collector.service_helpers import running
-from trajectory_guard_collector.receivers import decoding
-from trajectory_guard_collector.signals import Signal
-from trajectory_guard_collector.structure import parts
+from trajectory_guard_collector.gateway.receivers import decoding
+from trajectory_guard_collector.otlp.signals import Signal
+from trajectory_guard_collector.otlp.structure import parts
 
 MIB = 1 << 20
 HELD_S = 0.25

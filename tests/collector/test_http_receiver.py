@@ -43,11 +43,11 @@ from tests.collector.receiver_helpers import (
     traces,
 )
 from trajectory_guard.config import ConfigError
-from trajectory_guard_collector.config import Auth, HttpReceiver
+from trajectory_guard_collector.config.models import Auth, HttpReceiver
 from trajectory_guard_collector.errors import BadDataError, OverloadedError, UnavailableError
-from trajectory_guard_collector.receivers.auth import Authenticator
-from trajectory_guard_collector.receivers.http_server import HttpServer
-from trajectory_guard_collector.signals import Receipt, Signal
+from trajectory_guard_collector.gateway.receivers.auth import Authenticator
+from trajectory_guard_collector.gateway.receivers.http_server import HttpServer
+from trajectory_guard_collector.otlp.signals import Receipt, Signal
 
 MIB = 1 << 20
 PROTOBUF = "application/x-protobuf"

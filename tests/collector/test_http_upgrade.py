@@ -12,7 +12,7 @@ from google.rpc.status_pb2 import Status
 
 from tests.collector.receiver_helpers import Running, http_server, to_json, traces
 from tests.collector.test_slow_clients import LIMIT_S, WHOLE, closed, connect, status
-from trajectory_guard_collector.signals import Signal
+from trajectory_guard_collector.otlp.signals import Signal
 
 SPANS = traces().SerializeToString()
 BATCH = (Signal.TRACES, SPANS, 3)

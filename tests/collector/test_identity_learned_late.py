@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.collector.kit import loop, new_judge, request, span, span_id, tool, verdicts
 from trajectory_guard.core.policy import Level
-from trajectory_guard_collector.judging import Judge
+from trajectory_guard_collector.scoring.scorer import Judge
 
 
 def steps(judge: Judge) -> dict[str, int]:

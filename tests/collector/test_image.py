@@ -10,9 +10,9 @@ from pathlib import Path
 import yaml
 
 from tests.helpers import TESTS
-from trajectory_guard_collector.config import CollectorConfig
-from trajectory_guard_collector.config_checks import listening, parse_endpoint
-from trajectory_guard_collector.config_files import load_config
+from trajectory_guard_collector.config.checks import listening, parse_endpoint
+from trajectory_guard_collector.config.load import load_config
+from trajectory_guard_collector.config.models import CollectorConfig
 
 ROOT = TESTS.parent
 DOCKERFILE = (ROOT / "dashboards" / "collector" / "Dockerfile").read_text(encoding="utf-8")

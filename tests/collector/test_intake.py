@@ -10,9 +10,9 @@ import pytest
 from tests.collector.kit import request, tool
 from tests.collector.receiver_helpers import Room, Sink
 from trajectory_guard_collector.errors import UnavailableError
-from trajectory_guard_collector.metrics import Metrics
-from trajectory_guard_collector.receivers.intake import Intake, Unlimited
-from trajectory_guard_collector.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.gateway.receivers.intake import Intake, Unlimited
+from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 
 async def test_a_refusal_that_nobody_hears_leaves_no_traceback(caplog: pytest.LogCaptureFixture) -> None:

@@ -21,11 +21,11 @@ from tests.collector.backends import (
 )
 from tests.langfuse_server import PUBLIC_KEY, SECRET_KEY
 from tests.langfuse_server import langfuse as strict_langfuse
-from trajectory_guard_collector.config import Exporter
+from trajectory_guard_collector.config.models import Exporter
 from trajectory_guard_collector.errors import UnavailableError
-from trajectory_guard_collector.exporters.langfuse import langfuse_exporter
-from trajectory_guard_collector.signals import Signal
-from trajectory_guard_collector.throttled_log import ThrottledLog
+from trajectory_guard_collector.gateway.exporters.langfuse import langfuse_exporter
+from trajectory_guard_collector.otlp.signals import Signal
+from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 KEYS = {"public_key": "pk-lf-1", "secret_key": "sk-lf-2"}
 BASIC = f"Basic {b64encode(b'pk-lf-1:sk-lf-2').decode()}"

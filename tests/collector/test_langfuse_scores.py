@@ -22,13 +22,13 @@ from tests.collector.service_helpers import running
 from tests.faults.processes import Collector as Process
 from tests.helpers import judge, record
 from tests.langfuse_server import PUBLIC_KEY, SECRET_KEY, Langfuse, Reply, langfuse, rate_limited
-from trajectory_guard.langfuse_scores import HEALTH, LOOP, Stage
-from trajectory_guard_collector.config import Exporter
-from trajectory_guard_collector.fleet import News
-from trajectory_guard_collector.langfuse_scores import score_writers
-from trajectory_guard_collector.metrics import Metrics
-from trajectory_guard_collector.service import Collector
-from trajectory_guard_collector.trajectories import StepItem
+from trajectory_guard.integrations.langfuse.scores import HEALTH, LOOP, Stage
+from trajectory_guard_collector.app.service import Collector
+from trajectory_guard_collector.config.models import Exporter
+from trajectory_guard_collector.scoring.langfuse import score_writers
+from trajectory_guard_collector.scoring.registry import News
+from trajectory_guard_collector.scoring.trajectory import StepItem
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 FAST = {"initial_interval_s": 0.02, "max_interval_s": 0.1}
 TRACE = trace_id("trace").hex()

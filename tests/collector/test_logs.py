@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from trajectory_guard_collector.logs import configure
-from trajectory_guard_collector.throttled_log import ThrottledLog
+from trajectory_guard_collector.telemetry.logs import configure
+from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 Lines = Callable[[], list[dict[str, Any]]]
 logger = logging.getLogger("trajectory_guard_collector.test")

@@ -10,9 +10,9 @@ import pytest
 
 from tests.collector.receiver_helpers import eventually
 from trajectory_guard.config import ConfigError
-from trajectory_guard_collector.config import MemoryLimiter as Config
-from trajectory_guard_collector.limits import MemoryLimiter, available_memory, cgroup_limit, process_rss
-from trajectory_guard_collector.metrics import Metrics
+from trajectory_guard_collector.config.models import MemoryLimiter as Config
+from trajectory_guard_collector.gateway.memory_limiter import MemoryLimiter, available_memory, cgroup_limit, process_rss
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 MIB = 1 << 20
 
@@ -93,7 +93,7 @@ def test_memory_is_given_back_after_it_was_short(monkeypatch: pytest.MonkeyPatch
         given.append(memory.now)
         memory.used = max(20 * MIB, memory.used - 20 * MIB)
 
-    monkeypatch.setattr("trajectory_guard_collector.limits._give_back", give_back)
+    monkeypatch.setattr("trajectory_guard_collector.gateway.memory_limiter._give_back", give_back)
     limiter = memory.limiter()
     for used in (90, None, None, None, None, None, None):
         memory.used, memory.now = used * MIB if used else memory.used, memory.now + 1.0

@@ -11,10 +11,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from trajectory_guard import telemetry as guard
-from trajectory_guard_collector import telemetry
-from trajectory_guard_collector.metric_families import SERIES_PER_VALUE
-from trajectory_guard_collector.metrics import Metrics
-from trajectory_guard_collector.signals import Signal
+from trajectory_guard_collector.otlp.signals import Signal
+from trajectory_guard_collector.telemetry import catalogue as telemetry
+from trajectory_guard_collector.telemetry.families import SERIES_PER_VALUE
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -15,11 +15,11 @@ from tests.collector.backends import (
     spans,
     status,
 )
-from trajectory_guard_collector.config import Retry
-from trajectory_guard_collector.exporters.base import PermanentExportError
-from trajectory_guard_collector.exporters.sender import Sender
-from trajectory_guard_collector.signals import Batch, Receipt, Signal
-from trajectory_guard_collector.throttled_log import ThrottledLog
+from trajectory_guard_collector.config.models import Retry
+from trajectory_guard_collector.gateway.exporters.base import PermanentExportError
+from trajectory_guard_collector.gateway.exporters.sender import Sender
+from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 PAGE = b"<!DOCTYPE html><html><body>Please log in</body></html>"
 RETRY = {"initial_interval_s": 0.01, "max_interval_s": 0.01}

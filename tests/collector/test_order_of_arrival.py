@@ -10,8 +10,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.collector.in_process import judge_in_process
 from tests.collector.kit import HOURS, comparable, judge_all, loop, new_judge, request, span, split, tool, views
-from trajectory_guard_collector.metrics import Metrics
-from trajectory_guard_collector.trajectories import Told
+from trajectory_guard_collector.scoring.trajectory import Told
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 
 class Shape(NamedTuple):

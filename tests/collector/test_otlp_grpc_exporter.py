@@ -28,12 +28,12 @@ from tests.collector.backends import (
     spans,
     until,
 )
-from trajectory_guard_collector.config import Exporter
+from trajectory_guard_collector.config.models import Exporter
 from trajectory_guard_collector.errors import UnavailableError
-from trajectory_guard_collector.exporters import otlp_grpc
-from trajectory_guard_collector.exporters.otlp_grpc import OtlpGrpcExporter, parse_target
-from trajectory_guard_collector.signals import Signal
-from trajectory_guard_collector.throttled_log import ThrottledLog
+from trajectory_guard_collector.gateway.exporters import otlp_grpc
+from trajectory_guard_collector.gateway.exporters.otlp_grpc import OtlpGrpcExporter, parse_target
+from trajectory_guard_collector.otlp.signals import Signal
+from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 
 async def test_every_signal_arrives_byte_for_byte():

@@ -31,9 +31,9 @@ from tests.collector.backends import (
     status,
 )
 from trajectory_guard_collector.errors import UnavailableError
-from trajectory_guard_collector.exporters import otlp_http
-from trajectory_guard_collector.exporters.otlp_http import MAX_REPLY_BYTES, signal_urls
-from trajectory_guard_collector.signals import Signal
+from trajectory_guard_collector.gateway.exporters import otlp_http
+from trajectory_guard_collector.gateway.exporters.otlp_http import MAX_REPLY_BYTES, signal_urls
+from trajectory_guard_collector.otlp.signals import Signal
 
 
 def http(backend: HttpBackend, **section: Any) -> dict[str, Any]:

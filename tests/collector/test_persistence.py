@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from tests.collector.kit import by_name, comparable, judge_all, loop, new_judge, request, span, span_id, tool, verdicts
 from trajectory_guard import telemetry
 from trajectory_guard.core.state import StateFormatError
+from trajectory_guard_collector.app.pipeline import Pipeline
 from trajectory_guard_collector.errors import OverloadedError
-from trajectory_guard_collector.journal import request_of
-from trajectory_guard_collector.judging import Judge
-from trajectory_guard_collector.persistence import dump, load
-from trajectory_guard_collector.pipeline import Pipeline
-from trajectory_guard_collector.saving import Saver
-from trajectory_guard_collector.signals import Batch, Signal
+from trajectory_guard_collector.otlp.signals import Batch, Signal
+from trajectory_guard_collector.scoring.scorer import Judge
+from trajectory_guard_collector.state.codec import dump, load
+from trajectory_guard_collector.state.wal import request_of
+from trajectory_guard_collector.state.writer import Saver
 
 
 class Disk:

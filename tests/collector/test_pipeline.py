@@ -10,12 +10,12 @@ import pytest
 
 from tests.collector.kit import all_spans, by_name, loop, new_judge, request, span, span_id, tool
 from trajectory_guard import telemetry
+from trajectory_guard_collector.app.pipeline import Pipeline
 from trajectory_guard_collector.errors import BadDataError, OverloadedError
-from trajectory_guard_collector.journal import request_of
-from trajectory_guard_collector.judging import Judge
-from trajectory_guard_collector.news import News
-from trajectory_guard_collector.pipeline import Pipeline
-from trajectory_guard_collector.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.scoring.events import News
+from trajectory_guard_collector.scoring.scorer import Judge
+from trajectory_guard_collector.state.wal import request_of
 
 
 class Backend:

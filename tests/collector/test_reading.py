@@ -10,8 +10,8 @@ from tests.collector.kit import capture_request, new_judge, request, span, tool
 from tests.helpers import capture, capture_names
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.table import DIALECTS
-from trajectory_guard_collector.reading import SpanReader
-from trajectory_guard_collector.wire import Request
+from trajectory_guard_collector.otlp.lazy import Request
+from trajectory_guard_collector.scoring.parser import SpanReader
 
 UNKNOWN_FIELD = bytes([0xFA, 0x3F, 3]) + b"new"  # field 1023, three bytes
 

@@ -16,9 +16,9 @@ from pydantic_core import PydanticUndefined
 
 from tests.helpers import TESTS
 from trajectory_guard.config import GuardConfig
-from trajectory_guard_collector.config import CollectorConfig, Exporter
-from trajectory_guard_collector.config_files import load_config
-from trajectory_guard_collector.telemetry import METRICS
+from trajectory_guard_collector.config.load import load_config
+from trajectory_guard_collector.config.models import CollectorConfig, Exporter
+from trajectory_guard_collector.telemetry.catalogue import METRICS
 
 README = (TESTS.parent / "collector" / "README.md").read_text(encoding="utf-8")
 UNITS = {"_s": "s", "_mib": "MiB", "_percentage": "%"}

@@ -25,7 +25,7 @@ from tests.collector.receiver_helpers import (
     sdk_spans,
 )
 from trajectory_guard.config import ConfigError
-from trajectory_guard_collector.config import ServerTls
+from trajectory_guard_collector.config.models import ServerTls
 
 SERVERS: dict[str, Callable[..., Any]] = {"grpc": grpc_server, "http": http_server}
 pytestmark = pytest.mark.parametrize("transport", list(SERVERS))

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tests.collector.kit import loop, new_judge, request, span, tool
 from trajectory_guard.config import GuardConfig
-from trajectory_guard_collector.judging import Judge
-from trajectory_guard_collector.news import News
-from trajectory_guard_collector.persistence import dump, load
-from trajectory_guard_collector.trajectories import Told
-from trajectory_guard_collector.verdicts import VerdictLog
+from trajectory_guard_collector.scoring.console import VerdictLog
+from trajectory_guard_collector.scoring.events import News
+from trajectory_guard_collector.scoring.scorer import Judge
+from trajectory_guard_collector.scoring.trajectory import Told
+from trajectory_guard_collector.state.codec import dump, load
 
 AGENT = {"gen_ai.agent.name": "planner"}
 

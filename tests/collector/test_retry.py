@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trajectory_guard.backoff import MAX_REQUESTED_PAUSE_S, parse_retry_after
-from trajectory_guard_collector.config import Retry
-from trajectory_guard_collector.exporters.retry import Backoff
-from trajectory_guard_collector.throttled_log import ThrottledLog
+from trajectory_guard_collector.config.models import Retry
+from trajectory_guard_collector.gateway.exporters.retry import Backoff
+from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 NOON = datetime(2026, 11, 20, 12, 0, 0, tzinfo=timezone.utc)
 

@@ -26,7 +26,7 @@ from tests.collector.kit import (
     views,
 )
 from tests.helpers import DATA, capture, capture_names, lines
-from trajectory_guard.cli.inputs import Sink
+from trajectory_guard.cli.recordings.inputs import Sink
 from trajectory_guard.cli.replay import replay
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from tests.collector.receiver_helpers import eventually, traces
 from tests.collector.service_helpers import running, service_config
-from trajectory_guard_collector.config import CollectorConfig
-from trajectory_guard_collector.hops import HEADER, Hops
+from trajectory_guard_collector.config.models import CollectorConfig
+from trajectory_guard_collector.gateway.hops import HEADER, Hops
 
 HOST = socket.gethostname()
 

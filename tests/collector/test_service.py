@@ -20,8 +20,8 @@ from tests.collector.backends import GrpcBackend, grpc_backend
 from tests.collector.kit import HOURS, all_spans, loop, request
 from tests.collector.service_helpers import running, service_config
 from trajectory_guard import telemetry
+from trajectory_guard_collector.app.service import Collector
 from trajectory_guard_collector.errors import StartError
-from trajectory_guard_collector.service import Collector
 
 
 def send_loop(collector: Collector, transport: str, calls: int = 5) -> None:

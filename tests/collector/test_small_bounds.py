@@ -13,13 +13,13 @@ import pytest
 
 from tests.collector.receiver_helpers import Sink, grpc_server, http_server
 from trajectory_guard.config import ConfigError
-from trajectory_guard_collector import descriptors
+from trajectory_guard_collector.app import descriptors
 from trajectory_guard_collector.cli import BAD_CONFIGURATION, main
-from trajectory_guard_collector.config import Auth, CollectorConfig
-from trajectory_guard_collector.config_files import load_config
-from trajectory_guard_collector.database import Database, StoreError
-from trajectory_guard_collector.metric_families import clean
-from trajectory_guard_collector.receivers.http_server import _origin_pattern
+from trajectory_guard_collector.config.load import load_config
+from trajectory_guard_collector.config.models import Auth, CollectorConfig
+from trajectory_guard_collector.gateway.receivers.http_server import _origin_pattern
+from trajectory_guard_collector.gateway.storage.database import Database, StoreError
+from trajectory_guard_collector.telemetry.families import clean
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{chr(98 + at)}: &{chr(98 + at)} [{','.join([f'*{chr(97 + at)}'] * 10)}]\n" for at in range(9)
@@ -180,7 +180,7 @@ def test_the_limit_of_descriptors_is_raised() -> None:
     code = (
         "import resource; hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1];"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard));"
-        "from trajectory_guard_collector import descriptors; descriptors.raise_limit(); print(descriptors.limit())"
+        "from trajectory_guard_collector.app import descriptors; descriptors.raise_limit(); print(descriptors.limit())"
     )
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ})

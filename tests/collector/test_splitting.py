@@ -16,12 +16,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
 from tests.collector.backends import FAST, POISON, Counted, log_records, metric_points, span_ids, spans
-from trajectory_guard_collector.config import Retry
-from trajectory_guard_collector.exporters.base import PermanentExportError
-from trajectory_guard_collector.exporters.sender import MAX_REFUSED_PARTS, Sender
-from trajectory_guard_collector.exporters.splitting import halves
-from trajectory_guard_collector.signals import Batch, Receipt, Signal
-from trajectory_guard_collector.throttled_log import ThrottledLog
+from trajectory_guard_collector.config.models import Retry
+from trajectory_guard_collector.gateway.exporters.base import PermanentExportError
+from trajectory_guard_collector.gateway.exporters.sender import MAX_REFUSED_PARTS, Sender
+from trajectory_guard_collector.gateway.exporters.splitting import halves
+from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 UNKNOWN = b"\xf2\x3f\x03new"
 """Field 1022 with three bytes: a field of a later OTLP version."""

@@ -8,7 +8,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.collector.kit import all_spans, attributes, by_name, loop, new_judge, request, span, span_id, tool
 from trajectory_guard import telemetry
-from trajectory_guard_collector.tagging import tagged
+from trajectory_guard_collector.scoring.tagger import tagged
 
 UNKNOWN_FIELD = bytes([0xFA, 0x3F, 3]) + b"new"
 TAGS = telemetry.LANGFUSE_TAGS

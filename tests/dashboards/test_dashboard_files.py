@@ -15,8 +15,8 @@ from tests.dashboards.panels import BOARDS, board, panels, targets
 from tests.dashboards.programs import DASHBOARDS
 from trajectory_guard import telemetry as guard
 from trajectory_guard.core.detectors import LOOP_TYPES
-from trajectory_guard.langfuse_scores import HEALTH, LOOP
-from trajectory_guard_collector.telemetry import LABEL_OVERFLOW, METRICS, Metric
+from trajectory_guard.integrations.langfuse.scores import HEALTH, LOOP
+from trajectory_guard_collector.telemetry.catalogue import LABEL_OVERFLOW, METRICS, Metric
 
 EXPOSED = {metric.exposed: metric for metric in METRICS}
 NAMES = {

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.helpers import span_view
-from trajectory_guard.dialects.assemble import extract_steps
 from trajectory_guard.dialects.custom import custom_dialect
-from trajectory_guard.dialects.extract import extract_step
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS
+from trajectory_guard.spans.extract import extract_step
+from trajectory_guard.transcripts.assemble import extract_steps
 
 ACME = {
     "name": "acme",

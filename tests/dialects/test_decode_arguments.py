@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trajectory_guard.core.fingerprints import args_hash
-from trajectory_guard.dialects.arguments import SINGLE, UNKNOWN, decode_arguments, is_redacted
+from trajectory_guard.spans.arguments import SINGLE, UNKNOWN, decode_arguments, is_redacted
 
 _WRAPPER = {
     "input_str": "{'customer': 'Zoë'}",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trajectory_guard.dialects.results import UNKNOWN, Payload, as_text, decode_result
+from trajectory_guard.spans.results import UNKNOWN, Payload, as_text, decode_result
 
 _MESSAGE = {"content": "no such file", "status": "error", "tool_call_id": "c1", "artifact": None}
 _CONSTRUCTOR = {"lc": 1, "type": "constructor", "id": ["x", "ToolMessage"], "kwargs": _MESSAGE}

@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers import DATA, capture, capture_names, golden
 from trajectory_guard.core.steps import StepRecord
-from trajectory_guard.dialects.assemble import extract_steps
+from trajectory_guard.transcripts.assemble import extract_steps
 
 KNOWN_GAPS: dict[tuple[str, str, str], str] = {}
 """(capture, tool, field) that the extractor cannot know from the spans it may read, and why. None at present."""

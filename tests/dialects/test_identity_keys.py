@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.helpers import span_view, tool_view
-from trajectory_guard.dialects.assemble import extract_steps
-from trajectory_guard.dialects.extract import extract_step
-from trajectory_guard.dialects.identity import agent_name, all_conversation_ids, batch_label, conversation_id
+from trajectory_guard.spans.extract import extract_step
+from trajectory_guard.spans.identity import agent_name, all_conversation_ids, batch_label, conversation_id
+from trajectory_guard.transcripts.assemble import extract_steps
 
 CONVERSATIONS: list[tuple[dict[str, Any], str | None]] = [
     ({"gen_ai.conversation.id": "c"}, "c"),

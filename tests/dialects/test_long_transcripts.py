@@ -6,8 +6,8 @@ from time import thread_time
 
 import pytest
 
-from trajectory_guard.dialects.react import read_react
-from trajectory_guard.dialects.reprs import parse_repr
+from trajectory_guard.transcripts.react import read_react
+from trajectory_guard.transcripts.reprs import parse_repr
 
 STEP = "Action: a\nAction Input: b\n"
 

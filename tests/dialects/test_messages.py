@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from tests.helpers import DATA, capture, capture_names, lines, span_view, tool_view
 from trajectory_guard.core.steps import StepRecord
-from trajectory_guard.dialects.assemble import extract_steps
-from trajectory_guard.dialects.messages import (
+from trajectory_guard.dialects.span import SpanEvent, SpanView
+from trajectory_guard.transcripts.assemble import extract_steps
+from trajectory_guard.transcripts.messages import (
     defined_tools,
     ids_told,
     input_items,
@@ -22,11 +23,10 @@ from trajectory_guard.dialects.messages import (
     output_messages,
     transcript_messages,
 )
-from trajectory_guard.dialects.parts import message_items, read_messages
-from trajectory_guard.dialects.reprs import parse_repr
-from trajectory_guard.dialects.span import SpanEvent, SpanView
-from trajectory_guard.dialects.spanless import is_refusal
-from trajectory_guard.dialects.transcript import Message, ToolAnswer, ToolCall, answer_text, linked
+from trajectory_guard.transcripts.parts import message_items, read_messages
+from trajectory_guard.transcripts.reprs import parse_repr
+from trajectory_guard.transcripts.spanless import is_refusal
+from trajectory_guard.transcripts.transcript import Message, ToolAnswer, ToolCall, answer_text, linked
 
 WITH_MESSAGES = sorted(path.name.removesuffix(".messages.jsonl") for path in (DATA / "golden").glob("*.messages.jsonl"))
 FIELDS = ("span_id", "tool_name", "call_id", "args", "outcome_type", "agent_id", "trajectory_id", "evidence")

@@ -9,8 +9,8 @@ import pytest
 
 from tests.helpers import span_view, tool_view
 from trajectory_guard.core.steps import Evidence, StepRecord
-from trajectory_guard.dialects.extract import extract_step
 from trajectory_guard.dialects.span import SpanEvent, SpanView
+from trajectory_guard.spans.extract import extract_step
 
 _FAILED_MESSAGE = json.dumps({"output": {"content": "denied", "status": "error", "tool_call_id": "c1"}})
 

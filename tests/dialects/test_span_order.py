@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import capture
-from trajectory_guard.dialects.assemble import extract_steps
 from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.transcripts.assemble import extract_steps
 
 NAMES = (
     "dual-openllmetry-openinference__stategraph_sync",

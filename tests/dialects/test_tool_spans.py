@@ -8,9 +8,9 @@ import pytest
 
 from tests.helpers import span_view
 from trajectory_guard.core.steps import ModelTokens, Usage
-from trajectory_guard.dialects.assemble import extract_steps
-from trajectory_guard.dialects.extract import extract_step, model_usage
 from trajectory_guard.dialects.table import DIALECTS, MARKERS, recognise
+from trajectory_guard.spans.extract import extract_step, model_usage
+from trajectory_guard.transcripts.assemble import extract_steps
 
 EXECUTE = {"gen_ai.operation.name": "execute_tool"}
 

@@ -15,7 +15,7 @@ from google.rpc.status_pb2 import Status
 
 from tests.collector.kit import all_spans, judge_all, loop, request, span
 from tests.faults.processes import Collector
-from trajectory_guard_collector.signals import Signal
+from trajectory_guard_collector.otlp.signals import Signal
 
 METHOD = f"/{Signal.TRACES.grpc_service}/Export"
 RETRY_INFO = "type.googleapis.com/google.rpc.RetryInfo"

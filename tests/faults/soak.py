@@ -24,8 +24,8 @@ from tests.bench import fleet_load
 from tests.collector.kit import loop, request
 from tests.faults.processes import Collector, eventually, started
 from tests.faults.senders import GrpcSender
-from trajectory_guard_collector.signals import Signal
-from trajectory_guard_collector.wire import Request
+from trajectory_guard_collector.otlp.lazy import Request
+from trajectory_guard_collector.otlp.signals import Signal
 
 SPANS_PER_S = 5_000
 SENDERS = 4

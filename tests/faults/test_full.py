@@ -16,8 +16,8 @@ from tests.collector.kit import request, tool
 from tests.faults.processes import Collector, Rotel, arrived, eventually, slow, started
 from tests.faults.proxy import FINE, SILENT, proxy
 from tests.faults.senders import GrpcSender, HttpSender, Sender, assert_well, ids, plain
-from trajectory_guard_collector.database import Database
-from trajectory_guard_collector.signals import Batch, Signal
+from trajectory_guard_collector.gateway.storage.database import Database
+from trajectory_guard_collector.otlp.signals import Batch, Signal
 
 MIB = 1 << 20
 DISK_MIB = 32

@@ -36,8 +36,8 @@ from tests.collector.kit import all_spans, attributes
 from tests.collector.receiver_helpers import parsed
 from tests.faults.processes import Collector, _Process, eventually, free_port, is_listening, poll, started
 from trajectory_guard import telemetry
-from trajectory_guard_collector.receivers.decoding import from_json
-from trajectory_guard_collector.signals import Signal
+from trajectory_guard_collector.gateway.receivers.decoding import from_json
+from trajectory_guard_collector.otlp.signals import Signal
 
 OTELCOL = os.environ.get("OTELCOL", "")
 ROOT = Path(__file__).parents[2]

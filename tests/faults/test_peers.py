@@ -27,7 +27,7 @@ from tests.faults.processes import Collector, Rotel, arrived, eventually, slow, 
 from tests.faults.senders import GrpcSender, HttpSender, Sender, ids
 from tests.helpers import DATA, capture, capture_names, lines
 from trajectory_guard.core.engine import Verdict
-from trajectory_guard.dialects.identity import all_conversation_ids
+from trajectory_guard.spans.identity import all_conversation_ids
 
 RUNS = 24
 STEPS = 10

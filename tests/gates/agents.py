@@ -13,7 +13,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
 from trajectory_guard import FlagBoard, GuardConfig
-from trajectory_guard.cli.scripted import Policy, ScriptedChatModel
+from trajectory_guard.cli.demo.scripted import Policy, ScriptedChatModel
 from trajectory_guard.gates.messages import is_guard_message
 
 STOP_AT = 5

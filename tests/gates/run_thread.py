@@ -16,7 +16,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
 from trajectory_guard import FlagBoard, GuardConfig, apply_guard
-from trajectory_guard.cli.scripted import ScriptedChatModel, call
+from trajectory_guard.cli.demo.scripted import ScriptedChatModel, call
 from trajectory_guard.gates.messages import is_guard_message
 
 

@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field
 
 from trajectory_guard import TrajectoryGuardMiddleware, TrajectoryGuardNode, apply_guard, guarded_invoke
 from trajectory_guard.callbacks import STOP_TEXT
-from trajectory_guard.cli.scripted import Policy, ScriptedChatModel
+from trajectory_guard.cli.demo.scripted import Policy, ScriptedChatModel
 from trajectory_guard.gates.agent_node import MEMORY
 from trajectory_guard.gates.graph_gate import namespace_of
 from trajectory_guard.gates.messages import is_guard_message

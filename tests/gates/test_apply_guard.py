@@ -13,7 +13,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, RetryPolicy, Send
 
 from trajectory_guard import apply_guard
-from trajectory_guard.cli.scripted import Policy
+from trajectory_guard.cli.demo.scripted import Policy
 
 from .agents import (
     NUDGED_THEN_STOPPED,

@@ -27,7 +27,7 @@ from trajectory_guard import (
     guarded_invoke,
     guarded_stream,
 )
-from trajectory_guard.cli.scripted import Policy, ScriptedChatModel
+from trajectory_guard.cli.demo.scripted import Policy, ScriptedChatModel
 from trajectory_guard.gates import compiled
 
 from .agents import (

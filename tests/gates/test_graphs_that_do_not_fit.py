@@ -16,7 +16,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from typing_extensions import NotRequired, TypedDict
 
 from trajectory_guard import GraphShapeError, apply_guard, guarded_invoke
-from trajectory_guard.cli.scripted import Policy
+from trajectory_guard.cli.demo.scripted import Policy
 from trajectory_guard.gates.agent_node import GuardedNode
 from trajectory_guard.gates.rewire import may_hold_messages
 

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from trajectory_guard import GuardConfig, LoopDetectedError, StepRecord, ToolPolicy, TrajectoryGuardNode, apply_guard
 from trajectory_guard.callbacks import STOP_TEXT
-from trajectory_guard.cli.demo_agents import AGENTS, build_graph
+from trajectory_guard.cli.demo.agents import AGENTS, build_graph
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
 from trajectory_guard.gates.gate import Gate

@@ -30,7 +30,7 @@ from trajectory_guard import (
     guarded_invoke,
     guarded_stream,
 )
-from trajectory_guard.cli.scripted import Policy, ScriptedChatModel
+from trajectory_guard.cli.demo.scripted import Policy, ScriptedChatModel
 from trajectory_guard.gates.agent_node import MEMORY
 from trajectory_guard.gates.compiled import guard_compiled
 
@@ -431,22 +431,22 @@ async def test_an_error_of_the_application_comes_through_as_it_is(build: Build, 
     assert await outcome(WAYS[way], guarded, ran, saver=True) == expected
 
 
+def in_turn(name: str) -> dict[str, Any]:
+    """A thread whose parallel tools run one after the other: chunks come in the order in which tasks end."""
+    return {**thread(name), "max_concurrency": 1}
+
+
 async def test_the_four_functions_give_what_the_methods_give() -> None:
-    ran, board = Ran(), FlagBoard()
-    graph, _ = react_v2(healthy, ran, InMemorySaver)
+    board = FlagBoard()
+    graph, _ = react_v2(healthy, Ran(), InMemorySaver)
 
-    def run(function: Any, *options: Any, **more: Any) -> Any:
-        return function(graph, TASK, thread("guarded"), *options, board=board, **more)
-
-    assert plain(run(guarded_invoke)) == plain(graph.invoke(TASK, thread("a")))
-    assert plain(await guarded_ainvoke(graph, TASK, thread("g2"), board=board)) == plain(
-        graph.invoke(TASK, thread("b"))
-    )
-    assert plain(list(guarded_stream(graph, TASK, thread("g3"), board=board))) == plain(
-        list(graph.stream(TASK, thread("c")))
-    )
-    chunks = await _all(guarded_astream(graph, TASK, thread("g4"), board=board))
-    assert plain(chunks) == plain(list(graph.stream(TASK, thread("d"))))
+    assert plain(guarded_invoke(graph, TASK, in_turn("g1"), board=board)) == plain(graph.invoke(TASK, in_turn("a")))
+    final = await guarded_ainvoke(graph, TASK, in_turn("g2"), board=board)
+    assert plain(final) == plain(graph.invoke(TASK, in_turn("b")))
+    streamed = list(guarded_stream(graph, TASK, in_turn("g3"), board=board))
+    assert plain(streamed) == plain(list(graph.stream(TASK, in_turn("c"))))
+    chunks = await _all(guarded_astream(graph, TASK, in_turn("g4"), board=board))
+    assert plain(chunks) == plain(list(graph.stream(TASK, in_turn("d"))))
 
 
 def test_what_is_left_out_of_the_comparison_is_not_everything() -> None:

@@ -24,7 +24,7 @@ from trajectory_guard import (
     guarded_invoke,
 )
 from trajectory_guard.callbacks import STOP_TEXT
-from trajectory_guard.cli.scripted import ScriptedChatModel
+from trajectory_guard.cli.demo.scripted import ScriptedChatModel
 from trajectory_guard.gates.compiled import guard_compiled
 from trajectory_guard.gates.graph_check import check_graph
 

@@ -14,7 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from trajectory_guard import LoopDetectedError, TrajectoryGuardMiddleware
-from trajectory_guard.cli.scripted import Policy, ScriptedChatModel
+from trajectory_guard.cli.demo.scripted import Policy, ScriptedChatModel
 
 from .agents import (
     NUDGED_THEN_FINISHED,

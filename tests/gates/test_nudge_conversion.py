@@ -21,7 +21,7 @@ from langchain_openai import ChatOpenAI
 
 from trajectory_guard import TrajectoryGuardMiddleware, apply_guard
 from trajectory_guard.callbacks import STOP_TEXT
-from trajectory_guard.cli.scripted import ScriptedChatModel
+from trajectory_guard.cli.demo.scripted import ScriptedChatModel
 
 from .agents import agent_builder, calls, lookup, new_board, no_call_is_split_from_its_answer, nudges, rounds, search
 

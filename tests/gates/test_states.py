@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 
 from tests.helpers import TESTS
 from trajectory_guard import AgentState, TrajectoryGuardNode, apply_guard
-from trajectory_guard.cli.scripted import ScriptedChatModel, call
+from trajectory_guard.cli.demo.scripted import ScriptedChatModel, call
 
 from .agents import (
     NUDGED_THEN_FINISHED,

@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from trajectory_guard import apply_guard
-from trajectory_guard.cli.scripted import call
+from trajectory_guard.cli.demo.scripted import call
 
 from .agents import (
     NUDGED_THEN_FINISHED,

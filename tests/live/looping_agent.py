@@ -28,7 +28,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from trajectory_guard import apply_guard, instrument, shared_board
-from trajectory_guard.cli.scripted import ScriptedChatModel
+from trajectory_guard.cli.demo.scripted import ScriptedChatModel
 from trajectory_guard.gates.messages import is_guard_message
 
 

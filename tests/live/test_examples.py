@@ -19,7 +19,7 @@ _README = TESTS.parent / "README.md"
 _EXAMPLES = sorted((TESTS.parent / "examples").glob("*.py"))
 _AGENT = """
 from langchain_core.tools import tool
-from trajectory_guard.cli.scripted import ScriptedChatModel, call
+from trajectory_guard.cli.demo.scripted import ScriptedChatModel, call
 
 @tool
 def search(query: str) -> str:

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from trajectory_guard.calibration_store import StoreError, bundled_pairs, save_calibration
 from trajectory_guard.cli.output import BAD_INPUT, FINE
 from trajectory_guard.core.similarity.calibration import Calibration, Pair, calibrate, read_pairs, settler
 from trajectory_guard.core.similarity.cascade import Settler
-from trajectory_guard.embedding import ModelSettings, prepare
-from trajectory_guard.model_files import ModelError, load_embed
+from trajectory_guard.semantic.calibrations import StoreError, bundled_pairs, save_calibration
+from trajectory_guard.semantic.model_files import ModelError, load_embed
+from trajectory_guard.semantic.settler import ModelSettings, prepare
 
 _NO_MODEL: Final = (
     "pass --model DIR or set TRAJECTORY_GUARD_MODEL_PATH; "

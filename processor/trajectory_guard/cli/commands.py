@@ -9,14 +9,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trajectory_guard.cli.config_compare import Change, CompareReport
-from trajectory_guard.cli.inputs import Limits, Sink
 from trajectory_guard.cli.output import BAD_INPUT, FINE, LOOP_FOUND, complain, finish, print_json
 from trajectory_guard.cli.progress import progress_bar
+from trajectory_guard.cli.recordings.inputs import Limits, Sink
+from trajectory_guard.cli.recordings.sink import MIB
+from trajectory_guard.cli.recordings.spool import Spool
+from trajectory_guard.cli.recordings.streams import BLANK, Source
 from trajectory_guard.cli.replay import reaches, read_all, replay, replay_with, unique_trajectories
 from trajectory_guard.cli.settings import load_config
-from trajectory_guard.cli.sink import MIB
-from trajectory_guard.cli.spool import Spool
-from trajectory_guard.cli.streams import BLANK, Source
 from trajectory_guard.cli.summary import RichReport, make_report
 from trajectory_guard.config import ConfigError
 from trajectory_guard.core.engine import Engine
@@ -26,7 +26,7 @@ from trajectory_guard.core.similarity import Comparison, Relation, compare, norm
 from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.custom import table_with
-from trajectory_guard.model_files import ModelError
+from trajectory_guard.semantic.model_files import ModelError
 
 
 def add_commands(commands: Any) -> None:

@@ -10,9 +10,9 @@ from typing import Final
 from trajectory_guard import __version__
 from trajectory_guard.cli.calibrate import add_calibrate
 from trajectory_guard.cli.commands import add_commands
-from trajectory_guard.cli.doctor import add_doctor
+from trajectory_guard.cli.doctor.run import add_doctor
 from trajectory_guard.cli.output import BAD_INPUT, abandon_stdout, be_tolerant, complain
-from trajectory_guard.cli.report import add_report
+from trajectory_guard.cli.report.render import add_report
 from trajectory_guard.extras import missing
 
 INTERRUPTED = 130
@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _demo(options: argparse.Namespace) -> int:
     try:
-        from trajectory_guard.cli.demo import run_demo
+        from trajectory_guard.cli.demo.run import run_demo
 
         return run_demo(options.svg)
     except ImportError as error:

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any, Final
 
-from trajectory_guard.cli.sink import Sink
+from trajectory_guard.cli.recordings.sink import Sink
 
 FINE: Final = 0
 LOOP_FOUND: Final = 1

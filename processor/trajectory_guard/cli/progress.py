@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from trajectory_guard.cli.sink import MIB, Sink
+from trajectory_guard.cli.recordings.sink import MIB, Sink
 
 LONG_INPUT_BYTES: Final = 16 * MIB
 _UPDATE_STEPS: Final = 200

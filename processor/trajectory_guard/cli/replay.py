@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trajectory_guard.cli.inputs import Limits, Recorded, Sink, read
-from trajectory_guard.cli.spool import Spool
-from trajectory_guard.cli.streams import file_bytes
+from trajectory_guard.cli.recordings.inputs import Limits, Recorded, Sink, read
+from trajectory_guard.cli.recordings.spool import Spool
+from trajectory_guard.cli.recordings.streams import file_bytes
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
@@ -19,7 +19,7 @@ from trajectory_guard.prices import price
 from trajectory_guard.telemetry import INTERVENTION
 
 if TYPE_CHECKING:
-    from trajectory_guard.cli.report_data import Summary
+    from trajectory_guard.cli.report.data import Summary
 
 
 class Outcome(NamedTuple):

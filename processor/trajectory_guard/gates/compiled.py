@@ -22,7 +22,6 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.flags import FlagBoard
 from trajectory_guard.gates.agent_node import MEMORY, GuardedNode, guard_channels, way_back
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, NudgeRole
@@ -38,6 +37,7 @@ from trajectory_guard.gates.rewire import (
     sub_graphs,
 )
 from trajectory_guard.runtime import shared_board
+from trajectory_guard.store import FlagBoard
 
 Compiled = CompiledStateGraph[Any, Any, Any, Any]
 _MODES: Final = ("enforce", "nudge", "observe")

@@ -23,7 +23,6 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.entry import Flag
-from trajectory_guard.flags import FlagBoard
 from trajectory_guard.gates.messages import (
     is_answer,
     new_steps,
@@ -34,9 +33,10 @@ from trajectory_guard.gates.messages import (
     with_marks,
 )
 from trajectory_guard.gates.remote import RemoteFlags
-from trajectory_guard.logs import log_recovery, log_verdict
+from trajectory_guard.otel.logs import log_recovery, log_verdict
+from trajectory_guard.otel.verdict_spans import VerdictSpans
 from trajectory_guard.runtime import board_for, follow
-from trajectory_guard.verdict_spans import VerdictSpans
+from trajectory_guard.store import FlagBoard
 
 _RECENT: Final = 10
 _CALLS: Final = 32

@@ -18,9 +18,9 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
 
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.policy import Level
-from trajectory_guard.flags import FlagBoard
 from trajectory_guard.gates.gate import Decision, Gate, LoopDetectedError
 from trajectory_guard.gates.messages import MARK, is_guard_message, is_tool_message
+from trajectory_guard.store import FlagBoard
 
 NudgeRole = Literal["user", "system", "tool"]
 ENDINGS: Final = ("end", "raise", "interrupt")

@@ -19,12 +19,12 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.flags import FlagBoard
 from trajectory_guard.gates.agent_node import MAX_SCRATCHPAD, bounded_append, replace
 from trajectory_guard.gates.compiled import guard_builder
 from trajectory_guard.gates.gate import LoopDetectedError
 from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, NudgeRole, get
 from trajectory_guard.gates.rewire import GraphShapeError
+from trajectory_guard.store import FlagBoard
 
 GUARD_NODE = "trajectory_guard"
 

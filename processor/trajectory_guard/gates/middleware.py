@@ -25,13 +25,13 @@ from typing_extensions import NotRequired
 
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.flags import FlagBoard
 from trajectory_guard.gates.agent_node import MEMORY, bounded_append, split_status
 from trajectory_guard.gates.compiled import guarded_tool
 from trajectory_guard.gates.gate import Decision
 from trajectory_guard.gates.graph_check import unguarded_in_tool
 from trajectory_guard.gates.graph_gate import GraphGate, NudgeRole, something_happened
 from trajectory_guard.gates.messages import MARK
+from trajectory_guard.store import FlagBoard
 
 _MAX_OPEN: Final = 1024
 _MAX_TOOLS: Final = 256

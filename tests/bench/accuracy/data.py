@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trajectory_guard.cli.inputs import Recorded, Sink, read
+from trajectory_guard.cli.recordings.inputs import Recorded, Sink, read
 from trajectory_guard.core.steps import StepRecord
 
 BUNDLED = Path(__file__).parents[2] / "data"

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.fake_model import DIM, blind, first_word
-from trajectory_guard.calibration_store import bundled_pairs
 from trajectory_guard.core.similarity import Relation, compare, normalize
 from trajectory_guard.core.similarity.calibration import (
     Calibration,
@@ -18,6 +17,7 @@ from trajectory_guard.core.similarity.calibration import (
     read_pairs,
     settler,
 )
+from trajectory_guard.semantic.calibrations import bundled_pairs
 
 PAIRS = [
     *(Pair(f"topic{at} asked this way", f"topic{at} asked in another way", True) for at in range(20)),

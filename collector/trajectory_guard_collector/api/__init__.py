@@ -1,0 +1,1 @@
+"""HTTP for agents and operators: flags, health, pages."""

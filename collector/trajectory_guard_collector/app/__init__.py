@@ -1,0 +1,1 @@
+"""The process: its parts, their start, and their end."""

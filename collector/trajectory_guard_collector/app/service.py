@@ -1,0 +1,223 @@
+"""The collector: receivers, engine and delivery, put together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+from trajectory_guard.config import ConfigError
+from trajectory_guard.core.policy import Level
+from trajectory_guard_collector.api.admin import AdminServer
+from trajectory_guard_collector.api.flags import FlagBook
+from trajectory_guard_collector.app import descriptors
+from trajectory_guard_collector.app.pipeline import Listener, Pipeline
+from trajectory_guard_collector.config.models import CollectorConfig
+from trajectory_guard_collector.errors import StartError
+from trajectory_guard_collector.gateway.delivery.router import Delivery
+from trajectory_guard_collector.gateway.hops import Hops
+from trajectory_guard_collector.gateway.memory_limiter import MemoryLimiter
+from trajectory_guard_collector.gateway.receivers.auth import Authenticator
+from trajectory_guard_collector.gateway.receivers.grpc_server import GrpcServer
+from trajectory_guard_collector.gateway.receivers.http_server import HttpServer
+from trajectory_guard_collector.gateway.storage.store import Store, StoreError
+from trajectory_guard_collector.scoring.console import VerdictLog, VerdictPrinter
+from trajectory_guard_collector.scoring.langfuse import score_writers
+from trajectory_guard_collector.scoring.scorer import Judge
+from trajectory_guard_collector.scoring.trajectory import Trajectory
+from trajectory_guard_collector.state.writer import Saver
+from trajectory_guard_collector.telemetry.metrics import Metrics
+
+_log: Final = logging.getLogger(__name__)
+_SHOWN: Final = 10_000
+_REST_INTERVAL_S: Final = 5.0
+_SCORES_TIMEOUT_S: Final = 2.0
+
+
+class _Server(Protocol):
+    async def start(self) -> int: ...
+
+    async def stop(self, grace_s: float) -> None: ...
+
+
+class Collector:
+    """One collector. ``start`` and ``stop`` it in one event loop; it cannot be started again.
+
+    Parameters:
+        config: everything that can be set.
+
+    Raises:
+        StartError: from ``start``: a port is taken, a file cannot be read, the storage is in use.
+    """
+
+    def __init__(self, config: CollectorConfig) -> None:
+        self.config = config
+        self.endpoints: dict[str, str] = {}
+        self.metrics = Metrics(max_label_values=config.telemetry.max_label_values)
+        self.judge = Judge(config.guard, config.trajectories, self.metrics)
+        self._limiter = MemoryLimiter(config.memory_limiter, self.metrics, relieve=self.judge.relieve)
+        self._store = Store(config.queue) if config.queue.storage is not None else None
+        self._hops = Hops()
+        self._delivery = Delivery(config, self.metrics, self._store, via=self._hops.header)
+        self._scores = score_writers(
+            config.exporters, self.metrics, self._store, redact=config.guard.redact, session_of=self.judge.session_of
+        )
+        self._flags = FlagBook(config.flags, self.judge.fleet, config.guard.max_score, self.metrics)
+        self._pipeline = Pipeline(
+            self.judge, self._delivery, self.metrics,
+            refuse=self._limiter.refuse, journaled=self._store is not None, listeners=self._listeners(),
+        )  # fmt: skip
+        self._saver = (
+            Saver(self.judge, self._store, config.trajectories.snapshot_interval_s) if self._store is not None else None
+        )
+        self._resting: asyncio.Task[None] | None = None
+        self._servers: dict[str, _Server] = {}
+        self._admin = AdminServer(
+            config.telemetry, self.metrics, self.ready, self.rows, max_score=config.guard.max_score
+        )
+        self._phase = "starting"
+        self.metrics.watch_trajectories(lambda: len(self.judge.fleet), self._by_score)
+
+    def _listeners(self) -> list[Listener]:
+        redact = self.config.guard.redact
+        listeners: list[Listener] = [self._flags.tell, VerdictLog(redact=redact).tell]
+        if any(name.partition("/")[0] == "debug" for name in self.config.exporters):
+            listeners.append(VerdictPrinter(redact=redact).tell)
+        return [*listeners, *(writer.tell for writer in self._scores)]
+
+    # --- life ------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Read what was saved, begin to deliver, then listen."""
+        try:
+            await self._start()
+        except (ConfigError, StoreError, OSError, ValueError) as error:
+            raise StartError(str(error)) from error
+        self._phase = ""
+
+    async def _start(self) -> None:
+        await self._limiter.start()
+        if self._store is not None:
+            await self._store.start()
+        for writer in self._scores:
+            await writer.start()
+        if self._saver is not None:
+            news = await self._saver.restore()
+            for writer in self._scores:  # what had not come so far before the restart
+                writer.tell(news)
+            self._saver.start()
+        self._resting = asyncio.create_task(self._rest_regularly(), name="rest")
+        await self._delivery.start()
+        port = await self._admin.start()
+        if port:
+            self.endpoints["telemetry"] = _with_port(self.config.telemetry.endpoint or "", port)
+        auth = Authenticator(self.config.receivers.otlp.auth, failed=lambda: self.metrics.error("tokens_reload"))
+        protocols = descriptors.within(self.config, descriptors.limit())
+        if protocols.grpc is not None:
+            grpc = GrpcServer(
+                protocols.grpc, auth, self._pipeline.accept, self.metrics, memory=self._limiter, hops=self._hops
+            )
+            await self._listen("otlp/grpc", protocols.grpc.endpoint, grpc)
+        if protocols.http is not None:
+            http = HttpServer(
+                protocols.http, auth, self._pipeline.accept, self.metrics, self._flags.routes(),
+                memory=self._limiter, hops=self._hops,
+            )  # fmt: skip
+            await self._listen("otlp/http", protocols.http.endpoint, http)
+
+    async def _rest_regularly(self) -> None:
+        """Also where nothing arrives: an agent that recovered and then had no more to do is told to be well."""
+        while True:
+            await asyncio.sleep(min(_REST_INTERVAL_S, self.config.trajectories.reorder_s))
+            try:
+                await self._pipeline.rest()
+            except Exception:  # noqa: BLE001  the next time may go better
+                self.metrics.error("rest")
+                _log.exception("idle trajectories could not be let go of")
+
+    async def _listen(self, name: str, endpoint: str, server: _Server) -> None:
+        self._servers[name] = server
+        self.endpoints[name] = _with_port(endpoint, await server.start())
+
+    async def stop(self) -> None:
+        """Take nothing more, finish what was taken, save, and let go of everything. Idempotent, bounded in time."""
+        self._phase = "shutting down"
+        until = time.monotonic() + self.config.shutdown_timeout_s
+
+        def left() -> float:
+            return max(0.1, until - time.monotonic())
+
+        await self._step("receivers", lambda: self._stop_receivers(left()))
+        await self._step("rest", self._stop_resting)
+        await self._step("delivery", lambda: self._delivery.stop(left()))
+        if self._saver is not None:
+            await self._step("trajectories", self._saver.stop)
+        for writer in self._scores:
+            await self._step("scores", partial(writer.stop, min(_SCORES_TIMEOUT_S, left())))
+        if self._store is not None:
+            await self._step("storage", self._store.stop)
+        await self._step("limiter", self._limiter.stop)
+        await self._step("telemetry", self._admin.stop)
+
+    async def _stop_resting(self) -> None:
+        if self._resting is not None:
+            self._resting.cancel()
+            await asyncio.gather(self._resting, return_exceptions=True)
+
+    async def _stop_receivers(self, grace_s: float) -> None:
+        await asyncio.gather(*(server.stop(grace_s) for server in self._servers.values()))
+        self._servers.clear()
+
+    async def _step(self, what: str, stop: Callable[[], Awaitable[Any]]) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            try:
+                await stop()
+            except Exception:  # noqa: BLE001  the other parts must be stopped too
+                _log.exception("stopping %s failed", what)
+
+    # --- what others see -------------------------------------------------------------------------------------
+
+    def ready(self) -> str | None:
+        """None if data can be taken, else why not."""
+        return self._phase or self._limiter.refuse() or self._delivery.ready()
+
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        """The trajectories used last, for the page."""
+        return [self._row(trajectory) for trajectory in self.judge.fleet.newest(_SHOWN)]
+
+    def _row(self, trajectory: Trajectory) -> dict[str, Any]:
+        verdict = trajectory.last
+        return {
+            "trajectory": trajectory.key[1],
+            "service": ", ".join(trajectory.services),
+            "agents": list(trajectory.agents),
+            "steps": trajectory.steps,
+            "score": trajectory.score,
+            "health": 1.0 - trajectory.score / self.config.guard.max_score,
+            "level": trajectory.level.value,
+            "episode": trajectory.episode,
+            "nudges": trajectory.nudges,
+            "types": verdict.types if verdict is not None else [],
+            "reason": verdict.reason if verdict is not None else "",
+            "last_seen": trajectory.last_seen,
+            "trace_id": trajectory.trace_id,
+        }
+
+    def _by_score(self) -> Mapping[str, int]:
+        counts = Counter(_bucket(trajectory) for trajectory in self.judge.fleet.newest(len(self.judge.fleet)))
+        return {name: counts[name] for name in ("healthy", "watched", "nudge", "stop")}
+
+
+def _bucket(trajectory: Trajectory) -> str:
+    if trajectory.level is not Level.OBSERVE:
+        return str(trajectory.level).lower()
+    return "watched" if trajectory.score > 0 else "healthy"
+
+
+def _with_port(endpoint: str, port: int) -> str:
+    return f"{endpoint.rpartition(':')[0]}:{port}"

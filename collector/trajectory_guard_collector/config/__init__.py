@@ -1,0 +1,1 @@
+"""The configuration: models, sources, checks, and how it is shown."""

@@ -1,0 +1,301 @@
+"""What a configuration must fulfil beyond types and ranges. Each check tells all mistakes it finds, by place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import SecretStr, ValidationError, ValidatorFunctionWrapHandler
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from trajectory_guard.config import nearest
+from trajectory_guard_collector.otlp.signals import Signal
+
+if TYPE_CHECKING:
+    from trajectory_guard.config import GuardConfig
+    from trajectory_guard_collector.config.models import CollectorConfig, Exporter
+
+EXPORTER_TYPES: Final = ("otlp", "otlphttp", "langfuse", "debug")
+UNKNOWN_KEY: Final = "extra_forbidden"
+_BAD_VALUE: Final = "bad_value"
+_LANGFUSE_KEYS: Final = ("public_key", "secret_key")
+_LANGFUSE: Final = (*_LANGFUSE_KEYS, "scores")
+_NOT_FOR: Final[Mapping[str, tuple[str, ...]]] = {
+    "otlp": (*_LANGFUSE, "verbosity"),
+    "otlphttp": (*_LANGFUSE, "verbosity"),
+    "langfuse": ("verbosity",),
+    "debug": (*_LANGFUSE, "endpoint", "headers", "compression", "tls"),
+}
+_NOT_IN_THE_COLLECTOR: Final = (
+    "model_path", "model_download", "calibration", "collector_url", "collector_token", "collector_timeout_s",
+    "langfuse_scores", "langfuse_max_waiting", "langfuse_batches_per_minute", "max_open_spans", "open_span_ttl_s",
+)  # fmt: skip
+_FOR_TLS: Final = ("ca_file", "cert_file", "key_file", "server_name_override")
+LANGFUSE_PATHS: Final = (f"/api/public/otel{Signal.TRACES.path}", "/api/public/otel")
+"""Paths that an endpoint may have which stands for the Langfuse server above them."""
+REDACTED: Final = "[REDACTED]"
+_GRPC_TARGET: Final = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract):.+")
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_UNRESOLVED: Final = "a host cannot begin with $; a variable is written ${env:NAME}"
+_ANY_HOST: Final = ("", "0.0.0.0", "::")
+
+
+class Mistake(NamedTuple):
+    """What is wrong, and where: keys from the model that was checked, the sentence, the value (None: not shown)."""
+
+    place: tuple[str | int, ...]
+    message: str
+    value: Any = None
+    kind: str = _BAD_VALUE
+
+
+def refuse(mistakes: Sequence[Mistake]) -> None:
+    """Raise one ``ValidationError`` that tells all of them, none if there are none."""
+    if mistakes:
+        raise ValidationError.from_exception_data(
+            "configuration",
+            [
+                InitErrorDetails(
+                    type=PydanticCustomError(one.kind, "{reason}", {"reason": one.message}),
+                    loc=one.place,
+                    input=one.value,
+                )
+                for one in mistakes
+            ],
+        )
+
+
+def parse_endpoint(endpoint: str) -> tuple[str, int]:
+    """Host and port of ``host:port``, ``[::1]:port`` or ``:port`` (all interfaces).
+
+    >>> parse_endpoint("localhost:4317"), parse_endpoint("[::1]:0")
+    (('localhost', 4317), ('::1', 0))
+
+    Raises:
+        ValueError: anything else.
+    """
+    host, colon, port = endpoint.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65_535 or (":" in host and not bracketed):
+        raise ValueError("expected host:port with a port from 0 to 65535")
+    return host.strip("[]"), int(port)
+
+
+def is_endpoint(endpoint: str) -> str:
+    """``endpoint`` if it is one; for validators."""
+    host, _ = parse_endpoint(endpoint)
+    if host.startswith("$"):
+        raise ValueError(_UNRESOLVED)
+    return endpoint
+
+
+def takes_number(annotation: Any) -> bool:
+    """Whether a value may be a number, and not a truth value, which Python takes for 0 or 1."""
+    kinds = (annotation, *get_args(annotation))
+    return (int in kinds or float in kinds) and bool not in kinds
+
+
+def is_token(token: SecretStr) -> SecretStr:
+    """``token`` if it can be sent; for validators."""
+    text = token.get_secret_value()
+    if not (text and text.isascii() and text.isprintable()) or " " in text:
+        raise ValueError("a token must be printable ASCII without spaces, and not empty")
+    return token
+
+
+def checked_exporters(values: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """Validate exporters one by one, so that the mistakes of one do not hide those of another."""
+    if not isinstance(values, Mapping):
+        return validate(values)
+    exporters: dict[str, Exporter] = {}
+    mistakes = [] if values else [Mistake((), "at least one exporter is needed, such as 'debug'")]
+    for name, value in values.items():
+        mistakes += _check_one(name, value, validate, exporters)
+    refuse(mistakes)
+    return exporters
+
+
+def _check_one(
+    name: str, value: Any, validate: ValidatorFunctionWrapHandler, exporters: dict[str, Exporter]
+) -> list[Mistake]:
+    try:
+        exporters |= validate({name: value})
+    except ValidationError as error:
+        return list(map(_mistake, error.errors(include_url=False)))
+    return list(exporter_mistakes(name, exporters[name]))
+
+
+def _mistake(error: Any) -> Mistake:
+    return Mistake(error["loc"], error["msg"], error["input"], error["type"])
+
+
+def exporter_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
+    """What is wrong with an exporter, given its name; places begin with the name."""
+    kind = name.split("/")[0]
+    if kind not in EXPORTER_TYPES:
+        known = ", ".join(EXPORTER_TYPES)
+        yield Mistake((name,), f"unknown exporter type {kind!r}{nearest(kind, EXPORTER_TYPES)}; known: {known}")
+        return
+    for key in _NOT_FOR[kind]:
+        default = type(exporter).model_fields[key].get_default(call_default_factory=True)
+        if getattr(exporter, key) != default:
+            yield Mistake((name, key), f"not a key of the {kind} exporter")
+    if kind != "debug":
+        yield from _endpoint_mistakes(name, kind, exporter.endpoint)
+        yield from _tls_mistakes(name, exporter)
+    yield from _header_mistakes(name, exporter)
+    if not exporter.signals:
+        yield Mistake((name, "signals"), "at least one signal is needed")
+    if kind == "langfuse":
+        yield from _langfuse_mistakes(name, exporter)
+
+
+def _endpoint_mistakes(name: str, kind: str, endpoint: str | None) -> Iterator[Mistake]:
+    place = (name, "endpoint")
+    if kind == "langfuse" and endpoint is None:
+        return
+    form = "host:port or an http(s) URL" if kind == "otlp" else "an http(s) URL"
+    if not endpoint:
+        yield Mistake(place, f"required: {form}")
+        return
+    usable = _is_url(endpoint) or (kind == "otlp" and _is_grpc_target(endpoint))
+    reason = _why_not_as_url(kind, endpoint) if usable else f"expected {form}"
+    if _is_unresolved(endpoint):
+        reason = _UNRESOLVED
+    if reason is not None:
+        yield Mistake(place, reason, without_secrets(endpoint))
+
+
+def _is_unresolved(endpoint: str) -> bool:
+    if "://" not in endpoint:
+        return endpoint.startswith("$")
+    url = split_url(endpoint)
+    return url is not None and (url.hostname or "").startswith("$")
+
+
+def _why_not_as_url(kind: str, endpoint: str) -> str | None:
+    """Why something that is a URL cannot be this exporter's endpoint."""
+    if not _is_url(endpoint):
+        return None
+    url = urlsplit(endpoint)
+    if kind == "otlp":
+        surplus = url.path not in ("", "/") or url.query or url.fragment or "@" in url.netloc
+        return "expected http(s)://host:port and nothing else, which gRPC has no use for" if surplus else None
+    path = url.path.rstrip("/")
+    if kind == "langfuse":
+        if url.query or "@" in url.netloc:
+            return "expected a base URL alone; the keys are public_key and secret_key"
+        path = next((path.removesuffix(one) for one in LANGFUSE_PATHS if path.endswith(one)), path)
+    signal = next((signal for signal in Signal if path.endswith(signal.path)), None)
+    return f"expected a base URL: leave out {signal.path}, which is added" if signal is not None else None
+
+
+def _tls_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
+    """Where the ``tls`` section says something else than the endpoint, or than itself."""
+    tls, endpoint = exporter.tls, (exporter.endpoint or "https://").lower()
+    if endpoint.startswith("https://") and tls.insecure:
+        yield Mistake((name, "tls", "insecure"), "contradicts the endpoint: https:// is TLS", True)
+    plain = "the endpoint's http://" if endpoint.startswith("http://") else "insecure: true" if tls.insecure else None
+    if plain is not None and not endpoint.startswith("https://"):
+        for key in (key for key in _FOR_TLS if getattr(tls, key) is not None):
+            yield Mistake((name, "tls", key), f"contradicts {plain}, which is plain text", getattr(tls, key))
+
+
+def _is_url(text: str) -> bool:
+    url = split_url(text)
+    return url is not None and url.scheme in ("http", "https") and bool(url.hostname) and not re.search(r"\s", text)
+
+
+def _is_grpc_target(text: str) -> bool:
+    if "://" in text or _GRPC_TARGET.fullmatch(text):
+        return _GRPC_TARGET.fullmatch(text) is not None
+    try:
+        host, port = parse_endpoint(text)
+    except ValueError:
+        return False
+    return bool(host) and port > 0
+
+
+def split_url(text: str) -> SplitResult | None:
+    """The parts of a URL, None if it is none."""
+    try:
+        url = urlsplit(text)
+        _ = url.port  # looked at here because it is only then checked
+    except ValueError:
+        return None
+    return url
+
+
+def without_secrets(endpoint: str) -> str:
+    """A URL without what stands before ``@``, and without the values of its query. Other text stays as it is.
+
+    >>> without_secrets("https://me:secret@tempo:4318/otlp?key=secret&secret#top")
+    'https://[REDACTED]@tempo:4318/otlp?key=[REDACTED]&[REDACTED]#top'
+    """
+    if "//" not in endpoint:
+        return endpoint
+    shown, mark, query = re.sub(r"//[^/?#]*@", f"//{REDACTED}@", endpoint).partition("?")
+    query, hash_sign, fragment = query.partition("#")
+    return shown + mark + re.sub(r"([^=&]*=)?[^&]+", rf"\g<1>{REDACTED}", query) + hash_sign + fragment
+
+
+def _header_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
+    for header, value in exporter.headers.items():
+        text = value.get_secret_value()
+        if not _HEADER_NAME.fullmatch(header):
+            yield Mistake((name, "headers", header), "not a header name")
+        elif not (text.isascii() and text.isprintable()):
+            yield Mistake((name, "headers", header), "a header value must be one line of printable ASCII characters")
+
+
+def _langfuse_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
+    for key in _LANGFUSE_KEYS:
+        secret = getattr(exporter, key)
+        if secret is None or not secret.get_secret_value():
+            yield Mistake((name, key), "required: a key of the Langfuse project")
+    if "signals" in exporter.model_fields_set and set(exporter.signals) - {Signal.TRACES}:
+        yield Mistake((name, "signals"), "langfuse takes traces only", [str(signal) for signal in exporter.signals])
+
+
+def guard_mistakes(guard: GuardConfig) -> Iterator[Mistake]:
+    """Keys that are set and that only a guard in process heeds."""
+    for key in _NOT_IN_THE_COLLECTOR:
+        if getattr(guard, key) != type(guard).model_fields[key].default:
+            yield Mistake(("guard", key), "has no effect in the collector")
+
+
+def memory_mistakes(config: CollectorConfig) -> Iterator[Mistake]:
+    """Steps that would be kept longer than their trajectory."""
+    kept, idle = config.trajectories.reorder_s, config.guard.idle_ttl_s
+    if "reorder_s" in config.trajectories.model_fields_set and kept > idle:
+        message = f"must not exceed guard.idle_ttl_s ({idle}), after which the trajectory is forgotten"
+        yield Mistake(("trajectories", "reorder_s"), message, kept)
+
+
+def port_mistakes(config: CollectorConfig) -> Iterator[Mistake]:
+    """Servers that would listen on one port."""
+    taken: list[tuple[str, str, int]] = []
+    for place, endpoint in listening(config).items():
+        host, port = parse_endpoint(endpoint)
+        for other, other_host, other_port in taken:
+            if port == other_port != 0 and _overlap(host, other_host):
+                yield Mistake(tuple(place.split(".")), f"the port is taken by {other}", endpoint)
+        taken.append((place, host, port))
+
+
+def listening(config: CollectorConfig) -> dict[str, str]:
+    """Endpoints of the servers that are on, by their keys."""
+    protocols = config.receivers.otlp.protocols
+    servers = {
+        "receivers.otlp.protocols.grpc.endpoint": protocols.grpc.endpoint if protocols.grpc else None,
+        "receivers.otlp.protocols.http.endpoint": protocols.http.endpoint if protocols.http else None,
+        "telemetry.endpoint": config.telemetry.endpoint,
+    }
+    return {place: endpoint for place, endpoint in servers.items() if endpoint is not None}
+
+
+def _overlap(one: str, other: str) -> bool:
+    local = ("localhost", "127.0.0.1", "::1")
+    return one == other or one in _ANY_HOST or other in _ANY_HOST or (one in local and other in local)

@@ -1,0 +1,225 @@
+"""Configuration files become a ``CollectorConfig``, or one message that lists all mistakes."""
+
+from __future__ import annotations
+
+import os
+import re
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, SecretStr, ValidationError
+
+from trajectory_guard.config import ConfigError, GuardConfig, nearest
+from trajectory_guard_collector.config.checks import UNKNOWN_KEY, without_secrets
+from trajectory_guard_collector.config.models import CollectorConfig
+from trajectory_guard_collector.config.references import Text, resolve
+from trajectory_guard_collector.config.sources import COMMAND_LINE, Sources, from_yaml, read_file, read_override
+
+_GUARD: Final = "guard"
+_MAX_SHOWN: Final = 80
+_SCALARS: Final = (str, SecretStr, Enum, int, float)
+_UNKNOWN_IN_GUARD: Final = re.compile(r"unknown key '(.+?)'(.*)", re.DOTALL)
+_NOT_A_MAPPING: Final = ("model_type", "mapping_type")
+_EXPECTED: Final = {
+    "missing": "required",
+    "tuple_type": "expected a list",
+    "string_type": "expected text (quote it)",
+}
+
+
+class _Problem(NamedTuple):
+    path: str
+    message: str
+
+
+def load_config(
+    paths: Sequence[str], environ: Mapping[str, str] | None = None, overrides: Sequence[str] = ()
+) -> CollectorConfig:
+    """Read and merge files, replace references, and check everything. Without files and overrides: the defaults.
+
+    Parameters:
+        paths: ``.yaml``, ``.yml``, ``.json`` or ``.toml`` files. Later ones win, key by key; lists are replaced.
+        environ: variables for ``${env:NAME}``; those of the process by default.
+        overrides: ``key.path=value``, over the files.
+
+    Raises:
+        ConfigError: one line for each mistake, with file, key path, and the nearest key if one is unknown.
+    """
+    sources = _sources(paths, overrides)
+    problems: list[_Problem] = []
+    values = resolve(
+        sources.values,
+        os.environ if environ is None else environ,
+        lambda path, message: problems.append(_Problem(path, message)),
+    )
+    unresolved = tuple(problem.path for problem in problems)
+    config = _build(_fit(values, CollectorConfig), problems)
+    if config is None or problems:
+        told = [one for one in problems[len(unresolved) :] if not _is_within(one.path, unresolved)]
+        lines = [_line(sources, problem) for problem in (*problems[: len(unresolved)], *told)]
+        raise ConfigError("\n".join(dict.fromkeys(lines)))
+    return config
+
+
+def _sources(paths: Sequence[str], overrides: Sequence[str]) -> Sources:
+    sources, broken = Sources(), []
+    for path in paths:
+        try:
+            sources.add(read_file(path), path)
+        except ConfigError as error:  # noqa: PERF203  every file is read, so that all mistakes are told
+            broken.append(str(error))
+    for override in overrides:
+        try:
+            sources.add(read_override(override), COMMAND_LINE)
+        except ConfigError as error:  # noqa: PERF203
+            broken.append(str(error))
+    if broken:
+        raise ConfigError("\n".join(broken))
+    return sources
+
+
+def _line(sources: Sources, problem: _Problem) -> str:
+    where = f"{problem.path}: " if problem.path else ""
+    return f"{sources.origin(problem.path)}: {where}{problem.message}"
+
+
+def _is_within(path: str, parents: Sequence[str]) -> bool:
+    return any(path == parent or path.startswith(f"{parent}.") for parent in parents)
+
+
+# --- what the models want --------------------------------------------------------------------------------------------
+
+
+def _alternatives(annotation: Any) -> list[Any]:
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _alternatives(get_args(annotation)[0])
+    if origin in (Union, types.UnionType):
+        return [one for alternative in get_args(annotation) for one in _alternatives(alternative)]
+    return [annotation]
+
+
+def _model(annotation: Any) -> type[BaseModel] | None:
+    for one in _alternatives(annotation):
+        if isinstance(one, type) and issubclass(one, BaseModel):
+            return one
+    return None
+
+
+def _inner(annotation: Any, key: str) -> Any:
+    """The annotation of what is under a key of a value with this annotation; ``Any`` where that is not known."""
+    model = _model(annotation)
+    if model is not None:
+        return model.model_fields[key].annotation if key in model.model_fields else Any
+    for one in _alternatives(annotation):
+        arguments = get_args(one)
+        if get_origin(one) is tuple:
+            return arguments[0]
+        if len(arguments) == 2:
+            return arguments[1]
+    return Any
+
+
+def _annotation_at(path: Sequence[str | int]) -> Any:
+    annotation: Any = CollectorConfig
+    for key in path:
+        annotation = _inner(annotation, str(key))
+    return annotation
+
+
+def _takes_text(annotation: Any) -> bool:
+    """Whether the model makes what it wants of text by itself; it is better at numbers than YAML (010 is ten)."""
+    return any(
+        get_origin(one) is Literal or (isinstance(one, type) and issubclass(one, _SCALARS))
+        for one in _alternatives(annotation)
+    )
+
+
+def _fit(value: Any, annotation: Any) -> Any:
+    """What was read, in the form the models take.
+
+    A section without content has its defaults, as in the OpenTelemetry Collector (``grpc:`` switches gRPC on).
+    """
+    if isinstance(value, Text):
+        value = _typed(value, annotation)
+    model = _model(annotation)
+    if value is None and model is not None and not any(field.is_required() for field in model.model_fields.values()):
+        return {}
+    if isinstance(value, dict):
+        return {key: _fit(one, _inner(annotation, key)) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_fit(one, _inner(annotation, "")) for one in value]
+    return value
+
+
+def _typed(text: Text, annotation: Any) -> Any:
+    if type(None) in _alternatives(annotation) and text.strip() in ("", "null", "~"):
+        return None
+    if _takes_text(annotation):
+        return str(text)
+    try:
+        return from_yaml(text)
+    except (yaml.YAMLError, ValueError):
+        return str(text)
+
+
+# --- checking --------------------------------------------------------------------------------------------------------
+
+
+def _build(values: dict[str, Any], problems: list[_Problem]) -> CollectorConfig | None:
+    guard = _guard(values.pop(_GUARD, {}), problems)
+    try:
+        return CollectorConfig.model_validate({**values, _GUARD: guard})
+    except ValidationError as error:
+        problems += map(_problem, error.errors(include_url=False))
+        return None
+
+
+def _guard(values: Any, problems: list[_Problem]) -> GuardConfig:
+    if not isinstance(values, Mapping):
+        problems.append(_Problem(_GUARD, f"expected a mapping, got {type(values).__name__}"))
+        return GuardConfig()
+    try:
+        return GuardConfig.from_mapping(values, source=_GUARD)
+    except ConfigError as error:
+        problems += _guard_problems(str(error))
+        return GuardConfig()
+
+
+def _guard_problems(text: str) -> Iterator[_Problem]:
+    for line in text.splitlines():
+        message = line.removeprefix(f"{_GUARD}: ")
+        unknown = _UNKNOWN_IN_GUARD.fullmatch(message)
+        if unknown:
+            yield _Problem(f"{_GUARD}.{unknown[1]}", f"unknown key{unknown[2]}")
+        else:
+            key, colon, rest = message.partition(": ")
+            yield _Problem(f"{_GUARD}.{key}", rest) if colon else _Problem(_GUARD, message)
+
+
+def _problem(error: Any) -> _Problem:
+    place = [str(key) for key in error["loc"]]
+    path, kind = ".".join(place), error["type"]
+    if kind == UNKNOWN_KEY:
+        model = _model(_annotation_at(place[:-1]))
+        known = list(model.model_fields) if model is not None else []
+        return _Problem(path, f"unknown key{nearest(place[-1], known)}")
+    if kind in _NOT_A_MAPPING:
+        return _Problem(path, f"expected a mapping, got {type(error['input']).__name__}")
+    message = _EXPECTED.get(kind, error["msg"].removeprefix("Value error, "))
+    return _Problem(path, message + _shown(error["input"], _annotation_at(place)))
+
+
+def _shown(value: Any, annotation: Any) -> str:
+    """The value, unless it is or may hold a secret."""
+    if _holds_secret(annotation) or not isinstance(value, (str, int, float)):
+        return ""
+    text = repr(without_secrets(value) if isinstance(value, str) else value)
+    return f", got {text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + '…'}"
+
+
+def _holds_secret(annotation: Any) -> bool:
+    return annotation is SecretStr or any(map(_holds_secret, get_args(annotation)))

@@ -1,0 +1,403 @@
+"""Configuration of the collector: frozen, validated models. How files become these is in ``config_files``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
+
+from trajectory_guard.config import GuardConfig
+from trajectory_guard_collector.app.self_reference import self_references
+from trajectory_guard_collector.config.checks import (
+    Mistake,
+    checked_exporters,
+    guard_mistakes,
+    is_endpoint,
+    is_token,
+    memory_mistakes,
+    port_mistakes,
+    refuse,
+    takes_number,
+)
+from trajectory_guard_collector.otlp.signals import Signal
+
+MAX_ELEMENTS: Final = 262_144
+"""Resources, scopes and items of a request, by default."""
+MAX_FIELDS: Final = 32_768
+"""Fields of one item, resource or scope, by default."""
+Endpoint = Annotated[str, AfterValidator(is_endpoint)]
+Token = Annotated[SecretStr, AfterValidator(is_token)]
+
+
+class Model(BaseModel):
+    """Frozen; unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and takes_number(cls.model_fields[info.field_name or ""].annotation):
+            raise ValueError("expected a number")
+        return value
+
+
+class ServerTls(Model):
+    """Certificates of a receiver. Files are read again when they change."""
+
+    cert_file: str
+    """PEM file with the certificate and its chain."""
+    key_file: str
+    """PEM file with the private key."""
+    client_ca_file: str | None = None
+    """PEM file of the authorities that sign client certificates; with it every client must present one (mTLS)."""
+    reload_interval_s: float = Field(default=10.0, gt=0.0)
+    """Seconds between looks at the files."""
+
+
+class ClientTls(Model):
+    """How an exporter trusts a backend."""
+
+    insecure: bool = False
+    """OTLP/gRPC without TLS, for an endpoint without http(s)://: otherwise the scheme decides."""
+    ca_file: str | None = None
+    """PEM file of trusted authorities; the system's by default."""
+    cert_file: str | None = None
+    """PEM file with a client certificate (mTLS)."""
+    key_file: str | None = None
+    """PEM file with its private key."""
+    server_name_override: str | None = None
+    """Name to check the certificate against, gRPC only."""
+
+    @model_validator(mode="after")
+    def _pair(self) -> ClientTls:
+        pair = {"cert_file": self.cert_file, "key_file": self.key_file}
+        if None in pair.values() and any(pair.values()):
+            missing, given = sorted(pair, key=lambda key: pair[key] is not None)
+            refuse([Mistake((missing,), f"required with {given}")])
+        return self
+
+
+class Keepalive(Model):
+    """Connection management of the gRPC receiver."""
+
+    max_connection_idle_s: float = Field(default=300.0, gt=0.0)
+    """Seconds after which a connection without requests is closed."""
+    max_connection_age_s: float | None = Field(default=None, gt=0.0)
+    """Seconds after which a connection is closed gently, so that load balancers can move it; never by default."""
+    time_s: float = Field(default=7200.0, gt=0.0)
+    """Idle seconds before the server pings a client."""
+    timeout_s: float = Field(default=20.0, gt=0.0)
+    """Seconds to wait for the answer."""
+
+
+class GrpcReceiver(Model):
+    """OTLP/gRPC."""
+
+    endpoint: Endpoint = "localhost:4317"
+    """``host:port``."""
+    max_recv_msg_size_mib: float = Field(default=64.0, gt=0.0, le=1024.0)
+    """Largest message after decompression. Senders do not retry larger ones in parts: keep it above their batches."""
+    max_elements: int = Field(default=MAX_ELEMENTS, ge=1)
+    """Resources, scopes, and spans, data points or log records of a request; larger requests are refused."""
+    max_fields: int = Field(default=MAX_FIELDS, ge=MAX_FIELDS)
+    """Fields of a span, a resource or a scope, nested ones included; requests with a larger one are refused."""
+    max_concurrent_requests: int = Field(default=256, ge=1)
+    """Requests in work; further ones are refused, retryable."""
+    max_connections: int = Field(default=1024, ge=1)
+    """Open connections; further ones are closed."""
+    read_timeout_s: float = Field(default=30.0, gt=0.0)
+    """Seconds a client has to send a whole request, and for the handshake of a connection."""
+    keepalive: Keepalive = Keepalive()
+    """Connection management."""
+    tls: ServerTls | None = None
+    """Certificates; plain text without."""
+
+
+class Cors(Model):
+    """Which web pages may send."""
+
+    allowed_origins: tuple[str, ...] = ()
+    """Origins, ``*`` for any; none by default."""
+    allowed_headers: tuple[str, ...] = ()
+    """Further request headers; ``content-type`` is always allowed."""
+    max_age_s: int = Field(default=7200, ge=0)
+    """Seconds a browser may remember the answer."""
+
+
+class HttpReceiver(Model):
+    """OTLP/HTTP, protobuf and JSON."""
+
+    endpoint: Endpoint = "localhost:4318"
+    """``host:port``."""
+    max_request_body_size_mib: float = Field(default=64.0, gt=0.0, le=1024.0)
+    """Largest body after decompression."""
+    max_elements: int = Field(default=MAX_ELEMENTS, ge=1)
+    """Resources, scopes, and spans, data points or log records of a request; larger requests are refused."""
+    max_fields: int = Field(default=MAX_FIELDS, ge=MAX_FIELDS)
+    """Fields of a span, a resource or a scope, nested ones included; requests with a larger one are refused."""
+    max_connections: int = Field(default=1024, ge=1)
+    """Open connections; further ones are closed."""
+    read_timeout_s: float = Field(default=30.0, gt=0.0)
+    """Seconds a client has to send a whole request."""
+    idle_timeout_s: float = Field(default=60.0, gt=0.0)
+    """Seconds an idle connection is kept."""
+    cors: Cors = Cors()
+    """Which web pages may send."""
+    tls: ServerTls | None = None
+    """Certificates; plain text without."""
+
+
+class Auth(Model):
+    """Who may send and read flags. Everybody without."""
+
+    bearer_tokens: tuple[Token, ...] = ()
+    """Accepted tokens."""
+    bearer_tokens_file: str | None = None
+    """File with one accepted token a line, read again when it changes."""
+
+    @property
+    def required(self) -> bool:
+        """Whether a token is asked for."""
+        return bool(self.bearer_tokens) or self.bearer_tokens_file is not None
+
+
+class Protocols(Model):
+    """Receivers; a protocol whose key is absent is off."""
+
+    grpc: GrpcReceiver | None = None
+    """OTLP/gRPC."""
+    http: HttpReceiver | None = None
+    """OTLP/HTTP."""
+
+    @model_validator(mode="after")
+    def _one_at_least(self) -> Protocols:
+        if self.grpc is None and self.http is None:
+            refuse([Mistake((), "at least one of grpc and http is needed")])
+        return self
+
+
+class OtlpReceiver(Model):
+    """Where OTLP comes in."""
+
+    protocols: Protocols = Protocols(grpc=GrpcReceiver(), http=HttpReceiver())
+    """gRPC and HTTP on localhost by default."""
+    auth: Auth = Auth()
+    """Who may send."""
+
+
+class Receivers(Model):
+    """Where data comes in."""
+
+    otlp: OtlpReceiver = OtlpReceiver()
+    """The OTLP receiver."""
+
+
+class Retry(Model):
+    """What happens when a backend fails in a way that may pass."""
+
+    initial_interval_s: float = Field(default=1.0, gt=0.0)
+    """First pause."""
+    multiplier: float = Field(default=1.5, ge=1.0)
+    """Growth of the pause."""
+    max_interval_s: float = Field(default=30.0, gt=0.0)
+    """Longest pause."""
+    randomization_factor: float = Field(default=0.5, ge=0.0, lt=1.0)
+    """Share by which each pause is varied."""
+    max_elapsed_time_s: float = Field(default=0.0, ge=0.0)
+    """Seconds after which a queued batch is given up (and counted); 0 is never. Without a queue the sender retries."""
+
+    @model_validator(mode="after")
+    def _growing(self) -> Retry:
+        if self.max_interval_s < self.initial_interval_s:
+            message = f"must not be below initial_interval_s ({self.initial_interval_s})"
+            refuse([Mistake(("max_interval_s",), message, self.max_interval_s)])
+        return self
+
+
+class SendingQueue(Model):
+    """How one exporter works off what waits for it."""
+
+    num_consumers: int = Field(default=4, ge=1, le=64)
+    """Requests to the backend at a time."""
+    max_batch_mib: float = Field(default=4.0, gt=0.0)
+    """Waiting requests are sent together up to this size (storage only)."""
+    queue_size: int = Field(default=1000, ge=1)
+    """Requests that may wait in memory for this backend (no storage); further ones are refused, retryable."""
+
+
+class Scores(Model):
+    """Scores that the langfuse exporter writes beside the traces. They need the extra ``langfuse``."""
+
+    enabled: bool = True
+    """Whether scores are written."""
+    max_waiting: int = Field(default=1000, ge=1)
+    """Scores that may wait; the oldest give way, and are counted as failed."""
+    batches_per_minute: float = Field(default=30.0, gt=0.0, le=6000.0)
+    """Batches of up to 15 scores; 30 is what the smallest plan of Langfuse Cloud allows."""
+    max_episodes: int = Field(default=10_000, ge=1)
+    """Loops remembered, so that nothing is written twice."""
+
+
+class Exporter(Model):
+    """One backend. Its type is the part of its name before the slash: otlp, otlphttp, langfuse, debug."""
+
+    endpoint: str | None = None
+    """otlp: ``host:port`` or URL; otlphttp: base URL; langfuse: base URL, https://cloud.langfuse.com by default."""
+    headers: Mapping[str, SecretStr] = Field(default_factory=dict)
+    """Sent with every request."""
+    compression: Literal["gzip", "none"] = "gzip"
+    """Of requests."""
+    timeout_s: float = Field(default=5.0, gt=0.0)
+    """Per attempt."""
+    tls: ClientTls = ClientTls()
+    """Trust."""
+    retry_on_failure: Retry = Retry()
+    """Retries."""
+    sending_queue: SendingQueue = SendingQueue()
+    """Concurrency and batching."""
+    signals: tuple[Signal, ...] = (Signal.TRACES, Signal.METRICS, Signal.LOGS)
+    """What is sent there; langfuse takes traces only."""
+    public_key: SecretStr | None = None
+    """langfuse: public key of the project."""
+    secret_key: SecretStr | None = None
+    """langfuse: its secret key."""
+    scores: Scores = Scores()
+    """langfuse: scores beside the traces."""
+    verbosity: Literal["verdicts", "batches"] = "verdicts"
+    """debug: print verdicts only, or a line per batch too."""
+
+
+class Queue(Model):
+    """Where batches wait for backends."""
+
+    storage: str | None = None
+    """Directory. With it batches are acknowledged once they are on disk, and trajectories survive a restart.
+    Without it they are acknowledged once every backend has them."""
+    max_size_mib: float = Field(default=1024.0, gt=0.0)
+    """Largest size on disk; when it is reached, senders are told to wait."""
+    fsync: bool = True
+    """Survive a power failure too, not only a killed process."""
+    drop_unrouted: tuple[str, ...] = ()
+    """Exporters whose waiting batches are dropped at the start where the exporter, or its signal, is not configured any
+    more. Those of others stay until it is again."""
+    deadline_s: float = Field(default=8.0, gt=0.0)
+    """Without storage: seconds within which backends must have a batch; afterwards the sender is told to retry."""
+
+
+class MemoryLimiter(Model):
+    """Refuse data before memory runs out."""
+
+    check_interval_s: float = Field(default=1.0, gt=0.0)
+    """Seconds between looks at the resident memory."""
+    limit_mib: float = Field(default=0.0, ge=0.0)
+    """Hard limit; 0 takes ``limit_percentage``."""
+    limit_percentage: float = Field(default=75.0, gt=0.0, le=100.0)
+    """Hard limit as a share of the machine's (or the cgroup's) memory."""
+    spike_limit_mib: float = Field(default=0.0, ge=0.0)
+    """Distance of the soft limit, from which on data is refused; 0 is 20 % of the hard limit."""
+
+    @model_validator(mode="after")
+    def _soft_below_hard(self) -> MemoryLimiter:
+        if 0 < self.limit_mib <= self.spike_limit_mib:
+            message = f"must be below limit_mib ({self.limit_mib}): the soft limit is their difference"
+            refuse([Mistake(("spike_limit_mib",), message, self.spike_limit_mib)])
+        return self
+
+
+class Trajectories(Model):
+    """What is remembered of trajectories beyond the ``guard`` section."""
+
+    reorder_steps: int = Field(default=256, ge=8, le=65_536)
+    """Steps of a trajectory that can still be put in order when older ones arrive late."""
+    reorder_s: float = Field(default=300.0, gt=0.0)
+    """Idle seconds after which that memory is given back; later steps are judged as they come."""
+    max_history_mib: float = Field(default=256.0, gt=0.0)
+    """Bound of that memory over all trajectories; the longest idle give theirs back first."""
+    max_traces: int = Field(default=20_000, ge=1)
+    """Traces remembered for identity."""
+    max_spans_per_trace: int = Field(default=1_024, ge=1)
+    """Spans of a trace remembered as possible ancestors."""
+    max_traces_mib: float = Field(default=128.0, gt=0.0)
+    """Bound of what is remembered of traces; the longest unused ones are forgotten first."""
+    max_flagged: int = Field(default=100_000, ge=0)
+    """Flagged trajectories remembered after their state was evicted."""
+    separate_by: tuple[str, ...] = ("service.namespace", "deployment.environment.name")
+    """Resource attributes that keep equal conversation ids apart; add ``service.name`` if services count their own."""
+    snapshot_interval_s: float = Field(default=10.0, gt=0.0)
+    """With storage: seconds between writes of changed trajectories."""
+
+
+class Flags(Model):
+    """``GET /v1/flags/{trajectory}`` on the HTTP receiver."""
+
+    enabled: bool = True
+    """Whether it is served."""
+    max_wait_s: float = Field(default=30.0, ge=0.0)
+    """Longest time a reader may wait for news."""
+    max_waiting: int = Field(default=1_000, ge=1)
+    """Readers that may wait at a time."""
+
+
+class Telemetry(Model):
+    """The collector's own telemetry."""
+
+    endpoint: Endpoint | None = "localhost:8888"
+    """``host:port`` of ``/metrics``, ``/healthz``, ``/readyz`` and ``/debug/trajectories``; null switches it off."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Of the JSON log lines on standard error."""
+    max_label_values: int = Field(default=200, ge=1)
+    """Services, agents and tools told apart in metrics; further ones count as ``other``."""
+
+
+class CollectorConfig(Model):
+    """The whole configuration. Without any: localhost, debug exporter."""
+
+    receivers: Receivers = Receivers()
+    """Where data comes in."""
+    guard: GuardConfig = Field(default_factory=GuardConfig)
+    """Detection, as in process: see ``processor/README.md``. ``mode`` holds for flags; keys of gates, models and scores
+    have no effect here and are errors."""
+    trajectories: Trajectories = Trajectories()
+    """Memory of trajectories."""
+    exporters: Mapping[str, Exporter] = Field(default_factory=lambda: {"debug": Exporter()})
+    """Backends by name, ``type`` or ``type/name``."""
+    queue: Queue = Queue()
+    """Where batches wait."""
+    memory_limiter: MemoryLimiter = MemoryLimiter()
+    """Refuse data before memory runs out."""
+    flags: Flags = Flags()
+    """Flags for other processes."""
+    telemetry: Telemetry = Telemetry()
+    """Own telemetry."""
+    shutdown_timeout_s: float = Field(default=25.0, gt=0.0)
+    """Seconds a graceful stop may take."""
+
+    @field_validator("exporters", mode="wrap")
+    @classmethod
+    def _usable(cls, values: Any, validate: ValidatorFunctionWrapHandler) -> Mapping[str, Exporter]:
+        exporters: Mapping[str, Exporter] = checked_exporters(values, validate)
+        return {name: _with_own_signals(name, exporter) for name, exporter in exporters.items()}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CollectorConfig:
+        mistakes = [*port_mistakes(self), *guard_mistakes(self.guard), *self_references(self)]
+        refuse([*mistakes, *memory_mistakes(self)])
+        return self
+
+
+def _with_own_signals(name: str, exporter: Exporter) -> Exporter:
+    if name.split("/")[0] != "langfuse" or "signals" in exporter.model_fields_set:
+        return exporter
+    return exporter.model_copy(update={"signals": (Signal.TRACES,)})

@@ -1,0 +1,99 @@
+"""The effective configuration for people to read, and the files it names."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, SecretStr
+
+from trajectory_guard.config import ConfigError
+from trajectory_guard_collector.config.checks import REDACTED, without_secrets
+from trajectory_guard_collector.config.models import Auth, ClientTls, CollectorConfig, ServerTls
+from trajectory_guard_collector.config.pem import pem_mistakes, why_unreadable
+
+
+def to_yaml(config: CollectorConfig) -> str:
+    """All keys with their values; secrets, header values, and passwords and query values in URLs are hidden."""
+    return yaml.safe_dump(_plain(config), sort_keys=False, allow_unicode=True, width=120)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        return {
+            name: _plain(one)
+            for name, one in value  # a key that is absent and has no default stays absent: null would switch on
+            if not (one is None and fields[name].default is None)
+        }
+    if isinstance(value, SecretStr):
+        return REDACTED
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return without_secrets(value) if isinstance(value, str) else value
+
+
+def unusable_files(config: CollectorConfig) -> list[str]:
+    """Files that the configuration names and that cannot be used: one line each, with key and file."""
+    return [*_unusable(config, "")]
+
+
+def _unusable(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, (ClientTls, ServerTls)):
+        yield from (f"{path}.{key}: {reason}" for key, reason in pem_mistakes(value))
+    elif isinstance(value, Auth):
+        yield from _unusable_tokens(value, path)
+    elif isinstance(value, (BaseModel, Mapping)):
+        for name, one in value.items() if isinstance(value, Mapping) else value:
+            yield from _unusable(one, f"{path}.{name}" if path else str(name))
+
+
+def _unusable_tokens(auth: Auth, path: str) -> Iterator[str]:
+    from trajectory_guard_collector.gateway.receivers.auth import Authenticator  # receivers build on configuration
+
+    file = auth.bearer_tokens_file
+    reason = why_unreadable(file) if file is not None else None
+    if reason is not None:
+        yield f"{path}.bearer_tokens_file: {file}: {reason}"
+        return
+    try:
+        Authenticator(auth)
+    except ConfigError as error:
+        yield str(error)
+
+
+def storage_mistake(config: CollectorConfig) -> str | None:
+    """Why the directory of the queue cannot be used or made, None if it can. Leaves nothing behind."""
+    if config.queue.storage is None:
+        return None
+    directory = Path(config.queue.storage)
+    try:
+        # Whether root, a container or a special file system may write somewhere is only found out by doing it.
+        there = next(one for one in (directory, *directory.absolute().parents) if one.exists())
+        with tempfile.TemporaryDirectory(prefix=".trajectory-guard-", dir=there):
+            return None
+    except OSError as error:
+        return f"queue.storage: {directory}: cannot be used: {error.strerror or error}"
+
+
+def unusable_storage(config: CollectorConfig) -> str | None:
+    """Make the directory of the queue if it is missing; why it cannot be used, None if it can.
+
+    It is for this user only: what waits there are the requests of all senders.
+    """
+    if config.queue.storage is None:
+        return None
+    directory = Path(config.queue.storage)
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        return f"queue.storage: {directory}: cannot be made: {error.strerror or error}"
+    return None

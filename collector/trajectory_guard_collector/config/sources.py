@@ -1,0 +1,172 @@
+"""Configuration files as plain data: decoding, merging, and which file said what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from trajectory_guard.config import NESTED, ConfigError, bounded, construct, decode_toml
+from trajectory_guard_collector.config.references import Text
+
+COMMAND_LINE: Final = "--set"
+_MAX_BYTES: Final = 1 << 20
+_MAX_DEPTH: Final = 64
+_SHOWN: Final = 80
+_MERGE_TAG: Final = "tag:yaml.org,2002:merge"
+
+
+class Sources:
+    """Files merged deeply, the later ones over the earlier: mappings are joined, anything else is replaced.
+
+    Attributes:
+        values: the result.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self._origin: dict[str, str] = {}
+        self._first = ""
+
+    def add(self, values: Mapping[str, Any], source: str) -> None:
+        """Lay ``values`` over what there is; ``source`` names them in messages."""
+        self._first = self._first or source
+        self._merge(self.values, values, source, "")
+
+    def _merge(self, base: dict[str, Any], new: Mapping[str, Any], source: str, prefix: str) -> None:
+        for key, value in new.items():
+            path = f"{prefix}{key}"
+            if isinstance(value, dict) and isinstance(base.get(key), dict):
+                self._merge(base[key], value, source, f"{path}.")
+            else:
+                base[key] = value
+                self._origin = {at: one for at, one in self._origin.items() if not at.startswith(f"{path}.")}
+                self._origin[path] = source
+
+    def origin(self, path: str) -> str:
+        """Which source a key, or the closest key above it, came from."""
+        while path and path not in self._origin:
+            path = path.rpartition(".")[0]
+        return self._origin.get(path, self._first or "configuration")
+
+
+def read_file(file: str) -> dict[str, Any]:
+    """The content of a ``.yaml``, ``.yml``, ``.json`` or ``.toml`` file; keys are text. An empty file is empty.
+
+    Raises:
+        ConfigError: it cannot be read, is malformed, or has a key twice; one line for each mistake, with the file.
+    """
+    try:
+        data = _text_keys(bounded(_decode(Path(file))))
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file}: is not UTF-8 text") from None
+    except RecursionError:
+        raise ConfigError(f"{file}: {NESTED}") from None
+    except (ValueError, yaml.YAMLError) as error:
+        raise ConfigError("\n".join(f"{file}: {line}" for line in _lines(error))) from None
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ConfigError(f"{file}: expected a mapping at the top level, got {type(data).__name__}")
+    return data
+
+
+def _lines(error: ValueError | yaml.YAMLError) -> Sequence[str]:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return [f"line {mark.line + 1}, column {mark.column + 1}: not valid YAML: {error.problem}"]
+    return str(error).splitlines()
+
+
+def _decode(file: Path) -> Any:
+    with file.open(encoding="utf-8") as opened:
+        text, suffix = opened.read(_MAX_BYTES + 1), file.suffix.lower()
+    if len(text) > _MAX_BYTES:
+        raise ValueError("larger than 1 MiB")
+    if suffix in (".yaml", ".yml"):
+        return from_yaml(text)
+    if suffix == ".json":
+        return json.loads(text, object_pairs_hook=_unique)
+    if suffix == ".toml":
+        return decode_toml(text)
+    raise ValueError(f"unknown suffix {suffix!r}; use .yaml, .yml, .json or .toml")
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError("\n".join(f"key {key!r} is there twice" for key in values if keys.count(key) > 1))
+    return values
+
+
+class _Loader(yaml.SafeLoader):
+    """Notes keys that are there twice; YAML itself would silently take the last one."""
+
+    duplicates: list[str]
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        first: dict[Hashable, int] = {}
+        for key_node, _ in node.value:
+            if key_node.tag == _MERGE_TAG or not isinstance(key_node, yaml.ScalarNode):
+                continue
+            key, line = self.construct_object(key_node), key_node.start_mark.line + 1
+            if key in first:
+                self.duplicates.append(f"line {line}: key {str(key)!r} is there twice, first in line {first[key]}")
+            first.setdefault(key, line)
+        return super().construct_mapping(node, deep)
+
+
+def from_yaml(text: str) -> Any:
+    """A YAML document; keys may not be there twice.
+
+    Raises:
+        ValueError, yaml.YAMLError: it is malformed, too large or nested too deeply.
+    """
+    try:
+        return _from_yaml(text)
+    except RecursionError:
+        raise ValueError(NESTED) from None
+
+
+def _from_yaml(text: str) -> Any:
+    loader = _Loader(text)
+    loader.duplicates = []
+    data = construct(loader)
+    if loader.duplicates:
+        raise ValueError("\n".join(loader.duplicates))
+    return data
+
+
+def _text_keys(value: Any, depth: int = 0) -> Any:
+    if depth > _MAX_DEPTH:
+        raise ValueError(NESTED)
+    if isinstance(value, dict):
+        return {str(key): _text_keys(one, depth + 1) for key, one in value.items()}
+    return [_text_keys(one, depth + 1) for one in value] if isinstance(value, list) else value
+
+
+def read_override(text: str) -> dict[str, Any]:
+    """``key.path=value`` as nested mappings; the value becomes what its key wants.
+
+    >>> read_override("telemetry.log_level=debug")
+    {'telemetry': {'log_level': 'debug'}}
+
+    Raises:
+        ConfigError: there is no ``=`` or no key.
+    """
+    path, equals, value = text.partition("=")
+    keys = path.strip().split(".")
+    if len(keys) > _MAX_DEPTH:
+        raise ConfigError(f"{COMMAND_LINE} {text[:_SHOWN]}…: {NESTED}")
+    if not equals or not all(keys):
+        raise ConfigError(f"{COMMAND_LINE} {text}: expected key.path=value")
+    nested: Any = Text(value)
+    for key in reversed(keys):
+        nested = {key: nested}
+    return dict(nested)

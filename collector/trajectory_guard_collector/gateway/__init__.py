@@ -1,0 +1,1 @@
+"""Telemetry in and out: receivers, queues, exporters. Scoring never imports it."""

@@ -1,0 +1,1 @@
+"""What was received waits for its exporters here."""

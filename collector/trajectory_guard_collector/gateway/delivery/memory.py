@@ -1,0 +1,231 @@
+"""Delivery without storage: a batch is acknowledged once every backend has it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from trajectory_guard_collector.config.models import SendingQueue
+from trajectory_guard_collector.errors import OverloadedError, UnavailableError
+from trajectory_guard_collector.gateway.exporters.base import ExportMetrics
+from trajectory_guard_collector.gateway.exporters.sender import GaveUpError, Sender
+from trajectory_guard_collector.otlp.signals import Batch, Signal
+
+_log: Final = logging.getLogger(__name__)
+MAX_REMEMBERED: Final = 8192
+RETRY_AFTER_S: Final = 1.0
+
+
+class Failure(NamedTuple):
+    """Why a backend does not have a batch.
+
+    Fields:
+        reason: what happened.
+        retry_after_s: seconds the backend asked to wait, None if it did not.
+    """
+
+    reason: str
+    retry_after_s: float | None = None
+
+
+_STOPPING: Final = Failure("shutting down")
+
+
+class Ticket:
+    """The place of a batch at one backend.
+
+    Holds neither the batch nor an exception, whose traceback would hold it: tickets are remembered for long.
+
+    Parameters:
+        give_up_at: time of the event loop's clock after which no attempt begins; moved if the sender sends the
+            batch again before that.
+    """
+
+    def __init__(self, give_up_at: float) -> None:
+        self.give_up_at = give_up_at
+        self.settled: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
+
+    def settle(self, failure: Failure | None) -> None:
+        """Say that the backend has the batch, or why not; only the first word counts."""
+        if not self.settled.done():
+            self.settled.set_result(failure)
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the backend does not have the batch, None if it has it or nothing is known yet."""
+        return self.settled.result() if self.settled.done() else None
+
+
+class MemoryQueue:
+    """The waiting room of one exporter: bounded, worked off by a fixed number of consumers.
+
+    Parameters:
+        sender: sends to the backend.
+        config: ``queue_size`` and ``num_consumers``.
+        metrics: counters and gauges.
+    """
+
+    def __init__(self, sender: Sender, config: SendingQueue, metrics: ExportMetrics) -> None:
+        self.sender = sender
+        self._config = config
+        self._metrics = metrics
+        self._entries: asyncio.Queue[tuple[Batch, Ticket]] = asyncio.Queue(config.queue_size)
+        self._consumers: list[asyncio.Task[None]] = []
+        self._in_flight = 0
+        metrics.watch_exporter(
+            sender.name,
+            size=self._entries.qsize,
+            capacity=lambda: config.queue_size,
+            in_flight=lambda: self._in_flight,
+        )
+
+    @property
+    def full(self) -> bool:
+        """Whether no further batch can wait."""
+        return self._entries.full()
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._consumers = [asyncio.create_task(self._consume()) for _ in range(self._config.num_consumers)]
+
+    def put(self, batch: Batch, give_up_at: float) -> Ticket | None:
+        """Let a batch wait; None if there is no room."""
+        if self.full:
+            self._metrics.enqueue_failed(self.sender.name, batch.signal, batch.items)
+            return None
+        ticket = Ticket(give_up_at)
+        self._entries.put_nowait((batch, ticket))
+        return ticket
+
+    async def stop(self, timeout_s: float) -> None:
+        """Wait for what is here, then give up the rest."""
+        if self._consumers:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._entries.join(), timeout_s)
+        for consumer in self._consumers:
+            consumer.cancel()
+        await asyncio.gather(*self._consumers, return_exceptions=True)
+        self._consumers = []
+        while not self._entries.empty():
+            self._entries.get_nowait()[1].settle(_STOPPING)
+
+    async def _consume(self) -> None:
+        while True:
+            await self._work()
+
+    async def _work(self) -> None:
+        batch, ticket = await self._entries.get()
+        self._in_flight += 1
+        try:
+            ticket.settle(await self._send(batch, ticket))
+        finally:
+            self._in_flight -= 1
+            ticket.settle(_STOPPING)
+            self._entries.task_done()
+
+    async def _send(self, batch: Batch, ticket: Ticket) -> Failure | None:
+        if asyncio.get_running_loop().time() > ticket.give_up_at:
+            return Failure("waited too long in the queue")
+        try:
+            await self.sender.send(batch, give_up_at=lambda: ticket.give_up_at)
+        except GaveUpError as error:
+            return Failure(str(error), error.retry_after_s)
+        except Exception as error:  # noqa: BLE001  the sender is told, the consumer goes on
+            self._metrics.error(f"queue of {self.sender.name}")
+            _log.exception("exporter %s: cannot send a batch", self.sender.name)
+            return Failure(str(error))
+        return None
+
+
+class DirectDelivery:
+    """Sends each batch to all backends at once and waits for all of them.
+
+    When some backends have a batch and others do not in time, the sender is told to retry; which exporters have it, or
+    are at it, is remembered by the batch's key for the 8,192 batches of this kind seen last, and they do not get
+    it again.
+
+    Parameters:
+        senders: one an exporter, with the configuration of its queue.
+        deadline_s: seconds within which the backends must have a batch.
+        metrics: counters and gauges.
+    """
+
+    def __init__(
+        self, senders: Sequence[tuple[Sender, SendingQueue]], deadline_s: float, metrics: ExportMetrics
+    ) -> None:
+        self._queues = [MemoryQueue(sender, config, metrics) for sender, config in senders]
+        self._deadline_s = deadline_s
+        self._remembered: OrderedDict[tuple[Signal, bytes], dict[str, Ticket]] = OrderedDict()
+
+    async def start(self) -> None:
+        """Begin to send."""
+        for queue in self._queues:
+            queue.start()
+
+    async def stop(self, timeout_s: float) -> None:
+        """Wait for exports in work, at most ``timeout_s`` seconds."""
+        await asyncio.gather(*(queue.stop(timeout_s) for queue in self._queues))
+
+    def ready(self) -> str | None:
+        """None if every backend's queue has room, else which is full."""
+        full = [queue.sender.name for queue in self._queues if queue.full]
+        return f"queue full: {', '.join(full)}" if full else None
+
+    async def deliver(self, batch: Batch, key: bytes, journal: bytes | None) -> None:
+        """Return once every backend has the batch. There is nowhere to write a journal to.
+
+        Raises:
+            OverloadedError: a queue is full.
+            UnavailableError: a backend did not take the batch in time.
+        """
+        tickets, full = self._submit(batch, key)
+        if full:
+            raise OverloadedError(f"queue full: {', '.join(full)}", retry_after_s=RETRY_AFTER_S)
+        if tickets:
+            await asyncio.wait([ticket.settled for ticket in tickets.values()], timeout=self._deadline_s)
+        _raise_failures(tickets)
+        self._remembered.pop((batch.signal, key), None)
+
+    def _submit(self, batch: Batch, key: bytes) -> tuple[dict[str, Ticket], list[str]]:
+        give_up_at = asyncio.get_running_loop().time() + self._deadline_s
+        tickets = self._recall(batch, key, give_up_at)
+        full = []
+        for queue in self._queues:
+            name = queue.sender.name
+            if name in tickets or not queue.sender.takes(batch.signal):
+                continue
+            ticket = queue.put(batch, give_up_at)
+            if ticket is None:
+                full.append(name)
+            else:
+                tickets[name] = ticket
+        self._remember(batch, key, tickets)
+        return tickets, full
+
+    def _recall(self, batch: Batch, key: bytes, give_up_at: float) -> dict[str, Ticket]:
+        remembered = self._remembered.get((batch.signal, key), {})
+        tickets = {name: ticket for name, ticket in remembered.items() if ticket.failure is None}
+        for ticket in tickets.values():
+            ticket.give_up_at = give_up_at
+        return tickets
+
+    def _remember(self, batch: Batch, key: bytes, tickets: dict[str, Ticket]) -> None:
+        if not key or not tickets:
+            return
+        self._remembered[batch.signal, key] = tickets
+        self._remembered.move_to_end((batch.signal, key))
+        if len(self._remembered) > MAX_REMEMBERED:
+            self._remembered.popitem(last=False)
+
+
+def _raise_failures(tickets: Mapping[str, Ticket]) -> None:
+    failures = {name: ticket.failure for name, ticket in tickets.items() if ticket.failure is not None}
+    reasons = [f"{name}: {failure.reason}" for name, failure in failures.items()]
+    reasons += [f"{name}: no reply in time" for name, ticket in tickets.items() if not ticket.settled.done()]
+    if reasons:
+        pauses_s = [failure.retry_after_s for failure in failures.values() if failure.retry_after_s]
+        raise UnavailableError("; ".join(reasons), retry_after_s=max(pauses_s, default=None))

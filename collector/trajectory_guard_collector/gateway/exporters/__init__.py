@@ -1,0 +1,45 @@
+"""Backends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from trajectory_guard_collector.config.models import Exporter as ExporterConfig
+from trajectory_guard_collector.gateway.exporters.base import Exporter
+from trajectory_guard_collector.gateway.exporters.debug import DebugExporter
+from trajectory_guard_collector.gateway.exporters.langfuse import langfuse_exporter
+from trajectory_guard_collector.gateway.exporters.otlp_grpc import OtlpGrpcExporter
+from trajectory_guard_collector.gateway.exporters.otlp_http import OtlpHttpExporter
+from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
+
+_Via = Callable[[], str]
+_TYPES: Final[Mapping[str, Callable[[str, ExporterConfig, ThrottledLog, _Via], Exporter]]] = {
+    "otlp": lambda name, config, log, via: OtlpGrpcExporter(name, config, log, via=via),
+    "otlphttp": lambda name, config, log, via: OtlpHttpExporter(name, config, log, via=via),
+    "langfuse": lambda name, config, log, _: langfuse_exporter(name, config, log),
+    "debug": lambda name, config, _, __: DebugExporter(name, config),
+}
+
+
+def build_exporters(
+    configs: Mapping[str, ExporterConfig], log: ThrottledLog, via: Callable[[], str] = lambda: ""
+) -> list[Exporter]:
+    """Make the configured exporters; none is started.
+
+    Parameters:
+        configs: configuration by name; the type is the part of the name before a slash.
+        log: for what backends say.
+        via: names the collectors that a request has gone through, for the header ``hops.HEADER``.
+
+    Raises:
+        ValueError: a type is unknown or a section cannot be used; names the exporter and the key.
+    """
+    return [_build(name, config, log, via) for name, config in configs.items()]
+
+
+def _build(name: str, config: ExporterConfig, log: ThrottledLog, via: _Via) -> Exporter:
+    kind = name.partition("/")[0]
+    if kind not in _TYPES:
+        raise ValueError(f"exporters.{name}: unknown type {kind!r}, known are {', '.join(_TYPES)}")
+    return _TYPES[kind](name, config, log, via)

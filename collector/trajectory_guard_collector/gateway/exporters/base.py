@@ -1,0 +1,110 @@
+"""What an exporter is, how an attempt may fail, and what is counted of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
+
+UNCLEAR_PATIENCE_S: Final = 300.0
+"""An error of the backend that may come from something in the batch, such as 500, is taken for that after this time."""
+
+
+class RetryableExportError(Exception):
+    """The backend did not take the batch, and may take the same batch later.
+
+    Parameters:
+        message: what happened, with the endpoint.
+        retry_after_s: shortest pause the backend asked for, in seconds; None if it did not.
+        patience_s: seconds of attempts after which the batch itself is held to be the cause.
+        unreadable: the reply says success, and is no OTLP reply.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after_s: float | None = None,
+        patience_s: float = math.inf,
+        unreadable: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.unreadable = unreadable
+        self.retry_after_s = retry_after_s
+        self.patience_s = patience_s
+
+
+class PermanentExportError(Exception):
+    """The backend will never take this batch.
+
+    Parameters:
+        message: what happened, with the endpoint.
+        divisible: the batch was too large or something in it was refused, so parts of it may pass.
+    """
+
+    def __init__(self, message: str, *, divisible: bool = False) -> None:
+        super().__init__(message)
+        self.divisible = divisible
+
+
+class Exporter(Protocol):
+    """One backend."""
+
+    @property
+    def name(self) -> str:
+        """Name in the configuration."""
+
+    @property
+    def signals(self) -> frozenset[Signal]:
+        """What it takes."""
+
+    async def start(self) -> None:
+        """Make the client; does not wait for the backend."""
+
+    async def stop(self) -> None:
+        """Close connections. Idempotent, legal without ``start``."""
+
+    async def export(self, batch: Batch) -> Receipt:
+        """Make one attempt.
+
+        Returns:
+            What the backend reports as unusable; it must not be sent again.
+
+        Raises:
+            RetryableExportError: the batch may be sent again.
+            PermanentExportError: it must not.
+        """
+
+
+class ExportMetrics(Protocol):
+    """What delivery counts."""
+
+    def sent(self, exporter: str, signal: Signal, items: int) -> None:
+        """A backend took items."""
+
+    def send_failed(self, exporter: str, signal: Signal, items: int) -> None:
+        """Items were given up: the backend refused them for good."""
+
+    def enqueue_failed(self, exporter: str, signal: Signal, items: int) -> None:
+        """Items found no room to wait for a backend; the sender still has them."""
+
+    def retried(self, exporter: str) -> None:
+        """One more attempt after a failure."""
+
+    def send_duration(self, exporter: str, seconds: float) -> None:
+        """How long an attempt took."""
+
+    def watch_exporter(
+        self,
+        name: str,
+        *,
+        size: Callable[[], float],
+        capacity: Callable[[], float],
+        in_flight: Callable[[], float],
+    ) -> None:
+        """Gauges to read whenever metrics are asked for: what waits, what may wait (same unit), requests in work."""
+
+    def error(self, where: str) -> None:
+        """An error of our own was contained."""

@@ -1,0 +1,180 @@
+"""Getting a batch to one backend: attempts, pauses, halving, counting."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from trajectory_guard_collector.config.models import Retry
+from trajectory_guard_collector.gateway.exporters.base import (
+    Exporter,
+    ExportMetrics,
+    PermanentExportError,
+    RetryableExportError,
+)
+from trajectory_guard_collector.gateway.exporters.retry import Backoff
+from trajectory_guard_collector.gateway.exporters.splitting import halves
+from trajectory_guard_collector.otlp.signals import Batch, Signal
+from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
+
+MAX_REFUSED_PARTS: Final = 32
+
+
+class GaveUpError(Exception):
+    """A backend did not take a batch in time.
+
+    Parameters:
+        message: the last failure.
+        items: how many items it does not have.
+        retry_after_s: seconds the backend asked to wait.
+    """
+
+    def __init__(self, message: str, *, items: int, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.items = items
+        self.retry_after_s = retry_after_s
+
+
+class Sender:
+    """Sends batches to one backend until it has them.
+
+    A batch that is refused for its size or for something in it is halved until the part that is refused is a single
+    span, metric or log record; only that is dropped, counted and logged. After 32 dropped parts of a batch nothing is
+    halved any more: what remains is sent in the parts at hand, and those that are refused are dropped whole. So a
+    backend that refuses everything costs at most some hundred requests a batch.
+
+    Parameters:
+        exporter: the backend.
+        retry: pauses.
+        metrics: counters.
+        log: for failures.
+        clock: monotonic seconds; for tests.
+    """
+
+    def __init__(
+        self,
+        exporter: Exporter,
+        retry: Retry,
+        metrics: ExportMetrics,
+        log: ThrottledLog,
+        *,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.exporter = exporter
+        self._retry = retry
+        self._metrics = metrics
+        self._log = log
+        self._clock = clock or (lambda: asyncio.get_running_loop().time())
+
+    @property
+    def name(self) -> str:
+        """Name of the exporter."""
+        return self.exporter.name
+
+    def takes(self, signal: Signal) -> bool:
+        """Whether the backend gets this signal."""
+        return signal in self.exporter.signals
+
+    async def send(
+        self,
+        batch: Batch,
+        *,
+        give_up_at: Callable[[], float] = lambda: math.inf,
+        stop: asyncio.Event | None = None,
+        joined: Sequence[Batch] = (),
+    ) -> None:
+        """Return when the backend has every item it will ever take.
+
+        Parameters:
+            batch: what to send.
+            give_up_at: no attempt begins after this time of the event loop's clock; asked again each time.
+            stop: once it is set, no attempt follows one that failed.
+            joined: the requests it was made of, if several: sent one by one where it is refused and cannot be halved.
+
+        Raises:
+            GaveUpError: the time was up, or an attempt failed and ``stop`` is set.
+        """
+        parts, refused = [batch], 0
+        while parts:
+            part = parts.pop()
+            try:
+                await self._deliver(part, give_up_at, stop)
+            except PermanentExportError as error:
+                pair = await self._halves(part, error) if refused < MAX_REFUSED_PARTS else None
+                if pair is None and part is batch and error.divisible and len(joined) > 1:
+                    parts.extend(reversed(joined))
+                elif pair is None:
+                    refused += 1
+                    self._drop(part, str(error))
+                else:
+                    parts.extend(reversed(pair))
+            except GaveUpError as error:
+                error.items += sum(rest.items for rest in parts)
+                raise
+
+    async def _deliver(self, part: Batch, give_up_at: Callable[[], float], stop: asyncio.Event | None) -> None:
+        backoff, began = Backoff(self._retry), self._clock()
+        while True:
+            try:
+                return await self._attempt(part)
+            except RetryableExportError as error:
+                if self._clock() - began > error.patience_s:
+                    raise PermanentExportError(str(error), divisible=True) from error
+                pause_s = backoff.next_pause_s(error.retry_after_s)
+                over = self._clock() + pause_s > give_up_at() or (stop is not None and stop.is_set())
+                if not over:
+                    self._tell("retry", f"{error}; the next attempt is in {pause_s:.1f} s")
+                    over = await _paused(pause_s, stop)
+                if over:
+                    raise GaveUpError(str(error), items=part.items, retry_after_s=error.retry_after_s) from error
+            self._metrics.retried(self.name)
+
+    async def _attempt(self, part: Batch) -> None:
+        start = self._clock()
+        try:
+            receipt = await self.exporter.export(part)
+        except RetryableExportError as error:
+            self._note_reply(error.unreadable)
+            raise
+        except PermanentExportError:
+            raise
+        except Exception as error:
+            self._metrics.error(f"exporter {self.name}")
+            raise RetryableExportError(f"{type(error).__name__}: {error}") from error
+        finally:
+            self._metrics.send_duration(self.name, self._clock() - start)
+        self._note_reply(receipt.unreadable)
+        self._metrics.sent(self.name, part.signal, part.items - receipt.rejected)
+        if receipt.rejected:
+            self._metrics.send_failed(self.name, part.signal, receipt.rejected)
+        if receipt.rejected or receipt.message:
+            self._tell("partial", f"{receipt.rejected} {part.signal.items} were rejected: {receipt.message}")
+
+    def _note_reply(self, unreadable: bool) -> None:
+        if unreadable:
+            self._metrics.error("export.reply")
+
+    async def _halves(self, part: Batch, error: PermanentExportError) -> tuple[Batch, Batch] | None:
+        return await asyncio.to_thread(halves, part) if error.divisible else None
+
+    def _drop(self, part: Batch, reason: str) -> None:
+        self._metrics.send_failed(self.name, part.signal, part.items)
+        self._tell("dropped", f"{part.items} {part.signal.items} were dropped: {reason}", logging.ERROR)
+
+    def _tell(self, kind: str, message: str, level: int = logging.WARNING) -> None:
+        self._log.log(level, f"{self.name}/{kind}", f"exporter {self.name}: {message}")
+
+
+async def _paused(seconds: float, stop: asyncio.Event | None) -> bool:
+    """Wait; whether ``stop`` was set before the time was over."""
+    if stop is None:
+        await asyncio.sleep(seconds)
+        return False
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except asyncio.TimeoutError:
+        return False
+    return True

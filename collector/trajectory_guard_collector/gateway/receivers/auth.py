@@ -1,0 +1,99 @@
+"""Bearer tokens."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from trajectory_guard.config import ConfigError
+from trajectory_guard_collector.config.models import Auth
+
+_KEY: Final = "receivers.otlp.auth.bearer_tokens_file"
+_LOOK_INTERVAL_S: Final = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class Authenticator:
+    """Checks ``Authorization`` headers against the accepted tokens. Takes everybody if none are configured.
+
+    The tokens file is read again when it changes, looked at no more than once a second. If it disappears or has no
+    token in it later, the last tokens stay.
+
+    Parameters:
+        config: the ``auth`` section.
+        clock: seconds, monotonic.
+        failed: called when the file was to be read again and could not be used.
+
+    Raises:
+        ConfigError: the tokens file cannot be read or has no token in it.
+    """
+
+    def __init__(
+        self,
+        config: Auth,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        failed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._failed = failed
+        self._required = config.required
+        self._fixed = tuple(_digest(token.get_secret_value()) for token in config.bearer_tokens)
+        self._file = Path(config.bearer_tokens_file) if config.bearer_tokens_file is not None else None
+        self._clock = clock
+        self._looked_at = clock()
+        self._seen: tuple[int, ...] = ()
+        self._from_file: tuple[bytes, ...] = ()
+        if self._file is not None:
+            self._load(self._file)
+
+    def check(self, header: str | None) -> bool:
+        """Whether the sender of this ``Authorization`` header may come in."""
+        if not self._required:
+            return True
+        scheme, _, token = (header or "").partition(" ")
+        if scheme.lower() != "bearer":
+            return False
+        self._refresh()
+        given = _digest(token.strip())
+        matches = [hmac.compare_digest(given, known) for known in self._fixed + self._from_file]
+        return any(matches)  # all were compared: the time taken does not tell which one it was
+
+    def _refresh(self) -> None:
+        now = self._clock()
+        if self._file is None or now - self._looked_at < _LOOK_INTERVAL_S:
+            return
+        self._looked_at = now
+        try:
+            self._load(self._file)
+        except ConfigError as error:
+            self._failed()
+            logger.error("%s; the last tokens stay", error)
+
+    def _load(self, file: Path) -> None:
+        try:
+            seen = _fingerprint(file)
+            if seen == self._seen:
+                return
+            lines = file.read_text(encoding="utf-8").split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{_KEY}: {file}: {error}") from None
+        tokens = tuple(_digest(line.strip()) for line in lines if line.strip())
+        if not tokens:
+            raise ConfigError(f"{_KEY}: {file}: no token in it")
+        self._seen, self._from_file = seen, tokens
+
+
+def _digest(token: str) -> bytes:
+    return sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def _fingerprint(file: Path) -> tuple[int, ...]:
+    found = os.stat(file)
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,171 @@
+"""From bodies to serialized export requests: compression, OTLP/JSON. All pure functions."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import orjson
+from google.protobuf.json_format import ParseDict, ParseError
+from google.protobuf.message import Message
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from trajectory_guard_collector.errors import BadDataError, TooLargeError
+from trajectory_guard_collector.gateway.receivers.ids import encode_ids
+from trajectory_guard_collector.otlp.signals import Signal
+
+try:
+    import zstandard
+except ImportError:
+    zstandard = None  # type: ignore[assignment]
+
+_SLICE: Final = 4_096
+"""Bytes given to zlib at a time, so that what it hands back at the end of each of many small members is little."""
+_PIECE: Final = 1 << 20
+"""Bytes that zlib gives at a time."""
+_ZSTD_SLICE: Final = 256
+"""Bytes given to zstd at a time: there is no other bound on what comes out at once, up to 8 MiB."""
+_GZIP_BITS: Final = 31
+_CUT: Final = "the data does not end where the body ends"
+_ZSTD_WINDOW: Final = 8 << 20
+"""Largest window over HTTP, RFC 9659."""
+MAX_JSON_ELEMENTS: Final = 1_000_000
+"""Braces, brackets and commas of a JSON request outside its strings: what is decoded within a tenth of a second."""
+_STRUCTURE: Final = (b"{", b"[", b",")
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+_REQUESTS: Final[Mapping[Signal, type[Message]]] = {
+    Signal.TRACES: ExportTraceServiceRequest,
+    Signal.METRICS: ExportMetricsServiceRequest,
+    Signal.LOGS: ExportLogsServiceRequest,
+}
+
+
+def from_json(signal: Signal, body: bytes) -> bytes:
+    """OTLP/JSON as a serialized export request. Unknown members are ignored, as the specification asks.
+
+    Raises:
+        BadDataError: it is not JSON, or not an export request of this signal.
+        TooLargeError: it has more objects, lists and members than are decoded at a stretch.
+    """
+    if _outside_strings(body) > MAX_JSON_ELEMENTS:
+        raise TooLargeError(f"more than {MAX_JSON_ELEMENTS} objects, lists and members in one JSON request")
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadDataError(f"not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadDataError(f"not a valid {_name(signal)}: a JSON object is expected, got {type(value).__name__}")
+    encode_ids(value)
+    try:
+        return ParseDict(value, _REQUESTS[signal](), ignore_unknown_fields=True).SerializeToString()
+    except ParseError as error:
+        raise BadDataError(f"not a valid {_name(signal)}: {error}") from None
+
+
+def decompress(encoding: str, body: bytes, limit: int) -> bytes:
+    """A body without its ``Content-Encoding``: gzip, deflate, zlib, zstd (if ``zstandard`` is installed), identity.
+
+    Never holds much more than ``limit`` bytes of what comes out, whatever the body expands to.
+
+    Raises:
+        BadDataError: unknown encoding, or the body is not in it.
+        TooLargeError: more than ``limit`` bytes come out.
+    """
+    reader = _READERS.get(encoding)
+    if reader is None:
+        raise BadDataError(f"Content-Encoding {encoding!r} is not known; known: {', '.join(filter(None, _READERS))}")
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        for piece in reader(body):
+            size += len(piece)
+            if size > limit:
+                raise TooLargeError(f"body larger than {limit} bytes after decompression")
+            if piece:
+                pieces.append(piece)
+    except _DAMAGED as error:
+        raise BadDataError(f"not valid {encoding}: {error}") from None
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _outside_strings(body: bytes) -> int:
+    """Objects, lists and members of a JSON text, at least: counting ends where it is clear that there are too many.
+
+    The decoder cannot be interrupted, and two bytes make a list. Text within strings does not count.
+    """
+    if sum(piece.count(mark) for piece in _slices(body, _PIECE) for mark in _STRUCTURE) <= MAX_JSON_ELEMENTS:
+        return 0
+    found = end = 0
+    for text in _STRING.finditer(body):
+        found += sum(body.count(mark, end, text.start()) for mark in _STRUCTURE)
+        end = text.end()
+        if found > MAX_JSON_ELEMENTS:
+            break
+    return found + sum(body.count(mark, end) for mark in _STRUCTURE)
+
+
+def _name(signal: Signal) -> str:
+    return _REQUESTS[signal].DESCRIPTOR.name
+
+
+def _whole(body: bytes) -> Iterator[bytes]:
+    yield body
+
+
+def _gzip(body: bytes) -> Iterator[bytes]:
+    """One member after the other, with zeros between them as padding."""
+    member = zlib.decompressobj(_GZIP_BITS)
+    for rest in _slices(body, _SLICE):
+        while rest := rest.lstrip(b"\0") if member.eof else rest:
+            if member.eof:
+                member = zlib.decompressobj(_GZIP_BITS)
+            yield member.decompress(rest, _PIECE)
+            rest = member.unconsumed_tail or member.unused_data
+    if not member.eof:
+        raise EOFError(_CUT)
+
+
+def _zlib(body: bytes) -> Iterator[bytes]:
+    stream = zlib.decompressobj()
+    for rest in _slices(body, _SLICE):
+        while rest:
+            yield stream.decompress(rest, _PIECE)
+            rest = stream.unconsumed_tail
+    if not stream.eof or stream.unused_data:
+        raise EOFError(_CUT)
+
+
+def _zstd(body: bytes) -> Iterator[bytes]:
+    frame = _zstd_frame()
+    for rest in _slices(body, _ZSTD_SLICE):
+        while rest:
+            frame = _zstd_frame() if frame.eof else frame
+            yield frame.decompress(rest)
+            rest = frame.unused_data
+    if not frame.eof:
+        raise EOFError(_CUT)
+
+
+def _slices(body: bytes, size: int) -> Iterator[bytes]:
+    return (body[start : start + size] for start in range(0, len(body), size))
+
+
+def _zstd_frame() -> zstandard.ZstdDecompressionObj:
+    return zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()
+
+
+_DAMAGED: tuple[type[Exception], ...] = (EOFError, zlib.error)
+_READERS: Final[dict[str, Callable[[bytes], Iterator[bytes]]]] = {
+    "": _whole,
+    "identity": _whole,
+    "gzip": _gzip,
+    "deflate": _zlib,
+    "zlib": _zlib,
+}
+if zstandard is not None:
+    _DAMAGED += (zstandard.ZstdError,)
+    _READERS["zstd"] = _zstd

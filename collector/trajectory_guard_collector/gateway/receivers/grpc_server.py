@@ -1,0 +1,199 @@
+"""OTLP/gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from google.rpc.code_pb2 import Code
+
+from trajectory_guard.config import ConfigError
+from trajectory_guard_collector.config.checks import parse_endpoint
+from trajectory_guard_collector.config.models import GrpcReceiver
+from trajectory_guard_collector.errors import BadDataError, Refusal, UnavailableError
+from trajectory_guard_collector.gateway.hops import HEADER, Hops
+from trajectory_guard_collector.gateway.receivers.auth import Authenticator
+from trajectory_guard_collector.gateway.receivers.binding import ipv6_kept, listen
+from trajectory_guard_collector.gateway.receivers.intake import (
+    Accept,
+    Bounds,
+    Intake,
+    Memory,
+    ReceiverMetrics,
+    Unlimited,
+)
+from trajectory_guard_collector.gateway.receivers.statuses import (
+    UnauthenticatedError,
+    codes,
+    export_response,
+    retry_info,
+    status,
+)
+from trajectory_guard_collector.gateway.receivers.tls import Certificates
+from trajectory_guard_collector.otlp.signals import Signal
+
+_TRANSPORT: Final = "grpc"
+_KEY: Final = "receivers.otlp.protocols.grpc"
+_MIB: Final = 1 << 20
+_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
+_MIN_PING_INTERVAL_MS: Final = 10_000
+_LOOKAHEAD: Final = 1 << 18
+"""Bytes of a request that its sender may send before it is read: usual batches need no second round trip."""
+
+logger = logging.getLogger(__name__)
+
+
+class GrpcServer:
+    """Receives traces, metrics and logs over gRPC. Compression (gzip, deflate) is gRPC's own.
+
+    Parameters:
+        config: the ``grpc`` section.
+        auth: who may send.
+        accept: the pipeline.
+        metrics: counts.
+        memory: asked for room before a request is read.
+        hops: tells requests that come back.
+    """
+
+    def __init__(
+        self,
+        config: GrpcReceiver,
+        auth: Authenticator,
+        accept: Accept,
+        metrics: ReceiverMetrics,
+        *,
+        memory: Memory | None = None,
+        hops: Hops | None = None,
+    ) -> None:
+        self._config = config
+        self._auth = auth
+        self._metrics = metrics
+        self._intake = Intake(
+            _TRANSPORT, accept, metrics, memory=memory or Unlimited(), max_requests=config.max_concurrent_requests,
+            bounds=Bounds(config.max_elements, config.max_fields), hops=hops,
+        )  # fmt: skip
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self) -> int:
+        """Listen; the port.
+
+        Raises:
+            ConfigError: the endpoint is taken, or a certificate cannot be used.
+        """
+        server = grpc.aio.server(options=_options(self._config))
+        server.add_generic_rpc_handlers([self._service(signal) for signal in Signal])
+        port = self._bind(server)
+        await server.start()
+        self._server = server
+        return port
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more, let requests in work finish within ``grace_s`` seconds, then close. Legal at any time."""
+        self._intake.close()
+        started = asyncio.get_running_loop().time()
+        if self._server is not None:
+            await self._server.stop(grace_s)
+        await self._intake.drain(max(0.0, grace_s - (asyncio.get_running_loop().time() - started)))
+
+    def _bind(self, server: grpc.aio.Server) -> int:
+        endpoint = self._config.endpoint
+        host, port = parse_endpoint(endpoint)
+        with contextlib.ExitStack() as opened:  # gRPC does not tell why it cannot listen, and writes to standard error
+            found = [opened.enter_context(one).getsockname() for one in listen(endpoint, f"{_KEY}.endpoint")]
+        try:
+            if [address[0] for address in found] != ["0.0.0.0"]:
+                return self._add_port(server, f"[{host}]:{port}" if ":" in host else f"{host or '[::]'}:{port}")
+            port = found[0][1]
+            with ipv6_kept(port):  # gRPC would take it too
+                return self._add_port(server, f"0.0.0.0:{port}")
+        except RuntimeError as error:
+            raise ConfigError(f"{_KEY}.endpoint: cannot listen on {endpoint!r}: {error}") from None
+
+    def _add_port(self, server: grpc.aio.Server, address: str) -> int:
+        tls = self._config.tls
+        if tls is None:
+            return int(server.add_insecure_port(address))
+        credentials = Certificates(tls, f"{_KEY}.tls", self._metrics).grpc_credentials()
+        return int(server.add_secure_port(address, credentials))
+
+    def _service(self, signal: Signal) -> grpc.GenericRpcHandler:
+        # A unary method served as a stream of one message: who is refused is refused before it is read.
+        handler = grpc.stream_unary_rpc_method_handler(partial(self._export, signal))
+        return grpc.method_handlers_generic_handler(signal.grpc_service, {"Export": handler})
+
+    async def _export(
+        self, signal: Signal, _requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, bytes]
+    ) -> bytes:
+        try:
+            self._authenticate(context)
+            with self._intake.reading():
+                data = await self._read(context)
+            receipt = await self._intake.submit(signal, data, via=_header(context, HEADER))
+        except Refusal as refusal:
+            return await self._refuse(context, refusal)
+        self._metrics.request(_TRANSPORT, "OK")
+        return export_response(signal, receipt).SerializeToString()
+
+    def _authenticate(self, context: grpc.aio.ServicerContext[Any, bytes]) -> None:
+        if not self._auth.check(_header(context, "authorization")):
+            raise UnauthenticatedError
+
+    async def _read(self, context: grpc.aio.ServicerContext[Any, bytes]) -> bytes:
+        try:
+            data = await asyncio.wait_for(context.read(), self._config.read_timeout_s)
+        except asyncio.TimeoutError:
+            raise UnavailableError(f"no whole request within {self._config.read_timeout_s} s") from None
+        if data is grpc.aio.EOF:  # gRPC has answered already if it was too large
+            limit = self._config.max_recv_msg_size_mib
+            raise BadDataError(f"no request, or one larger than max_recv_msg_size_mib, {limit}")
+        return bytes(data)
+
+    async def _refuse(self, context: grpc.aio.ServicerContext[Any, bytes], refusal: Refusal) -> bytes:
+        code = _CODES[codes(refusal)[0]]
+        self._metrics.request(_TRANSPORT, code.name)
+        await context.abort(code, refusal.message, _details(refusal))
+        raise AssertionError("abort raises")
+
+
+def _header(context: grpc.aio.ServicerContext[Any, bytes], name: str) -> str | None:
+    """The value of a header; None if it is missing, not text, or there twice."""
+    values = [value for key, value in context.invocation_metadata() or () if key == name]
+    return values[0] if len(values) == 1 and isinstance(values[0], str) else None
+
+
+def _details(refusal: Refusal) -> tuple[tuple[str, bytes], ...]:
+    if codes(refusal)[0] == Code.UNAUTHENTICATED:
+        return ()
+    details = ("grpc-status-details-bin", status(refusal).SerializeToString())
+    if (info := retry_info(refusal)) is None:
+        return (details,)
+    # The Python SDK looks for its time under this name and nowhere else.
+    return (details, ("google.rpc.retryinfo-bin", info.SerializeToString()))
+
+
+def _options(config: GrpcReceiver) -> list[tuple[str, int]]:
+    keepalive, age_s = config.keepalive, config.keepalive.max_connection_age_s
+    options = [
+        ("grpc.max_receive_message_length", int(config.max_recv_msg_size_mib * _MIB)),
+        ("grpc.max_concurrent_streams", config.max_concurrent_requests),
+        ("grpc.max_allowed_incoming_connections", config.max_connections),
+        ("grpc.max_connection_idle_ms", int(keepalive.max_connection_idle_s * 1_000)),
+        ("grpc.keepalive_time_ms", int(keepalive.time_s * 1_000)),
+        ("grpc.keepalive_timeout_ms", int(keepalive.timeout_s * 1_000)),
+        # Senders behind load balancers ping often, and by default would be disconnected for it.
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
+        ("grpc.server_handshake_timeout_ms", int(config.read_timeout_s * 1_000)),
+        # What gRPC takes in of requests that nobody reads yet is out of reach of the memory limiter: left to itself it
+        # is megabytes a request, and a burst of refused requests doubled the memory.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", _LOOKAHEAD),
+        ("grpc.so_reuseport", 0),  # with it a second collector would take half of the connections unnoticed
+    ]
+    return options if age_s is None else [*options, ("grpc.max_connection_age_ms", int(age_s * 1_000))]

@@ -1,0 +1,209 @@
+"""OTLP/HTTP, protobuf and JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from trajectory_guard_collector.config.models import Cors, HttpReceiver
+from trajectory_guard_collector.errors import Refusal, TooLargeError, UnavailableError
+from trajectory_guard_collector.gateway.hops import HEADER, Hops
+from trajectory_guard_collector.gateway.receivers.auth import Authenticator
+from trajectory_guard_collector.gateway.receivers.decoding import decompress, from_json
+from trajectory_guard_collector.gateway.receivers.http_replies import (
+    JSON,
+    Encoding,
+    encoding_of,
+    no_endpoint,
+    no_method,
+    refused,
+    reply,
+)
+from trajectory_guard_collector.gateway.receivers.http_wrappers import BearerAuth, CountRequests
+from trajectory_guard_collector.gateway.receivers.intake import (
+    Accept,
+    Bounds,
+    Intake,
+    Memory,
+    ReceiverMetrics,
+    Unlimited,
+)
+from trajectory_guard_collector.gateway.receivers.slow_clients import BoundedServer, Limits
+from trajectory_guard_collector.gateway.receivers.statuses import export_response
+from trajectory_guard_collector.gateway.receivers.tls import Certificates
+from trajectory_guard_collector.otlp.signals import Signal
+
+_TRANSPORT: Final = "http"
+_KEY: Final = "receivers.otlp.protocols.http"
+_MIB: Final = 1 << 20
+_DECODING_THREADS: Final = 2
+_DECODED_INLINE: Final = 65_536
+"""Bytes up to which decompressing takes less time than handing it to a thread is worth."""
+_DECODED_TO_INLINE: Final = 1 << 20
+"""Bytes that may come out of them; what expands further is left to a thread."""
+
+logger = logging.getLogger(__name__)
+
+
+class HttpServer:
+    """Receives traces, metrics and logs over HTTP, ``POST /v1/traces``, ``/v1/metrics`` and ``/v1/logs``.
+
+    Parameters:
+        config: the ``http`` section.
+        auth: who may send, and use ``extra_routes``.
+        accept: the pipeline.
+        metrics: counts.
+        extra_routes: further endpoints, behind the same authentication and bounds.
+        memory: asked for room before a request is read.
+        hops: tells requests that come back.
+    """
+
+    def __init__(
+        self,
+        config: HttpReceiver,
+        auth: Authenticator,
+        accept: Accept,
+        metrics: ReceiverMetrics,
+        extra_routes: Sequence[BaseRoute] = (),
+        *,
+        memory: Memory | None = None,
+        hops: Hops | None = None,
+    ) -> None:
+        self._config = config
+        self._metrics = metrics
+        self._limit = int(config.max_request_body_size_mib * _MIB)
+        self._intake = Intake(
+            _TRANSPORT, accept, metrics, memory=memory or Unlimited(), max_requests=config.max_connections,
+            bounds=Bounds(config.max_elements, config.max_fields), hops=hops,
+        )  # fmt: skip
+        self._decoding = ThreadPoolExecutor(_DECODING_THREADS, thread_name_prefix="otlp-decoding")
+        routes = [Route(signal.path, partial(self._export, signal), methods=["POST"]) for signal in Signal]
+        wrappers = [Middleware(CountRequests, metrics=metrics), Middleware(BearerAuth, auth=auth)]
+        app = Starlette(
+            routes=[*routes, *extra_routes],
+            middleware=[*_cors(config.cors), *wrappers],
+            exception_handlers={404: no_endpoint, 405: no_method},
+        )
+        self._server = BoundedServer(
+            app,
+            config.endpoint,
+            f"{_KEY}.endpoint",
+            Limits(config.max_connections, config.read_timeout_s, config.idle_timeout_s),
+            cut_off=lambda why: metrics.request(_TRANSPORT, why),
+            certificates=partial(Certificates, config.tls, f"{_KEY}.tls", metrics) if config.tls else None,
+        )
+
+    async def start(self) -> int:
+        """Listen; the port.
+
+        Raises:
+            ConfigError: the endpoint is taken, or a certificate cannot be used.
+        """
+        return await self._server.start()
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more, let requests in work finish within ``grace_s`` seconds, then close. Legal at any time."""
+        deadline = asyncio.get_running_loop().time() + grace_s
+        self._intake.close()
+        self._server.close()
+        await self._intake.drain(grace_s)
+        await self._server.wait_closed(deadline - asyncio.get_running_loop().time())
+        await self._intake.drain(0.0)
+        self._decoding.shutdown(wait=False, cancel_futures=True)
+
+    async def _export(self, signal: Signal, request: Request) -> Response:
+        encoding: Encoding = JSON
+        try:
+            encoding = encoding_of(request.headers.get("content-type", ""))
+            with self._intake.reading(_declared(request)):
+                data = await self._decode(signal, encoding, request)
+            receipt = await self._intake.submit(signal, data, via=request.headers.get(HEADER))
+        except Refusal as refusal:
+            return refused(refusal, encoding)
+        except ClientDisconnect:  # it went away or was too slow; nobody reads this
+            return refused(UnavailableError("the request was not received whole"), encoding)
+        except Exception:  # the service goes on, and the sender keeps the batch
+            logger.exception("http: a request for %s failed", signal.path)
+            self._metrics.error("receiver")
+            return refused(UnavailableError("internal error"), encoding)
+        return reply(200, export_response(signal, receipt), encoding)
+
+    async def _decode(self, signal: Signal, encoding: Encoding, request: Request) -> bytes:
+        compression = request.headers.get("content-encoding", "").strip().lower()
+        body = await self._read(request)
+        decode = partial(_decoded, signal, encoding, compression, body)
+        if encoding is not JSON:
+            if compression in ("", "identity"):
+                return decode(self._limit)
+            with contextlib.suppress(TooLargeError):
+                if len(body) <= _DECODED_INLINE:
+                    return decode(min(self._limit, _DECODED_TO_INLINE))
+        return await asyncio.get_running_loop().run_in_executor(self._decoding, decode, self._limit)
+
+    async def _read(self, request: Request) -> bytes:
+        too_large = TooLargeError(
+            f"body larger than max_request_body_size_mib, {self._config.max_request_body_size_mib}"
+        )
+        declared = _declared(request)
+        if declared > self._limit:
+            raise too_large
+        chunks: list[bytes] = []
+        size = 0
+        async for chunk in request.stream():
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > self._limit:
+                raise too_large
+            self._intake.check_memory()
+        if size < declared:  # an empty request is a valid one: it would be acknowledged, and the data lost
+            raise UnavailableError(f"{size} of {declared} bytes were received")
+        return b"".join(chunks)
+
+
+def _declared(request: Request) -> int:
+    """Bytes the body has by its ``Content-Length``, 0 if that does not tell."""
+    declared = request.headers.get("content-length", "")
+    return int(declared) if declared.isdigit() else 0
+
+
+def _decoded(signal: Signal, encoding: Encoding, compression: str, body: bytes, limit: int) -> bytes:
+    data = decompress(compression, body, limit)
+    return from_json(signal, data) if encoding is JSON else data
+
+
+def _origin_pattern(origin: str) -> str:
+    """A star stands for characters of a host name, and at the end for a port too: not for a path before the host."""
+    if origin == "*":
+        return ".*"
+    port = "(?::[0-9]+)?" if origin.endswith("*") else ""
+    return re.escape(origin).replace(r"\*", "[a-z0-9._-]*") + port
+
+
+def _cors(config: Cors) -> list[Middleware]:
+    if not config.allowed_origins:
+        return []
+    # As in the OpenTelemetry Collector, a star may be a part, and capitals do not matter.
+    patterns = (_origin_pattern(origin) for origin in config.allowed_origins)
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=config.allowed_origins,
+            allow_origin_regex=f"(?i:{'|'.join(patterns)})",
+            allow_headers=("content-type", *config.allowed_headers),
+            allow_methods=("GET", "POST"),
+            max_age=config.max_age_s,
+        )
+    ]

@@ -1,0 +1,214 @@
+"""From a transport to the pipeline: bounds, counting, and what a sender is told. The same for gRPC and HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Final, NamedTuple, Protocol
+
+from trajectory_guard_collector.config.models import MAX_ELEMENTS, MAX_FIELDS
+from trajectory_guard_collector.cooperative import in_turns
+from trajectory_guard_collector.errors import OverloadedError, Refusal, UnavailableError
+from trajectory_guard_collector.gateway.hops import Hops
+from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.otlp.structure import count
+from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
+
+Accept = Callable[[Batch, str], Awaitable[Receipt]]
+"""The pipeline: takes a batch and the transport's name, raises ``errors.Refusal``."""
+
+_FIRST_SIZE: Final = 4 << 20
+"""Bytes that requests are taken to have before any was seen: after a restart all senders come at once."""
+_SIZE_WEIGHT: Final = 0.25
+"""Share of the latest request in the usual size."""
+
+logger = logging.getLogger(__name__)
+
+
+class Memory(Protocol):
+    """Room for requests: ``MemoryLimiter``."""
+
+    def refuse(self, size: int = 0) -> str | None:
+        """Why this many bytes cannot be taken right now, None if they can."""
+
+    def reading(self, size: int) -> AbstractContextManager[None]:
+        """Around the reading of this many bytes."""
+
+
+class Unlimited:
+    """A ``Memory`` that takes everything."""
+
+    def refuse(self, size: int = 0) -> str | None:
+        """Never."""
+        return None
+
+    def reading(self, size: int) -> AbstractContextManager[None]:
+        """Nothing to keep account of."""
+        return nullcontext()
+
+
+class ReceiverMetrics(Protocol):
+    """What receivers count."""
+
+    def accepted(self, signal: Signal, transport: str, items: int) -> None:
+        """Items the pipeline has taken."""
+
+    def refused(self, signal: Signal, transport: str, items: int) -> None:
+        """Items the pipeline did not take."""
+
+    def failed(self, signal: Signal, transport: str, items: int) -> None:
+        """Items lost to an error of our own; the sender still has them."""
+
+    def request(self, transport: str, status: str) -> None:
+        """A request that was answered with a gRPC code name or an HTTP status."""
+
+    def error(self, where: str) -> None:
+        """An error of our own that was contained."""
+
+
+class Bounds(NamedTuple):
+    """Of the structure of a request: ``max_elements`` and ``max_fields`` of the receiver."""
+
+    max_elements: int = MAX_ELEMENTS
+    max_fields: int = MAX_FIELDS
+
+
+class Intake:
+    """Hands requests of one transport to the pipeline.
+
+    Parameters:
+        transport: ``grpc`` or ``http``.
+        accept: the pipeline.
+        metrics: counts.
+        memory: asked before a request is read, so that a refused one costs none.
+        max_requests: requests that may be in work.
+        bounds: of the structure of a request.
+        hops: tells requests that come back.
+    """
+
+    def __init__(
+        self,
+        transport: str,
+        accept: Accept,
+        metrics: ReceiverMetrics,
+        *,
+        memory: Memory,
+        max_requests: int,
+        bounds: Bounds | None = None,
+        hops: Hops | None = None,
+    ) -> None:
+        self._transport = transport
+        self._accept = accept
+        self._metrics = metrics
+        self._memory = memory
+        self._usual_size = float(_FIRST_SIZE)
+        self._max_requests = max_requests
+        self._bounds = bounds or Bounds()
+        self._hops = hops or Hops()
+        self._reading = 0
+        self._in_work: set[asyncio.Task[Receipt]] = set()
+        self._closing = False
+        self._log = ThrottledLog(logger)
+
+    @contextmanager
+    def reading(self, size: int = 0) -> Iterator[None]:
+        """Around the reading of a request of at least ``size`` bytes. How many there will be is not known before: what
+        is usual is taken for it.
+
+        Raises:
+            OverloadedError: memory is short, or too many requests are in work.
+            UnavailableError: the receiver is being stopped.
+        """
+        if self._closing:
+            raise UnavailableError("shutting down")
+        if self._reading + len(self._in_work) >= self._max_requests:
+            raise OverloadedError(f"more than {self._max_requests} requests in work")
+        expected = max(size, int(self._usual_size))
+        self.check_memory(expected)
+        self._reading += 1
+        try:
+            with self._memory.reading(expected):
+                yield
+        finally:
+            self._reading -= 1
+
+    def check_memory(self, size: int = 0) -> None:
+        """Between the parts of a request, or before ``size`` bytes are read.
+
+        Raises:
+            OverloadedError: memory is short.
+        """
+        if why := self._memory.refuse(size):
+            raise OverloadedError(why)
+
+    async def submit(self, signal: Signal, data: bytes, *, via: str | None = None) -> Receipt:
+        """Give a request to the pipeline and wait for its answer. A sender that goes away does not interrupt it.
+
+        Raises:
+            Refusal: the pipeline did not take it, or it cannot be decoded (``BadDataError``).
+        """
+        self._usual_size += _SIZE_WEIGHT * (len(data) - self._usual_size)
+        max_elements, max_fields = self._bounds
+        items = await in_turns(count(signal, data, max_elements=max_elements, max_fields=max_fields))
+        if self._hops.comes_back(via):
+            return self._reject_own(signal, items)
+        batch = Batch(signal, data, items)
+        task = asyncio.ensure_future(self._hand_over(batch))
+        self._in_work.add(task)
+        task.add_done_callback(self._finished)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():  # by drain(): the sender is still there, and must hear that it may try again
+                raise UnavailableError("shutting down") from None
+            raise
+
+    def _reject_own(self, signal: Signal, items: int) -> Receipt:
+        """Drop what has come round in a circle, as a partial success: nobody sends that again, nor parts of it."""
+        self._metrics.error("receiver.loop")
+        receipt = Receipt(items, "this collector sent it: an exporter leads back here, directly or through others")
+        self._note_rejected(signal, receipt)
+        return receipt
+
+    def _finished(self, task: asyncio.Task[Receipt]) -> None:
+        self._in_work.discard(task)
+        if not task.cancelled():
+            task.exception()  # nobody may be left to hear of it: a sender that went away is no reason for a traceback
+
+    def close(self) -> None:
+        """Take no further requests."""
+        self._closing = True
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait for the requests in work, at most ``timeout_s`` seconds, then cancel them."""
+        if not self._in_work:
+            return
+        _, pending = await asyncio.wait(self._in_work, timeout=timeout_s)
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+
+    async def _hand_over(self, batch: Batch) -> Receipt:
+        signal, transport = batch.signal, self._transport
+        try:
+            receipt = await self._accept(batch, transport)
+        except Refusal:
+            self._metrics.refused(signal, transport, batch.items)
+            raise
+        except Exception:  # the service goes on, and the sender keeps the batch
+            logger.exception("%s: a request of %d %s failed", transport, batch.items, signal.items)
+            self._metrics.failed(signal, transport, batch.items)
+            self._metrics.error("receiver")
+            raise UnavailableError("internal error") from None
+        self._metrics.accepted(signal, transport, batch.items - receipt.rejected)
+        if receipt.rejected:
+            self._note_rejected(signal, receipt)
+        return receipt
+
+    def _note_rejected(self, signal: Signal, receipt: Receipt) -> None:
+        self._metrics.refused(signal, self._transport, receipt.rejected)
+        # Python's exporters do not report a partial success themselves.
+        text = f"{self._transport}: rejected {receipt.rejected} {signal.items}: {receipt.message}"
+        self._log.log(logging.WARNING, signal.items, text)

@@ -1,0 +1,102 @@
+"""What a sender is told, as the OTLP specification words it: export responses, ``google.rpc.Status``, retry hints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.rpc.code_pb2 import Code
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from trajectory_guard_collector.errors import BadDataError, OverloadedError, Refusal, TooLargeError
+from trajectory_guard_collector.otlp.signals import Receipt, Signal
+
+
+class UnauthenticatedError(Refusal):
+    """No bearer token, or none that is known."""
+
+    def __init__(self) -> None:
+        super().__init__("missing or unknown bearer token")
+
+
+class MediaTypeError(BadDataError):
+    """A body that is neither protobuf nor JSON."""
+
+
+class NoEndpointError(BadDataError):
+    """A request for a path that nothing is at."""
+
+
+class NoMethodError(BadDataError):
+    """A request with a method that its path does not have."""
+
+
+_CODES: Final[Mapping[type[Refusal], tuple[Code.ValueType, int]]] = {
+    BadDataError: (Code.INVALID_ARGUMENT, 400),
+    MediaTypeError: (Code.INVALID_ARGUMENT, 415),
+    NoEndpointError: (Code.NOT_FOUND, 404),
+    NoMethodError: (Code.UNIMPLEMENTED, 405),
+    OverloadedError: (Code.RESOURCE_EXHAUSTED, 429),
+    TooLargeError: (Code.RESOURCE_EXHAUSTED, 413),
+    UnauthenticatedError: (Code.UNAUTHENTICATED, 401),
+}
+_RESPONSES: Final[Mapping[Signal, type[Message]]] = {
+    Signal.TRACES: ExportTraceServiceResponse,
+    Signal.METRICS: ExportMetricsServiceResponse,
+    Signal.LOGS: ExportLogsServiceResponse,
+}
+_REJECTED: Final = {
+    Signal.TRACES: "rejected_spans",
+    Signal.METRICS: "rejected_data_points",
+    Signal.LOGS: "rejected_log_records",
+}
+_OTHERWISE: Final = (Code.UNAVAILABLE, 503)
+_RETRY_AFTER_S: Final = 1.0
+
+
+def codes(refusal: Refusal) -> tuple[Code.ValueType, int]:
+    """``google.rpc`` code and HTTP status of a refusal."""
+    return next((_CODES[kind] for kind in type(refusal).__mro__ if kind in _CODES), _OTHERWISE)
+
+
+def retry_after_s(refusal: Refusal) -> float | None:
+    """Seconds after which the sender should try again, None if that is its own decision.
+
+    Overload always comes with a time: without one, RESOURCE_EXHAUSTED means "never again" to senders.
+    """
+    if refusal.retry_after_s is None and isinstance(refusal, OverloadedError):
+        return _RETRY_AFTER_S
+    return refusal.retry_after_s
+
+
+def retry_info(refusal: Refusal) -> RetryInfo | None:
+    """``google.rpc.RetryInfo`` of a refusal, if it has a time."""
+    seconds = retry_after_s(refusal)
+    if seconds is None:
+        return None
+    delay = Duration()
+    delay.FromMilliseconds(math.ceil(seconds * 1_000))
+    return RetryInfo(retry_delay=delay)
+
+
+def status(refusal: Refusal) -> Status:
+    """``google.rpc.Status`` of a refusal, with its ``RetryInfo``."""
+    message = Status(code=codes(refusal)[0], message=refusal.message)
+    if (info := retry_info(refusal)) is not None:
+        message.details.add().Pack(info)
+    return message
+
+
+def export_response(signal: Signal, receipt: Receipt) -> Message:
+    """``Export{Trace,Metrics,Logs}ServiceResponse``, with ``partial_success`` if there is something to tell."""
+    response = _RESPONSES[signal]
+    if not receipt.rejected and not receipt.message:
+        return response()
+    return response(partial_success={_REJECTED[signal]: receipt.rejected, "error_message": receipt.message})

@@ -1,0 +1,332 @@
+"""The SQLite file of a store, used from one thread."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import stat
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from trajectory_guard_collector.otlp.signals import Batch, Signal
+
+_logger: Final = logging.getLogger(__name__)
+FILE_NAME: Final = "collector.db"
+_T = TypeVar("_T")
+_VERSION: Final = 1
+_PAGE_BYTES: Final = 8192
+_WAL_PAGES: Final = 2048
+_WAL_BYTES: Final = _WAL_PAGES * _PAGE_BYTES
+_VACUUM_PAGES: Final = 512
+_MAX_JOINED: Final = 1024
+_KEPT_FREE_PAGES: Final = 2048
+_SPARE_BYTES: Final = 2 * 1024 * 1024
+"""Room on the disk that is left for deleting: on a full one nothing could be, not even what was delivered."""
+_SCHEMA: Final = """
+CREATE TABLE batches(id INTEGER PRIMARY KEY AUTOINCREMENT, signal TEXT NOT NULL, items INTEGER NOT NULL,
+                     size INTEGER NOT NULL, data BLOB NOT NULL);
+CREATE TABLE pending(exporter TEXT NOT NULL, signal TEXT NOT NULL, batch_id INTEGER NOT NULL,
+                     PRIMARY KEY(exporter, signal, batch_id)) WITHOUT ROWID;
+CREATE INDEX pending_by_batch ON pending(batch_id);
+CREATE TABLE journal(id INTEGER PRIMARY KEY AUTOINCREMENT, data BLOB NOT NULL);
+CREATE TABLE kv(space TEXT NOT NULL, key BLOB NOT NULL, data BLOB NOT NULL, PRIMARY KEY(space, key)) WITHOUT ROWID;
+"""
+
+
+class StoreError(Exception):
+    """A store that cannot be opened: damaged, in use, not writable. Names key and file; nothing was changed in it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"queue.storage: {message}")
+
+
+def cannot_use(file: Path, error: sqlite3.Error) -> StoreError:
+    """What SQLite says of a file, with the advice to give it up only if nothing else can be done."""
+    if isinstance(error, sqlite3.OperationalError):  # locked, full, an error of the disk: the content may be fine
+        reason = "in use by another collector" if "locked" in str(error) else str(error)
+        return StoreError(f"{file}: {reason}")
+    return StoreError(f"{file}: damaged ({error}); move the file away to start empty")
+
+
+class StoredBatch(NamedTuple):
+    """A batch that waits on disk.
+
+    Fields:
+        id: ascending in the order of arrival.
+        batch: what to send.
+    """
+
+    id: int
+    batch: Batch
+
+
+class Waiting(NamedTuple):
+    """What waits for an exporter, of one signal."""
+
+    exporter: str
+    signal: Signal
+    batches: int
+    items: int
+    size: int
+
+
+class Database:
+    """The tables of a store.
+
+    ``batches`` holds requests, ``pending`` which exporters still need them, ``journal`` and ``kv`` what the pipeline
+    keeps. Only one process can have the file open.
+
+    Parameters:
+        directory: made if it does not exist, for this user only. So are the files in it, whoever made it.
+        fsync: flush to the disk at every commit.
+
+    Raises:
+        StoreError: damaged, in use, not writable, or of another version.
+    """
+
+    def __init__(self, directory: Path, *, fsync: bool) -> None:
+        self.file = directory / FILE_NAME
+        self._log = directory / f"{FILE_NAME}-wal"
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._keep_private()
+            self._connection = sqlite3.connect(self.file, timeout=0.0, isolation_level=None)
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"{self.file}: cannot open: {error}") from error
+        try:
+            self._open(fsync)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _keep_private(self) -> None:
+        """Make the file, or take it from others: requests of all senders are in it. SQLite's own files follow it."""
+        _refuse_unwritable(self.file.parent)
+        if self.file.is_symlink():  # what it points to would be made, or made private, somewhere else
+            raise StoreError(f"{self.file}: is a symbolic link; link the directory instead")
+        try:
+            os.close(os.open(self.file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            # Not opened here: closing it would give up the locks of a collector in the same process.
+            for file in (self.file, self._log, self.file.with_name(f"{FILE_NAME}-shm")):
+                if file.exists():
+                    _refuse_unwritable(file)
+                    _restrict(file)
+
+    def close(self) -> None:
+        """Write the log into the file and let go of it."""
+        self._connection.close()
+
+    def transact(self, writes: Iterable[Callable[[Database], _T]]) -> list[_T]:
+        """Run all writes in one transaction, durable on return, and return their results.
+
+        Raises:
+            sqlite3.Error: nothing was written.
+        """
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            results = [write(self) for write in writes]
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+        return results
+
+    def used_bytes(self) -> int:
+        """Bytes of all requests and journal rows."""
+        (batches,) = self._row("SELECT coalesce(sum(size), 0) FROM batches")
+        (journal,) = self._row("SELECT coalesce(sum(length(data)), 0) FROM journal")
+        return int(batches) + int(journal)
+
+    def pending_bytes(self, exporter: str) -> int:
+        """Bytes that wait for an exporter."""
+        query = "SELECT coalesce(sum(size), 0) FROM pending JOIN batches ON id = batch_id WHERE exporter = ?"
+        return int(self._row(query, exporter)[0])
+
+    def put(self, batch: Batch, exporters: Sequence[str], journal: bytes | None) -> int:
+        """Insert a batch for exporters and a journal row; returns the row's id, 0 without one."""
+        if exporters:
+            row = (batch.signal.value, batch.items, len(batch.data), batch.data)
+            cursor = self._connection.execute("INSERT INTO batches(signal, items, size, data) VALUES (?, ?, ?, ?)", row)
+            pending = [(exporter, batch.signal.value, cursor.lastrowid) for exporter in exporters]
+            self._connection.executemany("INSERT INTO pending VALUES (?, ?, ?)", pending)
+        if journal is None:
+            return 0
+        return self._connection.execute("INSERT INTO journal(data) VALUES (?)", (journal,)).lastrowid or 0
+
+    def settle(self, exporter: str, rows: Sequence[tuple[str, int]]) -> int:
+        """Forget that an exporter needs batches ``(signal, id)``; returns the bytes of those that nobody needs now."""
+        keys = [(exporter, *row) for row in rows]
+        self._connection.executemany("DELETE FROM pending WHERE exporter = ? AND signal = ? AND batch_id = ?", keys)
+        return sum(self._delete_unneeded(batch_id) for _, batch_id in rows)
+
+    def next_batches(
+        self, exporter: str, signals: Collection[Signal], after: Mapping[Signal, int], max_bytes: int
+    ) -> list[StoredBatch]:
+        """The oldest batch that waits for an exporter, and following ones of its signal, up to a size.
+
+        Parameters:
+            exporter: its name.
+            signals: those it takes.
+            after: id of the last batch taken, by signal.
+            max_bytes: of all together; a larger batch comes alone.
+        """
+        heads = [(self._head(exporter, signal, after.get(signal, 0)), signal) for signal in Signal if signal in signals]
+        first, signal = min((head for head in heads if head[0]), default=(0, Signal.TRACES))
+        if not first:
+            return []
+        ids: list[tuple[int, int]] = []
+        total = 0
+        query = (
+            "SELECT id, size, items FROM pending JOIN batches ON id = batch_id"
+            " WHERE exporter = ? AND pending.signal = ? AND batch_id >= ? ORDER BY batch_id LIMIT ?"
+        )
+        for batch_id, size, items in self._connection.execute(query, (exporter, signal.value, first, _MAX_JOINED)):
+            total += size
+            if ids and total > max_bytes:
+                break
+            ids.append((batch_id, items))
+        return [StoredBatch(batch_id, Batch(signal, self._data(batch_id), items)) for batch_id, items in ids]
+
+    def waiting(self) -> list[Waiting]:
+        """What waits, by exporter and signal, whether or not they are configured."""
+        query = (
+            "SELECT exporter, pending.signal, count(*), sum(items), sum(size)"
+            " FROM pending JOIN batches ON id = batch_id GROUP BY 1, 2 ORDER BY 1, 2"
+        )
+        return [Waiting(exporter, Signal(signal), *sums) for exporter, signal, *sums in self._rows(query)]
+
+    def drop(self, dropped: Sequence[Waiting]) -> None:
+        """Forget that exporters need batches of a signal, and the batches that nobody needs now."""
+        for one in dropped:
+            keys = (one.exporter, one.signal.value)
+            self._connection.execute("DELETE FROM pending WHERE exporter = ? AND signal = ?", keys)
+        self._connection.execute("DELETE FROM batches WHERE id NOT IN (SELECT batch_id FROM pending)")
+
+    def journal_rows(self) -> list[tuple[int, bytes]]:
+        """All journal rows, oldest first."""
+        return self._rows("SELECT id, data FROM journal ORDER BY id")
+
+    def last_journal_id(self) -> int:
+        """Id of the journal row written last, even if it was deleted since."""
+        rows = self._rows("SELECT seq FROM sqlite_sequence WHERE name = 'journal'")
+        return int(rows[0][0]) if rows else 0
+
+    def load_kv(self, space: str) -> list[tuple[bytes, bytes]]:
+        """All rows of a space, by key."""
+        return self._rows("SELECT key, data FROM kv WHERE space = ? ORDER BY key", space)
+
+    def checkpoint(self, space: str, rows: Sequence[tuple[bytes, bytes | None]], journal_up_to: int) -> int:
+        """Write rows of a space (None deletes), delete journal rows up to an id; returns the bytes of the latter."""
+        written = [(space, key, data) for key, data in rows if data is not None]
+        self._connection.executemany("INSERT OR REPLACE INTO kv VALUES (?, ?, ?)", written)
+        deleted = [(space, key) for key, data in rows if data is None]
+        self._connection.executemany("DELETE FROM kv WHERE space = ? AND key = ?", deleted)
+        (freed,) = self._row("SELECT coalesce(sum(length(data)), 0) FROM journal WHERE id <= ?", journal_up_to)
+        self._connection.execute("DELETE FROM journal WHERE id <= ?", (journal_up_to,))
+        return int(freed)
+
+    def touch(self) -> None:
+        """Write a few bytes that say nothing new, to see whether the disk takes them."""
+        self._rows(f"PRAGMA user_version = {_VERSION}")
+
+    def give_back(self) -> bool:
+        """Return a few MiB of unused pages to the file system; whether there is more to return."""
+        before = int(self._row("PRAGMA freelist_count")[0])
+        if before <= _KEPT_FREE_PAGES:
+            return False
+        self.room(0)
+        self._connection.executescript(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")  # execute() returns one page
+        return _KEPT_FREE_PAGES < int(self._row("PRAGMA freelist_count")[0]) < before
+
+    def room(self, wanted: int) -> int:
+        """Bytes that can be written so that they can still be moved from the log into the file, and be deleted.
+
+        Parameters:
+            wanted: if there is less, the log is cut off to make room.
+        """
+        room = self._room()
+        if room < wanted or room < 0:
+            self.shrink_log()
+            room = self._room()
+        return room
+
+    def _room(self) -> int:
+        disk = os.statvfs(self.file)
+        free = disk.f_bavail * disk.f_frsize - _SPARE_BYTES
+        log = self._log.stat().st_size if self._log.exists() else 0
+        unused = int(self._row("PRAGMA freelist_count")[0]) * _PAGE_BYTES
+        return min(free, (free + unused - log) // 2)  # what is new is in the log first, then in the file too
+
+    def shrink_log(self) -> None:
+        """Write the log into the file and cut it off, to make room on a full disk."""
+        self._rows("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _open(self, fsync: bool) -> None:
+        try:
+            # An exclusive lock is taken with the first access and held: a second process cannot open the file.
+            self._rows("PRAGMA locking_mode = EXCLUSIVE")
+            if self._is_new():
+                self._create()
+            self._rows("PRAGMA journal_mode = WAL")
+            self._rows(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
+            # Some builds overwrite what is deleted: twice the writing, and no deleting on a full disk.
+            self._rows("PRAGMA secure_delete = OFF")
+            self._rows(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
+            self._rows(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+        except sqlite3.Error as error:
+            raise cannot_use(self.file, error) from error
+
+    def _is_new(self) -> bool:
+        (damage,) = self._row("PRAGMA quick_check(1)")
+        if damage != "ok":
+            raise StoreError(f"{self.file}: damaged ({damage}); move the file away to start empty")
+        (version,) = self._row("PRAGMA user_version")
+        if version not in (0, _VERSION):
+            raise StoreError(f"{self.file}: has format {version}, this version reads format {_VERSION}")
+        return bool(version == 0)
+
+    def _create(self) -> None:
+        self._rows(f"PRAGMA page_size = {_PAGE_BYTES}")
+        self._rows("PRAGMA auto_vacuum = INCREMENTAL")
+        self._connection.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+
+    def _head(self, exporter: str, signal: Signal, after: int) -> int:
+        query = "SELECT min(batch_id) FROM pending WHERE exporter = ? AND signal = ? AND batch_id > ?"
+        return self._row(query, exporter, signal.value, after)[0] or 0
+
+    def _data(self, batch_id: int) -> bytes:
+        return bytes(self._row("SELECT data FROM batches WHERE id = ?", batch_id)[0])
+
+    def _delete_unneeded(self, batch_id: int) -> int:
+        row = self._rows(
+            "SELECT size FROM batches WHERE id = ? AND NOT EXISTS (SELECT 1 FROM pending WHERE batch_id = id)", batch_id
+        )
+        self._connection.executemany("DELETE FROM batches WHERE id = ?", [(batch_id,)] * len(row))
+        return sum(size for (size,) in row)
+
+    def _row(self, query: str, *values: object) -> tuple[Any, ...]:
+        return self._rows(query, *values)[0]
+
+    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        return self._connection.execute(query, values).fetchall()
+
+
+def _refuse_unwritable(path: Path) -> None:
+    """SQLite would tell of an error of the disk."""
+    wanted = os.R_OK | os.W_OK | (os.X_OK if path.is_dir() else 0)
+    if not os.access(path, wanted, effective_ids=os.access in os.supports_effective_ids):
+        raise StoreError(f"{path}: is not writable by uid {os.geteuid()}")
+
+
+def _restrict(file: Path) -> None:
+    mode = stat.S_IMODE(file.stat().st_mode)
+    if not mode & 0o077:
+        return
+    try:
+        file.chmod(mode & 0o700)
+    except PermissionError:  # made by another user, and shared with us on purpose
+        _logger.warning("queue.storage: %s can be read by other users, and only its owner can change that", file)

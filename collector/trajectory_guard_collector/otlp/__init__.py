@@ -1,0 +1,1 @@
+"""OTLP on the wire: signals, structure, spans."""

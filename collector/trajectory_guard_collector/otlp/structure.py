@@ -1,0 +1,327 @@
+"""The structure of an export request, read from its bytes: how many resources, scopes and items there are, and where.
+
+Two bytes are enough for a resource, a span or an attribute. So a message of 64 MiB may hold 32 million of them, which
+would take gigabytes and minutes to decode. Here they are counted before anything is decoded, and the work can be
+interrupted everywhere. The three signals have the same structure: resources (field 1) with scopes (field 2) with items
+(field 2); resource and scope themselves are field 1 of what is around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any, Final, NamedTuple
+
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from trajectory_guard_collector.config.models import MAX_ELEMENTS, MAX_FIELDS
+from trajectory_guard_collector.errors import BadDataError, TooLargeError
+from trajectory_guard_collector.otlp import lazy as wire
+from trajectory_guard_collector.otlp.signals import Signal
+
+_LIGHT: Final = 2 * MAX_FIELDS
+"""Bytes within which nothing can have more fields than are allowed by default."""
+_USUAL_BYTES: Final = 1 << 18
+_FEW: Final = 64
+_AT_A_STRETCH: Final = 256
+_PART_ELEMENTS: Final = 2_048
+_PART_BYTES: Final = 1 << 20
+_HEAVY_HEAD: Final = 65_536
+_HEADS_IN_PART: Final = 4
+_LENGTH_DELIMITED: Final = 2
+_FIXED_SIZES: Final = {1: 8, 5: 4}
+_RESOURCES: Final = 1
+_ITSELF: Final = 1
+_CHILDREN: Final = 2
+_DATA_POINTS: Final = 1
+_METRIC_KINDS: Final = frozenset(field.number for field in Metric.DESCRIPTOR.oneofs_by_name["data"].fields)
+_REQUESTS: Final[dict[Signal, str]] = {
+    Signal.TRACES: "ExportTraceServiceRequest",
+    Signal.METRICS: "ExportMetricsServiceRequest",
+    Signal.LOGS: "ExportLogsServiceRequest",
+}
+_READ: Final[dict[int, Descriptor]] = {_ITSELF: InstrumentationScope.DESCRIPTOR, _CHILDREN: Span.DESCRIPTOR}
+"""What stands in a scope and is decoded whole."""
+
+Field = tuple[int, int, int, int]
+"""Number (0 if the value has no length of its own), and the places of the tag, of the value and of its end."""
+
+
+class Part(NamedTuple):
+    """A part of a trace request that is a request itself: its bytes, its spans, and all its elements."""
+
+    data: bytes
+    spans: int
+    elements: int
+
+
+def fields(data: bytes, at: int, end: int) -> Iterator[Field]:
+    """The fields of a message that stands between two places.
+
+    Raises:
+        BadDataError: it is not in protobuf's wire format.
+    """
+    while at < end:
+        start, tag = at, data[at]
+        at += 1
+        if tag > 127:
+            tag, at = _varint(data, start, end)
+        kind = tag & 7
+        if kind == _LENGTH_DELIMITED:
+            if at >= end:
+                raise _malformed(start)
+            size = data[at]
+            at += 1
+            if size > 127:
+                size, at = _varint(data, at - 1, end)
+            value, at = at, at + size
+            number = tag >> 3
+        else:
+            value, number = at, 0
+            at = _varint(data, at, end)[1] if kind == 0 else at + _FIXED_SIZES.get(kind, end)
+        if at > end or tag < 8:
+            raise _malformed(start)
+        yield number, start, value, at
+
+
+def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    value = shift = 0
+    for place in range(at, min(at + 10, end)):
+        byte = data[place]
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place + 1
+        shift += 7
+    raise _malformed(at)
+
+
+def _malformed(at: int) -> BadDataError:
+    return BadDataError(f"malformed protobuf at byte {at}")
+
+
+# --- counting --------------------------------------------------------------------------------------------------------
+
+
+def count(
+    signal: Signal, data: bytes, *, max_elements: int = MAX_ELEMENTS, max_fields: int = MAX_FIELDS
+) -> Generator[None, None, int]:
+    """Count the spans, data points or log records of a serialized export request, and check that it is one.
+
+    Metrics and log records are decoded one by one, since nobody else does; spans are left to who evaluates them.
+
+    Parameters:
+        max_elements: resources, scopes, items and data points, and fields beside them, that it may have.
+        max_fields: fields at any depth that a span, and the resource and the scope of one, may have.
+
+    Raises:
+        BadDataError: it is malformed.
+        TooLargeError: it has more of something than it may have.
+    """
+    few = _few_groups(data) if signal is Signal.TRACES and len(data) <= _USUAL_BYTES else None
+    if few is not None and few <= max_elements:
+        return few
+    tally = _Tally(signal, data, max_elements, max_fields)
+    try:
+        for number, _, start, end in fields(data, 0, len(data)):
+            if tally.full_stretch():
+                yield
+            if number == _RESOURCES:
+                yield from tally.resource(start, end)
+    except TooLargeError:
+        raise
+    except BadDataError as error:
+        raise BadDataError(f"not a valid {_REQUESTS[signal]}: {error}") from None
+    return tally.items
+
+
+def _few_groups(data: bytes) -> int | None:
+    """Spans of a usual request, counted in C; None if it has many resources or scopes, or is malformed."""
+    try:
+        resources = wire.Request.FromString(data).resource_spans
+    except DecodeError:
+        return None
+    if len(resources) > _FEW or sum(len(resource.scope_spans) for resource in resources) > _FEW:
+        return None
+    return sum(len(scope.spans) for resource in resources for scope in resource.scope_spans)
+
+
+class _Tally:
+    def __init__(self, signal: Signal, data: bytes, max_elements: int, max_fields: int) -> None:
+        self.items = 0
+        self._signal = signal
+        self._data = data
+        self._elements = 0
+        self._max_elements = max_elements
+        self._max_fields = max_fields
+
+    def full_stretch(self) -> bool:
+        """Count one element more; whether it is time to let others have their turn."""
+        self._elements += 1
+        if self._elements > self._max_elements:
+            raise TooLargeError(f"more than max_elements, {self._max_elements}, resources, scopes and items together")
+        return self._elements % _AT_A_STRETCH == 0
+
+    def resource(self, at: int, end: int) -> Generator[None, None, None]:
+        """Count what is in a resource."""
+        for number, _, start, stop in fields(self._data, at, end):
+            if self.full_stretch():
+                yield
+            if number == _CHILDREN:
+                yield from self._scope(start, stop)
+            elif number == _ITSELF and stop - start > _LIGHT:
+                yield from self._check_fields(start, stop, Resource.DESCRIPTOR)
+
+    def _scope(self, at: int, end: int) -> Generator[None, None, None]:
+        traces = self._signal is Signal.TRACES
+        for number, _, start, stop in fields(self._data, at, end):
+            if self.full_stretch():
+                yield
+            if number == _CHILDREN:
+                if not traces:
+                    yield from self._item(start, stop)
+                    continue
+                self.items += 1
+            if stop - start > _LIGHT and number in _READ:
+                yield from self._check_fields(start, stop, _READ[number])
+
+    def _check_fields(self, at: int, end: int, kind: Descriptor) -> Generator[None, None, None]:
+        """Count the fields of a large message that is going to be decoded, at any depth."""
+        if self._signal is not Signal.TRACES:
+            return
+        found, waiting = 0, [(at, end, kind)]
+        while waiting:
+            at, end, descriptor = waiting.pop()
+            for number, _, start, stop in fields(self._data, at, end):
+                found += 1
+                if found > self._max_fields:
+                    raise TooLargeError(f"a {kind.name} with more than max_fields, {self._max_fields}, fields in it")
+                if found % _AT_A_STRETCH == 0:
+                    yield
+                field = descriptor.fields_by_number.get(number)
+                if field is not None and field.message_type is not None:
+                    waiting.append((start, stop, field.message_type))
+
+    def _item(self, at: int, end: int) -> Generator[None, None, None]:
+        """Decode a metric or log record. A very large one is forwarded as it is, only its data points are counted."""
+        yield
+        logs = self._signal is Signal.LOGS
+        if end - at <= _LIGHT:
+            item: Any = LogRecord() if logs else Metric()
+            try:
+                item.ParseFromString(self._data[at:end])
+            except DecodeError as error:
+                raise BadDataError(f"a {item.DESCRIPTOR.name} in it is malformed: {error}") from None
+            kind = None if logs else item.WhichOneof("data")
+            found = 1 if logs else len(getattr(item, kind).data_points) if kind else 0
+            self.items += found
+            self._elements += 0 if logs else found
+        elif logs:
+            self.items += 1
+        else:
+            for number, _, start, stop in fields(self._data, at, end):
+                if number in _METRIC_KINDS:
+                    yield from self._points(start, stop)
+
+    def _points(self, at: int, end: int) -> Generator[None, None, None]:
+        for number, _, _, _ in fields(self._data, at, end):
+            if self.full_stretch():
+                yield
+            self.items += number == _DATA_POINTS
+
+
+# --- cutting ---------------------------------------------------------------------------------------------------------
+
+
+def parts(data: bytes) -> Iterator[Part]:
+    """Cut a trace request that ``count`` has passed into requests of some 2,048 resources, scopes and spans and, if no
+    span is larger, about a MiB. Together they hold what it held.
+
+    Resource and scope, and whatever else is beside the spans, are repeated in every part that needs them.
+    """
+    cut = _Cut(b"")
+    for number, tag, start, end in fields(data, 0, len(data)):
+        if number != _RESOURCES:
+            cut.add(data[tag:end], 1)
+            continue
+        for resource in _resource_parts(data, start, end):
+            cut.add(_wrapped(_RESOURCES, resource.data), resource.elements, resource.spans)
+            if cut.full:
+                yield cut.take()
+    if not cut.empty:
+        yield cut.take()
+
+
+def _resource_parts(data: bytes, at: int, end: int) -> Iterator[Part]:
+    found = list(fields(data, at, end))
+    cut = _Cut(b"".join(data[tag:stop] for number, tag, _, stop in found if number != _CHILDREN))
+    for number, _, start, stop in found:
+        if number == _CHILDREN:
+            for scope in _scope_parts(data, start, stop):
+                cut.add(_wrapped(_CHILDREN, scope.data), scope.elements, scope.spans)
+                if cut.full:
+                    yield cut.take()
+    if not cut.empty or not cut.taken:
+        yield cut.take()
+
+
+def _scope_parts(data: bytes, at: int, end: int) -> Iterator[Part]:
+    found = list(fields(data, at, end))
+    cut = _Cut(b"".join(data[tag:stop] for number, tag, _, stop in found if number != _CHILDREN))
+    for number, tag, _, stop in found:
+        if number == _CHILDREN:
+            cut.add(data[tag:stop], 1, 1)
+            if cut.full:
+                yield cut.take()
+    if not cut.empty or not cut.taken:
+        yield cut.take()
+
+
+class _Cut:
+    """What is collected for a part. ``head`` is repeated in each; parts are larger where it is large, so that all of
+    them together do not take much more than the request."""
+
+    def __init__(self, head: bytes) -> None:
+        self.taken = False
+        self._head = head
+        self._max_bytes = max(_PART_BYTES, _HEADS_IN_PART * len(head))
+        self._max_elements = _PART_ELEMENTS if len(head) <= _HEAVY_HEAD else MAX_ELEMENTS
+        self._clear()
+
+    def _clear(self) -> None:
+        self._pieces: list[bytes] = []
+        self._elements, self._spans, self._size = 1, 0, 0
+
+    def add(self, piece: bytes, elements: int, spans: int = 0) -> None:
+        self._pieces.append(piece)
+        self._elements += elements
+        self._spans += spans
+        self._size += len(piece)
+
+    @property
+    def empty(self) -> bool:
+        return not self._pieces
+
+    @property
+    def full(self) -> bool:
+        return self._elements >= self._max_elements or self._size >= self._max_bytes
+
+    def take(self) -> Part:
+        part = Part(b"".join((self._head, *self._pieces)), self._spans, self._elements)
+        self.taken = True
+        self._clear()
+        return part
+
+
+def _wrapped(number: int, value: bytes) -> bytes:
+    """A length-delimited field."""
+    size, prefix = len(value), bytearray((number << 3 | _LENGTH_DELIMITED,))
+    while size > 127:
+        prefix.append(size & 127 | 128)
+        size >>= 7
+    prefix.append(size)
+    return bytes(prefix) + value

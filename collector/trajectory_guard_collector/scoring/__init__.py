@@ -1,0 +1,1 @@
+"""Scoring of a fleet: spans to steps, steps to trajectories, trajectories to verdicts."""

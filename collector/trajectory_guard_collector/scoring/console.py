@@ -1,0 +1,56 @@
+"""Verdicts as they happen, for people: a line on standard output (``debug`` exporter) and structured logs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Final, TextIO
+
+from trajectory_guard.cli.output import printable
+from trajectory_guard.otel.logs import log_recovery, log_verdict
+from trajectory_guard_collector.scoring.events import News
+from trajectory_guard_collector.scoring.trajectory import Told
+
+_WORDS: Final = {Told.START: "loop", Told.NUDGE: "NUDGE", Told.STOP: "STOP", None: "recovered"}
+
+
+class VerdictPrinter:
+    """Prints a line per piece of news.
+
+    Parameters:
+        redact: no excerpt of arguments or results.
+        stream: where lines go; standard output by default.
+    """
+
+    def __init__(self, *, redact: bool = False, stream: TextIO | None = None) -> None:
+        self._redact = redact
+        self._stream = stream
+
+    def tell(self, news: Sequence[News]) -> None:
+        """Print them."""
+        for one in (one for one in news if not one.renamed):
+            print(self._line(one), file=self._stream or sys.stdout, flush=True)
+
+    def _line(self, news: News) -> str:
+        verdict, item = news.verdict, news.item
+        who = f"{item.service}/{item.step.agent_id}" if item.step.agent_id else item.service
+        types = ",".join(verdict.types) or "-"
+        reason = "" if self._redact else verdict.reason
+        word = _WORDS[news.told]
+        line = f"{word:<9} {who}  {verdict.trajectory_id}  score {verdict.score:.2f}  {types}  {reason}"
+        return printable(line).rstrip()  # nearly all of it comes from senders: no line of their own, no escapes
+
+
+class VerdictLog:
+    """Logs verdicts as in process: one JSON object each, on the logger ``trajectory_guard``."""
+
+    def __init__(self, *, redact: bool = False) -> None:
+        self._redact = redact
+
+    def tell(self, news: Sequence[News]) -> None:
+        """Log them."""
+        for one in (one for one in news if not one.renamed):
+            if one.told is None:
+                log_recovery(one.verdict)
+            else:
+                log_verdict(one.verdict, redact=self._redact)

@@ -1,0 +1,136 @@
+"""What there is to tell of a judged step, and what it adds to the counts. Late steps may move a finding to another
+step: it is told, and counted, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.interventions import Spent
+from trajectory_guard.core.policy import Level
+from trajectory_guard.core.steps import Evidence
+from trajectory_guard_collector.scoring.trajectory import Published, StepItem, Told, Trajectory
+from trajectory_guard_collector.telemetry.metrics import Metrics
+
+
+class News(NamedTuple):
+    """Something to tell.
+
+    Fields:
+        told: a loop began, a nudge or a stop is due; None if an agent has recovered.
+        verdict, item: what was found, at which step.
+        renamed: it was told before, under the name that the trajectory had until its conversation became known.
+    """
+
+    told: Told | None
+    verdict: Verdict
+    item: StepItem
+    renamed: bool = False
+
+
+def weigh(trajectory: Trajectory, item: StepItem, metrics: Metrics) -> Iterator[News]:
+    """Count a step that was judged, or judged again, keep its trajectory's flag, and say what is news."""
+    verdict, first_time = item.verdict, not item.judged
+    item.judged = True
+    trajectory.last_seen = max(trajectory.last_seen, item.order[0])
+    if verdict is None:
+        if first_time and item.repeats:
+            metrics.duplicate()
+        return
+    if first_time:
+        metrics.step(item.service)
+        if verdict.evidence is Evidence.FINGERPRINT:
+            metrics.fingerprinted(item.service)
+    trajectory.describe(item)
+    if verdict.recovered:
+        yield from _recovered(trajectory, item, verdict, metrics)
+    if verdict.detections:
+        _keep_flag(trajectory, verdict)
+        _count(trajectory, item, verdict, metrics, first_time=first_time)
+        yield from _found(trajectory, item, verdict, metrics)
+
+
+def settled(trajectory: Trajectory, verdict: Verdict, item: StepItem, metrics: Metrics) -> Iterator[News]:
+    """A run recovered before it came to rest, or was forgotten; ``item`` is its newest step."""
+    yield from _recovered(trajectory, item, verdict, metrics)
+
+
+def _recovered(trajectory: Trajectory, item: StepItem, verdict: Verdict, metrics: Metrics) -> Iterator[News]:
+    for flag in ("nudge", "stop"):
+        flagged = getattr(trajectory, flag)
+        if flagged is not None and flagged.run == verdict.run:
+            setattr(trajectory, flag, None)
+    published = trajectory.published(verdict.episode)
+    if published.recovered:
+        return
+    published.recovered = True
+    if not item.recovered:
+        metrics.recovery(item.service, item.step.agent_id or "")
+    item.recovered = True
+    yield News(None, verdict, item)
+
+
+def _found(trajectory: Trajectory, item: StepItem, verdict: Verdict, metrics: Metrics) -> Iterator[News]:
+    told = _to_tell(trajectory, item, verdict)
+    if told is None:
+        return
+    renamed, item.told, item.told_as = item.told_as is told, told, told
+    if told is not Told.START and not renamed:
+        metrics.intervention(str(verdict.level), *_labels(item, verdict))
+    yield News(told, verdict, item, renamed)
+
+
+def _count(trajectory: Trajectory, item: StepItem, verdict: Verdict, metrics: Metrics, *, first_time: bool) -> None:
+    """Count what was not counted before: under another name, or before the step was judged again."""
+    if first_time:
+        for kind in verdict.types:
+            metrics.detection(item.service, kind)
+    published = trajectory.published(verdict.episode)
+    begins, published.counted = not published.counted, True
+    spent = _spent_more(published, verdict)
+    if not item.moved:
+        metrics.loop_spent(item.service, spent.steps, spent.tokens, spent.cost_usd)
+        if begins:
+            metrics.episode(*_labels(item, verdict))
+    item.moved = False
+
+
+def _keep_flag(trajectory: Trajectory, verdict: Verdict) -> None:
+    trajectory.last = verdict
+    if verdict.level is Level.STOP:
+        trajectory.stop = verdict
+
+
+def _spent_more(published: Published, verdict: Verdict) -> Spent:
+    """What a loop has consumed since this was asked last."""
+    before, spent = published.spent, verdict.spent
+    most = published.spent = Spent(
+        max(spent.steps, before.steps), spent.seconds, max(spent.tokens, before.tokens),
+        max(spent.cost_usd, before.cost_usd),
+    )  # fmt: skip
+    return Spent(most.steps - before.steps, 0.0, most.tokens - before.tokens, most.cost_usd - before.cost_usd)
+
+
+def _labels(item: StepItem, verdict: Verdict) -> tuple[str, str, str, str, str]:
+    return item.service, item.step.agent_id or "", item.step.tool_name, verdict.types[0], item.view.trace_id
+
+
+def _to_tell(trajectory: Trajectory, item: StepItem, verdict: Verdict) -> Told | None:
+    """What is worth a guard span: the first finding of an episode, each of its nudges, and its first stop."""
+    published = trajectory.published(verdict.episode)
+    starts, published.started = not published.started, True
+    if verdict.level is Level.STOP:
+        if published.stopped:
+            return None
+        published.stopped = True
+        return Told.STOP
+    if verdict.nudge is not None:
+        nth = trajectory.nth_nudge(item)
+        if published.nudges >= nth:
+            return None
+        published.nudges = nth
+        trajectory.nudge = verdict
+        return Told.NUDGE
+    return Told.START if starts and item.told is None else None

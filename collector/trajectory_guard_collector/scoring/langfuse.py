@@ -1,0 +1,253 @@
+"""Scores beside the traces that go to Langfuse: written on change, kept across restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any, Final, Protocol
+
+import orjson
+
+from trajectory_guard.integrations.langfuse.client import INSTALL, Connection
+from trajectory_guard.integrations.langfuse.scores import (
+    Episode,
+    EpisodeKey,
+    Score,
+    ScoreBook,
+    Stage,
+    Target,
+    environment_of,
+)
+from trajectory_guard.integrations.langfuse.scores import session_of as langfuse_session
+from trajectory_guard.integrations.langfuse.sender import SENT, Pace, ScoreSender
+from trajectory_guard_collector.config.models import Exporter
+from trajectory_guard_collector.errors import Refusal
+from trajectory_guard_collector.gateway.exporters.langfuse import base_url
+from trajectory_guard_collector.gateway.exporters.tls import client_context
+from trajectory_guard_collector.scoring.events import News
+from trajectory_guard_collector.scoring.trajectory import StepItem
+from trajectory_guard_collector.telemetry.metrics import Metrics
+
+_log: Final = logging.getLogger(__name__)
+SPACE: Final = "scores"
+_EPISODE: Final = "episode"
+_SCORE: Final = "score"
+_SAVE_PAUSE_S: Final = 1.0
+
+SessionOf = Callable[[StepItem], str | None]
+
+
+class SavedScores(Protocol):
+    """Where scores wait across restarts: ``Store``."""
+
+    async def load_kv(self, space: str) -> list[tuple[bytes, bytes]]:
+        """All rows of a space."""
+
+    async def checkpoint(self, space: str, rows: Sequence[tuple[bytes, bytes | None]], journal_up_to: int = 0) -> None:
+        """Write rows in one transaction; None deletes one."""
+
+
+def score_writers(
+    exporters: Mapping[str, Exporter], metrics: Metrics, store: SavedScores | None, *, redact: bool,
+    session_of: SessionOf | None = None,
+) -> list[ScoreWriter]:  # fmt: skip
+    """A writer for each Langfuse exporter that is to write scores; none, and a log line, where the package is missing.
+
+    Parameters as those of ``ScoreWriter``.
+
+    Raises:
+        ValueError: a file of an exporter's ``tls`` section cannot be read.
+    """
+    wanted = {
+        name: config for name, config in exporters.items() if name.split("/")[0] == "langfuse" and config.scores.enabled
+    }
+    if wanted and find_spec("langfuse") is None:
+        _log.warning("exporters.%s.scores: no scores are written: %s", next(iter(wanted)), INSTALL)
+        return []
+    return [
+        ScoreWriter(name, config, metrics, store, redact=redact, session_of=session_of)
+        for name, config in wanted.items()
+    ]
+
+
+class ScoreWriter:
+    """Writes the scores of one Langfuse project. All methods are for the event loop; a thread does the sending.
+
+    With a store, what was written of which loop, and what waits, survives a restart.
+
+    Parameters:
+        name: of the exporter.
+        config: its section.
+        metrics: counts scores.
+        store: where scores wait; in memory if None.
+        redact: leave reasons out.
+        session_of: the session Langfuse puts a step into; by default what the step's own span says.
+
+    Raises:
+        ValueError: a file of the ``tls`` section cannot be read.
+    """
+
+    def __init__(
+        self, name: str, config: Exporter, metrics: Metrics, store: SavedScores | None, *, redact: bool = False,
+        session_of: SessionOf | None = None,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self._metrics = metrics
+        self._store = store
+        self._redact = redact
+        self._session_of = session_of or (lambda item: langfuse_session([item.view.attributes]))
+        self._book = ScoreBook(config.scores.max_episodes, on_change=self._keep_episode)
+        self._sender = ScoreSender(
+            _connection(name, config), _pace(config), name=f"exporters.{name}", on_settled=self._from_thread,
+            on_failed=lambda status: metrics.score_attempt_failed(name, status),
+        )  # fmt: skip
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._kept: dict[str, Score] = {}
+        self._unsaved: dict[bytes, bytes | None] = {}
+        self._saving: asyncio.Task[None] | None = None
+        metrics.watch_scores(name, lambda: len(self._sender.waiting))
+
+    # --- life ------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Go on with what waited before a restart."""
+        self._loop = asyncio.get_running_loop()
+        if self._store is None:
+            return
+        for key, data in await self._store.load_kv(SPACE):
+            self._restore(key, data)
+        if self._kept:
+            self._sender.put(self._kept.values())
+
+    def _restore(self, key: bytes, data: bytes) -> None:
+        try:
+            exporter, kind, *rest = orjson.loads(key)
+            if exporter == self.name and kind == _EPISODE:
+                scope, trajectory, number = rest
+                self._book.episodes[scope, trajectory, number] = _episode(orjson.loads(data))
+            elif exporter == self.name:
+                score = Score(**orjson.loads(data))
+                self._kept[score.id] = score
+        except (ValueError, TypeError) as error:
+            _log.error("queue.storage: what was saved of a score is left out: %s", error)
+            self._metrics.error("restore")
+
+    async def stop(self, timeout_s: float) -> None:
+        """Send what waits as far as the time allows; with a store the rest is sent after the next start. Idempotent."""
+        left = await asyncio.to_thread(self._sender.stop, timeout_s)
+        if left and self._store is None:
+            _log.error("exporter %s: %d scores were not sent", self.name, len(left))
+            self._metrics.scores_failed(self.name, len(left))
+        if self._saving is not None:
+            self._saving.cancel()
+            await asyncio.gather(self._saving, return_exceptions=True)
+        await self._save_once()
+
+    # --- scores ----------------------------------------------------------------------------------------------
+
+    def tell(self, news: Sequence[News]) -> None:
+        """Write what has changed."""
+        scores: list[Score] = []
+        for one in news:
+            item = one.item
+            scores += self._book.changes(
+                one.verdict, item.view.trace_id, self._session_of(item), scope=item.tenant, redact=self._redact,
+                at=item.order[0], now=time.time(),
+                environment=environment_of(item.view.attributes, item.origin.attributes),
+            )  # fmt: skip
+        if scores:
+            for score in scores:
+                self._kept[score.id] = score
+                self._put_row((_SCORE, score.id), score._asdict())
+            self._sender.put(scores)
+            self._save_soon()
+
+    def _from_thread(self, scores: Sequence[Score], outcome: str) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._settle, scores, outcome)
+
+    def _settle(self, scores: Sequence[Score], outcome: str) -> None:
+        count = self._metrics.scores_sent if outcome == SENT else self._metrics.scores_failed
+        count(self.name, len(scores))
+        for score in scores:
+            if self._kept.get(score.id) is score:  # else a newer one waits already
+                del self._kept[score.id]
+                self._put_row((_SCORE, score.id), None)
+        self._save_soon()
+
+    # --- rows ------------------------------------------------------------------------------------------------
+
+    def _keep_episode(self, key: EpisodeKey) -> None:
+        episode = self._book.episodes.get(key)
+        plain = None
+        if episode is not None:
+            stages = [[*target, stage] for target, stage in episode.stages.items()]
+            plain = [episode.timestamp, stages, episode.began, episode.until, episode.environment]
+        self._put_row((_EPISODE, *key), plain)
+
+    def _put_row(self, key: tuple[Any, ...], value: Any) -> None:
+        if self._store is not None:
+            self._unsaved[orjson.dumps((self.name, *key))] = orjson.dumps(value) if value is not None else None
+
+    def _save_soon(self) -> None:
+        if self._unsaved and (self._saving is None or self._saving.done()):
+            self._saving = asyncio.get_running_loop().create_task(self._save(), name=f"{self.name} scores")
+
+    async def _save(self) -> None:
+        while self._unsaved:
+            if not await self._save_once():
+                await asyncio.sleep(_SAVE_PAUSE_S)
+
+    async def _save_once(self) -> bool:
+        rows, self._unsaved = self._unsaved, {}
+        saved = False
+        try:
+            if self._store is not None and rows:
+                await self._store.checkpoint(SPACE, list(rows.items()))
+            saved = True
+        except Refusal as error:
+            _log.warning("exporter %s: scores cannot be saved: %s", self.name, error.message)
+        finally:
+            if not saved:
+                self._unsaved = {**rows, **self._unsaved}
+        return saved
+
+
+def _episode(plain: list[Any]) -> Episode:
+    timestamp, stages, *times = plain
+    began, until = times[:2] or (timestamp, timestamp)  # rows of older collectors hold no more
+    environment = times[2] if len(times) > 2 else None
+    return Episode(
+        timestamp,
+        {Target(name, session): Stage(stage) for name, session, stage in stages},
+        began=began,
+        until=until,
+        environment=environment,
+    )
+
+
+def _connection(name: str, config: Exporter) -> Connection:
+    return Connection(
+        base_url=base_url(config.endpoint),
+        public_key=config.public_key.get_secret_value() if config.public_key is not None else "",
+        secret_key=config.secret_key.get_secret_value() if config.secret_key is not None else "",
+        timeout_s=config.timeout_s,
+        verify=client_context(name, config.tls),
+        headers={key: value.get_secret_value() for key, value in config.headers.items()},
+    )
+
+
+def _pace(config: Exporter) -> Pace:
+    retry, scores = config.retry_on_failure, config.scores
+    return Pace(
+        max_waiting=scores.max_waiting,
+        batches_per_minute=scores.batches_per_minute,
+        initial_s=retry.initial_interval_s,
+        multiplier=retry.multiplier,
+        max_s=retry.max_interval_s,
+        jitter=retry.randomization_factor,
+        refused_s=retry.max_interval_s,
+    )

@@ -1,0 +1,164 @@
+"""Finding the spans of agents in a request, and leaving all others unread."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Final, TypeVar
+
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from trajectory_guard.dialects.base import Dialect
+from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import markers_of
+from trajectory_guard.spans.extract import USAGE_MARKERS
+from trajectory_guard.spans.identity import CONVERSATION_KEYS
+from trajectory_guard_collector.cooperative import at_once
+from trajectory_guard_collector.otlp.lazy import Outline, Request
+from trajectory_guard_collector.otlp.span_view import Origin, lean, resource_attributes, view_of
+from trajectory_guard_collector.scoring.traces import Trace
+from trajectory_guard_collector.scoring.trajectory import Item
+
+_MAX_CACHED: Final = 1_024
+_MAX_CACHED_BYTES: Final = 4 << 20
+_LARGE: Final = 4_096
+_AT_A_STRETCH: Final = 16
+_AGENT_MARKERS: Final = frozenset(("gen_ai.agent.name", "agent.name", "graph.node.id"))
+T = TypeVar("T")
+
+
+class SeenSpan:
+    """A span of an agent, and where it stands in the request.
+
+    Attributes:
+        holder, place: the repeated field of bytes that holds it, and its place there.
+        group, scope: the ``ResourceSpans`` around it, and its scope in bytes.
+        origin: the resource it comes from.
+        span, view: the span, as protobuf and as the dialects see it; lean: what is kept of it.
+        size: its bytes.
+        trace: what is known of its trace; set when it is noted.
+        item: the step or usage it stands for; set when it is taken.
+    """
+
+    __slots__ = ("group", "holder", "item", "lean", "origin", "place", "scope", "size", "span", "trace", "view")
+
+    def __init__(
+        self, place: tuple[Any, Any, int], origin: Origin, scope: bytes, span: Span, view: SpanView, size: int
+    ) -> None:
+        self.group, self.holder, self.place = place
+        self.origin = origin
+        self.scope = scope
+        self.span = span
+        self.view = view
+        self.lean = lean(view)
+        self.size = size
+        self.trace: Trace | None = None
+        self.item: Item | None = None
+
+    @property
+    def trace_id(self) -> bytes:
+        """Sixteen bytes."""
+        return self.span.trace_id
+
+    @property
+    def span_id(self) -> bytes:
+        """Eight bytes."""
+        return self.span.span_id
+
+    @property
+    def parent_id(self) -> bytes:
+        """Eight bytes, none for a root."""
+        return self.span.parent_span_id
+
+    @property
+    def key(self) -> bytes:
+        """Trace id and span id."""
+        return self.span.trace_id + self.span.span_id
+
+
+OtherSpan = tuple[Any, Any, int]
+"""A span that says nothing of agents: its ``Outline``, and the field and place where it stands. A plain tuple: nine
+spans in ten are one of these."""
+
+
+class Reading:
+    """A request with its spans told apart."""
+
+    def __init__(self, request: Any) -> None:
+        self.request = request
+        self.agent_spans: list[SeenSpan] = []
+        self.others: list[OtherSpan] = []
+
+    @property
+    def count(self) -> int:
+        """Spans in the request."""
+        return len(self.agent_spans) + len(self.others)
+
+
+class SpanReader:
+    """Reads requests.
+
+    Parameters:
+        table: the dialects in use; a span with none of their keys, and none that names a conversation, an agent or
+            the usage of a model, is left unread.
+        separate_by: resource attributes that make a tenant.
+    """
+
+    def __init__(self, table: tuple[Dialect, ...], separate_by: Sequence[str] = ()) -> None:
+        self._separate_by = separate_by
+        declared = {key for row in table for key in (*row.conversations, *row.agents)}
+        self._interesting = markers_of(table) | USAGE_MARKERS | CONVERSATION_KEYS | _AGENT_MARKERS | declared
+        self._origins: OrderedDict[bytes, Origin] = OrderedDict()
+        self._scopes: OrderedDict[bytes, InstrumentationScope] = OrderedDict()
+
+    def read(self, data: bytes) -> Reading:
+        """``reading`` without interruption."""
+        return at_once(self.reading(data))
+
+    def reading(self, data: bytes) -> Generator[None, None, Reading]:
+        """Tell the spans of a serialized request apart, yielding wherever other work may have its turn.
+
+        Raises:
+            google.protobuf.message.DecodeError: the bytes are no ``ExportTraceServiceRequest``.
+        """
+        request = Request.FromString(data)
+        reading, interesting = Reading(request), self._interesting
+        for group in request.resource_spans:
+            for scoped in group.scope_spans:
+                holder = scoped.spans
+                for place, raw in enumerate(holder):
+                    outline = Outline.FromString(raw)
+                    if interesting.isdisjoint(outline.attributes):
+                        reading.others.append((outline, holder, place))
+                        if place % _AT_A_STRETCH == 0:
+                            yield
+                    else:
+                        reading.agent_spans.append(self._seen(raw, holder, place, group, scoped))
+                        yield
+        return reading
+
+    def _seen(self, raw: bytes, holder: Any, place: int, group: Any, scoped: Any) -> SeenSpan:
+        span = Span.FromString(raw)
+        scope = _cached(self._scopes, scoped.scope, InstrumentationScope.FromString)
+        origin = _cached(self._origins, group.resource, self._origin)
+        view = view_of(span, scope, origin.attributes)
+        return SeenSpan((group, holder, place), origin, scoped.scope, span, view, len(raw))
+
+    def _origin(self, data: bytes) -> Origin:
+        attributes = resource_attributes(data)
+        tenant = "/".join(str(attributes.get(name, "")) for name in self._separate_by).strip("/")
+        return Origin(attributes, str(attributes.get("service.name", "unknown_service")), tenant)
+
+
+def _cached(table: OrderedDict[bytes, T], data: bytes, read: Callable[[bytes], T]) -> T:
+    """What ``data`` decodes to; the spans of an application share resource and scope."""
+    value = table.get(data)
+    if value is None:
+        value = table[data] = read(data)
+        # A sender decides how large its resources are, and whether any two are equal.
+        full = len(data) > _LARGE and sum(map(len, table)) > _MAX_CACHED_BYTES
+        while len(table) > 1 and (full or len(table) > _MAX_CACHED):
+            table.popitem(last=False)
+            full = full and sum(map(len, table)) > _MAX_CACHED_BYTES
+    return value

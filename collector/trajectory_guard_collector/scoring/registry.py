@@ -1,0 +1,332 @@
+"""All trajectories of the fleet, bounded by number, idle time and memory."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final, NamedTuple
+
+from opentelemetry.util.types import AttributeValue
+
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.engine import Engine
+from trajectory_guard.core.policy import Level
+from trajectory_guard.otel.verdict_spans import verdict_attributes
+from trajectory_guard_collector.config.models import Trajectories
+from trajectory_guard_collector.scoring.events import News, settled, weigh
+from trajectory_guard_collector.scoring.trajectory import Item, Key, Order, StepItem, Told, Trajectory, stand_in
+from trajectory_guard_collector.telemetry.metrics import Metrics
+
+_log: Final = logging.getLogger(__name__)
+_MIB: Final = 1024 * 1024
+_NAMES_PER_TRAJECTORY: Final = 4
+
+Attributes = Mapping[str, AttributeValue]
+
+
+class Flagged(NamedTuple):
+    """What is kept of a flagged trajectory that was evicted: until when it was judged, and its last flag."""
+
+    until: Order
+    attributes: Attributes
+
+
+class Fleet:
+    """Trajectories by key. Single-threaded.
+
+    Parameters:
+        engine: judges the steps.
+        config: bounds by number and idle time.
+        limits: bounds of what can be put in order.
+        metrics: where steps, findings and evictions are counted.
+        clock: monotonic seconds; for tests.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        config: GuardConfig,
+        limits: Trajectories,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.engine = engine
+        self._config = config
+        self._limits = limits
+        self.metrics = metrics
+        self._clock = clock
+        self._all: OrderedDict[Key, Trajectory] = OrderedDict()
+        self._open: OrderedDict[Key, Trajectory] = OrderedDict()  # those that keep single steps
+        self._awake: OrderedDict[Key, Trajectory] = OrderedDict()  # those whose runs have not come to rest
+        self._dirty: dict[Key, Trajectory] = {}
+        self._items: dict[bytes, Item] = {}
+        self._kept_bytes = 0
+        self._flagged: OrderedDict[Key, Flagged] = OrderedDict()
+        self._marks: OrderedDict[bytes, Attributes] = OrderedDict()
+        self._gone: list[Key] | None = None
+        self._names: OrderedDict[str, Key | None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Trajectory]:
+        return iter(self._all.values())
+
+    # --- items in --------------------------------------------------------------------------------------------
+
+    def known(self, span: bytes) -> Item | None:
+        """The item of a span (trace id and span id) that was delivered before and can still be put in order."""
+        return self._items.get(span)
+
+    def add(self, item: Item, key: Key) -> None:
+        """A new item of a trajectory. One that was judged long ago changes nothing."""
+        trajectory = self._all.get(key)
+        if trajectory is None:
+            flagged = self._flagged.get(key)
+            if isinstance(item, StepItem) and flagged is not None and item.order <= flagged.until:
+                item.late = flagged.attributes
+                self.metrics.late("too_late")
+                return
+            trajectory = self._all[key] = Trajectory(key)
+        elif item.order <= trajectory.newest and trajectory.was_seen(item):
+            self.metrics.duplicate()
+            return
+        self._place(trajectory, item)
+
+    def _place(self, trajectory: Trajectory, item: Item) -> None:
+        if item.order[0] <= 0.0:  # a span without times: there is no other order than that of arrival
+            trajectory.add_last(item)
+        elif trajectory.is_too_late(item, self._limits.reorder_s):
+            trajectory.add_last(item)
+            self.metrics.late("too_late")
+        elif not trajectory.add(item):
+            self.metrics.late("reordered")
+        self._items[item.span] = item
+        self._kept_bytes += item.size
+        self._touch(trajectory)
+
+    def _touch(self, trajectory: Trajectory) -> None:
+        key = trajectory.key
+        trajectory.last_used = self._clock()
+        self._all.move_to_end(key)
+        self._open[key] = trajectory
+        self._open.move_to_end(key)
+        self._awake[key] = trajectory
+        self._awake.move_to_end(key)
+        self._dirty[key] = trajectory
+
+    def move(self, item: Item, key: Key | None) -> None:
+        """An item turned out to belong to another trajectory, or to be no step of its own (None)."""
+        before = self._all.get(item.key) if item.key is not None else None
+        if before is not None:
+            before.remove(item)
+            self._kept_bytes -= item.size
+            self._items.pop(item.span, None)
+            if before.items or before.base is not None:
+                self._dirty[before.key] = before
+            else:
+                self._drop(before.key)
+        if isinstance(item, StepItem):
+            item.told = item.verdict = None
+            item.moved = item.judged
+        if key is not None:
+            self.add(item, key)
+
+    def refresh(self, item: StepItem) -> None:
+        """What is known of a step has changed."""
+        trajectory = self._all.get(item.key) if item.key is not None else None
+        if trajectory is not None:
+            trajectory.refresh(item)
+            self._dirty[trajectory.key] = trajectory
+
+    def name(self, key: Key, names: Iterable[str]) -> None:
+        """Further names under which a trajectory's flag can be asked for.
+
+        A name that stands for several trajectories, as a trace around several conversations does, stands for none.
+        """
+        for name in names:
+            known = self._names.get(name, key)
+            own = known is None or known == key or known[1] == name  # a trace's own trajectory gives way
+            self._names[name] = key if own and known is not None else None
+            self._names.move_to_end(name)
+        while len(self._names) > _NAMES_PER_TRAJECTORY * self._config.max_trajectories:
+            self._names.popitem(last=False)
+
+    # --- judging ---------------------------------------------------------------------------------------------
+
+    def judging(self) -> Generator[None, None, list[News]]:
+        """Judge all steps that are new or stand in another light now, a few at a time; what there is to tell."""
+        news: list[News] = []
+        for trajectory in list(self._dirty.values()):
+            evicted_runs = trajectory.evicted_runs
+            while True:
+                for item in self._fold(trajectory):
+                    for one in weigh(trajectory, item, self.metrics):
+                        self._mark_parent(one)
+                        news.append(one)
+                yield
+                if not trajectory.unfolded:
+                    break
+            self.metrics.evicted_runs(max(0, trajectory.evicted_runs - evicted_runs))
+            self._clear(trajectory)
+            self._dirty.pop(trajectory.key, None)
+        return [*news, *self.rest()]
+
+    def _fold(self, trajectory: Trajectory) -> list[StepItem]:
+        try:
+            return trajectory.fold(self.engine, self._limits.reorder_steps)
+        except Exception:  # noqa: BLE001  one trajectory must not cost the others
+            self.metrics.error("judge.trajectory")
+            _log.exception("trajectory %r cannot be judged and starts anew", trajectory.key[1])
+            trajectory.abandon()
+            self._drop(trajectory.key)
+            return []
+
+    def _mark_parent(self, one: News) -> None:
+        """The span above the step, which comes later, is tagged too where somebody has to act."""
+        item = one.item
+        if one.told in (Told.NUDGE, Told.STOP) and item.parent_id:
+            self.mark(item.span[:16] + item.parent_id, self.attributes(item) or {})
+
+    # --- marks -----------------------------------------------------------------------------------------------
+
+    def attributes(self, item: StepItem) -> Attributes | None:
+        """What the span of a step is tagged with; None if nothing was found."""
+        if item.late is not None:
+            return item.late
+        if item.verdict is None or not item.verdict.detections:
+            return None
+        return verdict_attributes(item.verdict, item.first_step)
+
+    def mark(self, span: bytes, attributes: Attributes) -> None:
+        """Remember what a span is to be tagged with when it arrives (again)."""
+        self._marks[span] = attributes
+        self._marks.move_to_end(span)
+        if len(self._marks) > self._limits.max_flagged:
+            self._marks.popitem(last=False)
+
+    @property
+    def has_marks(self) -> bool:
+        """Whether any span is to be tagged when it arrives."""
+        return bool(self._marks)
+
+    def marked(self, span: bytes) -> Attributes | None:
+        """What a span is to be tagged with, as far as remembered."""
+        return self._marks.get(span)
+
+    # --- bounds ----------------------------------------------------------------------------------------------
+
+    def _clear(self, trajectory: Trajectory) -> None:
+        """Take what a trajectory has folded for good."""
+        for item in trajectory.forgotten:
+            self._items.pop(item.span, None)
+            self._kept_bytes -= item.size
+            if isinstance(item, StepItem):
+                attributes = self.attributes(item)
+                if attributes is not None:
+                    self.mark(item.span, attributes)
+                item.release()
+        trajectory.forgotten.clear()
+
+    def rest(self) -> list[News]:
+        """Let go of what was idle for long enough, or is too much. What recovered meanwhile is to be published.
+
+        Nothing may be under evaluation.
+        """
+        now, news = self._clock(), []
+        while self._awake:
+            oldest = next(iter(self._awake.values()))
+            if now - oldest.last_used <= self._limits.reorder_s:
+                break
+            news += self._settle(oldest)
+        while self._kept_bytes > self._limits.max_history_mib * _MIB and len(self._open) > 1:
+            self._rest(next(iter(self._open.values())))
+        while self._all:
+            oldest = next(iter(self._all.values()))
+            full = len(self._all) > self._config.max_trajectories
+            if not full and now - oldest.last_used <= self._config.idle_ttl_s:
+                break
+            news += self._evict(oldest, "full" if full else "idle")
+        return news
+
+    def relieve(self) -> bool:
+        """Give back half of the memory of single steps and of marks, the longest unused ones; whether there was any."""
+        some = bool(self._open)
+        for trajectory in list(islice(self._open.values(), (len(self._open) + 1) // 2)):
+            if trajectory.key not in self._dirty:  # else it is being judged right now
+                self._rest(trajectory)
+        for _ in range(len(self._marks) // 2):
+            self._marks.popitem(last=False)
+        return some
+
+    def _rest(self, trajectory: Trajectory) -> None:
+        trajectory.rest()
+        self._clear(trajectory)
+        self._open.pop(trajectory.key, None)
+
+    def _settle(self, trajectory: Trajectory) -> list[News]:
+        """The runs of a trajectory pause or end: what is left of them once they are judged as they stand."""
+        self._awake.pop(trajectory.key, None)
+        news: list[News] = []
+        try:
+            for verdict, item in trajectory.settle_runs(self.engine):
+                news += settled(trajectory, verdict, item or stand_in(trajectory, verdict), self.metrics)
+        except Exception:  # noqa: BLE001  one trajectory must not cost the others
+            self.metrics.error("judge.trajectory")
+            _log.exception("trajectory %r cannot be settled", trajectory.key[1])
+        self._rest(trajectory)
+        return news
+
+    def _evict(self, trajectory: Trajectory, reason: str) -> list[News]:
+        news = self._settle(trajectory)
+        self.metrics.eviction(reason)
+        verdict = trajectory.last
+        if verdict is not None and verdict.level is not Level.OBSERVE:
+            attributes = verdict_attributes(verdict, str(verdict.first_step))
+            self._flagged[trajectory.key] = Flagged(trajectory.floor, attributes)
+            if len(self._flagged) > self._limits.max_flagged:
+                self._flagged.popitem(last=False)
+        self._drop(trajectory.key)
+        return news
+
+    def _drop(self, key: Key) -> None:
+        self._all.pop(key, None)
+        self._open.pop(key, None)
+        self._awake.pop(key, None)
+        self._dirty.pop(key, None)
+        if self._gone is not None:
+            self._gone.append(key)
+
+    # --- saving ----------------------------------------------------------------------------------------------
+
+    def take_changes(self) -> tuple[list[Trajectory], list[Key]]:
+        """Trajectories that changed and keys of those that are gone since the last call."""
+        changed = [one for one in self._all.values() if one.changed and one.key not in self._dirty]
+        for trajectory in changed:
+            trajectory.changed = False
+        gone = [key for key in self._gone or () if key not in self._all]
+        self._gone = []
+        return changed, gone
+
+    def restore(self, trajectory: Trajectory, marks: Mapping[bytes, Attributes]) -> None:
+        """Take in a trajectory that was saved."""
+        trajectory.last_used = self._clock()
+        self._all[trajectory.key] = self._awake[trajectory.key] = trajectory
+        self.name(trajectory.key, (trajectory.key[1],))
+        for span, attributes in marks.items():
+            self.mark(span, attributes)
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    def find(self, name: str) -> Trajectory | None:
+        """The trajectory that goes by a name: its id, or a trace, thread or session id it was linked to."""
+        key = self._names.get(name, ("", name))
+        return self._all.get(key) if key is not None else None
+
+    def newest(self, count: int) -> list[Trajectory]:
+        """The trajectories used last, newest first."""
+        return list(islice(reversed(self._all.values()), count))

@@ -1,0 +1,308 @@
+"""The engine of the fleet: trace requests in, the same requests with what was found out.
+
+Called from the event loop only, so that nothing needs a lock. The same spans give the same verdicts as in
+process: what a span says is read by the same dialects, steps are judged by the same engine, in the order in which
+they ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Generator, Iterable
+from typing import Final, NamedTuple
+
+from trajectory_guard import telemetry
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.budget import within_budget
+from trajectory_guard.core.engine import Engine
+from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.dialects.base import Dialect
+from trajectory_guard.dialects.custom import table_with
+from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import markers_of, recognise
+from trajectory_guard.integrations.langfuse.scores import session_of
+from trajectory_guard.prices import PriceTable
+from trajectory_guard.spans.duplicates import is_inner_duplicate
+from trajectory_guard.spans.extract import agent_of, model_usage, read_step, trajectory_id
+from trajectory_guard.spans.identity import all_conversation_ids, conversation_id, instance_of
+from trajectory_guard.transcripts.asked import asked_in
+from trajectory_guard_collector.config.models import Trajectories
+from trajectory_guard_collector.cooperative import at_once
+from trajectory_guard_collector.scoring.events import News
+from trajectory_guard_collector.scoring.parser import Reading, SeenSpan, SpanReader
+from trajectory_guard_collector.scoring.registry import Fleet
+from trajectory_guard_collector.scoring.tagger import Tagger
+from trajectory_guard_collector.scoring.traces import Note, Trace, TraceTable
+from trajectory_guard_collector.scoring.trajectory import Item, Key, StepItem, UsageItem
+from trajectory_guard_collector.state.wal import journal_of
+from trajectory_guard_collector.telemetry.metrics import Metrics
+from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
+
+_log: Final = logging.getLogger(__name__)
+_MIB: Final = 1 << 20
+_KEY_BYTES: Final = 24
+_SPAN_ID_BYTES: Final = 8
+_STEP_BYTES: Final = 2_200
+"""What a step takes in memory beside its texts."""
+_KEPT_BYTES: Final = 16_384
+"""Steps up to this size are kept whole for judging them again; of longer ones only what is understood of them."""
+
+
+class Judged(NamedTuple):
+    """What became of a request.
+
+    Fields:
+        data: the bytes to send on, unchanged if nothing was found.
+        spans: spans in it, the guard's own among them.
+        agent_spans: spans of agents in the request.
+        news: what there is to tell.
+        journal: what it takes to judge the request again after a restart; None if there was no agent in it.
+    """
+
+    data: bytes
+    spans: int
+    agent_spans: int
+    news: list[News]
+    journal: bytes | None = None
+
+
+class Judge:
+    """Judges trace requests.
+
+    Parameters:
+        config: detection, as in process.
+        limits: memory of trajectories and traces.
+        metrics: where what is found is counted.
+        clock: monotonic seconds; for tests.
+    """
+
+    def __init__(
+        self,
+        config: GuardConfig,
+        limits: Trajectories,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._table = table_with(config.dialects)
+        self._markers = markers_of(self._table)
+        self._conversations = tuple(key for row in self._table for key in row.conversations)
+        self._max_chars = config.max_understood_chars
+        self.metrics = metrics
+        self._prices = PriceTable()
+        self._throttled = ThrottledLog(_log)
+        self.traces = TraceTable(limits.max_traces, limits.max_spans_per_trace, limits.max_traces_mib * _MIB)
+        self.fleet = Fleet(Engine(config, price=self._prices.cost), config, limits, metrics, clock=clock)
+        self._reader = SpanReader(self._table, limits.separate_by)
+        self._tagger = Tagger(self.fleet)
+
+    def judge(self, data: bytes, *, journaled: bool = False) -> Judged:
+        """Judge the spans of a serialized ``ExportTraceServiceRequest``.
+
+        Parameters:
+            journaled: whether to say what a restart needs.
+
+        Raises:
+            google.protobuf.message.DecodeError: the bytes are no such request.
+        """
+        return at_once(self.judging(data, journaled=journaled))
+
+    def judging(self, data: bytes, *, journaled: bool = False) -> Generator[None, None, Judged]:
+        """``judge``, yielding wherever other work of the event loop may have its turn. Only one may be under way.
+
+        Parameters, errors: as of ``judge``.
+        """
+        reading = yield from self._reader.reading(data)
+        if not reading.agent_spans and not self.traces:
+            return Judged(data, reading.count, 0, [])
+        arrived = self._note(reading)
+        for seen in reading.agent_spans:
+            self._take_safely(seen)
+            yield
+        for trace, span_id in arrived:
+            self._meet(trace, span_id)
+            yield
+        news = yield from self.fleet.judging()
+        journal = journal_of(reading) if journaled and reading.agent_spans else None
+        tagged, guard_spans = self._tagger.tag(reading, data, news)
+        return Judged(tagged, reading.count + guard_spans, len(reading.agent_spans), news, journal)
+
+    def rest(self) -> list[News]:
+        """Let go of trajectories that were idle for long enough; what there is to tell of them.
+
+        No request may be under evaluation.
+        """
+        return self.fleet.rest()
+
+    def relieve(self) -> bool:
+        """Memory is short: give back half of what serves late spans only; whether there was any. Scores are kept."""
+        self.traces.relieve()
+        return self.fleet.relieve()
+
+    def session_of(self, item: StepItem) -> str | None:
+        """The session Langfuse puts a step into, as far as is known by now; None if it has none.
+
+        It is that of the step's span or of the nearest one above it; else the only one that the trace's spans name.
+        """
+        trace = self.traces.find(item.span[:-_SPAN_ID_BYTES])
+        if trace is None:
+            return session_of([item.view.attributes])
+        near = trace.above(item.span[-_SPAN_ID_BYTES:]).known
+        named = session_of(view.attributes for view in (item.view, *near))
+        if named is not None:
+            return named
+        views = (note.view for note in trace.spans.values())
+        every = {session_of([view.attributes]) for view in views if view is not None} - {None}
+        return every.pop() if len(every) == 1 else None
+
+    def _take_safely(self, seen: SeenSpan) -> None:
+        try:
+            self._take(seen)
+        except Exception:  # noqa: BLE001  one odd span must not cost the others
+            self.metrics.error("judge.span")
+            _log.exception("a span could not be judged; it is forwarded as it is")
+
+    # --- what is known of traces -----------------------------------------------------------------------------
+
+    def _note(self, reading: Reading) -> list[tuple[Trace, bytes]]:
+        """Remember all spans as possible ancestors; those that steps of earlier requests have waited for."""
+        arrived = []
+        for seen in reading.agent_spans:
+            trace = seen.trace = self.traces.get(seen.trace_id)
+            self.traces.note(trace, seen.span_id, Note(seen.parent_id, seen.lean))
+            if trace.waiting and seen.span_id in trace.waiting:
+                arrived.append((trace, seen.span_id))
+        find = self.traces.find
+        for outline, _, _ in reading.others:
+            known = find(outline.trace_id)
+            if known is not None:
+                self.traces.note(known, outline.span_id, Note(outline.parent_span_id))
+                if known.waiting and outline.span_id in known.waiting:
+                    arrived.append((known, outline.span_id))
+        return arrived
+
+    def _meet(self, trace: Trace, span_id: bytes) -> None:
+        """An ancestor has arrived: what do the steps below it learn?"""
+        for item in trace.waiting.pop(span_id, ()):
+            if not item.gone:
+                self._identify_again(trace, item)
+
+    def _learn(self, trace: Trace, conversation: str) -> None:
+        if self.traces.learn(trace, conversation):
+            for item in trace.by_trace:
+                if not item.gone and item.key is not None:
+                    self._follow(trace, item)
+
+    # --- spans in --------------------------------------------------------------------------------------------
+
+    def _take(self, seen: SeenSpan) -> None:
+        view, trace = seen.view, seen.trace
+        if view.scope == telemetry.SCOPE or trace is None:
+            return  # a guard in process has told of a step; the step itself comes too
+        if len(seen.key) != _KEY_BYTES:
+            self.metrics.error("judge.ids")
+            self._throttled.log(logging.WARNING, "ids", f"a span of {seen.origin.service} has no valid ids: not judged")
+            return
+        seen.item = self.fleet.known(seen.key)
+        if seen.item is not None:
+            self.metrics.duplicate()
+            return
+        dialect = None if self._markers.isdisjoint(view.attributes) else recognise(view, self._table)
+        if dialect is None:
+            self._take_other(seen, trace)
+        else:
+            self._take_step(seen, trace, dialect)
+
+    def _take_other(self, seen: SeenSpan, trace: Trace) -> None:
+        view = seen.view
+        conversation = conversation_id(view.attributes, self._conversations)
+        if conversation is not None:
+            self._learn(trace, conversation)
+        usage = model_usage(view)
+        if usage is None:
+            return
+        usage = usage._replace(asked=asked_in(view))
+        tenant = seen.origin.tenant
+        item = UsageItem(seen.key, (view.end, view.span_id), view.trace_id, view.scope, usage, tenant)
+        trajectory = conversation or self._by_trace(trace, view)
+        self.fleet.add(item, (tenant, trajectory))
+        if conversation is None:
+            trace.follow(item, self.traces.max_spans)
+
+    def _take_step(self, seen: SeenSpan, trace: Trace, dialect: Dialect) -> None:
+        above, missing = trace.above(seen.parent_id)
+        step = read_step(seen.view, dialect, above, lambda span: self._by_trace(trace, span))
+        if step is None:
+            return
+        item = self._item(seen, step, dialect)
+        seen.item = item
+        if missing:
+            item.own_agent = agent_of(seen.view, (), dialect) if above else step.agent_id
+            item.own_run = instance_of(seen.view, ())
+            trace.wait(missing, item, self.traces.max_spans)
+        if above and is_inner_duplicate(item.view, above, self._table):
+            return
+        self._file(trace, item, above)
+
+    def _item(self, seen: SeenSpan, step: StepRecord, dialect: Dialect) -> StepItem:
+        size = min(seen.size, _KEPT_BYTES)
+        if seen.size > _KEPT_BYTES:
+            step = within_budget(step, self._max_chars)
+            size += len(step.result or "")
+        return StepItem(seen.key, step, seen.lean, dialect, seen.origin, _STEP_BYTES + size)
+
+    def _file(self, trace: Trace, item: StepItem, above: list[SpanView]) -> None:
+        """Put a step into its trajectory."""
+        view, key = item.view, (item.tenant, item.step.trajectory_id)
+        if self._names_conversation((view, *above), item.dialect):
+            self._learn(trace, key[1])
+        else:
+            trace.follow(item, self.traces.max_spans)
+        self.fleet.add(item, key)
+        self._name(trace, key, view)
+
+    def _names_conversation(self, spans: Iterable[SpanView], dialect: Dialect) -> bool:
+        return any(conversation_id(span.attributes, dialect.conversations) is not None for span in spans)
+
+    def _name(self, trace: Trace, key: Key, view: SpanView | None = None) -> None:
+        """Let flags be asked for by the trace, and by all ids on the span."""
+        if trace.key != key:
+            trace.key = key
+            others = all_conversation_ids(view.attributes) if view is not None else ()
+            self.fleet.name(key, (key[1], trace.id.hex(), *others))
+
+    def _by_trace(self, trace: Trace, span: SpanView) -> str:
+        return trace.conversation or span.trace_id
+
+    # --- what becomes known later ----------------------------------------------------------------------------
+
+    def _identify_again(self, trace: Trace, item: StepItem) -> None:
+        above, missing = trace.above(item.parent_id)
+        if missing:
+            trace.wait(missing, item, self.traces.max_spans)
+        if is_inner_duplicate(item.view, above, self._table):
+            self.fleet.move(item, None)
+            return
+        agent = item.own_agent or agent_of(item.view, above, item.dialect)
+        named = trajectory_id(item.view, above, lambda span: self._by_trace(trace, span), item.dialect.conversations)
+        run = item.own_run or instance_of(item.view, above)
+        changed = agent != item.step.agent_id or named != item.step.trajectory_id or run != item.step.run
+        item.step = item.step._replace(agent_id=agent, trajectory_id=named, run=run)
+        if item.key is None or named != item.key[1]:
+            self.fleet.move(item, None)
+            self._file(trace, item, above)
+        elif changed:
+            self.fleet.refresh(item)
+
+    def _follow(self, trace: Trace, item: Item) -> None:
+        """The trace's conversation has become known: does an item that followed the trace go there?"""
+        key: Key = (item.tenant, trace.conversation or trace.id.hex())
+        if key == item.key:
+            return
+        if isinstance(item, StepItem):
+            if self._names_conversation(trace.above(item.parent_id).known, item.dialect):
+                return
+            item.step = item.step._replace(trajectory_id=key[1])
+        self.fleet.move(item, key)
+        self._name(trace, key)

@@ -1,0 +1,133 @@
+"""What was found out, written into the request that goes on: attributes on spans, and the guard's own spans."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Final
+
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from trajectory_guard import __version__, telemetry
+from trajectory_guard_collector.otlp.span_view import any_value
+from trajectory_guard_collector.scoring.events import News
+from trajectory_guard_collector.scoring.parser import OtherSpan, Reading
+from trajectory_guard_collector.scoring.registry import Attributes, Fleet
+from trajectory_guard_collector.scoring.trajectory import StepItem, Told
+
+_SCOPE: Final = InstrumentationScope(name=telemetry.SCOPE, version=__version__).SerializeToString()
+_NANO: Final = 1_000_000_000
+
+
+class Tagger:
+    """Writes verdicts into requests. What it writes for a span is the same however often the span is delivered."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    def tag(self, reading: Reading, data: bytes, news: Sequence[News]) -> tuple[bytes, int]:
+        """The request with tags and guard spans, and the number of the latter.
+
+        ``data``, the request as it came, is returned unchanged if there is nothing to write.
+        """
+        changed = False
+        told: set[bytes] = set()
+        for seen in reading.agent_spans:
+            item = seen.item
+            own = self._fleet.attributes(item) if isinstance(item, StepItem) else None
+            attributes = own or self._fleet.marked(seen.key)
+            if attributes:
+                seen.holder[seen.place] = tagged(seen.span, attributes)
+                changed = True
+            if isinstance(item, StepItem) and item.told is not None and item.key is not None:
+                told.add(item.span)
+                _add_guard_span(seen.group, guard_span(item, item.told, own or {}))
+        if self._fleet.has_marks:
+            changed = self._tag_others(reading.others) or changed
+        late = [one.item for one in news if one.told is not None and one.item.span not in told]
+        for item in late:
+            group = reading.request.resource_spans.add(resource=_resource(item.service))
+            _add_guard_span(group, guard_span(item, item.told or Told.START, self._fleet.attributes(item) or {}))
+        changed = changed or bool(told or late)
+        return reading.request.SerializeToString() if changed else data, len(told) + len(late)
+
+    def _tag_others(self, others: Iterable[OtherSpan]) -> bool:
+        changed = False
+        for outline, holder, place in others:
+            attributes = self._fleet.marked(outline.trace_id + outline.span_id)
+            if attributes:
+                holder[place] = tagged(Span.FromString(holder[place]), attributes)
+                changed = True
+        return changed
+
+
+def tagged(span: Span, attributes: Attributes) -> bytes:
+    """A span with these attributes, its others as they were; tags for Langfuse are added to those it has."""
+    kept = [one for one in span.attributes if one.key not in attributes]
+    before = next((one.value for one in span.attributes if one.key == telemetry.LANGFUSE_TAGS), None)
+    values = dict(attributes)
+    if before is not None and telemetry.LANGFUSE_TAGS in values:
+        new = values[telemetry.LANGFUSE_TAGS]
+        values[telemetry.LANGFUSE_TAGS] = [*dict.fromkeys([*_tags(before), *new])]  # type: ignore[misc]
+    result = Span.FromString(span.SerializeToString())
+    del result.attributes[:]
+    result.attributes.extend([*kept, *key_values(values)])
+    return result.SerializeToString()
+
+
+def _tags(value: AnyValue) -> list[str]:
+    """Tags as an application wrote them: a list, a JSON list, a comma list or one string."""
+    plain = any_value(value)
+    if isinstance(plain, str):
+        try:
+            decoded = json.loads(plain)
+        except ValueError:
+            decoded = [part.strip() for part in plain.split(",")]
+        plain = decoded if isinstance(decoded, list) else [plain]
+    return [str(one) for one in plain if one not in (None, "")] if isinstance(plain, list) else []
+
+
+def guard_span(item: StepItem, told: Told, attributes: Attributes) -> Span:
+    """The guard's own span about a step. Its id follows from the step: delivered twice it is the same span."""
+    end = round(item.view.end * _NANO)
+    span_id = item.span[16:]
+    span = Span(
+        trace_id=item.span[:16],
+        span_id=blake2b(item.span + told.value.encode(), digest_size=8, person=b"guard-span").digest(),
+        parent_span_id=item.parent_id or span_id,
+        name=telemetry.LOOP_SPAN_NAME if told is Told.START else telemetry.SPAN_NAME,
+        kind=Span.SPAN_KIND_INTERNAL,
+        start_time_unix_nano=end,
+        end_time_unix_nano=end,
+    )
+    span.links.add(trace_id=item.span[:16], span_id=span_id)
+    span.attributes.extend(key_values({**attributes, telemetry.TOOL: item.step.tool_name}))
+    return span
+
+
+def _add_guard_span(group: Any, span: Span) -> None:
+    group.scope_spans.add(scope=_SCOPE, spans=[span.SerializeToString()])
+
+
+def _resource(service: str) -> bytes:
+    return Resource(attributes=key_values({"service.name": service})).SerializeToString()
+
+
+def key_values(attributes: Mapping[str, Any]) -> list[KeyValue]:
+    """Attributes in OTLP's form."""
+    return [KeyValue(key=key, value=_any_value(value)) for key, value in attributes.items()]
+
+
+def _any_value(value: Any) -> AnyValue:
+    if isinstance(value, bool):
+        return AnyValue(bool_value=value)
+    if isinstance(value, int):
+        return AnyValue(int_value=value)
+    if isinstance(value, float):
+        return AnyValue(double_value=value)
+    if isinstance(value, (list, tuple)):
+        return AnyValue(array_value=ArrayValue(values=[_any_value(one) for one in value]))
+    return AnyValue(string_value=str(value))

@@ -1,0 +1,176 @@
+"""What is known of each trace: its spans as possible ancestors, its conversation, and steps that wait for either."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from sys import getsizeof
+from typing import Final, NamedTuple
+
+from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.spans.duplicates import MAX_ANCESTORS
+from trajectory_guard_collector.scoring.trajectory import Item, Key, StepItem
+
+_SEVERAL: Final = ""
+_NOTES_PER_TRACE: Final = 4
+_NOTE_BYTES: Final = 300
+_VIEW_BYTES: Final = 1_500
+"""What a span of an agent takes beside the values of its attributes, with the step that may wait for another span."""
+_SLOT_BYTES: Final = 30
+
+
+class Note:
+    """A span that may turn out to be an ancestor.
+
+    Attributes:
+        parent: id of its parent, empty for a root.
+        view: what is kept of it; None if the span says nothing of agents.
+        size: bytes it takes in memory, about.
+    """
+
+    __slots__ = ("parent", "size", "view")
+
+    def __init__(self, parent: bytes, view: SpanView | None = None) -> None:
+        self.parent = parent
+        self.view = view
+        self.size = _NOTE_BYTES
+        if view is not None:
+            values = view.attributes.values()
+            self.size += _VIEW_BYTES + sum(map(getsizeof, values)) + _SLOT_BYTES * len(values)
+
+
+class Ancestors(NamedTuple):
+    """Spans above a span, nearest first, and the id of the first one that has not arrived (empty: none is missing)."""
+
+    known: list[SpanView]
+    missing: bytes
+
+
+class Trace:
+    """One trace.
+
+    Attributes:
+        id: sixteen bytes.
+        spans: notes by span id.
+        conversation: the id that its spans name; None if none does, empty if they name several.
+        waiting: steps by the id of the ancestor that has not arrived.
+        by_trace: steps and usage whose trajectory follows from the trace alone.
+        key: trajectory its newest step was put into.
+    """
+
+    __slots__ = ("by_trace", "conversation", "id", "key", "spans", "waiting")
+
+    def __init__(self, trace_id: bytes) -> None:
+        self.id = trace_id
+        self.spans: dict[bytes, Note] = {}
+        self.conversation: str | None = None
+        self.waiting: dict[bytes, list[StepItem]] = {}
+        self.by_trace: list[Item] = []
+        self.key: Key | None = None
+
+    def above(self, parent: bytes) -> Ancestors:
+        """The known spans above a span with this parent."""
+        known: list[SpanView] = []
+        for _ in range(MAX_ANCESTORS):
+            if not parent:
+                break
+            note = self.spans.get(parent)
+            if note is None:
+                return Ancestors(known, parent)
+            if note.view is not None:
+                known.append(note.view)
+            parent = note.parent
+        return Ancestors(known, b"")
+
+    def wait(self, missing: bytes, item: StepItem, limit: int) -> None:
+        """Let a step wait for an ancestor."""
+        if len(self.waiting) < limit:
+            item.held = True
+            self.waiting.setdefault(missing, []).append(item)
+
+    def follow(self, item: Item, limit: int) -> None:
+        """Let an item follow whatever becomes known of the trace's conversation."""
+        item.held = True
+        self.by_trace.append(item)
+        if len(self.by_trace) > limit:
+            self.by_trace = [one for one in self.by_trace if not one.gone][-limit:]
+
+
+class TraceTable:
+    """Traces by id, the longest unused ones forgotten first.
+
+    Parameters:
+        max_traces: traces remembered.
+        max_spans_per_trace: spans remembered of each trace, and four per trace on average over all of them.
+        max_bytes: what they may take in memory together, about.
+
+    Attributes:
+        size: bytes they take, about.
+        changed: conversations by trace id that became known, or (None) were forgotten, for somebody who saves them and
+            clears this; None as long as nobody does.
+    """
+
+    def __init__(self, max_traces: int, max_spans_per_trace: int, max_bytes: float) -> None:
+        self._max_traces = max_traces
+        self.max_spans = max_spans_per_trace
+        self._max_notes = max(max_spans_per_trace, _NOTES_PER_TRACE * max_traces)
+        self._max_bytes = max_bytes
+        self._notes = 0
+        self.size = 0
+        self.changed: dict[bytes, str | None] | None = None
+        self._traces: OrderedDict[bytes, Trace] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._traces)
+
+    def get(self, trace_id: bytes) -> Trace:
+        """The trace, new if it is not known."""
+        trace = self._traces.get(trace_id)
+        if trace is None:
+            trace = self._traces[trace_id] = Trace(trace_id)
+            if len(self._traces) > self._max_traces:
+                self._forget_oldest()
+        else:
+            self._traces.move_to_end(trace_id)
+        return trace
+
+    def learn(self, trace: Trace, conversation: str) -> bool:
+        """A span names its trace's conversation; whether that changes what is known."""
+        if trace.conversation in (conversation, _SEVERAL):
+            return False
+        trace.conversation = conversation if trace.conversation is None else _SEVERAL
+        if self.changed is not None:
+            self.changed[trace.id] = trace.conversation
+        return True
+
+    def note(self, trace: Trace, span_id: bytes, note: Note) -> None:
+        """Remember a span of a trace; its oldest ones, and then the oldest traces, are forgotten beyond the limits."""
+        spans = trace.spans
+        if (before := spans.get(span_id)) is not None:
+            self._discount(before)
+        spans[span_id] = note
+        self._notes += 1
+        self.size += note.size
+        while len(spans) > self.max_spans or (self.size > self._max_bytes and len(self._traces) == 1 < len(spans)):
+            self._discount(spans.pop(next(iter(spans))))
+        while (self._notes > self._max_notes or self.size > self._max_bytes) and len(self._traces) > 1:
+            self._forget_oldest()
+
+    def _discount(self, note: Note) -> None:
+        self._notes -= 1
+        self.size -= note.size
+
+    def relieve(self) -> None:
+        """Forget half of the traces, the longer unused ones."""
+        for _ in range(len(self._traces) // 2):
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        _, oldest = self._traces.popitem(last=False)
+        for note in oldest.spans.values():
+            self._discount(note)
+        if oldest.conversation is not None and self.changed is not None:
+            self.changed[oldest.id] = None
+
+    def find(self, trace_id: bytes) -> Trace | None:
+        """The trace if it is known."""
+        return self._traces.get(trace_id)

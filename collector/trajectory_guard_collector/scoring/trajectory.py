@@ -1,0 +1,455 @@
+"""One trajectory of the fleet: its steps in the order in which they ended, judged again where one arrives late.
+
+In process a step is judged when its span ends. Over a network spans come late, twice and in any order, and what an
+ancestor knows (agent, conversation) comes after the tool span. So a trajectory is a fold over its sorted steps: a step
+that is the newest is judged on top of the current state; one that belongs further back is put in its place, and the
+steps from there on are judged again from the nearest snapshot.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from trajectory_guard.core.calls import CallRecord, is_fuller, reported
+from trajectory_guard.core.engine import Engine, Verdict
+from trajectory_guard.core.history import Ring
+from trajectory_guard.core.interventions import Spent
+from trajectory_guard.core.policy import Level
+from trajectory_guard.core.state import TrajectoryState
+from trajectory_guard.core.steps import INTERRUPTED, StepRecord, Usage
+from trajectory_guard.core.tracking.usage import UsageLedger
+from trajectory_guard.dialects.base import Dialect
+from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import DIALECTS
+from trajectory_guard_collector.otlp.span_view import Origin
+
+Order = tuple[float, str]
+"""End of a span in seconds, and its id: the order in which steps are judged."""
+Key = tuple[str, str]
+"""Scope that keeps equal ids of different tenants apart, and the trajectory's id."""
+
+_RECENT: Final = 16
+_SNAPSHOT_STEPS: Final = 64
+_AT_A_STRETCH: Final = 8
+SEEN: Final = 1_024
+_MAX_NAMES: Final = 8
+_MAX_EPISODES: Final = 16
+_USAGE_BYTES: Final = 512
+FIRST: Final[Order] = (float("-inf"), "")
+
+
+class Told(str, Enum):
+    """What a guard span tells: a loop has begun, a nudge or a stop is due."""
+
+    START = "start"
+    NUDGE = "nudge"
+    STOP = "stop"
+
+
+class UsageItem:
+    """Tokens and money of a model call."""
+
+    __slots__ = ("gone", "held", "key", "order", "scope", "size", "span", "tenant", "trace_id", "usage")
+
+    def __init__(self, span: bytes, order: Order, trace_id: str, scope: str, usage: Usage, tenant: str) -> None:
+        self.span = span
+        self.size = _USAGE_BYTES
+        self.tenant = tenant
+        self.order = order
+        self.trace_id = trace_id
+        self.scope = scope
+        self.usage = usage
+        self.key: Key | None = None
+        self.gone = False
+        self.held = False
+
+
+class StepItem:
+    """A tool call, and what became of it.
+
+    Attributes:
+        span: trace id and span id in bytes.
+        order: place among the steps of its trajectory.
+        step: the record, with identity as known by now; ``view`` and ``dialect`` are what identity is read from.
+        own_agent: agent named by the span itself; own_run: agent instance named by the span itself.
+        origin, service, tenant: the resource of the span, its service name, and the scope of the trajectory's id.
+        key: trajectory it belongs to; None while it does not count (inner duplicate).
+        verdict: what was said of it, None if it did not count; ``judged`` tells the two apart.
+        moved: judged before in another trajectory, and not yet in this one.
+        recovered: counted as the end of a loop.
+        repeats: another record of the same call came before it.
+        first_step: span id of the first step of the loop that the verdict is about.
+        told: what a guard span says of it; None if there is none. told_as: what was told of it last, under any name.
+        late: attributes of the flag its trajectory had when it was forgotten; the step came too late to be judged.
+        size: bytes it takes in memory, roughly.
+        gone: left the memory of steps that can still be put in order.
+        held: its trace remembers it, which may be for longer.
+    """
+
+    __slots__ = (
+        "dialect", "first_step", "gone", "held", "judged", "key", "late", "moved", "order", "origin", "own_agent",
+        "own_run", "recovered", "repeats", "service", "size", "span", "step", "tenant", "told", "told_as",
+        "verdict", "view",
+    )  # fmt: skip
+
+    def __init__(
+        self, span: bytes, step: StepRecord, view: SpanView, dialect: Dialect, origin: Origin, size: int
+    ) -> None:
+        self.span = span
+        self.size = size
+        self.order: Order = (view.end, view.span_id)
+        self.step = step
+        self.view = view
+        self.dialect = dialect
+        self.origin = origin
+        self.service = origin.service
+        self.tenant = origin.tenant
+        self.own_agent: str | None = None
+        self.own_run: str | None = None
+        self.key: Key | None = None
+        self.verdict: Verdict | None = None
+        self.first_step = ""
+        self.judged = False
+        self.moved = False
+        self.recovered = False
+        self.repeats = False
+        self.told: Told | None = None
+        self.told_as: Told | None = None
+        self.late: Mapping[str, Any] | None = None
+        self.gone = False
+        self.held = False
+
+    @property
+    def parent_id(self) -> bytes:
+        """Span id of the parent, empty for a root."""
+        return bytes.fromhex(self.view.parent_id or "")
+
+    def release(self) -> None:
+        """Let go of texts, if anybody still remembers the item."""
+        if not self.held:
+            return
+        self.step = StepRecord(self.step.step_id, self.step.trajectory_id, self.step.tool_name)
+        self.view = self.view._replace(attributes={})
+        self.verdict = None
+
+
+Item = StepItem | UsageItem
+
+
+class Head(NamedTuple):
+    """What judging the next step depends on: state, calls reported last, and model usage no step has taken yet."""
+
+    state: TrajectoryState
+    recent: deque[CallRecord]
+    usage: UsageLedger
+
+
+class Snapshot(NamedTuple):
+    """A head in a form that does not change any more."""
+
+    state: bytes
+    recent: tuple[CallRecord, ...]
+    usage: UsageLedger
+
+
+class Published:
+    """What was published of one episode: late steps may move a finding, and it is published once.
+
+    Attributes:
+        started, stopped, recovered, counted: its beginning, its stop, its end, its place in the metrics.
+        nudges: how many of its nudges; folded: how many nudges became due at steps that are no longer kept.
+        spent: what was counted of what it consumed.
+    """
+
+    __slots__ = ("counted", "folded", "nudges", "recovered", "spent", "started", "stopped")
+
+    def __init__(self) -> None:
+        self.started = self.stopped = self.recovered = self.counted = False
+        self.nudges = self.folded = 0
+        self.spent = Spent()
+
+    @property
+    def may_recover(self) -> bool:
+        """Whether a nudge was published, and no recovery yet."""
+        return self.nudges > 0 and not self.recovered
+
+    def to_plain(self) -> list[Any]:
+        """JSON-able."""
+        return [self.started, self.stopped, self.recovered, self.counted, self.nudges, list(self.spent)]
+
+    @classmethod
+    def from_plain(cls, plain: list[Any]) -> Published:
+        """Restore ``to_plain``."""
+        published = cls()
+        published.started, published.stopped, published.recovered, published.counted, published.nudges, spent = plain
+        published.folded, published.spent = published.nudges, Spent(*spent)  # single steps are not saved
+        return published
+
+
+class Trajectory:
+    """Steps of one trajectory, its state, and its flag.
+
+    Attributes:
+        key: scope and id.
+        items: steps and usage that can still be put in order, sorted; older ones are folded into ``base``.
+        floor: order of the newest item folded into ``base``.
+        last, nudge, stop: newest verdict in which something fired, which was a nudge, which was a stop.
+        services, agents: names seen last; trace_id: trace of the step judged last.
+        steps, score, episode, nudges, level, evicted_runs: after the newest step.
+        last_used: clock in seconds; ``last_seen``: end of the newest step in seconds since the epoch.
+    """
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.items: list[Item] = []
+        self.floor: Order = FIRST
+        self.base: Snapshot | None = None
+        self.last: Verdict | None = None
+        self.nudge: Verdict | None = None
+        self.stop: Verdict | None = None
+        self.services: tuple[str, ...] = ()
+        self.agents: tuple[str, ...] = ()
+        self.trace_id = ""
+        self.level = Level.OBSERVE
+        self.steps = self.episode = self.nudges = self.evicted_runs = 0
+        self.score = 0.0
+        self.last_used = 0.0
+        self.last_seen = 0.0
+        self.seen = Ring(SEEN)
+        self.changed = True
+        self.episodes: dict[int, Published] = {}
+        self.forgotten: list[Item] = []  # for the owner to take
+        self._head: Head | None = None
+        self._folded = 0  # items that the head covers
+        self._snapshots: list[tuple[int, Snapshot]] = []
+
+    # --- items in --------------------------------------------------------------------------------------------
+
+    @property
+    def newest(self) -> Order:
+        """Order of the newest item."""
+        return self.items[-1].order if self.items else self.floor
+
+    def is_too_late(self, item: Item, reorder_s: float) -> bool:
+        """Whether an item is older than what can be put in order, or so far back that its clock must have jumped."""
+        return item.order <= self.floor or item.order[0] < self.newest[0] - reorder_s
+
+    def was_seen(self, item: Item) -> bool:
+        """Whether an item was folded into the base before."""
+        return item.span[-8:] in self.seen
+
+    def add(self, item: Item) -> bool:
+        """Put an item in its place; whether it is the newest."""
+        item.key = self.key
+        self.changed = True
+        if not self.items or self.items[-1].order < item.order:
+            self.items.append(item)
+            return True
+        place = bisect_right(self.items, item.order, key=_order)
+        self.items.insert(place, item)
+        self._unfold(place)
+        return False
+
+    def add_last(self, item: Item) -> None:
+        """Put an item behind all others, whatever its own time says."""
+        newest = self.newest
+        item.order = max(item.order, (newest[0], newest[1] + "~"))
+        self.add(item)
+
+    def remove(self, item: Item) -> None:
+        """Take an item out again: it turned out to belong elsewhere, or to be no step of its own."""
+        place = next((at for at, one in enumerate(self.items) if one is item), None)
+        item.key = None
+        if place is not None:
+            del self.items[place]
+            self._unfold(place)
+            self.changed = True
+
+    def refresh(self, item: Item) -> None:
+        """What is known of an item has changed: judge again from there."""
+        place = next((at for at, one in enumerate(self.items) if one is item), None)
+        if place is not None:
+            self._unfold(place)
+            self.changed = True
+
+    def _unfold(self, place: int) -> None:
+        if place < self._folded:
+            self._head = None
+            self._folded = place
+        while self._snapshots and self._snapshots[-1][0] > place:
+            self._snapshots.pop()
+
+    # --- judging ---------------------------------------------------------------------------------------------
+
+    @property
+    def unfolded(self) -> int:
+        """Items that were not judged yet, or have to be judged again."""
+        return len(self.items) - self._folded
+
+    def fold(self, engine: Engine, reorder_steps: int) -> list[StepItem]:
+        """Judge the first eight items that were not judged yet, or have to be judged again; returns those steps."""
+        head = self._head if self._head is not None else self._rewind(engine)
+        judged = []
+        end = min(len(self.items), self._folded + _AT_A_STRETCH)
+        for place in range(self._folded, end):
+            item = self.items[place]
+            if isinstance(item, StepItem):
+                item.verdict = self._judge(engine, head, item)
+                judged.append(item)
+            else:
+                head.usage.add(item.trace_id, item.scope, item.usage)
+            if place % _SNAPSHOT_STEPS == _SNAPSHOT_STEPS - 1:
+                self._snapshots.append((place + 1, _freeze(head)))
+        self._head, self._folded = head, end
+        self._read(head.state, judged)
+        if end == len(self.items) > reorder_steps + _SNAPSHOT_STEPS:
+            self._trim(reorder_steps)
+        return judged
+
+    def _read(self, state: TrajectoryState, judged: list[StepItem]) -> None:
+        newest = next((item.verdict for item in reversed(judged) if item.verdict is not None), None)
+        if newest is not None:
+            self.level = newest.level
+        self.steps, self.score, self.episode, self.nudges = state.index, state.score, state.episodes, state.nudges
+        self.evicted_runs = state.evicted_runs
+
+    def _rewind(self, engine: Engine) -> Head:
+        """The head as it was at the nearest snapshot before the first item to be judged."""
+        place, snapshot = self._snapshots[-1] if self._snapshots else (0, self.base)
+        self._folded = place
+        return self._thaw(engine, snapshot)
+
+    def _thaw(self, engine: Engine, snapshot: Snapshot | None) -> Head:
+        if snapshot is None:
+            return Head(engine.new_state(self.key[1]), deque(maxlen=_RECENT), UsageLedger())
+        return Head(engine.load_state(snapshot.state), deque(snapshot.recent, maxlen=_RECENT), snapshot.usage.copy())
+
+    def _judge(self, engine: Engine, head: Head, item: StepItem) -> Verdict | None:
+        step = item.step
+        seen = CallRecord.of(step)
+        other = reported(head.recent, seen)
+        item.repeats = other is not None and not is_fuller(seen, other)
+        if item.repeats:
+            return None
+        if seen.outcome != INTERRUPTED:
+            head.recent.append(seen)
+        verdict = engine.observe(head.state, head.usage.charge(step))
+        if verdict is not None and verdict.detections:
+            item.first_step = _step_id(head.state, verdict.first_step)
+        return verdict
+
+    # --- bounds ----------------------------------------------------------------------------------------------
+
+    def _trim(self, keep: int) -> None:
+        """Fold what lies before the last ``keep`` items into the base, up to a snapshot."""
+        old = [at for at, (place, _) in enumerate(self._snapshots) if place <= self._folded - keep]
+        if not old:
+            return
+        place, self.base = self._snapshots[old[-1]]
+        self._forget(place)
+        self._snapshots = [(where - place, snapshot) for where, snapshot in self._snapshots[old[-1] + 1 :]]
+        self._folded -= place
+
+    def settle_runs(self, engine: Engine) -> list[tuple[Verdict, StepItem | None]]:
+        """The runs pause, or are forgotten: verdicts on those that recovered, and their newest steps if still kept.
+
+        To be followed by ``rest``: later steps go on from here. Nothing may be left to evaluate.
+        """
+        if (self._head is None and self.base is None) or not any(one.may_recover for one in self.episodes.values()):
+            return []
+        head = self._head if self._head is not None else self._thaw(engine, self.base)
+        found = [
+            verdict for label in list(head.state.runs) if (verdict := engine.settle(head.state, label)) is not None
+        ]
+        if found:
+            self._head, self.changed = head, True
+            self._read(head.state, [])
+        return [(verdict, self._newest_of(verdict.run)) for verdict in found]
+
+    def _newest_of(self, run: str) -> StepItem | None:
+        steps = (one for one in reversed(self.items) if isinstance(one, StepItem))
+        return next((one for one in steps if one.verdict is not None and one.verdict.run == run), None)
+
+    def rest(self) -> None:
+        """Give back the memory of single steps; later arrivals are judged as they come."""
+        if self._head is not None:
+            self.base = _freeze(self._head)
+            self._forget(len(self.items))
+            self._snapshots, self._head, self._folded = [], None, 0
+
+    def abandon(self) -> None:
+        """Let go of all items."""
+        self._forget(len(self.items))
+
+    def _forget(self, count: int) -> None:
+        for item in self.items[:count]:
+            item.gone = True
+            if isinstance(item, StepItem) and _is_nudge(item) and item.verdict.episode in self.episodes:  # type: ignore[union-attr]
+                self.episodes[item.verdict.episode].folded += 1  # type: ignore[union-attr]
+            self.seen.append(item.span[-8:])
+            self.floor = max(self.floor, item.order)
+        self.forgotten += self.items[:count]
+        del self.items[:count]
+
+    def describe(self, item: StepItem) -> None:
+        """Take over whose step it was."""
+        self.trace_id = item.view.trace_id
+        self.services = _with(self.services, item.service)
+        self.agents = _with(self.agents, item.step.agent_id)
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    def published(self, episode: int) -> Published:
+        """What was published of an episode; the oldest ones beyond ``_MAX_EPISODES`` are forgotten."""
+        known = self.episodes.get(episode)
+        if known is None:
+            known = self.episodes[episode] = Published()
+            if len(self.episodes) > _MAX_EPISODES:
+                del self.episodes[min(self.episodes)]
+        return known
+
+    def nth_nudge(self, item: StepItem) -> int:
+        """Which nudge of its episode became due at a step, from 1: progress lets the ladder count again from 1."""
+        episode = item.verdict.episode if item.verdict is not None else 0
+        nudges = [one for one in self.items if isinstance(one, StepItem) and _is_nudge(one) and one.order <= item.order]
+        return self.published(episode).folded + sum(one.verdict.episode == episode for one in nudges)  # type: ignore[union-attr]
+
+    def snapshot(self) -> Snapshot | None:
+        """The head as it is now; None before the first step."""
+        return _freeze(self._head) if self._head is not None else self.base
+
+
+def stand_in(trajectory: Trajectory, verdict: Verdict) -> StepItem:
+    """The step of a verdict, as far as its trajectory still knows it: service, agent, trace, and when it ended."""
+    (tenant, name), agent = trajectory.key, trajectory.agents[-1] if trajectory.agents else None
+    view = SpanView("", {}, trajectory.trace_id, verdict.step_id, start=trajectory.last_seen, end=trajectory.last_seen)
+    origin = Origin({}, trajectory.services[-1] if trajectory.services else "", tenant)
+    step = StepRecord(verdict.step_id, name, "", agent_id=agent, trace_id=trajectory.trace_id)
+    item = StepItem(bytes.fromhex(trajectory.trace_id + verdict.step_id), step, view, DIALECTS[-1], origin, 0)
+    item.key = trajectory.key
+    return item
+
+
+def _is_nudge(item: StepItem) -> bool:
+    return item.verdict is not None and item.verdict.nudge is not None
+
+
+def _step_id(state: TrajectoryState, index: int) -> str:
+    ids = state.step_ids
+    return ids[index].hex() if ids.start <= index < ids.start + len(ids) else str(index)
+
+
+def _with(names: tuple[str, ...], name: str | None) -> tuple[str, ...]:
+    return names if not name or name in names else (*names[1 - _MAX_NAMES :], name)
+
+
+def _order(item: Item) -> Order:
+    return item.order
+
+
+def _freeze(head: Head) -> Snapshot:
+    return Snapshot(head.state.to_bytes(), tuple(head.recent), head.usage.copy())

@@ -1,0 +1,1 @@
+"""Trajectories across restarts."""

@@ -1,0 +1,74 @@
+"""What a restart needs to judge again what was judged since the last snapshot: the spans of agents, without content
+that nobody reads twice."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from trajectory_guard_collector.otlp.lazy import Request
+from trajectory_guard_collector.scoring.parser import Reading, SeenSpan
+from trajectory_guard_collector.scoring.trajectory import StepItem
+
+_LEVEL: Final = 1
+_STORED: Final = 0
+_COMPRESSED_BYTES: Final = 2 << 20
+"""A larger entry, which one very large span makes, is kept as it is: compressing it would hold up everything."""
+_WHOLE_BYTES: Final = 4_096
+_MAX_KEPT_BYTES: Final = 8_192
+
+
+def journal_of(reading: Reading) -> bytes:
+    """The agent spans of a request, compressed. Call it before the request is tagged."""
+    request = Request()
+    groups: dict[int, Any] = {}
+    scopes: dict[int, Any] = {}
+    for seen in reading.agent_spans:
+        group = groups.get(id(seen.group))
+        if group is None:
+            group = groups[id(seen.group)] = request.resource_spans.add(resource=seen.group.resource)
+        scoped = scopes.get(id(seen.holder))
+        if scoped is None:
+            scoped = scopes[id(seen.holder)] = group.scope_spans.add(scope=seen.scope)
+        scoped.spans.append(_kept(seen))
+    data = request.SerializeToString()
+    return zlib.compress(data, _LEVEL if len(data) <= _COMPRESSED_BYTES else _STORED)
+
+
+def join_journals(journals: Sequence[bytes]) -> bytes | None:
+    """Entries of the parts of one request as one entry: streams end to end."""
+    return b"".join(journals) or None
+
+
+def request_of(journal: bytes) -> bytes:
+    """The request that ``journal_of`` kept.
+
+    Raises:
+        ValueError: the bytes are damaged.
+    """
+    request: list[bytes] = []
+    while journal or not request:
+        stream = zlib.decompressobj()
+        try:
+            request.append(stream.decompress(journal))
+        except zlib.error as error:
+            raise ValueError(f"not a journal entry: {error}") from None
+        if not stream.eof:
+            raise ValueError("not a journal entry: cut off")
+        journal = stream.unused_data
+    return b"".join(request)
+
+
+def _kept(seen: SeenSpan) -> bytes:
+    """A tool span as it came; of other spans no attribute that is as long as a conversation."""
+    raw: bytes = seen.holder[seen.place]
+    if len(raw) <= _WHOLE_BYTES or isinstance(seen.item, StepItem):
+        return raw
+    span = Span.FromString(raw)
+    short = [one for one in span.attributes if one.ByteSize() <= _MAX_KEPT_BYTES]
+    del span.attributes[:], span.events[:]
+    span.attributes.extend(short)
+    return span.SerializeToString()

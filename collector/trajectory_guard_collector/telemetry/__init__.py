@@ -1,0 +1,1 @@
+"""The collector's own metrics and logs."""

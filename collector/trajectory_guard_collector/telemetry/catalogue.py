@@ -1,0 +1,186 @@
+"""The collector's metrics: names, labels, units, meanings and healthy values, written down once.
+
+Generic ones carry the names of the OpenTelemetry Collector as its Prometheus reader spells them, so that dashboards and
+alerts for it work. Ours are the Prometheus form of ``trajectory_guard.telemetry``: dots become underscores, seconds
+become a suffix. The table in ``collector/README.md`` is checked against this module by a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple
+
+from trajectory_guard import telemetry as guard
+from trajectory_guard_collector.otlp.signals import Signal
+
+SERVICE: Final = "service_name"
+LOOP_TYPE: Final = "trajectory_guard_loop_type"
+LEVEL: Final = "trajectory_guard_intervention"
+AGENT: Final = "gen_ai_agent_name"
+TOOL: Final = "gen_ai_tool_name"
+OTHER: Final = "other"
+"""What further label values count as."""
+
+
+class Metric(NamedTuple):
+    """A metric: name without the ``_total`` of counters, kind, labels, unit (UCUM), meaning, healthy value."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: tuple[str, ...]
+    unit: str
+    meaning: str
+    healthy: str
+
+    @property
+    def exposed(self) -> str:
+        """The name to query."""
+        return f"{self.name}_total" if self.kind == "counter" else self.name
+
+
+PerSignal = Mapping[Signal, Metric]
+_WHAT: Final = {Signal.TRACES: "spans", Signal.METRICS: "metric points", Signal.LOGS: "log records"}
+
+
+def _per_signal(prefix: str, labels: tuple[str, ...], meaning: str, healthy: str) -> PerSignal:
+    return {
+        signal: Metric(
+            f"{prefix}_{signal.items}", "counter", labels, f"{{{signal.items}}}", f"{what} {meaning}", healthy
+        )
+        for signal, what in _WHAT.items()
+    }
+
+
+def _ours(metric: guard.Metric, labels: tuple[str, ...], healthy: str, meaning: str | None = None) -> Metric:
+    kinds: Mapping[str, Literal["counter", "gauge", "histogram"]]
+    kinds = {"counter": "counter", "gauge": "gauge", "histogram": "histogram"}
+    name = metric.name.replace(".", "_") + ("_seconds" if metric.unit == "s" else "")
+    return Metric(name, kinds[metric.instrument], labels, metric.unit, meaning or metric.meaning, healthy)
+
+
+_IN: Final = ("receiver", "transport")
+_OUT: Final = ("exporter",)
+_THROUGH: Final = ("processor", "otel_signal")
+
+ACCEPTED: Final = _per_signal("otelcol_receiver_accepted", _IN, "taken over from senders", "rises with the load")
+REFUSED: Final = _per_signal(
+    "otelcol_receiver_refused", _IN, "refused; the sender still has them", "0; bursts while a backend is down"
+)
+FAILED: Final = _per_signal("otelcol_receiver_failed", _IN, "not taken over because of an error here", "0")
+REQUESTS: Final = Metric(
+    "otelcol_receiver_requests", "counter", (*_IN, "status"), "{requests}",
+    "requests, by gRPC code or HTTP status", "`OK` and `200`",
+)  # fmt: skip
+
+SENT: Final = _per_signal("otelcol_exporter_sent", _OUT, "the backend has", "as accepted, for each exporter")
+SEND_FAILED: Final = _per_signal("otelcol_exporter_send_failed", _OUT, "given up: the backend rejects them", "0")
+ENQUEUE_FAILED: Final = _per_signal(
+    "otelcol_exporter_enqueue_failed", _OUT, "refused because the queue is full; the sender still has them", "0"
+)
+QUEUE_SIZE: Final = Metric(
+    "otelcol_exporter_queue_size",
+    "gauge",
+    _OUT,
+    "{batches}",
+    "requests that wait for the backend; with storage bytes",
+    "near 0",
+)
+QUEUE_CAPACITY: Final = Metric(
+    "otelcol_exporter_queue_capacity",
+    "gauge",
+    _OUT,
+    "{batches}",
+    "requests that may wait; with storage bytes",
+    "constant",
+)
+IN_FLIGHT: Final = Metric(
+    "otelcol_exporter_in_flight_requests", "gauge", _OUT, "{requests}", "requests to the backend in work",
+    "below `num_consumers`",
+)  # fmt: skip
+RETRIES: Final = Metric(
+    "trajectory_guard_exporter_retries", "counter", _OUT, "{attempt}", "further attempts after a failure", "0"
+)
+SEND_DURATION: Final = Metric(
+    "trajectory_guard_exporter_send_duration_seconds", "histogram", _OUT, "s", "time of one attempt",
+    "well below `timeout_s`",
+)  # fmt: skip
+
+INCOMING: Final = Metric(
+    "otelcol_processor_incoming_items", "counter", _THROUGH, "{items}", "items given to the judge", "as accepted"
+)
+OUTGOING: Final = Metric(
+    "otelcol_processor_outgoing_items", "counter", _THROUGH, "{items}", "items that left it, its own spans included",
+    "a few more than incoming",
+)  # fmt: skip
+JUDGE_DURATION: Final = Metric(
+    "otelcol_processor_internal_duration_seconds", "histogram", ("processor",), "s", "time to judge and tag a request",
+    "milliseconds",
+)  # fmt: skip
+LIMITER_REFUSED: Final = _per_signal(
+    "otelcol_processor_memory_limiter_refused", (), "refused because memory is short", "0"
+)
+
+UPTIME: Final = Metric("otelcol_process_uptime_seconds", "counter", (), "s", "time since the start", "rises")
+MEMORY_RSS: Final = Metric(
+    "otelcol_process_memory_rss_bytes", "gauge", (), "By", "resident memory", "below the soft limit of the limiter"
+)
+CPU_SECONDS: Final = Metric(
+    "otelcol_process_cpu_seconds", "counter", (), "s", "processor time, user and system", "below one core"
+)
+
+STEPS: Final = _ours(guard.STEPS, (SERVICE,), "rises with the load")
+DETECTIONS: Final = _ours(guard.DETECTIONS, (SERVICE, LOOP_TYPE), "a few: hints are findings too")
+INTERVENTIONS: Final = _ours(
+    guard.INTERVENTIONS, (SERVICE, LEVEL, AGENT, TOOL, LOOP_TYPE), "rare; stops rarer than nudges"
+)
+EPISODES: Final = _ours(guard.EPISODES, (SERVICE, AGENT, TOOL, LOOP_TYPE), "rare")
+RECOVERIES: Final = _ours(guard.RECOVERIES, (SERVICE, AGENT), "near the number of nudges")
+ACTIVE: Final = _ours(guard.ACTIVE, (), "below `max_trajectories`")
+EVICTIONS: Final = _ours(guard.EVICTIONS, ("reason",), "reason `idle` only; `full`: raise `max_trajectories`")
+ERRORS: Final = _ours(
+    guard.ERRORS, ("where",), "0; see the log for the first of each kind", "errors of the collector itself, contained"
+)
+DUPLICATES: Final = _ours(guard.DUPLICATES, (), "0; some after redelivery")
+FINGERPRINTED: Final = _ours(guard.FINGERPRINTED, (SERVICE,), "small beside steps; raise `guard.max_understood_chars`")
+EVICTED_RUNS: Final = Metric(
+    "trajectory_guard_evicted_runs", "counter", (), "{run}", "runs forgotten because their trajectory has too many",
+    "0; some where an agent starts more than eight others",
+)  # fmt: skip
+LATENCY: Final = _ours(
+    guard.LATENCY, (), "tens of microseconds", "time to judge a span of an agent, mean over those of a request"
+)
+LOOP_STEPS: Final = _ours(guard.LOOP_STEPS, (SERVICE,), "small beside steps")
+LOOP_TOKENS: Final = _ours(guard.LOOP_TOKENS, (SERVICE,), "-")
+LOOP_COST: Final = _ours(guard.LOOP_COST, (SERVICE,), "-")
+BY_SCORE: Final = Metric(
+    "trajectory_guard_trajectories_by_score", "gauge", ("bucket",), "{trajectory}",
+    "trajectories in memory, by score: healthy, watched, nudge, stop", "`healthy` nearly all",
+)  # fmt: skip
+LATE_STEPS: Final = Metric(
+    "trajectory_guard_late_steps", "counter", ("how",), "{step}",
+    "steps that arrived out of order: reordered, or too_late and judged as they came", "`too_late` 0",
+)  # fmt: skip
+FLAG_REQUESTS: Final = Metric(
+    "trajectory_guard_flag_requests", "counter", ("status",), "{request}", "reads of flags, by HTTP status", "`200`"
+)
+SCORES_SENT: Final = Metric(
+    "trajectory_guard_scores_sent", "counter", _OUT, "{score}", "scores Langfuse has", "rises with changes of state"
+)
+SCORES_FAILED: Final = Metric("trajectory_guard_scores_failed", "counter", _OUT, "{score}", "scores given up", "0")
+SCORES_WAITING: Final = Metric(
+    "trajectory_guard_scores_waiting", "gauge", _OUT, "{score}", "scores that wait for Langfuse", "near 0"
+)
+SCORE_ATTEMPTS_FAILED: Final = _ours(guard.SCORE_ATTEMPTS_FAILED, (*_OUT, "status"), "0; they are tried again")
+LABEL_OVERFLOW: Final = Metric(
+    "trajectory_guard_label_overflow", "counter", ("label",), "{value}",
+    "label values counted as `other`", "0; raise `telemetry.max_label_values`",
+)  # fmt: skip
+
+METRICS: Final[tuple[Metric, ...]] = (
+    *ACCEPTED.values(), *REFUSED.values(), *FAILED.values(), REQUESTS,
+    *SENT.values(), *SEND_FAILED.values(), *ENQUEUE_FAILED.values(), QUEUE_SIZE, QUEUE_CAPACITY, IN_FLIGHT,
+    INCOMING, OUTGOING, JUDGE_DURATION, *LIMITER_REFUSED.values(), UPTIME, MEMORY_RSS, CPU_SECONDS,
+    STEPS, DETECTIONS, INTERVENTIONS, EPISODES, RECOVERIES, ACTIVE, BY_SCORE, EVICTIONS, EVICTED_RUNS, DUPLICATES,
+    FINGERPRINTED, LATE_STEPS, LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, FLAG_REQUESTS, SCORES_SENT, SCORES_FAILED,
+    SCORES_WAITING, SCORE_ATTEMPTS_FAILED, RETRIES, SEND_DURATION, ERRORS, LABEL_OVERFLOW,
+)  # fmt: skip

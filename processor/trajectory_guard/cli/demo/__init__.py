@@ -1,0 +1,1 @@
+"""``trajectory-guard demo``: scripted agents under real instrumentation."""

@@ -1,0 +1,1 @@
+"""``trajectory-guard doctor``: what keeps the guard from working here."""

@@ -1,0 +1,1 @@
+"""Recorded telemetry from files, whatever its form."""

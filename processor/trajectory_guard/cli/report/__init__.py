@@ -1,0 +1,1 @@
+"""``trajectory-guard report``: an HTML page about recorded runs."""

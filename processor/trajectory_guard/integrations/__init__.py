@@ -1,0 +1,1 @@
+"""What the guard writes to other products."""

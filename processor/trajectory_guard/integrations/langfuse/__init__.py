@@ -1,0 +1,1 @@
+"""Scores in Langfuse, written from within the application."""

@@ -1,0 +1,270 @@
+"""Scores over Langfuse's REST client, as the package ``langfuse`` (4 or 5) has it. Its tracing stays off.
+
+Only ``LangfuseAPI`` and its data types are used: they set no tracer provider and start no thread, which ``Langfuse()``
+and ``get_client()`` would do. Versions differ in what they post to ``/api/public/scores``, and servers in what they
+take: a single object up to 4.58, a list from 4.59 on. What the server takes is found out with the first request; the
+list, which version 4 of the package does not know, is then posted without its help.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timezone
+from functools import partial
+from ssl import SSLContext
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple
+
+from trajectory_guard.backoff import parse_retry_after
+from trajectory_guard.extras import install
+from trajectory_guard.integrations.langfuse.scores import Score
+
+CLOUD: Final = "https://cloud.langfuse.com"
+INSTALL: Final = install("langfuse")
+_SDK_NAME: Final = "trajectory-guard"
+_LATER: Final = frozenset({408, 409, 425, 429})
+_BAD: Final = frozenset({400, 413, 422})
+_MAX_REASON_CHARS: Final = 300
+_NO_RETRIES: Final = {"max_retries": 0}
+_OWN_HEADERS: Final = {"x-langfuse-sdk-name": _SDK_NAME}
+_NAMES: Final = {"data_type": "dataType", "trace_id": "traceId", "session_id": "sessionId"}
+
+UNREACHABLE: Final = "unreachable"
+INVALID: Final = "invalid"
+
+_Post = Callable[[Sequence[Score]], Any]
+
+
+class RetryableScoreError(Exception):
+    """Langfuse did not take the scores, and may take them later.
+
+    Parameters:
+        message: what happened.
+        status: HTTP status, or ``unreachable``.
+        retry_after_s: seconds Langfuse asked to wait, None if it did not say.
+    """
+
+    def __init__(self, message: str, status: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+class RefusedAccessError(Exception):
+    """Langfuse takes nothing from us as things are: wrong keys, suspended project, or no Langfuse at that address.
+
+    Parameters:
+        message: what happened.
+        status: HTTP status, or ``invalid`` for an address or an answer that makes no sense.
+    """
+
+    def __init__(self, message: str, status: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class _BadRequestError(Exception):
+    pass
+
+
+class Connection(NamedTuple):
+    """Where scores go.
+
+    Fields:
+        base_url: without a path.
+        public_key, secret_key: of the project.
+        timeout_s: per request.
+        verify: trust, as ``httpx`` takes it.
+        headers: sent with every request.
+    """
+
+    base_url: str
+    public_key: str
+    secret_key: str
+    timeout_s: float = 10.0
+    verify: SSLContext | bool = True
+    headers: Mapping[str, str] = {}
+
+
+class Settled(NamedTuple):
+    """Scores that must not be sent again.
+
+    Fields:
+        scores: what was sent together.
+        rejected: how many of them Langfuse refused; it does not say which.
+        reason: why.
+    """
+
+    scores: Sequence[Score]
+    rejected: int = 0
+    reason: str = ""
+
+
+class ScoresClient:
+    """Posts scores, each in as few requests as the server allows.
+
+    Parameters:
+        connection: where to.
+
+    Attributes:
+        requests: made so far.
+
+    Raises:
+        ImportError: the package ``langfuse`` is missing.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        import httpx
+        from langfuse.api import LangfuseAPI
+
+        base_url = connection.base_url.rstrip("/")
+        self._http = httpx.Client(
+            timeout=connection.timeout_s, verify=connection.verify, headers=dict(connection.headers)
+        )
+        self._api = LangfuseAPI(
+            base_url=base_url,
+            username=connection.public_key,
+            password=connection.secret_key,
+            x_langfuse_sdk_name=_SDK_NAME,
+            x_langfuse_public_key=connection.public_key,
+            httpx_client=self._http,
+        )
+        url = f"{base_url}/api/public/scores"
+        self._url = _without_secrets(url)
+        self.requests = 0
+        create = _create(self._api)
+        keys = (connection.public_key, connection.secret_key)
+        self._single: _Post = partial(_post_fields, create)
+        several: _Post = partial(_post_plain_list, partial(self._http.post, url, auth=keys, headers=_OWN_HEADERS))
+        if "request" in inspect.signature(create).parameters:
+            self._single, several = partial(_post_object, create), partial(_post_list, create)
+        self._forms: list[_Post] = [several, self._single]  # the one to try first, and what to fall back on
+
+    def close(self) -> None:
+        """Close connections."""
+        self._http.close()
+
+    def send(self, scores: Sequence[Score]) -> Iterator[Settled]:
+        """Post scores and tell of each part when it is done with. What was not told of was not taken.
+
+        A server that takes single scores gets the first one only: it is for the caller to spread the requests.
+
+        Raises:
+            RetryableScoreError: the rest may be sent again.
+            RefusedAccessError: nothing will be taken until somebody has had a look.
+        """
+        if len(scores) > 1 and self._forms[0] is not self._single:
+            with suppress(_BadRequestError):  # an older server, or one score is bad: one at a time tells which
+                yield self._post(self._forms[0], scores)
+                return
+        for score in scores:
+            yield self._send_one(score)
+            if self._forms[0] is self._single:
+                return
+
+    def _send_one(self, score: Score) -> Settled:
+        first, *others = self._forms
+        try:
+            return self._post(first, [score])
+        except _BadRequestError as error:
+            return next(
+                (settled for form in others if (settled := self._other(form, score))), Settled([score], 1, str(error))
+            )
+
+    def _other(self, form: _Post, score: Score) -> Settled | None:
+        """The same in another form; if that is taken it is the one to begin with from now on."""
+        with suppress(_BadRequestError):
+            settled = self._post(form, [score])
+            self._forms.sort(key=lambda one: one is not form)
+            return settled
+        return None
+
+    def _post(self, form: _Post, scores: Sequence[Score]) -> Settled:
+        import httpx
+        from langfuse.api.core import ApiError
+
+        self.requests += 1
+        try:
+            reply = form(scores)
+        except httpx.TransportError as error:
+            raise RetryableScoreError(f"{self._url}: {type(error).__name__}: {error}", UNREACHABLE) from error
+        except httpx.InvalidURL:  # what it says may hold the password
+            raise RefusedAccessError(f"{self._url} is no valid URL", INVALID) from None
+        except ApiError as error:
+            raise self._failure(error.status_code, error.headers or {}, error.body) from error
+        except ValueError as error:
+            raise RefusedAccessError(f"{self._url} does not answer as Langfuse does: {error}", INVALID) from error
+        rejected = int(getattr(reply, "rejected", 0))
+        errors = [str(one.message) for one in getattr(reply, "errors", ())]
+        return Settled(scores, rejected, "; ".join(errors)[:_MAX_REASON_CHARS])
+
+    def _failure(self, status: int | None, headers: Mapping[str, str], body: object) -> Exception:
+        message = f"{self._url} answered {status}: {str(body)[:_MAX_REASON_CHARS]}"
+        if status in _BAD:
+            return _BadRequestError(message)
+        if status is None or status >= 500 or status in _LATER:
+            asked = next((value for key, value in headers.items() if key.lower() == "retry-after"), None)
+            return RetryableScoreError(message, str(status or UNREACHABLE), retry_after_s=parse_retry_after(asked))
+        return RefusedAccessError(message, INVALID if status < 300 else str(status))
+
+
+def _create(api: Any) -> Callable[..., Any]:
+    """The method that posts scores; up to 4.14 it stood among what was called legacy."""
+    scores = api.scores if hasattr(api.scores, "create") else api.legacy.score_v1
+    method: Callable[..., Any] = scores.create
+    return method
+
+
+def _post_list(create: Callable[..., Any], scores: Sequence[Score]) -> Any:
+    return create(request=[_request(score) for score in scores], request_options=_NO_RETRIES)
+
+
+def _post_plain_list(post: Callable[..., Any], scores: Sequence[Score]) -> Any:
+    """What SDK 5 does, for SDK 4."""
+    from langfuse.api.core import ApiError
+
+    bodies = [{_NAMES.get(key, key): value for key, value in _fields(score).items()} for score in scores]
+    answer = post(json=[{**body, "timestamp": body["timestamp"].isoformat()} for body in bodies])
+    if not answer.is_success:
+        raise ApiError(status_code=answer.status_code, headers=dict(answer.headers), body=answer.text)
+    return json.loads(answer.text, object_hook=lambda fields: SimpleNamespace(**fields))
+
+
+def _post_object(create: Callable[..., Any], scores: Sequence[Score]) -> Any:
+    """SDK 5 declares the list only, and sends on what it is given."""
+    return create(request=_request(scores[0]), request_options=_NO_RETRIES)
+
+
+def _post_fields(create: Callable[..., Any], scores: Sequence[Score]) -> Any:
+    """SDK 4 knows no timestamp; servers of its time ignore it."""
+    fields = _fields(scores[0])
+    more = {"timestamp": fields.pop("timestamp").isoformat()}
+    return create(**fields, request_options={**_NO_RETRIES, "additional_body_parameters": more})
+
+
+def _request(score: Score) -> Any:
+    from langfuse.api.scores.types import CreateScoreRequest
+
+    return CreateScoreRequest(**_fields(score))
+
+
+def _without_secrets(url: str) -> str:
+    """A URL for messages: without user, password and query.
+
+    >>> _without_secrets("https://me:secret@langfuse.test/base?token=secret")
+    'https://langfuse.test/base'
+    """
+    return _without_user(url).partition("?")[0]
+
+
+def _without_user(url: str) -> str:
+    scheme, slashes, rest = url.partition("//")
+    return scheme + slashes + rest.rpartition("@")[2]
+
+
+def _fields(score: Score) -> dict[str, Any]:
+    fields = {key: value for key, value in score._asdict().items() if value is not None}
+    return {**fields, "timestamp": datetime.fromtimestamp(score.timestamp, timezone.utc)}

@@ -1,0 +1,303 @@
+"""Sends scores to Langfuse from a thread of its own: bounded, paced, retried, and never in the application's way."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import sys
+import threading
+import time
+import weakref
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from trajectory_guard import telemetry
+from trajectory_guard.backoff import Backoff
+from trajectory_guard.forking import after_fork
+from trajectory_guard.integrations.langfuse.client import (
+    Connection,
+    RefusedAccessError,
+    RetryableScoreError,
+    ScoresClient,
+    Settled,
+)
+from trajectory_guard.integrations.langfuse.scores import Score
+
+_log: Final = logging.getLogger(telemetry.LOGGER)
+_MAX_BATCH: Final = 15
+_EXIT_TIMEOUT_S: Final = 5.0
+_FINALIZER: Final = 10
+
+SENT: Final = "sent"
+REJECTED: Final = "rejected"
+DROPPED: Final = "dropped"
+
+
+class Pace(NamedTuple):
+    """How fast scores are sent.
+
+    Fields:
+        max_waiting: scores that may wait; the oldest give way (and are counted).
+        batches_per_minute: requests, evenly spread: of up to 15 scores, or of one where the server takes no lists. The
+            default is what the smallest plan of Langfuse Cloud allows. Waiting scores of one id become one, the newest.
+        initial_s, multiplier, max_s: pauses after a failure, in seconds.
+        jitter: share by which each pause is varied.
+        refused_s: pause in seconds when the keys are wrong.
+    """
+
+    max_waiting: int = 1_000
+    batches_per_minute: float = 30.0
+    initial_s: float = 1.0
+    multiplier: float = 2.0
+    max_s: float = 60.0
+    jitter: float = 0.2
+    refused_s: float = 60.0
+
+
+OnSettled = Callable[[Sequence[Score], str], None]
+"""Hears, in the sender's thread, which scores need no sending any more, and why: sent, rejected or dropped."""
+OnFailed = Callable[[str], None]
+"""Hears, in the sender's thread, of a failed attempt: an HTTP status, ``unreachable``, ``invalid`` or ``error``."""
+
+
+class ScoreSender:
+    """A queue of scores and the thread that works it off. The thread starts with the first score.
+
+    What Langfuse does not take for now (429, 5xx, no connection) is tried again for ever, with growing pauses and
+    as late as it asks; while the keys are wrong nothing is sent. What it refuses for good is counted and logged.
+
+    Parameters:
+        connection: where to.
+        pace: how fast.
+        name: of the thread, and in log lines.
+        counts: where scores are counted by what became of them (``scores.sent`` and so on), and failures
+            (``score_attempts.`` and the status, ``errors.langfuse``).
+        on_settled: hears what needs no sending any more.
+        on_failed: hears of attempts that failed.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        pace: Pace | None = None,
+        *,
+        name: str = "langfuse",
+        counts: Counter[str] | None = None,
+        on_settled: OnSettled | None = None,
+        on_failed: OnFailed = lambda status: None,
+    ) -> None:
+        self._connection = connection
+        self._pace = pace or Pace()
+        self._name = name
+        self._on_settled = on_settled
+        self._on_failed = on_failed
+        self.counts: Counter[str] = Counter() if counts is None else counts
+        self._waiting: OrderedDict[str, Score] = OrderedDict()
+        pace = self._pace
+        self._backoff = Backoff(
+            initial_s=pace.initial_s, multiplier=pace.multiplier, max_s=pace.max_s, jitter=pace.jitter
+        )
+        self._reset()
+        after_fork(self._after_fork)
+        self._at_exit = _weakly(self.stop)
+
+    def _reset(self) -> None:
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._threadless = False  # there should be one, but it could not be started
+        self._finalizer: Any = None
+        self._stopping = False
+        self._give_up_at = 0.0
+        self._not_before = self._paused_until = 0.0
+        self._backoff.reset()
+        self._interval_s = 60.0 / self._pace.batches_per_minute
+        self._in_flight: frozenset[str] = frozenset()
+        self._failing = ""
+
+    def _after_fork(self) -> None:
+        """The thread stayed with the parent, and so did what was waiting: it is the parent's to send."""
+        self._waiting.clear()
+        self._reset()
+
+    # --- in --------------------------------------------------------------------------------------------------
+
+    def put(self, scores: Iterable[Score]) -> None:
+        """Send scores soon. Returns at once; a newer score takes the place of a waiting one with the same id."""
+        dropped = []
+        with self._changed:
+            for score in scores:
+                self._waiting[score.id] = score
+                if len(self._waiting) > self._pace.max_waiting:
+                    dropped += self._drop_oldest()
+            self._start()
+            self._changed.notify_all()
+        self._settle(dropped, DROPPED)
+
+    def _drop_oldest(self) -> list[Score]:
+        oldest = next((key for key in self._waiting if key not in self._in_flight), None)
+        return [self._waiting.pop(oldest)] if oldest is not None else []
+
+    def _start(self) -> None:
+        self._stopping = False
+        if self._thread is not None:
+            return
+        thread = threading.Thread(target=self._run, name=f"{self._name}-scores", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter ends, or too many run: ``stop`` sends, or the next score tries again
+            self._threadless = True
+            return
+        self._thread, self._threadless = thread, False
+        atexit.register(self._at_exit)
+        self._finalizer = self._finalizer or _at_exit_of_worker(self._at_exit)
+
+    @property
+    def waiting(self) -> list[Score]:
+        """Scores Langfuse does not have yet, oldest first."""
+        with self._changed:
+            return list(self._waiting.values())
+
+    # --- out -------------------------------------------------------------------------------------------------
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until nothing waits any more; whether that was so in time. Sends no faster than usual."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._waiting or self._thread is None, timeout_s)
+            return not self._waiting
+
+    def stop(self, timeout_s: float = _EXIT_TIMEOUT_S) -> list[Score]:
+        """Send what waits as far as the time allows, and end the thread. Idempotent; a later score starts it again.
+
+        Where no thread could be started, as while the interpreter ends, this sends itself: the last request may then
+        take half of the time longer.
+
+        Returns:
+            What Langfuse does not have.
+        """
+        with self._changed:
+            thread = self._thread
+            self._stopping, self._give_up_at = True, time.monotonic() + timeout_s
+            self._changed.notify_all()
+        if thread is not None:
+            thread.join(timeout_s)
+        elif self._threadless and timeout_s > 0:
+            self._threadless = False
+            self._run(self._connection._replace(timeout_s=min(self._connection.timeout_s, timeout_s / 2)))
+        atexit.unregister(self._at_exit)
+        if self._finalizer is not None:
+            self._finalizer.cancel()
+            self._finalizer = None
+        return self.waiting
+
+    # --- the thread ------------------------------------------------------------------------------------------
+
+    def _run(self, connection: Connection | None = None) -> None:
+        client: ScoresClient | None = None
+        with _untraced():
+            while batch := self._next():
+                before = client.requests if client is not None else 0
+                client = self._attempt(client, batch, connection or self._connection)
+                if client is not None:
+                    self._not_before += self._interval_s * max(0, client.requests - before - 1)
+        if client is not None:
+            client.close()
+
+    def _attempt(
+        self, client: ScoresClient | None, batch: Sequence[Score], connection: Connection
+    ) -> ScoresClient | None:
+        refused_s = self._pace.refused_s
+        try:
+            client = client or ScoresClient(connection)
+            for settled in client.send(batch):
+                self._take(settled)
+            self._backoff.reset()
+            self._failing = ""
+        except RetryableScoreError as error:
+            self._failed("langfuse_retries", error.status, str(error), requested_s=error.retry_after_s)
+        except RefusedAccessError as error:
+            self._failed("errors.langfuse", error.status, str(error), least_s=refused_s)
+        except Exception as error:  # noqa: BLE001  the thread goes on, whatever happens
+            self._failed("errors.langfuse", "error", f"{type(error).__name__}: {error}", least_s=refused_s)
+        return client
+
+    def _next(self) -> list[Score]:
+        """The next batch, as soon as it may be sent; none when the thread is to end."""
+        with self._changed:
+            self._in_flight = frozenset()
+            while True:
+                now = time.monotonic()
+                if self._stopping and (not self._waiting or now >= self._give_up_at):
+                    self._thread = None
+                    return []
+                pause_s = max(self._paused_until, 0.0 if self._stopping else self._not_before) - now
+                if self._waiting and pause_s <= 0:
+                    self._not_before = now + self._interval_s
+                    batch = list(islice(self._waiting.values(), _MAX_BATCH))
+                    self._in_flight = frozenset(score.id for score in batch)
+                    return batch
+                self._changed.wait(self._bounded(pause_s, now) if self._waiting else None)
+
+    def _bounded(self, pause_s: float, now: float) -> float:
+        return min(pause_s, self._give_up_at - now) if self._stopping else pause_s
+
+    def _take(self, settled: Settled) -> None:
+        with self._changed:
+            for score in settled.scores:
+                if self._waiting.get(score.id) is score:  # else a newer one waits already
+                    del self._waiting[score.id]
+            self._changed.notify_all()
+        self._settle(settled.scores[settled.rejected :], SENT)
+        self._settle(settled.scores[: settled.rejected], REJECTED, settled.reason)
+
+    def _settle(self, scores: Sequence[Score], outcome: str, reason: str = "") -> None:
+        if not scores:
+            return
+        self.counts[f"scores.{outcome}"] += len(scores)
+        if outcome != SENT:
+            _log.error("trajectory_guard: %s: %d scores %s %s", self._name, len(scores), outcome, reason)
+        if self._on_settled is not None:
+            self._on_settled(scores, outcome)
+
+    def _failed(
+        self, kind: str, status: str, message: str, *, requested_s: float | None = None, least_s: float = 0.0
+    ) -> None:
+        self.counts[kind] += 1
+        self.counts[f"score_attempts.{status}"] += 1
+        self._on_failed(status)
+        wait_s = max(self._backoff.next_pause_s(requested_s), least_s)
+        self._paused_until = time.monotonic() + wait_s
+        if self._failing != kind:  # once per kind until something is taken again
+            self._failing = kind
+            _log.warning("trajectory_guard: %s: scores wait, next attempt in %.1f s: %s", self._name, wait_s, message)
+
+
+def _at_exit_of_worker(call: Callable[[], None]) -> Any:
+    """The finalizer of a ``multiprocessing`` worker, None elsewhere: a forked one ends without ``atexit``."""
+    process, util = (sys.modules.get(f"multiprocessing.{name}") for name in ("process", "util"))
+    if process is None or util is None or process.parent_process() is None:
+        return None
+    return util.Finalize(None, call, exitpriority=_FINALIZER)
+
+
+def _weakly(method: Callable[..., object]) -> Callable[[], None]:
+    """Calls a bound method as long as its object lives, so that registering it does not keep the object alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call() -> None:
+        alive = reference()
+        if alive is not None:
+            alive()
+
+    return call
+
+
+def _untraced() -> AbstractContextManager[object]:
+    """Own requests leave no spans where the application has its HTTP client instrumented."""
+    try:
+        from opentelemetry.instrumentation.utils import suppress_instrumentation
+    except ImportError:
+        return nullcontext()
+    return suppress_instrumentation()

@@ -1,0 +1,328 @@
+"""``TrajectoryGuardProcessor``: GenAI tool spans in, verdicts out, on any SDK ``TracerProvider``."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from opentelemetry import context as otel_context
+from opentelemetry import metrics as otel_metrics
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+from opentelemetry.trace import StatusCode
+
+from trajectory_guard import telemetry
+from trajectory_guard.callbacks import Intervention, notify
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.tracking.usage import UsageLedger
+from trajectory_guard.dialects.custom import table_with
+from trajectory_guard.dialects.span import SpanEvent, SpanView
+from trajectory_guard.dialects.table import MARKERS, markers_of, recognise
+from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.otel.logs import log_recovery, log_verdict
+from trajectory_guard.otel.metrics import register
+from trajectory_guard.otel.verdict_spans import VerdictSpans
+from trajectory_guard.runtime import _add_scorer, board_for, follow
+from trajectory_guard.spans.duplicates import MAX_ANCESTORS, is_inner_duplicate
+from trajectory_guard.spans.extract import USAGE_MARKERS, model_usage, read_step
+from trajectory_guard.spans.identity import (
+    AGENT_MARKERS,
+    CONVERSATION_KEYS,
+    all_conversation_ids,
+    conversation_id,
+    is_agent_span,
+)
+from trajectory_guard.store import FlagBoard
+from trajectory_guard.transcripts.asked import asked_in
+
+_log: Final = logging.getLogger(telemetry.LOGGER)
+_KINDS: Final = ("internal", "server", "client", "producer", "consumer")
+_STATUS: Final = {StatusCode.UNSET: "unset", StatusCode.OK: "ok", StatusCode.ERROR: "error"}
+_INTERESTING: Final = MARKERS | USAGE_MARKERS | CONVERSATION_KEYS | AGENT_MARKERS
+_LATENCY_SAMPLE: Final = 16
+_EXPIRY_CHECK: Final = 256
+_EXPIRY_LOOK: Final = 64
+_SCORES_TIMEOUT_S: Final = 5.0
+
+
+class TrajectoryGuardProcessor(SpanProcessor):
+    """Judges every tool span as it ends and raises flags on its board.
+
+    Called synchronously on the thread that ends the span. Never blocks on I/O or a model, never raises: an error of
+    its own is counted (``trajectory_guard.errors``) and logged once per place.
+
+    Parameters:
+        config: ``GuardConfig``; by default that of the board, which is read from ``TRAJECTORY_GUARD_*`` variables.
+        board: where trajectories live; by default the board shared by the whole process, which gates read.
+        tracer_provider: provider for the guard's own spans; the global one by default.
+        meter_provider: provider for the guard's metrics; the global one by default.
+
+    Raises:
+        ConfigError: the board is configured otherwise; the keys that differ are named.
+    """
+
+    def __init__(
+        self,
+        config: GuardConfig | None = None,
+        *,
+        board: FlagBoard | None = None,
+        tracer_provider: trace.TracerProvider | None = None,
+        meter_provider: otel_metrics.MeterProvider | None = None,
+    ) -> None:
+        self.board = board_for(config, board)
+        self.configure(self.board.config)
+        self.enabled = True
+        self._spans = VerdictSpans(tracer_provider)
+        now_and_after_fork(self._renew_lock)
+        self._open: dict[int, Span] = {}  # span id -> live span, oldest first, for identity
+        self._started = 0
+        self._conversations: OrderedDict[int, str] = OrderedDict()  # trace id -> conversation id
+        self._usage: OrderedDict[int, UsageLedger] = OrderedDict()  # trace id -> what its model calls told
+        self._reported: set[str] = set()
+        self._judged = 0
+        _add_scorer(self.board)
+        provider = meter_provider or otel_metrics.get_meter_provider()
+        self._latency = register(provider.get_meter(telemetry.SCOPE), self.board)
+        follow(self)
+
+    def configure(self, config: GuardConfig) -> None:
+        """Read everything that depends on the configuration: again when the process adopts another one."""
+        self.config = config
+        self._max_open = config.max_open_spans
+        self._table = table_with(config.dialects)
+        self._markers = markers_of(self._table)
+        self._declared = tuple(key for row in self._table for key in row.conversations)
+        self._interesting = _INTERESTING | self._markers | frozenset(self._declared)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
+
+    # --- SpanProcessor ---------------------------------------------------------------------------------------
+
+    def on_start(self, span: Span, parent_context: otel_context.Context | None = None) -> None:
+        """Remember a live span, so that its children can ask it for identity."""
+        if not self.enabled:
+            return
+        try:
+            self._open[span.context.span_id] = span
+            self._started += 1
+            if len(self._open) > self._max_open or not self._started % _EXPIRY_CHECK:
+                self._expire_open()
+        except Exception as error:
+            self._contain("on_start", error)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Judge the span if it is a tool call; collect identity and usage otherwise."""
+        if not self.enabled:
+            return
+        try:
+            context = span.context
+            if context is None:
+                return
+            self._open.pop(context.span_id, None)
+            attributes = plain_attributes(span)
+            if not self._interesting.isdisjoint(attributes):
+                self._end_interesting(span, context, attributes)
+            if span.parent is None or span.parent.is_remote:
+                self._settle(context)
+        except Exception as error:
+            self._contain("on_end", error)
+
+    def shutdown(self) -> None:
+        """Stop judging. Flags already raised stay readable; scores that wait for Langfuse get five seconds."""
+        self.enabled = False
+        self._open.clear()
+        try:
+            if self.board.scorer is not None:
+                self.board.scorer.stop(_SCORES_TIMEOUT_S)
+        except Exception as error:  # the provider would not shut down the processors after this one
+            self._contain("shutdown", error)
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Give scores that wait for Langfuse up to five seconds; nothing else is ever buffered.
+
+        True in any case: a provider would not flush the processors after one that says no.
+        """
+        try:
+            if self.board.scorer is not None:
+                self.board.scorer.flush(min(timeout_millis / 1_000, _SCORES_TIMEOUT_S))
+        except Exception as error:
+            self._contain("force_flush", error)
+        return True
+
+    # --- steps -----------------------------------------------------------------------------------------------
+
+    def _end_interesting(self, span: ReadableSpan, context: trace.SpanContext, attributes: Mapping[str, Any]) -> None:
+        started = time.perf_counter()
+        view = view_of(span, attributes)
+        step = None if self._markers.isdisjoint(attributes) else self._step(span, view)
+        if step is None:
+            self._learn(view, context)
+            if is_agent_span(view):
+                self.board.end_instance(self._conversation_of(view), view.span_id)
+            return
+        verdict = self._judge(step, view, context)
+        if verdict is None:
+            return
+        self._judged += 1
+        if self._judged % _LATENCY_SAMPLE == 1:
+            self._latency.record(time.perf_counter() - started)
+        if verdict.detections or verdict.recovered:
+            self._report(verdict, span)
+            if self.board.scorer is not None:
+                self.board.scorer.tell(verdict, view.trace_id, span, self._ancestors(span))
+
+    def _settle(self, context: trace.SpanContext) -> None:
+        """The local root of a trace has ended: recoveries in it are counted."""
+        trace_id = f"{context.trace_id:032x}"
+        trajectory = self._conversations.get(context.trace_id) or trace_id
+        self.board.settle_trace(trajectory, trace_id)
+
+    def _step(self, span: ReadableSpan, view: SpanView) -> StepRecord | None:
+        dialect = recognise(view, self._table)
+        if dialect is None:
+            return None
+        above = list(self._ancestors(span))
+        if above and is_inner_duplicate(view, above, self._table):
+            return None
+        return read_step(view, dialect, above, self._conversation_of)
+
+    def _judge(self, step: StepRecord, view: SpanView, context: trace.SpanContext) -> Verdict | None:
+        if step.trajectory_id != view.trace_id:
+            self._remember_conversation(context.trace_id, step.trajectory_id)
+            self.board.link(step.trajectory_id, (view.trace_id, *all_conversation_ids(view.attributes)))
+        ledger = self._usage.get(context.trace_id)
+        if ledger is not None:
+            unnamed = ("",) if step.trajectory_id == self._conversation_of(view) else ()
+            with self._lock:
+                step = ledger.charge(step, step.trajectory_id, *unnamed)
+        return self.board.observe(step)
+
+    def _report(self, verdict: Verdict, span: ReadableSpan) -> None:
+        if verdict.recovered:
+            log_recovery(verdict)
+        if not verdict.detections:
+            return
+        log_verdict(verdict, redact=self.config.redact)
+        if verdict.intervenes:
+            if not self.board.is_gated(verdict.trajectory_id, verdict.run):
+                due = Intervention(verdict.level, "", verdict, {}, delivered=False)
+                notify(self.config.on_intervention, due, self.board.counts)
+            first = self.board.step_id(verdict.trajectory_id, verdict.first_step) or str(verdict.first_step)
+            live = self._open.get(span.parent.span_id) if span.parent is not None else None
+            self._spans.emit(verdict, first_step=first, tool_span=span, live_parent=live)
+
+    # --- identity and usage ----------------------------------------------------------------------------------
+
+    def _ancestors(self, span: ReadableSpan) -> Iterator[SpanView]:
+        parent = span.parent
+        for _ in range(MAX_ANCESTORS):
+            live = self._open.get(parent.span_id) if parent is not None else None
+            if live is None:
+                return
+            yield view_of(live, plain_attributes(live))
+            parent = live.parent
+
+    def _conversation_of(self, span: SpanView) -> str:
+        if self.board.is_shared(span.trace_id):
+            return span.trace_id
+        named = self._conversations.get(int(span.trace_id, 16))
+        return named or self.board.resolve_alias(span.trace_id)
+
+    def _learn(self, view: SpanView, context: trace.SpanContext) -> None:
+        named = conversation_id(view.attributes, self._declared)
+        if named is not None and context.trace_id not in self._conversations:
+            self._remember_conversation(context.trace_id, named)
+            self.board.join(view.trace_id, named)
+        usage = model_usage(view)
+        if usage is not None:
+            for one in usage.unpriced:
+                self.board.prices.get(one.model)  # asks for it, in the background
+            conversation = named or ""
+            ledger = self._usage.get(context.trace_id)
+            if ledger is None:
+                ledger = UsageLedger()
+                self._bounded(self._usage, context.trace_id, ledger)
+            if not ledger.knows(view.trace_id, conversation):
+                usage = usage._replace(asked=asked_in(view))
+            with self._lock:
+                ledger.add(view.trace_id, view.scope, usage, conversation)
+        if self.board.scorer is not None:
+            self.board.scorer.learn(view)
+
+    def _remember_conversation(self, trace_id: int, named: str) -> None:
+        known = self._conversations.get(trace_id)
+        if known != named:  # a trace around several conversations names none
+            self._bounded(self._conversations, trace_id, named if known is None else "")
+
+    def _bounded(self, table: OrderedDict, key: int, value: object) -> None:  # type: ignore[type-arg]
+        with self._lock:
+            table[key] = value
+            if len(table) > self.config.max_trajectories:
+                table.popitem(last=False)
+
+    # --- open spans ------------------------------------------------------------------------------------------
+
+    def _expire_open(self) -> None:
+        """Give up tool spans that are too old to end, and the oldest spans of any kind beyond the limit.
+
+        An agent's span may stay open for hours and still names its children's agent: age alone does not end it.
+        """
+        limit_ns = time.time_ns() - int(self.config.open_span_ttl_s * 1e9)
+        try:
+            oldest = list(islice(self._open.items(), _EXPIRY_LOOK))
+        except RuntimeError:
+            return  # another thread started or ended a span just now: the next check will do
+        excess = len(self._open) - self.config.max_open_spans
+        for place, (span_id, span) in enumerate(oldest):
+            too_old = (span.start_time or 0) < limit_ns and self._is_tool(span)
+            if (too_old or place < excess) and self._open.pop(span_id, None) is not None:
+                self.board.counts["expired_age" if too_old else "expired_full"] += 1
+
+    def _is_tool(self, span: Span) -> bool:
+        return recognise(view_of(span, plain_attributes(span)), self._table) is not None
+
+    def _contain(self, where: str, error: Exception) -> None:
+        """Count every error of our own, log the first of each kind, raise none."""
+        self.board.counts[f"errors.{where}"] += 1
+        kind = f"{where}:{type(error).__name__}"
+        if kind not in self._reported and len(self._reported) < 64:
+            self._reported.add(kind)
+            _log.exception("trajectory_guard: error in %s, contained (logged once)", where)
+
+
+def plain_attributes(span: ReadableSpan) -> Mapping[str, Any]:
+    """A span's attributes as a plain dict: in the SDK's own mapping every look-up is Python code, ten times as slow."""
+    attributes = span.attributes
+    if not attributes:
+        return {}
+    copy = getattr(attributes, "copy", None)
+    return copy() if copy is not None else dict(attributes)
+
+
+def view_of(span: ReadableSpan, attributes: Mapping[str, Any]) -> SpanView:
+    """A ``SpanView`` of a live or finished SDK span with these attributes."""
+    context, parent, scope = span.context, span.parent, span.instrumentation_scope
+    events = span.events
+    return SpanView(
+        name=span.name,
+        attributes=attributes,
+        trace_id=f"{context.trace_id:032x}" if context is not None else "",
+        span_id=f"{context.span_id:016x}" if context is not None else "",
+        parent_id=f"{parent.span_id:016x}" if parent is not None else None,
+        kind=_KINDS[span.kind.value] if span.kind is not None else "internal",
+        status=_STATUS[span.status.status_code],
+        status_description=span.status.description or "",
+        events=[SpanEvent(event.name, event.attributes or {}) for event in events] if events else (),
+        start=(span.start_time or 0) / 1e9,
+        end=(span.end_time or span.start_time or 0) / 1e9,
+        scope=scope.name if scope is not None else "",
+        scope_version=scope.version if scope is not None else None,
+    )

@@ -1,0 +1,1 @@
+"""The sentence model: an extra that settles what the comparator leaves open."""

@@ -1,0 +1,1 @@
+"""From one tool span to a ``StepRecord``."""

@@ -1,0 +1,489 @@
+"""The board: trajectories under judgement, and the flags that gates read."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.calls import CallRecord, call_key, consume, is_fuller, light, reported
+from trajectory_guard.core.engine import Engine, Verdict
+from trajectory_guard.core.policy import Level
+from trajectory_guard.core.steps import Evidence, StepRecord
+from trajectory_guard.core.tracking.names import Aliases
+from trajectory_guard.core.tracking.scope import ASKED, label_of, run_label
+from trajectory_guard.entry import Entry, Flag, GateRun
+from trajectory_guard.forking import after_fork
+from trajectory_guard.otel.logs import log_recovery
+from trajectory_guard.prices import PriceTable
+from trajectory_guard.tally import tally
+
+if TYPE_CHECKING:
+    from trajectory_guard.integrations.langfuse.reporter import Scorer
+    from trajectory_guard.semantic.settler import BackgroundSettler
+
+_MAX_TOOLS: Final = 64
+_FIND_AMONG: Final = 64
+_MAX_REPLAY: Final = 16
+_RANK: Final = {Level.OBSERVE: 0, Level.NUDGE: 1, Level.STOP: 2}
+
+
+class FlagBoard:
+    """Thread-safe home of all trajectories of a process, bounded by number and idle time.
+
+    Parameters:
+        config: thresholds and limits.
+        settler: decides on texts the comparator is unsure of, in the background; none by default.
+        clock: monotonic seconds; for tests.
+    """
+
+    def __init__(
+        self,
+        config: GuardConfig | None = None,
+        *,
+        settler: BackgroundSettler | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = config or GuardConfig()
+        self.settler = settler
+        self.scorer: Scorer | None = None
+        self.prices = PriceTable()
+        self.engine = Engine(
+            self.config, settle=settler.settle if settler is not None else None, price=self.prices.cost
+        )
+        self.counts: Counter[str] = Counter() if settler is None else settler.counts
+        self.loop_cost_usd = 0.0
+        self._clock = clock
+        self._lock = threading.Lock()
+        after_fork(self._after_fork)
+        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._aliases = Aliases(self.config.max_trajectories)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _after_fork(self) -> None:
+        """Other threads stayed with the parent. What they were at work on is in no known state: it is forgotten."""
+        self._lock = threading.Lock()
+        for name, entry in list(self._entries.items()):
+            if entry.lock.locked():
+                del self._entries[name]
+
+    # --- writing ---------------------------------------------------------------------------------------------
+
+    def observe(self, step: StepRecord) -> Verdict | None:
+        """Evaluate a step; None if it does not count (duplicate, ignored tool, interrupted call)."""
+        entry = self._entry(step.trajectory_id)
+        with entry.lock:
+            if step.evidence is not Evidence.FULL and step.tool_name.casefold() in entry.message_tools:
+                self.counts["superseded"] += 1  # a gate reads this tool's calls in full from the messages
+                return None
+            step = entry.placed(step)
+            label = run_label(step, entry.state.turns)
+            seen = CallRecord.of(step, label)
+            other = reported(entry.recent, seen)
+            fuller = other is not None and is_fuller(seen, other)  # the record before this one hid the arguments
+            if (other is not None and not fuller) or entry.is_in_messages(step):
+                self.counts["duplicates"] += 1
+                return None
+            entry.note(seen)
+            return self._evaluate(entry, step, again=fuller)
+
+    def observe_from_messages(self, step: StepRecord, *, stoppable: bool = True) -> Verdict | None:
+        """Evaluate a call that a gate read from the messages, unless a span has reported it already.
+
+        A span that reported it tells which agent instance, in the terms of spans, the gate follows.
+
+        Parameters:
+            stoppable: the gate may stop the run; one that may only nudge is nudged again instead, ever more rarely.
+        """
+        entry = self._entry(step.trajectory_id)
+        key = call_key(step.call_id or step.step_id)
+        run = GateRun(step.run or "", step.turn)
+        with entry.lock:
+            entry.message_steps.append(call_key(step.step_id))
+            entry.message_calls.append(key)
+            if len(entry.message_tools) < _MAX_TOOLS:
+                entry.message_tools.add(step.tool_name.casefold())
+            reported_by = self._reported_in(entry, step, key)
+            label = run_label(step, entry.state.turns)
+            if reported_by is None:
+                self._gated(entry, label, stoppable)
+                verdict = self._evaluate(entry, step)
+                self._gated(entry, label, stoppable)  # a run that begins with this step
+                return verdict
+            if reported_by == label:
+                self._gated(entry, label, stoppable)
+                return None
+            if entry.adopt_run(reported_by, label, run):
+                self._gated(entry, label, stoppable)
+                return None
+            self._gated(entry, label, stoppable)
+            return self._evaluate(entry, step, again=True)
+
+    def _reported_in(self, entry: Entry, step: StepRecord, key: bytes) -> str | None:
+        """Label of the run in which a span has reported the call; None if none has."""
+        if entry.calls.forget(key):
+            return entry.call_runs.pop(key, "")
+        record = consume(entry.recent, CallRecord.of(step))
+        return record.run if record is not None else None
+
+    def _gated(self, entry: Entry, label: str, stoppable: bool) -> None:
+        """A gate delivers the nudges of this run."""
+        run = entry.state.runs.get(label)
+        if run is not None:
+            run.gated, run.stoppable = True, stoppable
+
+    def _evaluate(self, entry: Entry, step: StepRecord, *, again: bool = False) -> Verdict | None:
+        """``again``: the step was evaluated and counted before, on top of less history."""
+        state = entry.state
+        instance = step.run or ""
+        turn_before = state.turns.get(instance)
+        verdict = self.engine.observe(state, step)
+        if verdict is None:
+            return None
+        self.counts["steps"] += not again
+        if verdict.evidence is Evidence.FINGERPRINT:
+            self.counts["fingerprinted"] += not again
+        entry.lossy = entry.lossy and step.evidence is not Evidence.FULL
+        if entry.replay is not None:
+            entry.replay.append(light(step))
+            if len(entry.replay) > _MAX_REPLAY:
+                entry.replay = None
+        if turn_before is not None and state.turns.get(instance) != turn_before:
+            self._end_run(entry, label_of(instance, turn_before))
+        if verdict.recovered:
+            self.counts["recoveries"] += 1
+        if verdict.detections:
+            self._flag_verdict(entry, verdict)
+        return verdict
+
+    def _flag_verdict(self, entry: Entry, verdict: Verdict) -> None:
+        flag = entry.flag(verdict.run)
+        self.loop_cost_usd += tally(self.counts, flag.last, verdict)
+        flag.last = verdict
+        if verdict.nudge is not None:
+            flag.nudge = verdict
+        if flag.pending is None or _RANK[verdict.level] >= _RANK[flag.pending.level]:
+            flag.pending = verdict
+
+    def _end_run(self, entry: Entry, label: str) -> None:
+        """A run is over: nothing of it is suspected any more."""
+        self._recovered(self.engine.end_run(entry.state, label))
+        entry.flags.pop(label, None)
+
+    def _recovered(self, verdict: Verdict | None) -> None:
+        if verdict is not None:
+            self.counts["recoveries"] += 1
+            log_recovery(verdict)
+            if self.scorer is not None:
+                self.scorer.tell(verdict, None)
+
+    def end_instance(self, trajectory_id: str, instance: str) -> None:
+        """The span of an agent has ended: its runs are over. ``instance``: as in ``StepRecord.run``."""
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return
+        with entry.lock:
+            gate = entry.gates.get(instance)
+            for label in (instance, gate.label if gate is not None else None):
+                if label is not None and label in entry.state.runs:
+                    self._end_run(entry, label)
+
+    def settle(self, trajectory_id: str, run: str) -> None:
+        """The agent of a run has answered: if it recovered from a loop, that is counted."""
+        entry = self._find(trajectory_id)
+        if entry is not None:
+            with entry.lock:
+                self._recovered(self.engine.settle(entry.state, run))
+
+    def settle_trace(self, trajectory_id: str, trace_id: str) -> None:
+        """The root span of a trace has ended: what recovered in it is counted. Its runs may go on in another trace."""
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return
+        with entry.lock:
+            for label, run in entry.state.runs.items():
+                if run.trace_id == trace_id:
+                    self._recovered(self.engine.settle(entry.state, label))
+
+    def link(self, trajectory_id: str, aliases: Iterable[str]) -> None:
+        """Let gates find a trajectory under other names it goes by (thread id, session id, trace id)."""
+        with self._lock:
+            self._aliases.link(trajectory_id, aliases)
+
+    def is_shared(self, name: str) -> bool:
+        """Whether a name stands for several trajectories."""
+        return self._aliases.is_shared(name)
+
+    def is_taken(self, trace_id: str) -> bool:
+        """Whether a trace id stands for a named trajectory, for several, or for a run that a gate already follows."""
+        entry = self._entries.get(trace_id)
+        return trace_id in self._aliases or (entry is not None and len(entry.message_steps) > 0)
+
+    def new_turn(self, trajectory_id: str, instance: str, turn: str) -> str:
+        """A gate sees in which user turn an agent instance works; returns the label of the run.
+
+        The run of the turn before is over. What spans have read from the input of model calls may be this very turn:
+        the gate takes over that run when it meets its calls.
+        """
+        label = label_of(instance, turn)
+        entry = self._find(trajectory_id)
+        if entry is not None:
+            with entry.lock:
+                before = entry.state.turns.get(instance)
+                if before is not None and before != turn and not before.startswith(ASKED):
+                    self._end_run(entry, label_of(instance, before))
+                if before != turn:
+                    entry.state.begin_turn(instance, turn)
+        return label
+
+    def run_of(self, trajectory_id: str, instance: str) -> str:
+        """Label of the run that an agent instance is in, as far as a gate has said."""
+        entry = self._find(trajectory_id)
+        turn = entry.state.turns.get(instance) if entry is not None else None
+        return label_of(instance, turn)
+
+    def is_gated(self, trajectory_id: str, run: str) -> bool:
+        """Whether a gate delivers the nudges of a run."""
+        entry = self._find(trajectory_id)
+        known = entry.state.runs.get(run) if entry is not None else None
+        return known is not None and known.gated
+
+    def absolve(self, trajectory_id: str, run: str | None = None) -> None:
+        """A person said that all is well: the episode ends, the score is 0, suspicion has to build up again.
+
+        Parameters:
+            run: label of the run; by default the one that acted last.
+        """
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return
+        with entry.lock:
+            label = run if run is not None else entry.state.current
+            entry.flags.pop(label, None)
+            self.engine.absolve(entry.state, label)
+
+    def stopped(self, trajectory_id: str, run: str) -> None:
+        """A gate stopped a run, which ends it: what comes next in the trajectory begins with a clean episode."""
+        entry = self._find(trajectory_id)
+        if entry is not None:
+            with entry.lock:
+                self.engine.end_run(entry.state, run)
+                entry.flags.pop(run, None)
+
+    def delivered(self, trajectory_id: str, run: str) -> None:
+        """A gate gave the agent of a run its nudge: escalation counts from here."""
+        entry = self._find(trajectory_id)
+        if entry is not None:
+            with entry.lock:
+                self.engine.delivered(entry.state, run)
+
+    def join(self, trace_id: str, trajectory_id: str) -> None:
+        """A link learned late: what was judged under the trace id belongs to this trajectory.
+
+        The trace's recent steps are judged again on top of the trajectory's own history. Not so the steps of a trace
+        that several trajectories share: whose they are is not known, and gates read their own from the messages.
+        """
+        if self.is_shared(trace_id):
+            return
+        with self._lock:
+            part = self._entries.pop(trace_id, None)
+        if part is None:
+            self.link(trajectory_id, (trace_id,))
+            return
+        target = self._entries.get(trajectory_id)
+        if target is None or target.state.index == 0:
+            self._rename(part, trajectory_id)
+        else:
+            with target.lock:
+                self._absorb(target, part)
+        self.link(trajectory_id, (trace_id,))
+
+    def _rename(self, part: Entry, trajectory_id: str) -> None:
+        part.trajectory_id = part.state.trajectory_id = trajectory_id
+        with self._lock:
+            self._entries[trajectory_id] = part
+
+    def _absorb(self, target: Entry, part: Entry) -> None:
+        for step in part.replay or ():
+            seen = CallRecord.of(step)
+            if reported(target.recent, seen) is None and not target.is_in_messages(step):
+                target.note(seen)
+                self._evaluate(target, step._replace(trajectory_id=target.trajectory_id), again=True)
+
+    def discard_lossy(self, trajectory_id: str) -> bool:
+        """Forget a trajectory whose steps so far hid arguments or results, so that the messages can retell it."""
+        entry = self._find(trajectory_id)
+        if entry is None or not entry.lossy or entry.state.index == 0:
+            return False
+        with self._lock:
+            self._entries.pop(entry.trajectory_id, None)
+        return True
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    def resolve(self, *names: str | None) -> str | None:
+        """The first of ``names`` under which a trajectory is known, as its trajectory id."""
+        for name in names:
+            if name:
+                known = self.resolve_alias(name)
+                if known in self._entries:
+                    return known
+        return None
+
+    def resolve_alias(self, name: str) -> str:
+        """The trajectory a trace or session was linked to, else the name itself."""
+        return self._aliases.resolve(name)
+
+    def read(self, trajectory_id: str, run: str | None = None) -> Flag:
+        """The flag, left as it is. ``run``: label of the run; by default the one that acted last."""
+        return self._flag(trajectory_id, run, take=False)
+
+    def take(self, trajectory_id: str, run: str | None = None) -> Flag:
+        """The flag, taken down: who takes it acts on it. A nudge that nobody has given yet comes before a stop."""
+        return self._flag(trajectory_id, run, take=True)
+
+    def _flag(self, trajectory_id: str, run: str | None, *, take: bool) -> Flag:
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return Flag(Level.OBSERVE, None, 0.0, 0, 0)
+        with entry.lock:
+            state = entry.state
+            label = run if run is not None else state.current
+            flag = entry.flag(label)
+            verdict = flag.pending
+            if take:
+                verdict = flag.nudge or flag.pending
+                flag.pending = flag.nudge = None
+            level = verdict.level if verdict is not None else Level.OBSERVE
+            known = state.runs.get(label)
+            score = known.score.value if known is not None else 0.0
+            return Flag(level, verdict, score, state.nudges, state.index)
+
+    def last_verdict(self, trajectory_id: str, run: str | None = None) -> Verdict | None:
+        """The newest verdict of a run in which something fired."""
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return None
+        flag = entry.flags.get(run if run is not None else entry.state.current)
+        return flag.last if flag is not None else None
+
+    def step_id(self, trajectory_id: str, index: int) -> str | None:
+        """Span id (16 hex digits) of a recent step, None if it is forgotten."""
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return None
+        ids = entry.state.step_ids
+        return ids[index].hex() if ids.start <= index < ids.start + len(ids) else None
+
+    def in_episode(self, trajectory_id: str) -> bool:
+        """Whether a loop is going on."""
+        entry = self._find(trajectory_id)
+        return entry is not None and entry.state.in_episode
+
+    def repeats(self, trajectory_id: str, tool: str, args: Any) -> int:
+        """How often this call, by whichever agent, has returned its last answer since something new came back."""
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return 0
+        with entry.lock:
+            return self.engine.repeats(entry.state, tool, args)
+
+    def was_read(self, trajectory_id: str, step_id: str) -> bool:
+        """Whether a gate has read this step from the messages already."""
+        entry = self._find(trajectory_id)
+        return entry is not None and call_key(step_id) in entry.message_steps
+
+    def find_call(self, call_id: str) -> str | None:
+        """Among the trajectories used last, the one in which spans reported a call that no gate has read yet."""
+        key = call_key(call_id)
+        with self._lock:
+            newest = list(islice(reversed(self._entries.values()), _FIND_AMONG))
+        return next((entry.trajectory_id for entry in newest if key in entry.calls), None)
+
+    def put_back(self, trajectory_id: str, verdict: Verdict) -> None:
+        """Return a taken flag that could not be acted on yet."""
+        entry = self._find(trajectory_id)
+        if entry is not None:
+            with entry.lock:
+                flag = entry.flag(verdict.run)
+                if flag.pending is None:
+                    flag.pending = verdict
+                    flag.nudge = verdict if verdict.nudge is not None else None
+
+    # --- saving ----------------------------------------------------------------------------------------------
+
+    def save(self, trajectory_id: str, run: str | None = None) -> bytes | None:
+        """State of a trajectory in its byte form, None if it is unknown.
+
+        Parameters:
+            run: label of the only run to save beside what outlives runs; None for all of them.
+        """
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return None
+        with entry.lock:
+            entry.replay, entry.saved_index = [], entry.state.index
+            return entry.state.to_bytes(run)
+
+    def adopt(self, trajectory_id: str, data: bytes, steps: int) -> bool:
+        """Continue from saved state if another process has taken the trajectory further than this one knows.
+
+        Steps judged here since this process last saved are judged again on top of it.
+
+        Parameters:
+            data: saved state in its byte form.
+            steps: steps that it covers; only if they are more than this process saved last are the bytes read.
+
+        Raises:
+            StateFormatError: the bytes cannot be read; nothing changes.
+        """
+        entry = self._entry(trajectory_id)
+        if steps <= entry.saved_index:
+            return False
+        saved = self.engine.load_state(data)
+        with entry.lock:
+            if entry.replay is None:
+                return False  # more was judged here in between than can be judged again
+            replay, entry.replay = entry.replay, []
+            saved.runs = {
+                **{label: run for label, run in entry.state.runs.items() if label not in saved.runs},
+                **saved.runs,
+            }
+            entry.state, entry.saved_index = saved, saved.index
+            entry.flags.clear()
+            for step in replay:
+                self._evaluate(entry, step, again=True)
+            self.counts["adopted"] += 1
+            return True
+
+    # --- entries ---------------------------------------------------------------------------------------------
+
+    def _find(self, trajectory_id: str) -> Entry | None:
+        return self._entries.get(self.resolve_alias(trajectory_id))
+
+    def _entry(self, trajectory_id: str) -> Entry:
+        now = self._clock()
+        with self._lock:
+            entry = self._entries.get(trajectory_id)
+            if entry is None:
+                entry = self._entries[trajectory_id] = Entry(self.engine.new_state(trajectory_id))
+            else:
+                self._entries.move_to_end(trajectory_id)
+            entry.last_used = now
+            self._evict(now)
+            return entry
+
+    def _evict(self, now: float) -> None:
+        while True:  # ends at the entry just used, at the latest
+            oldest = next(iter(self._entries.values()))
+            full = len(self._entries) > self.config.max_trajectories
+            if not full and now - oldest.last_used <= self.config.idle_ttl_s:
+                return
+            self._entries.popitem(last=False)
+            self.counts["evicted_full" if full else "evicted_idle"] += 1

@@ -1,0 +1,1 @@
+"""From recorded messages to ``StepRecord`` objects. In process only ``asked`` runs."""

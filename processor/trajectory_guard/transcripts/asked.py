@@ -1,0 +1,49 @@
+"""Which user message a model works at, read from the input of its call: a new one is a new user turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from trajectory_guard.core.fingerprints import digest64
+from trajectory_guard.core.tracking.scope import ASKED
+from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.transcripts.messages import input_items
+from trajectory_guard.transcripts.parts import read_messages
+from trajectory_guard.transcripts.transcript import Message
+
+MAX_INPUT_CHARS: Final = 200_000
+"""A longer input is not read: it would delay the application."""
+
+
+def asked_in(span: SpanView) -> str | None:
+    """Label of the newest user message in the input of a model call; None if the input was not captured.
+
+    Frameworks write much in the name of the user: observations of agents whose calls are plain text, reminders, our own
+    nudges. A person speaks first, or after an answer of the model that asks for no tool. Where an input shows no tool
+    call in a structured form, only its first user message counts.
+    """
+    if _chars(span.attributes) > MAX_INPUT_CHARS:
+        return None
+    items = input_items(span)
+    newest = first = None
+    structured = False
+    later: Message | None = None  # the message after the one looked at, if it is the user's
+    for place in range(len(items) - 1, -1, -1):
+        message = next(iter(read_messages(items[place])), None)
+        if message is None:
+            continue
+        structured = structured or bool(message.calls or message.answers) or message.role == "tool"
+        if later is not None and newest is None and message.role == "assistant" and not message.calls:
+            newest = f"{place + 1} {later.text}"
+        later = message if message.role == "user" and message.text and not message.answers else None
+        if later is not None:
+            first = f"{place} {later.text}"
+        if structured and newest is not None:
+            break
+    found = newest if structured and newest is not None else first
+    return ASKED + digest64(found.encode("utf-8", "replace")).hex() if found is not None else None
+
+
+def _chars(attributes: Mapping[str, Any]) -> int:
+    return sum(len(value) for value in attributes.values() if isinstance(value, str))

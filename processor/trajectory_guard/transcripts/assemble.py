@@ -1,0 +1,202 @@
+"""From a set of spans, in any order, to the calls they stand for: identity resolved, duplicates counted once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from trajectory_guard.core.masking import result_hash
+from trajectory_guard.core.outcome import is_empty_result, is_refusal
+from trajectory_guard.core.steps import DENIED, EMPTY, INTERRUPTED, SUCCESS, Evidence, StepRecord
+from trajectory_guard.dialects.base import RESULT_KEYS, Dialect, first
+from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import DIALECTS, markers_of
+from trajectory_guard.spans.duplicates import (
+    MAX_ANCESTORS,
+    ancestors,
+    drop_duplicates,
+    is_inner_duplicate,
+)
+from trajectory_guard.spans.extract import extract_step, trajectory_id
+from trajectory_guard.spans.identity import conversation_id
+from trajectory_guard.spans.results import is_object_repr
+from trajectory_guard.transcripts.answers import find_answers
+from trajectory_guard.transcripts.matching import match_steps
+from trajectory_guard.transcripts.messages import is_model_span
+from trajectory_guard.transcripts.spanless import family_of, is_handoff, is_handoff_span, step_of
+from trajectory_guard.transcripts.spending import with_usage
+from trajectory_guard.transcripts.told import Place, Told, told_calls
+from trajectory_guard.transcripts.transcript import ToolCall, answer_text
+from trajectory_guard.transcripts.workflows import agents_by_call, wrapped_call
+
+__all__ = ["MAX_ANCESTORS", "drop_duplicates", "extract_steps", "is_inner_duplicate"]
+
+
+def extract_steps(
+    spans: Iterable[SpanView],
+    *,
+    dialects: Sequence[Dialect] = DIALECTS,
+    messages: bool = True,
+) -> list[StepRecord]:
+    """Steps of all tool calls among ``spans``, ordered by start time; the result does not depend on their order.
+
+    Parameters:
+        dialects: the table to read tool spans with.
+        messages: also count calls that left no tool span (unknown tools, refused calls, bare model clients), read from
+            the messages of model spans. Their ``dialect`` ends in ``.messages``.
+    """
+    assembly = _Assembly(spans, tuple(dialects))
+    return with_usage(assembly.steps(messages), assembly.spans, assembly.conversation_of)
+
+
+class _Assembly:
+    """One set of spans, and what is known of them together."""
+
+    def __init__(self, spans: Iterable[SpanView], dialects: tuple[Dialect, ...]) -> None:
+        self.dialects = DIALECTS if dialects == DIALECTS else dialects
+        self.by_id = {(span.trace_id, span.span_id): span for span in spans}
+        self.spans = sorted(self.by_id.values(), key=lambda span: (span.start, span.span_id, span.trace_id))
+        self.markers = markers_of(self.dialects)
+        self.keys = tuple(key for dialect in self.dialects for key in dialect.conversations)
+        self.places: dict[tuple[str, str], Place] = {}
+        self.conversations = _trace_conversations(self.spans, self.keys)
+
+    def steps(self, messages: bool) -> list[StepRecord]:
+        found = [step for span in self.spans if (step := self._tool_step(span)) is not None]
+        found = self._complete_workflows(found)
+        found.sort(key=lambda step: (step.timestamp, step.step_id))
+        found = drop_duplicates(found)
+        if messages:
+            told = told_calls(self.spans, self._place, self._above)
+            found = self._with_messages(found, told) + self._spanless(told)
+            found.sort(key=lambda step: (step.timestamp, step.step_id))
+        return found
+
+    def _tool_step(self, span: SpanView) -> StepRecord | None:
+        if self.markers.isdisjoint(span.attributes):
+            return None
+        above = list(self._above(span))
+        if is_inner_duplicate(span, above, self.dialects):
+            return None
+        return extract_step(span, ancestors=above, dialects=self.dialects, trajectory_of=self._conversation)
+
+    def conversation_of(self, span: SpanView) -> str:
+        """The conversation that a span names, else that of its trace."""
+        named = conversation_id(span.attributes, self.keys)
+        return named if named is not None else self._conversation(span)
+
+    def _conversation(self, span: SpanView) -> str:
+        return self.conversations.get(span.trace_id, span.trace_id)
+
+    def _place(self, span: SpanView) -> Place:
+        key = (span.trace_id, span.span_id)
+        if key not in self.places:
+            named = trajectory_id(span, list(self._above(span)), self._conversation, self.keys)
+            self.places[key] = Place(span.trace_id, named)
+        return self.places[key]
+
+    def _above(self, span: SpanView) -> Iterator[SpanView]:
+        return ancestors(span, self.by_id)
+
+    # --- what other spans know of a tool span --------------------------------------------------------------------
+
+    def _complete_workflows(self, steps: list[StepRecord]) -> list[StepRecord]:
+        """Call ids and agents that stand in the workflow steps around a LlamaIndex tool span."""
+        agents = agents_by_call(self.spans)
+        return [self._with_agent(self._with_call_id(step), agents) for step in steps]
+
+    def _with_call_id(self, step: StepRecord) -> StepRecord:
+        if step.call_id is not None or step.dialect != "openinference":
+            return step
+        span = self.by_id[step.trace_id or "", step.span_id or ""]
+        parent = next(self._above(span), None)
+        wrapped = wrapped_call(parent) if parent is not None else None
+        return step if wrapped is None else step._replace(call_id=wrapped[0])
+
+    def _with_agent(self, step: StepRecord, agents: Mapping[tuple[str, str], str]) -> StepRecord:
+        if step.agent_id is not None or step.call_id is None:
+            return step
+        return step._replace(agent_id=agents.get((step.trace_id or "", step.call_id)))
+
+    # --- what messages know of them ------------------------------------------------------------------------------
+
+    def _with_messages(self, steps: list[StepRecord], told: list[Told]) -> list[StepRecord]:
+        match_steps(told, steps)
+        self._argue(told)
+        unsettled = {step.step_id for step in steps if self._is_unsettled(step)}
+        asked = [one for one in told if one.step is None or one.step.step_id in unsettled]
+        covered = {one.step.step_id for one in asked if one.step is not None}
+        asked += [self._as_told(step) for step in steps if step.step_id in unsettled - covered]
+        find_answers(asked, self.spans, self._place)
+        thoughts = {one.step.step_id: one.thought for one in told if one.step is not None and one.thought}
+        answers = {one.step.step_id: one for one in asked if one.step is not None}
+        return [
+            _settled(step._replace(thought=thoughts.get(step.step_id)), answers.get(step.step_id)) for step in steps
+        ]
+
+    def _argue(self, told: Iterable[Told]) -> None:
+        """Arguments that only the workflow step around a call shows."""
+        if not any(one.step is None and one.args is None for one in told):
+            return
+        wrapped = {
+            (span.trace_id, found[0]): found[1] for span in self.spans if (found := wrapped_call(span)) is not None
+        }
+        for one in told:
+            if one.args is None and one.call.call_id is not None:
+                one.args = wrapped.get((one.span.trace_id, one.call.call_id))
+
+    def _as_told(self, step: StepRecord) -> Told:
+        """A tool span as if told by the model call before it: so that answers to it can be found."""
+        span = self.by_id[step.trace_id or "", step.span_id or ""]
+        place = Place(span.trace_id, step.trajectory_id)
+        asker = span
+        for one in self.spans:
+            if one.start > span.start:
+                break
+            if one.trace_id == span.trace_id and is_model_span(one):
+                asker = one
+        call = ToolCall(step.tool_name, step.args, step.call_id)
+        return Told(asker, 0, call, step.args, step.timestamp, place, (0, 0), step=step)
+
+    def _is_unsettled(self, step: StepRecord) -> bool:
+        """A call that waits for approval, or whose result is the repr of an object instead of its content."""
+        if step.result is not None:
+            return False
+        if step.outcome_type == INTERRUPTED:
+            return True
+        attributes = self.by_id[step.trace_id or "", step.span_id or ""].attributes
+        written = first(attributes, RESULT_KEYS)
+        return isinstance(written, str) and is_object_repr(written)
+
+    def _spanless(self, told: Iterable[Told]) -> list[StepRecord]:
+        handoffs = {span.trace_id for span in self.spans if is_handoff_span(span)}
+        return [
+            step_of(one, list(self._above(one.span)), family_of(one.span))
+            for one in told
+            if one.step is None and one.call.name and not is_handoff(one, handoffs)
+        ]
+
+
+def _settled(step: StepRecord, told: Told | None) -> StepRecord:
+    """A step with what the model was told about it: that a person refused, or the text behind an object's repr."""
+    if told is None or told.answer is None:
+        return step
+    text, kind = answer_text(told.answer), step.outcome_type
+    if kind == INTERRUPTED:
+        if told.answer.approved is not False and not (text and is_refusal(text)):
+            return step
+        kind = DENIED
+    elif kind == SUCCESS and text is not None and is_empty_result(text):
+        kind = EMPTY
+    evidence = Evidence.FULL if text is not None and step.args is not None else step.evidence
+    return step._replace(outcome_type=kind, result=text, state_snapshot_hash=result_hash(kind, text), evidence=evidence)
+
+
+def _trace_conversations(spans: Iterable[SpanView], keys: tuple[str, ...]) -> dict[str, str]:
+    """Conversation id per trace: that of the earliest span that names one. ``spans`` are in order of time."""
+    found: dict[str, str] = {}
+    for span in spans:
+        if span.trace_id not in found:
+            named = conversation_id(span.attributes, keys)
+            if named is not None:
+                found[span.trace_id] = named
+    return found

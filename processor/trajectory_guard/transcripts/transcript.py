@@ -1,0 +1,161 @@
+"""Messages between application and model, whatever shape they were written in: the common form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from trajectory_guard.spans.arguments import is_redacted
+from trajectory_guard.spans.results import as_text, is_object_repr
+
+MAX_ITEMS: Final = 20_000
+"""Messages and parts read from one attribute; what comes after is ignored."""
+_SUFFIX_CHARS: Final = 2
+
+
+class ToolCall(NamedTuple):
+    """A call the model asked for.
+
+    ``arguments`` is raw (text, map or None where unknown). ``item_id`` is a second id some APIs give the same call
+    (OpenAI Responses: item id beside call id).
+    """
+
+    name: str
+    arguments: Any = None
+    call_id: str | None = None
+    item_id: str | None = None
+
+
+class ToolAnswer(NamedTuple):
+    """What the model was told about a call.
+
+    ``value`` is raw, None where unknown; ``failed`` is what the message itself says about success; ``approved`` is a
+    person's decision where the message carries one; ``call`` is the call, where the answer repeats it.
+    """
+
+    call_id: str | None = None
+    value: Any = None
+    failed: bool | None = None
+    approved: bool | None = None
+    call: ToolCall | None = None
+
+
+class Message(NamedTuple):
+    """One message: its role, its text, the calls in it and the answers in it. ``agent`` is its author, if named."""
+
+    role: str = ""
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    answers: tuple[ToolAnswer, ...] = ()
+    agent: str | None = None
+
+
+def answer_text(answer: ToolAnswer | None) -> str | None:
+    """The answer as the model saw it: text as it is, text parts joined, anything else as JSON; None if unknown."""
+    value = None if answer is None else answer.value
+    if value is None or is_redacted(value) or (isinstance(value, str) and is_object_repr(value)):
+        return None
+    if isinstance(value, (list, tuple)):
+        texts = [_part_text(part) for part in value]
+        if texts and all(text is not None for text in texts):
+            return "\n".join(str(text) for text in texts)
+    text = _part_text(value)
+    return text if text is not None else as_text(_json_ready(value))
+
+
+def _part_text(part: Any) -> str | None:
+    """Text of a text part (``{"type": "text", "text": …}`` and its relatives), None if it is no such part."""
+    if not isinstance(part, Mapping):
+        return None
+    keys = part.keys() - {"type", "annotations", "logprobs", "cache_control", "citations", "index", "id"}
+    if len(keys) != 1 or ("type" not in part and keys != {"text"}):
+        return None
+    value = part[next(iter(keys))]
+    return value if isinstance(value, str) and keys <= {"text", "content"} else None
+
+
+def _json_ready(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _json_ready(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json_ready(item) for item in value]
+    return value
+
+
+def linked(messages: Sequence[Message]) -> list[tuple[ToolCall, ToolAnswer | None]]:
+    """Every call of a transcript, in order, with its answer: by id, by the id's tail, else by place in its turn."""
+    pairs: list[tuple[ToolCall, ToolAnswer | None]] = []
+    for calls, answers in _turns(messages):
+        pairs += _link_turn(calls, answers)
+    return pairs
+
+
+def _turns(messages: Sequence[Message]) -> list[tuple[list[ToolCall], list[ToolAnswer]]]:
+    """Calls up to the next model message that follows an answer, with the answers in between."""
+    turns: list[tuple[list[ToolCall], list[ToolAnswer]]] = []
+    for message in messages:
+        if message.calls and (not turns or turns[-1][1]):
+            turns.append(([], []))
+        if turns:
+            turns[-1][0].extend(message.calls)
+            turns[-1][1].extend(message.answers)
+    return turns
+
+
+def _link_turn(calls: list[ToolCall], answers: list[ToolAnswer]) -> list[tuple[ToolCall, ToolAnswer | None]]:
+    open_answers = list(answers)
+    found: list[ToolAnswer | None] = [_take(call, open_answers, _same_id) for call in calls]
+    for place, call in enumerate(calls):
+        if found[place] is None:
+            found[place] = _take(call, open_answers, _same_tail)
+    missing = [place for place, answer in enumerate(found) if answer is None]
+    if len(missing) == len(open_answers) and all(answer.call is None for answer in open_answers):
+        for place, answer in zip(missing, open_answers, strict=True):
+            if not (calls[place].call_id and answer.call_id) or len(missing) == 1:
+                found[place] = answer
+    return list(zip(calls, found, strict=True))
+
+
+def _take(call: ToolCall, answers: list[ToolAnswer], fits: Any) -> ToolAnswer | None:
+    for place, answer in enumerate(answers):
+        if fits(call, answer):
+            return answers.pop(place)
+    return None
+
+
+def _same_id(call: ToolCall, answer: ToolAnswer) -> bool:
+    if answer.call_id is None:
+        return answer.call is not None and answer.call.call_id is None and answer.call.name == call.name
+    return answer.call_id in (call.call_id, call.item_id)
+
+
+def _same_tail(call: ToolCall, answer: ToolAnswer) -> bool:
+    """``fc_call_1`` and ``call_1``: an item id that was made from the call id."""
+    one, other = call.call_id, answer.call_id
+    return bool(one and other and len(other) >= _SUFFIX_CHARS and one.endswith(other))
+
+
+def trailing_answers(messages: Sequence[Message]) -> list[ToolAnswer]:
+    """Answers at the end of a transcript: what the model is told in this very call."""
+    found: list[ToolAnswer] = []
+    for message in reversed(messages):
+        if message.answers:
+            found[:0] = message.answers
+        elif found or message.calls or message.role == "assistant":
+            break
+    return found
+
+
+def trailing_calls(messages: Sequence[Message]) -> list[Message]:
+    """The model messages whose calls are answered at the end of a transcript: the last turn before it was sent."""
+    found: list[Message] = []
+    for message in reversed(messages):
+        if message.calls:
+            found.insert(0, message)
+        elif message.answers and not found:
+            continue
+        elif found or message.role not in ("user", "human", "system", "developer"):
+            break
+        else:
+            return []
+    return found
