@@ -16,8 +16,18 @@ from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.policy import Level
 from trajectory_guard.otel.verdict_spans import verdict_attributes
 from trajectory_guard_collector.config.models import Trajectories
+from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.scoring.events import News, settled, weigh
-from trajectory_guard_collector.scoring.trajectory import Item, Key, Order, StepItem, Told, Trajectory, stand_in
+from trajectory_guard_collector.scoring.lateness import ALWAYS, Pace, Paces
+from trajectory_guard_collector.scoring.trajectory import (
+    Item,
+    Key,
+    Order,
+    StepItem,
+    Told,
+    Trajectory,
+    stand_in,
+)
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 _log: Final = logging.getLogger(__name__)
@@ -63,6 +73,9 @@ class Fleet:
         self._open: OrderedDict[Key, Trajectory] = OrderedDict()  # those that keep single steps
         self._awake: OrderedDict[Key, Trajectory] = OrderedDict()  # those whose runs have not come to rest
         self._dirty: dict[Key, Trajectory] = {}
+        self._waiting: dict[Key, Trajectory] = {}  # those with steps that wait for others to precede them
+        self._paces = Paces()
+        self._active: set[Pace] = set()  # paces of what has arrived since steps were judged last
         self._items: dict[bytes, Item] = {}
         self._kept_bytes = 0
         self._flagged: OrderedDict[Key, Flagged] = OrderedDict()
@@ -98,13 +111,22 @@ class Fleet:
         self._place(trajectory, item)
 
     def _place(self, trajectory: Trajectory, item: Item) -> None:
-        if item.order[0] <= 0.0:  # a span without times: there is no other order than that of arrival
+        end, new = item.order[0], item.arrived is None  # else it comes from another trajectory
+        pace = item.pace = self._paces.of(item.service)
+        if new:
+            item.arrived = self._clock()
+        if end <= 0.0:  # a span without times: there is no other order than that of arrival
             trajectory.add_last(item)
         elif trajectory.is_too_late(item, self._limits.reorder_s):
             trajectory.add_last(item)
             self.metrics.late("too_late")
-        elif not trajectory.add(item):
-            self.metrics.late("reordered")
+        else:
+            newest = trajectory.add(item)
+            if not newest:
+                self.metrics.late("reordered")
+            if new:
+                item.wait_s = pace.next_wait_s(end, in_order=newest, most=self._limits.max_wait_s)
+        self._active.add(pace)
         self._items[item.span] = item
         self._kept_bytes += item.size
         self._touch(trajectory)
@@ -159,26 +181,52 @@ class Fleet:
     # --- judging ---------------------------------------------------------------------------------------------
 
     def judging(self) -> Generator[None, None, list[News]]:
-        """Judge all steps that are new or stand in another light now, a few at a time; what there is to tell."""
+        """Judge all steps that are due, new or in another light now, a few at a time; what there is to tell."""
+        now = self._clock()
+        for key in [key for pace in self._active for key in pace.reminders()]:
+            if key in self._waiting:
+                self._dirty[key] = self._waiting[key]
+        self._active.clear()
         news: list[News] = []
         for trajectory in list(self._dirty.values()):
-            evicted_runs = trajectory.evicted_runs
-            while True:
-                for item in self._fold(trajectory):
-                    for one in weigh(trajectory, item, self.metrics):
-                        self._mark_parent(one)
-                        news.append(one)
-                yield
-                if not trajectory.unfolded:
-                    break
-            self.metrics.evicted_runs(max(0, trajectory.evicted_runs - evicted_runs))
-            self._clear(trajectory)
-            self._dirty.pop(trajectory.key, None)
+            news += yield from self._judge(trajectory, now)
         return [*news, *self.rest()]
 
-    def _fold(self, trajectory: Trajectory) -> list[StepItem]:
+    def _judge(self, trajectory: Trajectory, now: float) -> Generator[None, None, list[News]]:
+        """Judge the steps of a trajectory that are due."""
+        news: list[News] = []
+        evicted_runs = trajectory.evicted_runs
+        while trajectory.is_due(now):
+            for item in self._fold(trajectory, now):
+                for one in weigh(trajectory, item, self.metrics):
+                    self._mark_parent(one)
+                    news.append(one)
+            yield
+        self.metrics.evicted_runs(max(0, trajectory.evicted_runs - evicted_runs))
+        self._clear(trajectory)
+        self._dirty.pop(trajectory.key, None)
+        waits = trajectory.waiting
+        if waits is None:
+            self._waiting.pop(trajectory.key, None)
+        elif self._all.get(trajectory.key) is trajectory:
+            self._waiting[trajectory.key] = trajectory
+            if waits.pace is not None:
+                waits.pace.remind(waits.order[0] + waits.wait_s, trajectory.key)
+        return news
+
+    def finish(self) -> list[News]:
+        """Judge all steps that wait, at once; what there is to tell."""
+        news: list[News] = []
+        for trajectory in [*self._dirty.values(), *self._waiting.values()]:
+            news += self._finish(trajectory)
+        return news
+
+    def _finish(self, trajectory: Trajectory) -> list[News]:
+        return at_once(self._judge(trajectory, ALWAYS)) if trajectory.waiting is not None else []
+
+    def _fold(self, trajectory: Trajectory, now: float) -> list[StepItem]:
         try:
-            return trajectory.fold(self.engine, self._limits.reorder_steps)
+            return trajectory.fold(self.engine, self._limits.reorder_steps, now)
         except Exception:  # noqa: BLE001  one trajectory must not cost the others
             self.metrics.error("judge.trajectory")
             _log.exception("trajectory %r cannot be judged and starts anew", trajectory.key[1])
@@ -237,14 +285,19 @@ class Fleet:
 
         Nothing may be under evaluation.
         """
-        now, news = self._clock(), []
+        now = self._clock()
+        news: list[News] = []
+        for trajectory in [one for one in self._waiting.values() if one.is_due(now)]:
+            news += at_once(self._judge(trajectory, now))
         while self._awake:
             oldest = next(iter(self._awake.values()))
             if now - oldest.last_used <= self._limits.reorder_s:
                 break
             news += self._settle(oldest)
         while self._kept_bytes > self._limits.max_history_mib * _MIB and len(self._open) > 1:
-            self._rest(next(iter(self._open.values())))
+            oldest = next(iter(self._open.values()))
+            news += self._finish(oldest)
+            self._rest(oldest)
         while self._all:
             oldest = next(iter(self._all.values()))
             full = len(self._all) > self._config.max_trajectories
@@ -257,7 +310,7 @@ class Fleet:
         """Give back half of the memory of single steps and of marks, the longest unused ones; whether there was any."""
         some = bool(self._open)
         for trajectory in list(islice(self._open.values(), (len(self._open) + 1) // 2)):
-            if trajectory.key not in self._dirty:  # else it is being judged right now
+            if trajectory.key not in self._dirty and trajectory.waiting is None:  # else it is going to be judged
                 self._rest(trajectory)
         for _ in range(len(self._marks) // 2):
             self._marks.popitem(last=False)
@@ -271,7 +324,7 @@ class Fleet:
     def _settle(self, trajectory: Trajectory) -> list[News]:
         """The runs of a trajectory pause or end: what is left of them once they are judged as they stand."""
         self._awake.pop(trajectory.key, None)
-        news: list[News] = []
+        news = self._finish(trajectory)
         try:
             for verdict, item in trajectory.settle_runs(self.engine):
                 news += settled(trajectory, verdict, item or stand_in(trajectory, verdict), self.metrics)
@@ -298,6 +351,7 @@ class Fleet:
         self._open.pop(key, None)
         self._awake.pop(key, None)
         self._dirty.pop(key, None)
+        self._waiting.pop(key, None)
         if self._gone is not None:
             self._gone.append(key)
 
@@ -305,7 +359,8 @@ class Fleet:
 
     def take_changes(self) -> tuple[list[Trajectory], list[Key]]:
         """Trajectories that changed and keys of those that are gone since the last call."""
-        changed = [one for one in self._all.values() if one.changed and one.key not in self._dirty]
+        known = (one for one in self._all.values() if one.key not in self._dirty and one.can_be_saved)
+        changed = [one for one in known if one.changed]
         for trajectory in changed:
             trajectory.changed = False
         gone = [key for key in self._gone or () if key not in self._all]
