@@ -8,9 +8,10 @@ if nothing newer comes. A backlog is read faster than it was written: then the s
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from heapq import heappop, heappush
 from typing import Any, Final
+
+from trajectory_guard.core.tracking.tables import BoundedTable
 
 _MAX_SERVICES: Final = 1_024
 _DECAY: Final = 0.995
@@ -68,15 +69,11 @@ class Paces:
     """Paces by service; those unused for longest are forgotten beyond 1,024."""
 
     def __init__(self) -> None:
-        self._paces: OrderedDict[str, Pace] = OrderedDict()
+        self._paces: BoundedTable[str, Pace] = BoundedTable(_MAX_SERVICES)
 
     def of(self, service: str) -> Pace:
         """The pace of a service."""
-        pace = self._paces.get(service)
+        pace = self._paces.touch(service)
         if pace is None:
             pace = self._paces[service] = Pace()
-            if len(self._paces) > _MAX_SERVICES:
-                self._paces.popitem(last=False)
-        else:
-            self._paces.move_to_end(service)
         return pace

@@ -14,6 +14,7 @@ from opentelemetry.util.types import AttributeValue
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
 from trajectory_guard.otel.verdict_spans import verdict_attributes
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
@@ -78,10 +79,10 @@ class Fleet:
         self._active: set[Pace] = set()  # paces of what has arrived since steps were judged last
         self._items: dict[bytes, Item] = {}
         self._kept_bytes = 0
-        self._flagged: OrderedDict[Key, Flagged] = OrderedDict()
-        self._marks: OrderedDict[bytes, Attributes] = OrderedDict()
+        self._flagged: BoundedTable[Key, Flagged] = BoundedTable(limits.max_flagged)
+        self._marks: BoundedTable[bytes, Attributes] = BoundedTable(limits.max_flagged)
         self._gone: list[Key] | None = None
-        self._names: OrderedDict[str, Key | None] = OrderedDict()
+        self._names: NameTable[str, Key] = NameTable(_NAMES_PER_TRAJECTORY * config.max_trajectories)
 
     def __len__(self) -> int:
         return len(self._all)
@@ -171,12 +172,10 @@ class Fleet:
         A name that stands for several trajectories, as a trace around several conversations does, stands for none.
         """
         for name in names:
-            known = self._names.get(name, key)
-            own = known is None or known == key or known[1] == name  # a trace's own trajectory gives way
-            self._names[name] = key if own and known is not None else None
-            self._names.move_to_end(name)
-        while len(self._names) > _NAMES_PER_TRAJECTORY * self._config.max_trajectories:
-            self._names.popitem(last=False)
+            known = self._names.find(name)
+            if known is not None and known[1] == name:  # a trace's own trajectory gives way
+                self._names.forget(name)
+            self._names.learn(name, key)
 
     # --- judging ---------------------------------------------------------------------------------------------
 
@@ -253,9 +252,6 @@ class Fleet:
     def mark(self, span: bytes, attributes: Attributes) -> None:
         """Remember what a span is to be tagged with when it arrives (again)."""
         self._marks[span] = attributes
-        self._marks.move_to_end(span)
-        if len(self._marks) > self._limits.max_flagged:
-            self._marks.popitem(last=False)
 
     @property
     def has_marks(self) -> bool:
@@ -341,8 +337,6 @@ class Fleet:
         if verdict is not None and verdict.level is not Level.OBSERVE:
             attributes = verdict_attributes(verdict, str(verdict.first_step))
             self._flagged[trajectory.key] = Flagged(trajectory.floor, attributes)
-            if len(self._flagged) > self._limits.max_flagged:
-                self._flagged.popitem(last=False)
         self._drop(trajectory.key)
         return news
 
@@ -379,8 +373,9 @@ class Fleet:
 
     def find(self, name: str) -> Trajectory | None:
         """The trajectory that goes by a name: its id, or a trace, thread or session id it was linked to."""
-        key = self._names.get(name, ("", name))
-        return self._all.get(key) if key is not None else None
+        if self._names.is_shared(name):
+            return None
+        return self._all.get(self._names.find(name) or ("", name))
 
     def newest(self, count: int) -> list[Trajectory]:
         """The trajectories used last, newest first."""
