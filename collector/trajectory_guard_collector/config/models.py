@@ -18,7 +18,6 @@ from pydantic import (
 )
 
 from trajectory_guard.config import GuardConfig
-from trajectory_guard_collector.app.self_reference import self_references
 from trajectory_guard_collector.config.checks import (
     Mistake,
     checked_exporters,
@@ -30,6 +29,7 @@ from trajectory_guard_collector.config.checks import (
     refuse,
     takes_number,
 )
+from trajectory_guard_collector.config.self_reference import self_references
 from trajectory_guard_collector.otlp.signals import Signal
 
 MAX_ELEMENTS: Final = 262_144
