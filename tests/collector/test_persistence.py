@@ -16,7 +16,7 @@ from trajectory_guard_collector.errors import OverloadedError
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.scoring.scorer import Judge
 from trajectory_guard_collector.state.codec import dump, load
-from trajectory_guard_collector.state.wal import request_of
+from trajectory_guard_collector.state.wal import journal_of, request_of
 from trajectory_guard_collector.state.writer import Saver
 
 
@@ -54,7 +54,7 @@ class Disk:
 async def run(disk: Disk, requests: Sequence[bytes], *, save_after: int | None = None, **limits: object) -> Judge:
     """A collector that is killed when it has taken all requests."""
     judge = new_judge(**limits)
-    pipeline = Pipeline(judge, disk, judge.metrics, journaled=True)
+    pipeline = Pipeline(judge, disk, judge.metrics, journal_of=journal_of)
     saver = Saver(judge, disk, 60.0)
     await saver.restore()
     for at, data in enumerate(requests):
@@ -188,7 +188,7 @@ def test_the_byte_form_restores_a_trajectory_that_behaves_the_same() -> None:
 
 def test_the_journal_leaves_out_long_texts_of_model_spans() -> None:
     chat = span("chat", {"gen_ai.operation.name": "chat", "gen_ai.input.messages": "x" * 100_000, "session.id": "s"})
-    judged = new_judge().judge(request(chat, tool("t", {"q": "y" * 20_000})), journaled=True)
+    judged = new_judge().judge(request(chat, tool("t", {"q": "y" * 20_000})), journal_of=journal_of)
     assert judged.journal is not None
     kept = request_of(judged.journal)
     assert 20_000 < len(kept) < 30_000

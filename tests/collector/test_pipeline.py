@@ -15,7 +15,7 @@ from trajectory_guard_collector.errors import BadDataError, OverloadedError
 from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
 from trajectory_guard_collector.scoring.events import News
 from trajectory_guard_collector.scoring.scorer import Judge
-from trajectory_guard_collector.state.wal import request_of
+from trajectory_guard_collector.state.wal import journal_of, request_of
 
 
 class Backend:
@@ -142,7 +142,7 @@ async def test_listeners_hear_of_news_once_and_may_fail() -> None:
 
 async def test_large_batches_let_others_in_between_and_lose_nothing() -> None:
     backend, judge = Backend(), new_judge()
-    line = pipeline(backend, judge, journaled=True)
+    line = pipeline(backend, judge, journal_of=journal_of)
     others = [span(f"o{at}", {"http.route": "/"}) for at in range(9_000)]
     data = request(*others[:5_000], *loop(3), *others[5_000:])
     turns = 0

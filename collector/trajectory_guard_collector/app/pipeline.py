@@ -15,7 +15,7 @@ from trajectory_guard_collector.errors import BadDataError, OverloadedError
 from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
 from trajectory_guard_collector.otlp.structure import Part, parts
 from trajectory_guard_collector.scoring.events import News
-from trajectory_guard_collector.scoring.scorer import Judge, Judged
+from trajectory_guard_collector.scoring.scorer import JournalOf, Judge, Judged
 from trajectory_guard_collector.state.wal import join_journals
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
@@ -48,7 +48,7 @@ class Pipeline:
         delivery: takes what goes on.
         metrics: counts.
         refuse: why nothing can be taken right now, None if something can.
-        journaled: whether delivery keeps a journal for restarts.
+        journal_of: makes the journal entry that delivery keeps for a restart; None if there is no storage.
         listeners: hear of news.
     """
 
@@ -59,14 +59,14 @@ class Pipeline:
         metrics: Metrics,
         *,
         refuse: Callable[[], str | None] = lambda: None,
-        journaled: bool = False,
+        journal_of: JournalOf | None = None,
         listeners: Sequence[Listener] = (),
     ) -> None:
         self._judge = judge
         self._delivery = delivery
         self._metrics = metrics
         self._refuse = refuse
-        self._journaled = journaled
+        self._journal_of = journal_of
         self._listeners = listeners
         self._judging = asyncio.Lock()
 
@@ -123,7 +123,7 @@ class Pipeline:
         started = time.perf_counter()
         try:
             async with self._judging:
-                judged = await in_turns(self._judge.judging(batch.data, journaled=self._journaled))
+                judged = await in_turns(self._judge.judging(batch.data, journal_of=self._journal_of))
         except DecodeError as error:
             raise BadDataError(f"not a valid ExportTraceServiceRequest: {error}") from None
         except Exception:  # noqa: BLE001  the guard fails, the telemetry goes on

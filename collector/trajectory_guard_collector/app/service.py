@@ -30,6 +30,7 @@ from trajectory_guard_collector.scoring.console import VerdictLog, VerdictPrinte
 from trajectory_guard_collector.scoring.langfuse import score_writers
 from trajectory_guard_collector.scoring.scorer import Judge
 from trajectory_guard_collector.scoring.trajectory import Trajectory
+from trajectory_guard_collector.state.wal import journal_of
 from trajectory_guard_collector.state.writer import Saver
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
@@ -70,7 +71,8 @@ class Collector:
         self._flags = FlagBook(config.flags, self.judge.fleet, config.guard.max_score, self.metrics)
         self._pipeline = Pipeline(
             self.judge, self._delivery, self.metrics,
-            refuse=self._limiter.refuse, journaled=self._store is not None, listeners=self._listeners(),
+            refuse=self._limiter.refuse, journal_of=journal_of if self._store is not None else None,
+            listeners=self._listeners(),
         )  # fmt: skip
         self._saver = (
             Saver(self.judge, self._store, config.trajectories.snapshot_interval_s) if self._store is not None else None

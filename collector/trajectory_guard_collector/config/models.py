@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -31,11 +31,8 @@ from trajectory_guard_collector.config.checks import (
 )
 from trajectory_guard_collector.config.self_reference import self_references
 from trajectory_guard_collector.otlp.signals import Signal
+from trajectory_guard_collector.otlp.structure import MAX_ELEMENTS, MAX_FIELDS
 
-MAX_ELEMENTS: Final = 262_144
-"""Resources, scopes and items of a request, by default."""
-MAX_FIELDS: Final = 32_768
-"""Fields of one item, resource or scope, by default."""
 Endpoint = Annotated[str, AfterValidator(is_endpoint)]
 Token = Annotated[SecretStr, AfterValidator(is_token)]
 

@@ -8,12 +8,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, NamedTuple, Protocol
 
-from trajectory_guard_collector.config.models import MAX_ELEMENTS, MAX_FIELDS
 from trajectory_guard_collector.cooperative import in_turns
 from trajectory_guard_collector.errors import OverloadedError, Refusal, UnavailableError
 from trajectory_guard_collector.gateway.hops import Hops
 from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
-from trajectory_guard_collector.otlp.structure import count
+from trajectory_guard_collector.otlp.structure import MAX_ELEMENTS, MAX_FIELDS, count
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 Accept = Callable[[Batch, str], Awaitable[Receipt]]
