@@ -14,6 +14,7 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
 from trajectory_guard_collector.config.checks import without_secrets
+from trajectory_guard_collector.config.client_tls import channel_credentials
 from trajectory_guard_collector.config.models import Exporter as ExporterConfig
 from trajectory_guard_collector.gateway.exporters.base import (
     UNCLEAR_PATIENCE_S,
@@ -21,7 +22,6 @@ from trajectory_guard_collector.gateway.exporters.base import (
     RetryableExportError,
 )
 from trajectory_guard_collector.gateway.exporters.replies import one_line, read_reply
-from trajectory_guard_collector.gateway.exporters.tls import channel_credentials
 from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog

@@ -15,6 +15,7 @@ import httpx
 
 from trajectory_guard.backoff import parse_retry_after
 from trajectory_guard_collector.config.checks import without_secrets
+from trajectory_guard_collector.config.client_tls import client_context
 from trajectory_guard_collector.config.models import Exporter as ExporterConfig
 from trajectory_guard_collector.gateway.exporters.base import (
     UNCLEAR_PATIENCE_S,
@@ -22,7 +23,6 @@ from trajectory_guard_collector.gateway.exporters.base import (
     RetryableExportError,
 )
 from trajectory_guard_collector.gateway.exporters.replies import error_text, is_page, read_reply
-from trajectory_guard_collector.gateway.exporters.tls import client_context
 from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
