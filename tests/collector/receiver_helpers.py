@@ -29,7 +29,7 @@ from trajectory_guard_collector.config.models import Auth, GrpcReceiver, HttpRec
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.grpc_server import GrpcServer
 from trajectory_guard_collector.gateway.receivers.http_server import HttpServer
-from trajectory_guard_collector.gateway.receivers.intake import Unlimited
+from trajectory_guard_collector.gateway.receivers.request_handler import Unlimited
 from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
 from trajectory_guard_collector.telemetry.metrics import Metrics
 

@@ -16,7 +16,7 @@ from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.api.admin import DEFAULT_LIMIT, MAX_LIMIT, AdminServer
 from trajectory_guard_collector.api.page import View, render
 from trajectory_guard_collector.config.models import Telemetry
-from trajectory_guard_collector.gateway.receivers.slow_clients import Limits
+from trajectory_guard_collector.gateway.receivers.http_limits import Limits
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 NOW = 1_700_000_000.0

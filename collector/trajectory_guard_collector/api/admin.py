@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from trajectory_guard_collector.api.page import PATH, SECURITY_HEADERS, View, render
 from trajectory_guard_collector.config.models import Telemetry
-from trajectory_guard_collector.gateway.receivers.slow_clients import BoundedServer, Limits
+from trajectory_guard_collector.gateway.receivers.http_limits import BoundedServer, Limits
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 logger: Final = logging.getLogger(__name__)

@@ -19,8 +19,14 @@ from trajectory_guard_collector.config.models import GrpcReceiver
 from trajectory_guard_collector.errors import BadDataError, Refusal, UnavailableError
 from trajectory_guard_collector.gateway.hops import HEADER, Hops
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
-from trajectory_guard_collector.gateway.receivers.binding import ipv6_kept, listen
-from trajectory_guard_collector.gateway.receivers.intake import (
+from trajectory_guard_collector.gateway.receivers.otlp_errors import (
+    UnauthenticatedError,
+    codes,
+    export_response,
+    retry_info,
+    status,
+)
+from trajectory_guard_collector.gateway.receivers.request_handler import (
     Accept,
     Bounds,
     Intake,
@@ -28,13 +34,7 @@ from trajectory_guard_collector.gateway.receivers.intake import (
     ReceiverMetrics,
     Unlimited,
 )
-from trajectory_guard_collector.gateway.receivers.statuses import (
-    UnauthenticatedError,
-    codes,
-    export_response,
-    retry_info,
-    status,
-)
+from trajectory_guard_collector.gateway.receivers.sockets import ipv6_kept, listen
 from trajectory_guard_collector.gateway.receivers.tls import Certificates
 from trajectory_guard_collector.otlp.signals import Signal
 

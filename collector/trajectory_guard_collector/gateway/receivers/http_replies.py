@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trajectory_guard_collector.errors import Refusal
-from trajectory_guard_collector.gateway.receivers.statuses import (
+from trajectory_guard_collector.gateway.receivers.otlp_errors import (
     MediaTypeError,
     NoEndpointError,
     NoMethodError,

@@ -23,6 +23,7 @@ from trajectory_guard_collector.errors import Refusal, TooLargeError, Unavailabl
 from trajectory_guard_collector.gateway.hops import HEADER, Hops
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.decoding import decompress, from_json
+from trajectory_guard_collector.gateway.receivers.http_limits import BoundedServer, Limits
 from trajectory_guard_collector.gateway.receivers.http_replies import (
     JSON,
     Encoding,
@@ -33,7 +34,8 @@ from trajectory_guard_collector.gateway.receivers.http_replies import (
     reply,
 )
 from trajectory_guard_collector.gateway.receivers.http_wrappers import BearerAuth, CountRequests
-from trajectory_guard_collector.gateway.receivers.intake import (
+from trajectory_guard_collector.gateway.receivers.otlp_errors import export_response
+from trajectory_guard_collector.gateway.receivers.request_handler import (
     Accept,
     Bounds,
     Intake,
@@ -41,8 +43,6 @@ from trajectory_guard_collector.gateway.receivers.intake import (
     ReceiverMetrics,
     Unlimited,
 )
-from trajectory_guard_collector.gateway.receivers.slow_clients import BoundedServer, Limits
-from trajectory_guard_collector.gateway.receivers.statuses import export_response
 from trajectory_guard_collector.gateway.receivers.tls import Certificates
 from trajectory_guard_collector.otlp.signals import Signal
 

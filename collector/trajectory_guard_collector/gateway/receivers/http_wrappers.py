@@ -9,8 +9,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.http_replies import error_encoding, refused
-from trajectory_guard_collector.gateway.receivers.intake import ReceiverMetrics
-from trajectory_guard_collector.gateway.receivers.statuses import UnauthenticatedError
+from trajectory_guard_collector.gateway.receivers.otlp_errors import UnauthenticatedError
+from trajectory_guard_collector.gateway.receivers.request_handler import ReceiverMetrics
 from trajectory_guard_collector.otlp.signals import Signal
 
 _PATHS: Final = frozenset(signal.path for signal in Signal)

@@ -13,7 +13,7 @@ import grpc
 
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config.models import ServerTls
-from trajectory_guard_collector.gateway.receivers.intake import ReceiverMetrics
+from trajectory_guard_collector.gateway.receivers.request_handler import ReceiverMetrics
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from trajectory_guard_collector.gateway.receivers.binding import listen
+from trajectory_guard_collector.gateway.receivers.sockets import listen
 from trajectory_guard_collector.gateway.receivers.tls import Certificates
 
 _LAST_REPLIES_S: Final = 0.5

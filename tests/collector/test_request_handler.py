@@ -10,7 +10,7 @@ import pytest
 from tests.collector.kit import request, tool
 from tests.collector.receiver_helpers import Room, Sink
 from trajectory_guard_collector.errors import UnavailableError
-from trajectory_guard_collector.gateway.receivers.intake import Intake, Unlimited
+from trajectory_guard_collector.gateway.receivers.request_handler import Intake, Unlimited
 from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
