@@ -60,7 +60,7 @@ async def run(disk: Disk, requests: Sequence[bytes], *, save_after: int | None =
     for at, data in enumerate(requests):
         if at == save_after:
             await saver.save()
-        await pipeline.accept(Batch(Signal.TRACES, data, 1), "grpc")
+        await pipeline.accept(Batch(Signal.TRACES, data, 1))
     return judge
 
 

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from trajectory_guard_collector.cooperative import in_turns
 from trajectory_guard_collector.errors import BadDataError, OverloadedError
-from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.otlp.structure import Part, parts
 from trajectory_guard_collector.scoring.events import News
 from trajectory_guard_collector.scoring.scorer import JournalOf, Judge, Judged
@@ -70,11 +70,11 @@ class Pipeline:
         self._listeners = listeners
         self._judging = asyncio.Lock()
 
-    async def accept(self, batch: Batch, transport: str) -> Receipt:
+    async def accept(self, batch: Batch) -> None:
         """Return when the batch is judged, if it holds traces, and safe to acknowledge.
 
         Raises:
-            Refusal: it is not; the sender still has it.
+            RefusedError: it is not; the sender still has it.
         """
         reason = self._refuse()
         if reason is not None:
@@ -84,7 +84,6 @@ class Pipeline:
             await self._accept_traces(batch)
         else:
             await self._delivery.deliver(batch, key=_digest(batch.data))
-        return Receipt()
 
     async def rest(self) -> None:
         """Let go of trajectories that were idle for long enough, and tell which agents have recovered meanwhile."""

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from google.protobuf.message import DecodeError
 
 from trajectory_guard.core.state import StateFormatError
-from trajectory_guard_collector.errors import Refusal
+from trajectory_guard_collector.errors import RefusedError
 from trajectory_guard_collector.scoring.events import News
 from trajectory_guard_collector.scoring.registry import Attributes
 from trajectory_guard_collector.scoring.scorer import Judge
@@ -157,7 +157,7 @@ class Saver:
         try:
             await self._write(_TRACES, 0)
             await self._write(_TRAJECTORIES, self._covered(journal_id))
-        except Refusal as error:
+        except RefusedError as error:
             _log.warning(
                 "trajectories could not be saved, the next try is in %g s: %s", self._interval_s, error.message
             )

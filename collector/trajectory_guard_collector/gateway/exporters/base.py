@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.otlp.signals import Batch, Signal
 
 UNCLEAR_PATIENCE_S: Final = 300.0
 """An error of the backend that may come from something in the batch, such as 500, is taken for that after this time."""
@@ -49,6 +49,20 @@ class PermanentExportError(Exception):
         self.divisible = divisible
 
 
+class ExportResult(NamedTuple):
+    """What a backend answered to a batch that it took.
+
+    Fields:
+        rejected: items that the backend could not use; they must not be sent again.
+        message: why, or a warning.
+        unreadable: the reply says success, but it is not an OTLP reply.
+    """
+
+    rejected: int = 0
+    message: str = ""
+    unreadable: bool = False
+
+
 class Exporter(Protocol):
     """One backend."""
 
@@ -66,11 +80,11 @@ class Exporter(Protocol):
     async def stop(self) -> None:
         """Close connections. Idempotent, legal without ``start``."""
 
-    async def export(self, batch: Batch) -> Receipt:
+    async def export(self, batch: Batch) -> ExportResult:
         """Make one attempt.
 
         Returns:
-            What the backend reports as unusable; it must not be sent again.
+            The answer of the backend.
 
         Raises:
             RetryableExportError: the batch may be sent again.

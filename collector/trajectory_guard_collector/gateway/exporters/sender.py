@@ -135,7 +135,7 @@ class Sender:
     async def _attempt(self, part: Batch) -> None:
         start = self._clock()
         try:
-            receipt = await self.exporter.export(part)
+            result = await self.exporter.export(part)
         except RetryableExportError as error:
             self._note_reply(error.unreadable)
             raise
@@ -146,12 +146,12 @@ class Sender:
             raise RetryableExportError(f"{type(error).__name__}: {error}") from error
         finally:
             self._metrics.send_duration(self.name, self._clock() - start)
-        self._note_reply(receipt.unreadable)
-        self._metrics.sent(self.name, part.signal, part.items - receipt.rejected)
-        if receipt.rejected:
-            self._metrics.send_failed(self.name, part.signal, receipt.rejected)
-        if receipt.rejected or receipt.message:
-            self._tell("partial", f"{receipt.rejected} {part.signal.items} were rejected: {receipt.message}")
+        self._note_reply(result.unreadable)
+        self._metrics.sent(self.name, part.signal, part.items - result.rejected)
+        if result.rejected:
+            self._metrics.send_failed(self.name, part.signal, result.rejected)
+        if result.rejected or result.message:
+            self._tell("partial", f"{result.rejected} {part.signal.items} were rejected: {result.message}")
 
     def _note_reply(self, unreadable: bool) -> None:
         if unreadable:

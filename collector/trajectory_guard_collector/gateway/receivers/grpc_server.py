@@ -16,7 +16,7 @@ from google.rpc.code_pb2 import Code
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config.checks import parse_endpoint
 from trajectory_guard_collector.config.models import GrpcReceiver
-from trajectory_guard_collector.errors import BadDataError, Refusal, UnavailableError
+from trajectory_guard_collector.errors import BadDataError, RefusedError, UnavailableError
 from trajectory_guard_collector.gateway.hops import HEADER, Hops
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.otlp_errors import (
@@ -29,9 +29,9 @@ from trajectory_guard_collector.gateway.receivers.otlp_errors import (
 from trajectory_guard_collector.gateway.receivers.request_handler import (
     Accept,
     Bounds,
-    Intake,
     Memory,
     ReceiverMetrics,
+    RequestHandler,
     Unlimited,
 )
 from trajectory_guard_collector.gateway.receivers.sockets import ipv6_kept, listen
@@ -74,7 +74,7 @@ class GrpcServer:
         self._config = config
         self._auth = auth
         self._metrics = metrics
-        self._intake = Intake(
+        self._handler = RequestHandler(
             _TRANSPORT, accept, metrics, memory=memory or Unlimited(), max_requests=config.max_concurrent_requests,
             bounds=Bounds(config.max_elements, config.max_fields), hops=hops,
         )  # fmt: skip
@@ -95,11 +95,11 @@ class GrpcServer:
 
     async def stop(self, grace_s: float) -> None:
         """Take no more, let requests in work finish within ``grace_s`` seconds, then close. Legal at any time."""
-        self._intake.close()
+        self._handler.close()
         started = asyncio.get_running_loop().time()
         if self._server is not None:
             await self._server.stop(grace_s)
-        await self._intake.drain(max(0.0, grace_s - (asyncio.get_running_loop().time() - started)))
+        await self._handler.drain(max(0.0, grace_s - (asyncio.get_running_loop().time() - started)))
 
     def _bind(self, server: grpc.aio.Server) -> int:
         endpoint = self._config.endpoint
@@ -132,13 +132,13 @@ class GrpcServer:
     ) -> bytes:
         try:
             self._authenticate(context)
-            with self._intake.reading():
+            with self._handler.reading():
                 data = await self._read(context)
-            receipt = await self._intake.submit(signal, data, via=_header(context, HEADER))
-        except Refusal as refusal:
+            rejected = await self._handler.submit(signal, data, via=_header(context, HEADER))
+        except RefusedError as refusal:
             return await self._refuse(context, refusal)
         self._metrics.request(_TRANSPORT, "OK")
-        return export_response(signal, receipt).SerializeToString()
+        return export_response(signal, rejected).SerializeToString()
 
     def _authenticate(self, context: grpc.aio.ServicerContext[Any, bytes]) -> None:
         if not self._auth.check(_header(context, "authorization")):
@@ -154,7 +154,7 @@ class GrpcServer:
             raise BadDataError(f"no request, or one larger than max_recv_msg_size_mib, {limit}")
         return bytes(data)
 
-    async def _refuse(self, context: grpc.aio.ServicerContext[Any, bytes], refusal: Refusal) -> bytes:
+    async def _refuse(self, context: grpc.aio.ServicerContext[Any, bytes], refusal: RefusedError) -> bytes:
         code = _CODES[codes(refusal)[0]]
         self._metrics.request(_TRANSPORT, code.name)
         await context.abort(code, refusal.message, _details(refusal))
@@ -167,7 +167,7 @@ def _header(context: grpc.aio.ServicerContext[Any, bytes], name: str) -> str | N
     return values[0] if len(values) == 1 and isinstance(values[0], str) else None
 
 
-def _details(refusal: Refusal) -> tuple[tuple[str, bytes], ...]:
+def _details(refusal: RefusedError) -> tuple[tuple[str, bytes], ...]:
     if codes(refusal)[0] == Code.UNAUTHENTICATED:
         return ()
     details = ("grpc-status-details-bin", status(refusal).SerializeToString())

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from trajectory_guard_collector.config.models import Cors, HttpReceiver
-from trajectory_guard_collector.errors import Refusal, TooLargeError, UnavailableError
+from trajectory_guard_collector.errors import RefusedError, TooLargeError, UnavailableError
 from trajectory_guard_collector.gateway.hops import HEADER, Hops
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.decoding import decompress, from_json
@@ -38,9 +38,9 @@ from trajectory_guard_collector.gateway.receivers.otlp_errors import export_resp
 from trajectory_guard_collector.gateway.receivers.request_handler import (
     Accept,
     Bounds,
-    Intake,
     Memory,
     ReceiverMetrics,
+    RequestHandler,
     Unlimited,
 )
 from trajectory_guard_collector.gateway.receivers.tls import Certificates
@@ -85,7 +85,7 @@ class HttpServer:
         self._config = config
         self._metrics = metrics
         self._limit = int(config.max_request_body_size_mib * _MIB)
-        self._intake = Intake(
+        self._handler = RequestHandler(
             _TRANSPORT, accept, metrics, memory=memory or Unlimited(), max_requests=config.max_connections,
             bounds=Bounds(config.max_elements, config.max_fields), hops=hops,
         )  # fmt: skip
@@ -117,21 +117,21 @@ class HttpServer:
     async def stop(self, grace_s: float) -> None:
         """Take no more, let requests in work finish within ``grace_s`` seconds, then close. Legal at any time."""
         deadline = asyncio.get_running_loop().time() + grace_s
-        self._intake.close()
+        self._handler.close()
         self._server.close()
-        await self._intake.drain(grace_s)
+        await self._handler.drain(grace_s)
         await self._server.wait_closed(deadline - asyncio.get_running_loop().time())
-        await self._intake.drain(0.0)
+        await self._handler.drain(0.0)
         self._decoding.shutdown(wait=False, cancel_futures=True)
 
     async def _export(self, signal: Signal, request: Request) -> Response:
         encoding: Encoding = JSON
         try:
             encoding = encoding_of(request.headers.get("content-type", ""))
-            with self._intake.reading(_declared(request)):
+            with self._handler.reading(_declared(request)):
                 data = await self._decode(signal, encoding, request)
-            receipt = await self._intake.submit(signal, data, via=request.headers.get(HEADER))
-        except Refusal as refusal:
+            rejected = await self._handler.submit(signal, data, via=request.headers.get(HEADER))
+        except RefusedError as refusal:
             return refused(refusal, encoding)
         except ClientDisconnect:  # it went away or was too slow; nobody reads this
             return refused(UnavailableError("the request was not received whole"), encoding)
@@ -139,7 +139,7 @@ class HttpServer:
             logger.exception("http: a request for %s failed", signal.path)
             self._metrics.error("receiver")
             return refused(UnavailableError("internal error"), encoding)
-        return reply(200, export_response(signal, receipt), encoding)
+        return reply(200, export_response(signal, rejected), encoding)
 
     async def _decode(self, signal: Signal, encoding: Encoding, request: Request) -> bytes:
         compression = request.headers.get("content-encoding", "").strip().lower()
@@ -167,7 +167,7 @@ class HttpServer:
             size += len(chunk)
             if size > self._limit:
                 raise too_large
-            self._intake.check_memory()
+            self._handler.check_memory()
         if size < declared:  # an empty request is a valid one: it would be acknowledged, and the data lost
             raise UnavailableError(f"{size} of {declared} bytes were received")
         return b"".join(chunks)
