@@ -114,13 +114,11 @@ async def grpc_server(sink: Sink | None = None, *, auth: Auth | None = None, **s
 
 
 @asynccontextmanager
-async def http_server(
-    sink: Sink | None = None, *, auth: Auth | None = None, routes: Any = (), **settings: Any
-) -> AsyncIterator[Running]:
+async def http_server(sink: Sink | None = None, *, auth: Auth | None = None, **settings: Any) -> AsyncIterator[Running]:
     sink, metrics = sink or Sink(), Metrics()
     memory, hops = Room(settings.pop("refuse", lambda: None)), Hops()
     config = HttpReceiver(**{"endpoint": ANYWHERE, **settings})
-    server = HttpServer(config, Authenticator(auth or Auth()), sink.accept, metrics, routes, memory=memory, hops=hops)
+    server = HttpServer(config, Authenticator(auth or Auth()), sink.accept, metrics, memory=memory, hops=hops)
     try:
         yield Running(await server.start(), sink, metrics, server, memory, hops)
     finally:

@@ -99,7 +99,7 @@ async def test_an_error_is_told_and_counted_and_the_server_goes_on(client: httpx
 async def silent(client: httpx.AsyncClient) -> AsyncIterator[list[asyncio.StreamWriter]]:
     """More connections than there may be, of clients that say nothing, or not enough."""
     port = client.base_url.port
-    opened = [await asyncio.open_connection("localhost", port) for _ in range(100)]
+    opened = [await asyncio.open_connection("localhost", port) for _ in range(200)]
     for number, (_, writer) in enumerate(opened):
         writer.write(b"GET /healthz HTTP/1.1\r\nHost:"[: number % 20])
     yield [writer for _, writer in opened]

@@ -27,9 +27,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.sdk.trace.export import SpanExportResult
 from pydantic import SecretStr
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse
-from starlette.routing import Route
 
 from tests.collector.receiver_helpers import (
     Running,
@@ -246,33 +243,19 @@ async def test_malformed_json() -> None:
         assert running.sink.batches == []
 
 
-# --- authentication, CORS, further routes ----------------------------------------------------------------------------
+# --- authentication, CORS --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("header", ["", "Bearer wrong", "Basic right"])
 async def test_without_the_token_nobody_comes_in(header: str) -> None:
-    async with http_server(auth=TOKEN, routes=[FLAGS]) as running:
-        for path, kind in itertools.product(("/v1/traces", "/v1/flags/abc", "/nowhere"), (PROTOBUF, JSON)):
+    async with http_server(auth=TOKEN) as running:
+        for path, kind in itertools.product(("/v1/traces", "/nowhere"), (PROTOBUF, JSON)):
             response = await post(running, path=path, kind=kind, authorization=header)
             assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer")
             code = response.json()["code"] if kind == JSON else Status.FromString(response.content).code
             assert code == 16
         assert running.sink.batches == []
         assert (await post(running, authorization="bearer right")).status_code == 200
-
-
-async def _flag(request: Request) -> PlainTextResponse:
-    return PlainTextResponse(request.path_params["trajectory"])
-
-
-FLAGS = Route("/v1/flags/{trajectory}", _flag, methods=["GET"])
-
-
-async def test_further_routes() -> None:
-    async with http_server(auth=TOKEN, routes=[FLAGS]) as running, client() as opened:
-        response = await opened.get(running.url("/v1/flags/abc"), headers={"authorization": "Bearer right"})
-        assert (response.status_code, response.text) == (200, "abc")
-        assert running.total("otelcol_receiver_requests_total", transport="http", status="200") == 0
 
 
 async def test_web_pages_may_send_from_allowed_origins_only() -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from trajectory_guard.config import ConfigError
 from trajectory_guard.core.policy import Level
 from trajectory_guard_collector.api.admin import AdminServer
-from trajectory_guard_collector.api.flags import FlagBook
+from trajectory_guard_collector.api.flags import FlagService
 from trajectory_guard_collector.app import descriptors
 from trajectory_guard_collector.app.pipeline import Listener, Pipeline
 from trajectory_guard_collector.config.models import CollectorConfig
@@ -53,6 +53,7 @@ class Collector:
         config: everything that can be set.
 
     Raises:
+        ConfigError: the file of tokens cannot be used.
         StartError: from ``start``: a port is taken, a file cannot be read, the storage is in use.
     """
 
@@ -68,7 +69,6 @@ class Collector:
         self._scores = score_writers(
             config.exporters, self.metrics, self._store, redact=config.guard.redact, session_of=self.judge.session_of
         )
-        self._flags = FlagBook(config.flags, self.judge.fleet, config.guard.max_score, self.metrics)
         self._pipeline = Pipeline(
             self.judge, self._delivery, self.metrics,
             refuse=self._limiter.refuse, journal_of=journal_of if self._store is not None else None,
@@ -79,15 +79,18 @@ class Collector:
         )
         self._resting: asyncio.Task[None] | None = None
         self._servers: dict[str, _Server] = {}
+        self._auth = Authenticator(config.receivers.otlp.auth, failed=lambda: self.metrics.error("tokens_reload"))
+        flags = FlagService(self.judge.fleet, config.guard.max_score, self.metrics)
         self._admin = AdminServer(
-            config.telemetry, self.metrics, self.ready, self.rows, max_score=config.guard.max_score
-        )
+            config.telemetry, self.metrics, self.ready, self.rows, max_score=config.guard.max_score,
+            routes=[flags.route(self._auth)] if config.flags.enabled else [],
+        )  # fmt: skip
         self._phase = "starting"
         self.metrics.watch_trajectories(lambda: len(self.judge.fleet), self._by_score)
 
     def _listeners(self) -> list[Listener]:
         redact = self.config.guard.redact
-        listeners: list[Listener] = [self._flags.tell, VerdictLog(redact=redact).tell]
+        listeners: list[Listener] = [VerdictLog(redact=redact).tell]
         if any(name.partition("/")[0] == "debug" for name in self.config.exporters):
             listeners.append(VerdictPrinter(redact=redact).tell)
         return [*listeners, *(writer.tell for writer in self._scores)]
@@ -118,18 +121,16 @@ class Collector:
         port = await self._admin.start()
         if port:
             self.endpoints["telemetry"] = _with_port(self.config.telemetry.endpoint or "", port)
-        auth = Authenticator(self.config.receivers.otlp.auth, failed=lambda: self.metrics.error("tokens_reload"))
         protocols = descriptors.within(self.config, descriptors.limit())
         if protocols.grpc is not None:
             grpc = GrpcServer(
-                protocols.grpc, auth, self._pipeline.accept, self.metrics, memory=self._limiter, hops=self._hops
+                protocols.grpc, self._auth, self._pipeline.accept, self.metrics, memory=self._limiter, hops=self._hops
             )
             await self._listen("otlp/grpc", protocols.grpc.endpoint, grpc)
         if protocols.http is not None:
             http = HttpServer(
-                protocols.http, auth, self._pipeline.accept, self.metrics, self._flags.routes(),
-                memory=self._limiter, hops=self._hops,
-            )  # fmt: skip
+                protocols.http, self._auth, self._pipeline.accept, self.metrics, memory=self._limiter, hops=self._hops
+            )
             await self._listen("otlp/http", protocols.http.endpoint, http)
 
     async def _rest_regularly(self) -> None:

@@ -265,6 +265,13 @@ def guard_mistakes(guard: GuardConfig) -> Iterator[Mistake]:
             yield Mistake(("guard", key), "has no effect in the collector")
 
 
+def flag_mistakes(config: CollectorConfig) -> Iterator[Mistake]:
+    """Flags that no port serves."""
+    if config.flags.enabled and config.telemetry.endpoint is None:
+        message = "flags are served on telemetry.endpoint, which is null: give it a port, or set flags.enabled to false"
+        yield Mistake(("flags", "enabled"), message)
+
+
 def memory_mistakes(config: CollectorConfig) -> Iterator[Mistake]:
     """Steps that would be kept longer than their trajectory."""
     kept, idle = config.trajectories.reorder_s, config.guard.idle_ttl_s

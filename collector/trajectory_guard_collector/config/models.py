@@ -21,6 +21,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard_collector.config.checks import (
     Mistake,
     checked_exporters,
+    flag_mistakes,
     guard_mistakes,
     is_endpoint,
     is_token,
@@ -337,21 +338,20 @@ class Trajectories(Model):
 
 
 class Flags(Model):
-    """``GET /v1/flags/{trajectory}`` on the HTTP receiver."""
+    """``GET /v1/flags/{trajectory}`` on ``telemetry.endpoint``, with the tokens of ``receivers.otlp.auth``."""
 
     enabled: bool = True
     """Whether it is served."""
-    max_wait_s: float = Field(default=30.0, ge=0.0)
-    """Longest time a reader may wait for news."""
-    max_waiting: int = Field(default=1_000, ge=1)
-    """Readers that may wait at a time."""
 
 
 class Telemetry(Model):
-    """The collector's own telemetry."""
+    """The collector's own telemetry, and the port that serves it."""
 
     endpoint: Endpoint | None = "localhost:8888"
-    """``host:port`` of ``/metrics``, ``/healthz``, ``/readyz`` and ``/debug/trajectories``; null switches it off."""
+    """``host:port`` of ``/metrics``, ``/healthz``, ``/readyz``, ``/debug/trajectories`` and flags; null switches it
+    off."""
+    tls: ServerTls | None = None
+    """Certificates of that port; plain text without."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Of the JSON log lines on standard error."""
     max_label_values: int = Field(default=200, ge=1)
@@ -389,7 +389,7 @@ class CollectorConfig(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> CollectorConfig:
-        mistakes = [*port_mistakes(self), *guard_mistakes(self.guard), *self_references(self)]
+        mistakes = [*port_mistakes(self), *flag_mistakes(self), *guard_mistakes(self.guard), *self_references(self)]
         refuse([*mistakes, *memory_mistakes(self)])
         return self
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
@@ -16,7 +15,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from trajectory_guard_collector.config.models import Cors, HttpReceiver
 from trajectory_guard_collector.errors import RefusedError, TooLargeError, UnavailableError
@@ -63,10 +62,9 @@ class HttpServer:
 
     Parameters:
         config: the ``http`` section.
-        auth: who may send, and use ``extra_routes``.
+        auth: who may send.
         accept: the pipeline.
         metrics: counts.
-        extra_routes: further endpoints, behind the same authentication and bounds.
         memory: asked for room before a request is read.
         hops: tells requests that come back.
     """
@@ -77,7 +75,6 @@ class HttpServer:
         auth: Authenticator,
         accept: Accept,
         metrics: ReceiverMetrics,
-        extra_routes: Sequence[BaseRoute] = (),
         *,
         memory: Memory | None = None,
         hops: Hops | None = None,
@@ -93,7 +90,7 @@ class HttpServer:
         routes = [Route(signal.path, partial(self._export, signal), methods=["POST"]) for signal in Signal]
         wrappers = [Middleware(CountRequests, metrics=metrics), Middleware(BearerAuth, auth=auth)]
         app = Starlette(
-            routes=[*routes, *extra_routes],
+            routes=routes,
             middleware=[*_cors(config.cors), *wrappers],
             exception_handlers={404: no_endpoint, 405: no_method},
         )
@@ -203,7 +200,7 @@ def _cors(config: Cors) -> list[Middleware]:
             allow_origins=config.allowed_origins,
             allow_origin_regex=f"(?i:{'|'.join(patterns)})",
             allow_headers=("content-type", *config.allowed_headers),
-            allow_methods=("GET", "POST"),
+            allow_methods=("POST",),
             max_age=config.max_age_s,
         )
     ]
