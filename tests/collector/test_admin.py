@@ -17,6 +17,7 @@ from trajectory_guard_collector.api.admin import DEFAULT_LIMIT, MAX_LIMIT, Admin
 from trajectory_guard_collector.api.page import View, render
 from trajectory_guard_collector.config.models import Telemetry
 from trajectory_guard_collector.gateway.receivers.http_limits import Limits
+from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 NOW = 1_700_000_000.0
@@ -68,7 +69,7 @@ async def test_it_is_alive_also_while_it_is_not_ready(client: httpx.AsyncClient,
 
 
 async def test_metrics_are_given_in_the_format_that_is_asked_for(client: httpx.AsyncClient, world: World) -> None:
-    world.metrics.watch_trajectories(lambda: 7, lambda: {"healthy": 7})
+    world.metrics.watch(catalogue.ACTIVE, lambda: 7)
     text = await client.get("/metrics")
     assert text.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert "\ntrajectory_guard_trajectories_active 7.0\n" in text.text

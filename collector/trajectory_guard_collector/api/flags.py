@@ -21,6 +21,7 @@ from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.http_wrappers import BearerAuth
 from trajectory_guard_collector.scoring.registry import Fleet
 from trajectory_guard_collector.scoring.trajectory import Trajectory
+from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 _MAX_NAME: Final = 4_096
@@ -87,7 +88,7 @@ class FlagService:
         }
 
     def _reply(self, body: dict[str, Any], status: int) -> Response:
-        self._metrics.flag_request(str(status))
+        self._metrics.add(catalogue.FLAG_REQUESTS, status=str(status))
         return JSONResponse(body, status, headers={"Cache-Control": "no-store"})
 
 

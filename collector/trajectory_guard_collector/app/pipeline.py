@@ -17,6 +17,8 @@ from trajectory_guard_collector.otlp.structure import Part, parts
 from trajectory_guard_collector.scoring.events import News
 from trajectory_guard_collector.scoring.scorer import JournalOf, Judge, Judged
 from trajectory_guard_collector.state.wal import join_journals
+from trajectory_guard_collector.telemetry import catalogue
+from trajectory_guard_collector.telemetry.catalogue import Metric
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 _log: Final = logging.getLogger(__name__)
@@ -78,7 +80,7 @@ class Pipeline:
         """
         reason = self._refuse()
         if reason is not None:
-            self._metrics.limiter_refused(batch.signal, batch.items)
+            self._metrics.add(catalogue.LIMITER_REFUSED[batch.signal], batch.items)
             raise OverloadedError(reason, retry_after_s=_RETRY_AFTER_S)
         if batch.signal is Signal.TRACES:
             await self._accept_traces(batch)
@@ -93,14 +95,14 @@ class Pipeline:
             self._tell(news)
 
     async def _accept_traces(self, batch: Batch) -> None:
-        self._metrics.incoming(batch.signal, batch.items)
+        self._count(catalogue.INCOMING, batch.items)
         small = batch.items <= _MAX_SPANS and len(batch.data) <= _MAX_BYTES
         judged = await (self._judged(batch) if small else self._judged_in_parts(batch))
         if judged.news:
             self._tell(judged.news)
         tagged = Batch(Signal.TRACES, judged.data, judged.spans)
         await self._delivery.deliver(tagged, key=_digest(batch.data), journal=judged.journal)
-        self._metrics.outgoing(batch.signal, judged.spans)
+        self._count(catalogue.OUTGOING, judged.spans)
 
     async def _judged_in_parts(self, batch: Batch) -> Judged:
         """Concatenated requests are one request: so parts can be judged one by one, and put together again."""
@@ -126,11 +128,17 @@ class Pipeline:
         except DecodeError as error:
             raise BadDataError(f"not a valid ExportTraceServiceRequest: {error}") from None
         except Exception:  # noqa: BLE001  the guard fails, the telemetry goes on
-            self._metrics.error("judge")
+            self._metrics.add(catalogue.ERRORS, where="judge")
             _log.exception("a request of %d spans could not be judged; it is forwarded as it is", batch.items)
             return Judged(batch.data, batch.items, 0, [])
-        self._metrics.judge_duration(time.perf_counter() - started, judged.agent_spans)
+        seconds = time.perf_counter() - started
+        self._metrics.observe(catalogue.JUDGE_DURATION, seconds, processor=catalogue.PROCESSOR)
+        if judged.agent_spans:
+            self._metrics.observe(catalogue.LATENCY, seconds / judged.agent_spans)
         return judged
+
+    def _count(self, row: Metric, spans: int) -> None:
+        self._metrics.add(row, spans, processor=catalogue.PROCESSOR, otel_signal=Signal.TRACES.value)
 
     def _tell(self, news: Sequence[News]) -> None:
         for listener in self._listeners:
@@ -140,7 +148,7 @@ class Pipeline:
         try:
             listener(news)
         except Exception:  # noqa: BLE001  who listens must not cost the batch
-            self._metrics.error("listener")
+            self._metrics.add(catalogue.ERRORS, where="listener")
             _log.exception("news could not be told")
 
 

@@ -32,6 +32,7 @@ from trajectory_guard_collector.scoring.scorer import Judge
 from trajectory_guard_collector.scoring.trajectory import Trajectory
 from trajectory_guard_collector.state.wal import journal_of
 from trajectory_guard_collector.state.writer import Saver
+from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 _log: Final = logging.getLogger(__name__)
@@ -79,14 +80,17 @@ class Collector:
         )
         self._resting: asyncio.Task[None] | None = None
         self._servers: dict[str, _Server] = {}
-        self._auth = Authenticator(config.receivers.otlp.auth, failed=lambda: self.metrics.error("tokens_reload"))
+        self._auth = Authenticator(
+            config.receivers.otlp.auth, failed=lambda: self.metrics.add(catalogue.ERRORS, where="tokens_reload")
+        )
         flags = FlagService(self.judge.fleet, config.guard.max_score, self.metrics)
         self._admin = AdminServer(
             config.telemetry, self.metrics, self.ready, self.rows, max_score=config.guard.max_score,
             routes=[flags.route(self._auth)] if config.flags.enabled else [],
         )  # fmt: skip
         self._phase = "starting"
-        self.metrics.watch_trajectories(lambda: len(self.judge.fleet), self._by_score)
+        self.metrics.watch(catalogue.ACTIVE, lambda: len(self.judge.fleet))
+        self.metrics.watch_group(catalogue.BY_SCORE, self._by_score)
 
     def _listeners(self) -> list[Listener]:
         redact = self.config.guard.redact
@@ -140,7 +144,7 @@ class Collector:
             try:
                 await self._pipeline.rest()
             except Exception:  # noqa: BLE001  the next time may go better
-                self.metrics.error("rest")
+                self.metrics.add(catalogue.ERRORS, where="rest")
                 _log.exception("idle trajectories could not be let go of")
 
     async def _listen(self, name: str, endpoint: str, server: _Server) -> None:

@@ -19,6 +19,7 @@ from trajectory_guard_collector.scoring.scorer import Judge
 from trajectory_guard_collector.scoring.trajectory import StepItem, Trajectory
 from trajectory_guard_collector.state.codec import dump, key_bytes, load
 from trajectory_guard_collector.state.wal import request_of
+from trajectory_guard_collector.telemetry import catalogue
 
 _log: Final = logging.getLogger(__name__)
 _TRAJECTORIES: Final = "trajectories"
@@ -103,7 +104,7 @@ class Saver:
         finally:
             judge.metrics = judge.fleet.metrics = metrics
         for _ in range(unreadable + again.count(None)):
-            metrics.error("restore")
+            metrics.add(catalogue.ERRORS, where="restore")
         return [one for news in again for one in news or ()]
 
     def _restore_one(self, data: bytes) -> bool:

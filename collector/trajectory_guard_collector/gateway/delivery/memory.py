@@ -11,9 +11,10 @@ from typing import Final, NamedTuple
 
 from trajectory_guard_collector.config.models import SendingQueue
 from trajectory_guard_collector.errors import OverloadedError, UnavailableError
-from trajectory_guard_collector.gateway.exporters.base import ExportMetrics
 from trajectory_guard_collector.gateway.exporters.sender import GaveUpError, Sender
 from trajectory_guard_collector.otlp.signals import Batch, Signal
+from trajectory_guard_collector.telemetry import catalogue
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 _log: Final = logging.getLogger(__name__)
 MAX_REMEMBERED: Final = 8192
@@ -69,19 +70,16 @@ class MemoryQueue:
         metrics: counters and gauges.
     """
 
-    def __init__(self, sender: Sender, config: SendingQueue, metrics: ExportMetrics) -> None:
+    def __init__(self, sender: Sender, config: SendingQueue, metrics: Metrics) -> None:
         self.sender = sender
         self._config = config
         self._metrics = metrics
         self._entries: asyncio.Queue[tuple[Batch, Ticket]] = asyncio.Queue(config.queue_size)
         self._consumers: list[asyncio.Task[None]] = []
         self._in_flight = 0
-        metrics.watch_exporter(
-            sender.name,
-            size=self._entries.qsize,
-            capacity=lambda: config.queue_size,
-            in_flight=lambda: self._in_flight,
-        )
+        metrics.watch(catalogue.QUEUE_SIZE, self._entries.qsize, exporter=sender.name)
+        metrics.watch(catalogue.QUEUE_CAPACITY, lambda: config.queue_size, exporter=sender.name)
+        metrics.watch(catalogue.IN_FLIGHT, lambda: self._in_flight, exporter=sender.name)
 
     @property
     def full(self) -> bool:
@@ -95,7 +93,7 @@ class MemoryQueue:
     def put(self, batch: Batch, give_up_at: float) -> Ticket | None:
         """Let a batch wait; None if there is no room."""
         if self.full:
-            self._metrics.enqueue_failed(self.sender.name, batch.signal, batch.items)
+            self._metrics.add(catalogue.ENQUEUE_FAILED[batch.signal], batch.items, exporter=self.sender.name)
             return None
         ticket = Ticket(give_up_at)
         self._entries.put_nowait((batch, ticket))
@@ -135,7 +133,7 @@ class MemoryQueue:
         except GaveUpError as error:
             return Failure(str(error), error.retry_after_s)
         except Exception as error:  # noqa: BLE001  the sender is told, the consumer goes on
-            self._metrics.error(f"queue of {self.sender.name}")
+            self._metrics.add(catalogue.ERRORS, where=f"queue of {self.sender.name}")
             _log.exception("exporter %s: cannot send a batch", self.sender.name)
             return Failure(str(error))
         return None
@@ -154,9 +152,7 @@ class DirectDelivery:
         metrics: counters and gauges.
     """
 
-    def __init__(
-        self, senders: Sequence[tuple[Sender, SendingQueue]], deadline_s: float, metrics: ExportMetrics
-    ) -> None:
+    def __init__(self, senders: Sequence[tuple[Sender, SendingQueue]], deadline_s: float, metrics: Metrics) -> None:
         self._queues = [MemoryQueue(sender, config, metrics) for sender, config in senders]
         self._deadline_s = deadline_s
         self._remembered: OrderedDict[tuple[Signal, bytes], dict[str, Ticket]] = OrderedDict()

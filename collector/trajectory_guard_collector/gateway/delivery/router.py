@@ -12,10 +12,10 @@ from trajectory_guard_collector.errors import UnavailableError
 from trajectory_guard_collector.gateway.delivery.memory import DirectDelivery
 from trajectory_guard_collector.gateway.delivery.persistent import StoredDelivery
 from trajectory_guard_collector.gateway.exporters import build_exporters
-from trajectory_guard_collector.gateway.exporters.base import ExportMetrics
 from trajectory_guard_collector.gateway.exporters.sender import Sender
 from trajectory_guard_collector.gateway.storage.store import Store
 from trajectory_guard_collector.otlp.signals import Batch, Signal
+from trajectory_guard_collector.telemetry.metrics import Metrics
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 _log: Final = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Delivery:
     def __init__(
         self,
         config: CollectorConfig,
-        metrics: ExportMetrics,
+        metrics: Metrics,
         store: Store | None = None,
         *,
         via: Callable[[], str] = lambda: "",

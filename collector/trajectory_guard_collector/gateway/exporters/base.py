@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from trajectory_guard_collector.otlp.signals import Batch, Signal
@@ -90,35 +89,3 @@ class Exporter(Protocol):
             RetryableExportError: the batch may be sent again.
             PermanentExportError: it must not.
         """
-
-
-class ExportMetrics(Protocol):
-    """What delivery counts."""
-
-    def sent(self, exporter: str, signal: Signal, items: int) -> None:
-        """A backend took items."""
-
-    def send_failed(self, exporter: str, signal: Signal, items: int) -> None:
-        """Items were given up: the backend refused them for good."""
-
-    def enqueue_failed(self, exporter: str, signal: Signal, items: int) -> None:
-        """Items found no room to wait for a backend; the sender still has them."""
-
-    def retried(self, exporter: str) -> None:
-        """One more attempt after a failure."""
-
-    def send_duration(self, exporter: str, seconds: float) -> None:
-        """How long an attempt took."""
-
-    def watch_exporter(
-        self,
-        name: str,
-        *,
-        size: Callable[[], float],
-        capacity: Callable[[], float],
-        in_flight: Callable[[], float],
-    ) -> None:
-        """Gauges to read whenever metrics are asked for: what waits, what may wait (same unit), requests in work."""
-
-    def error(self, where: str) -> None:
-        """An error of our own was contained."""

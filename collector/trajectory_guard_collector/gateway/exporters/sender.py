@@ -11,13 +11,14 @@ from typing import Final
 from trajectory_guard_collector.config.models import Retry
 from trajectory_guard_collector.gateway.exporters.base import (
     Exporter,
-    ExportMetrics,
     PermanentExportError,
     RetryableExportError,
 )
 from trajectory_guard_collector.gateway.exporters.retry import Backoff
 from trajectory_guard_collector.gateway.exporters.splitting import halves
 from trajectory_guard_collector.otlp.signals import Batch, Signal
+from trajectory_guard_collector.telemetry import catalogue
+from trajectory_guard_collector.telemetry.metrics import Metrics
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 MAX_REFUSED_PARTS: Final = 32
@@ -58,7 +59,7 @@ class Sender:
         self,
         exporter: Exporter,
         retry: Retry,
-        metrics: ExportMetrics,
+        metrics: Metrics,
         log: ThrottledLog,
         *,
         clock: Callable[[], float] | None = None,
@@ -130,7 +131,7 @@ class Sender:
                     over = await _paused(pause_s, stop)
                 if over:
                     raise GaveUpError(str(error), items=part.items, retry_after_s=error.retry_after_s) from error
-            self._metrics.retried(self.name)
+            self._metrics.add(catalogue.RETRIES, exporter=self.name)
 
     async def _attempt(self, part: Batch) -> None:
         start = self._clock()
@@ -142,26 +143,26 @@ class Sender:
         except PermanentExportError:
             raise
         except Exception as error:
-            self._metrics.error(f"exporter {self.name}")
+            self._metrics.add(catalogue.ERRORS, where=f"exporter {self.name}")
             raise RetryableExportError(f"{type(error).__name__}: {error}") from error
         finally:
-            self._metrics.send_duration(self.name, self._clock() - start)
+            self._metrics.observe(catalogue.SEND_DURATION, self._clock() - start, exporter=self.name)
         self._note_reply(result.unreadable)
-        self._metrics.sent(self.name, part.signal, part.items - result.rejected)
+        self._metrics.add(catalogue.SENT[part.signal], part.items - result.rejected, exporter=self.name)
         if result.rejected:
-            self._metrics.send_failed(self.name, part.signal, result.rejected)
+            self._metrics.add(catalogue.SEND_FAILED[part.signal], result.rejected, exporter=self.name)
         if result.rejected or result.message:
             self._tell("partial", f"{result.rejected} {part.signal.items} were rejected: {result.message}")
 
     def _note_reply(self, unreadable: bool) -> None:
         if unreadable:
-            self._metrics.error("export.reply")
+            self._metrics.add(catalogue.ERRORS, where="export.reply")
 
     async def _halves(self, part: Batch, error: PermanentExportError) -> tuple[Batch, Batch] | None:
         return await asyncio.to_thread(halves, part) if error.divisible else None
 
     def _drop(self, part: Batch, reason: str) -> None:
-        self._metrics.send_failed(self.name, part.signal, part.items)
+        self._metrics.add(catalogue.SEND_FAILED[part.signal], part.items, exporter=self.name)
         self._tell("dropped", f"{part.items} {part.signal.items} were dropped: {reason}", logging.ERROR)
 
     def _tell(self, kind: str, message: str, level: int = logging.WARNING) -> None:

@@ -30,13 +30,14 @@ from trajectory_guard_collector.gateway.receivers.request_handler import (
     Accept,
     Bounds,
     Memory,
-    ReceiverMetrics,
     RequestHandler,
     Unlimited,
+    count_request,
 )
 from trajectory_guard_collector.gateway.receivers.sockets import ipv6_kept, listen
 from trajectory_guard_collector.gateway.receivers.tls import Certificates
 from trajectory_guard_collector.otlp.signals import Signal
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 _TRANSPORT: Final = "grpc"
 _KEY: Final = "receivers.otlp.protocols.grpc"
@@ -66,7 +67,7 @@ class GrpcServer:
         config: GrpcReceiver,
         auth: Authenticator,
         accept: Accept,
-        metrics: ReceiverMetrics,
+        metrics: Metrics,
         *,
         memory: Memory | None = None,
         hops: Hops | None = None,
@@ -137,7 +138,7 @@ class GrpcServer:
             rejected = await self._handler.submit(signal, data, via=_header(context, HEADER))
         except RefusedError as refusal:
             return await self._refuse(context, refusal)
-        self._metrics.request(_TRANSPORT, "OK")
+        count_request(self._metrics, _TRANSPORT, "OK")
         return export_response(signal, rejected).SerializeToString()
 
     def _authenticate(self, context: grpc.aio.ServicerContext[Any, bytes]) -> None:
@@ -156,7 +157,7 @@ class GrpcServer:
 
     async def _refuse(self, context: grpc.aio.ServicerContext[Any, bytes], refusal: RefusedError) -> bytes:
         code = _CODES[codes(refusal)[0]]
-        self._metrics.request(_TRANSPORT, code.name)
+        count_request(self._metrics, _TRANSPORT, code.name)
         await context.abort(code, refusal.message, _details(refusal))
         raise AssertionError("abort raises")
 

@@ -38,12 +38,14 @@ from trajectory_guard_collector.gateway.receivers.request_handler import (
     Accept,
     Bounds,
     Memory,
-    ReceiverMetrics,
     RequestHandler,
     Unlimited,
+    count_request,
 )
 from trajectory_guard_collector.gateway.receivers.tls import Certificates
 from trajectory_guard_collector.otlp.signals import Signal
+from trajectory_guard_collector.telemetry import catalogue
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 _TRANSPORT: Final = "http"
 _KEY: Final = "receivers.otlp.protocols.http"
@@ -74,7 +76,7 @@ class HttpServer:
         config: HttpReceiver,
         auth: Authenticator,
         accept: Accept,
-        metrics: ReceiverMetrics,
+        metrics: Metrics,
         *,
         memory: Memory | None = None,
         hops: Hops | None = None,
@@ -99,7 +101,7 @@ class HttpServer:
             config.endpoint,
             f"{_KEY}.endpoint",
             Limits(config.max_connections, config.read_timeout_s, config.idle_timeout_s),
-            cut_off=lambda why: metrics.request(_TRANSPORT, why),
+            cut_off=partial(count_request, metrics, _TRANSPORT),
             certificates=partial(Certificates, config.tls, f"{_KEY}.tls", metrics) if config.tls else None,
         )
 
@@ -134,7 +136,7 @@ class HttpServer:
             return refused(UnavailableError("the request was not received whole"), encoding)
         except Exception:  # the service goes on, and the sender keeps the batch
             logger.exception("http: a request for %s failed", signal.path)
-            self._metrics.error("receiver")
+            self._metrics.add(catalogue.ERRORS, where="receiver")
             return refused(UnavailableError("internal error"), encoding)
         return reply(200, export_response(signal, rejected), encoding)
 

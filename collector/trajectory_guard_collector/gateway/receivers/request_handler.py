@@ -14,6 +14,9 @@ from trajectory_guard_collector.gateway.hops import Hops
 from trajectory_guard_collector.gateway.receivers.otlp_errors import RejectedItems
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.otlp.structure import MAX_ELEMENTS, MAX_FIELDS, count
+from trajectory_guard_collector.telemetry import catalogue
+from trajectory_guard_collector.telemetry.catalogue import Metric
+from trajectory_guard_collector.telemetry.metrics import Metrics
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 Accept = Callable[[Batch], Awaitable[None]]
@@ -49,25 +52,6 @@ class Unlimited:
         return nullcontext()
 
 
-class ReceiverMetrics(Protocol):
-    """What receivers count."""
-
-    def accepted(self, signal: Signal, transport: str, items: int) -> None:
-        """Items the pipeline has taken."""
-
-    def refused(self, signal: Signal, transport: str, items: int) -> None:
-        """Items the pipeline did not take."""
-
-    def failed(self, signal: Signal, transport: str, items: int) -> None:
-        """Items lost to an error of our own; the sender still has them."""
-
-    def request(self, transport: str, status: str) -> None:
-        """A request that was answered with a gRPC code name or an HTTP status."""
-
-    def error(self, where: str) -> None:
-        """An error of our own that was contained."""
-
-
 class Bounds(NamedTuple):
     """Of the structure of a request: ``max_elements`` and ``max_fields`` of the receiver."""
 
@@ -92,7 +76,7 @@ class RequestHandler:
         self,
         transport: str,
         accept: Accept,
-        metrics: ReceiverMetrics,
+        metrics: Metrics,
         *,
         memory: Memory,
         max_requests: int,
@@ -171,9 +155,9 @@ class RequestHandler:
 
     def _reject_own(self, signal: Signal, items: int) -> RejectedItems:
         """Drop a request that has come back, as a partial success: a sender does not send any of that again."""
-        self._metrics.error("receiver.loop")
+        self._metrics.add(catalogue.ERRORS, where="receiver.loop")
         reason = "this collector sent it: an exporter leads back here, directly or through others"
-        self._metrics.refused(signal, self._transport, items)
+        self._count(catalogue.REFUSED[signal], items)
         # Python's exporters do not report a partial success themselves.
         self._log.log(logging.WARNING, signal.items, f"{self._transport}: rejected {items} {signal.items}: {reason}")
         return RejectedItems(items, reason)
@@ -201,11 +185,19 @@ class RequestHandler:
         try:
             await self._accept(batch)
         except RefusedError:
-            self._metrics.refused(signal, transport, batch.items)
+            self._count(catalogue.REFUSED[signal], batch.items)
             raise
         except Exception:  # the service goes on, and the sender keeps the batch
             logger.exception("%s: a request of %d %s failed", transport, batch.items, signal.items)
-            self._metrics.failed(signal, transport, batch.items)
-            self._metrics.error("receiver")
+            self._count(catalogue.FAILED[signal], batch.items)
+            self._metrics.add(catalogue.ERRORS, where="receiver")
             raise UnavailableError("internal error") from None
-        self._metrics.accepted(signal, transport, batch.items)
+        self._count(catalogue.ACCEPTED[signal], batch.items)
+
+    def _count(self, row: Metric, items: int) -> None:
+        self._metrics.add(row, items, receiver=catalogue.RECEIVER, transport=self._transport)
+
+
+def count_request(metrics: Metrics, transport: str, status: str) -> None:
+    """Count a request by the gRPC code name or HTTP status it was answered with, or the reason why it was cut off."""
+    metrics.add(catalogue.REQUESTS, receiver=catalogue.RECEIVER, transport=transport, status=status)
