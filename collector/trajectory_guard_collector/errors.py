@@ -1,4 +1,4 @@
-"""Why a batch was not accepted, in the terms of the OTLP specification: may the sender try again, and when?"""
+"""Errors that refuse a batch, in the terms of the OTLP specification: may the sender try again, and when?"""
 
 from __future__ import annotations
 

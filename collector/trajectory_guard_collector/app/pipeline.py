@@ -1,4 +1,4 @@
-"""What every batch goes through: limiter, engine, tagger, delivery."""
+"""The way of a batch through the collector: limiter, scoring, tagger, delivery."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_BYTES: Final = 1 << 20
 """Requests with more spans or bytes than these are judged in parts, so that others get their turn in between."""
 
 Listener = Callable[[Sequence[News]], None]
-"""Hears what there is to tell, in the event loop, before the batch is delivered."""
+"""Called with loop events, in the event loop, before the batch is delivered."""
 
 
 class Deliver(Protocol):
@@ -51,7 +51,7 @@ class Pipeline:
         metrics: counts.
         refuse: why nothing can be taken right now, None if something can.
         journal_of: makes the journal entry that delivery keeps for a restart; None if there is no storage.
-        listeners: hear of news.
+        listeners: called with loop events.
     """
 
     def __init__(
@@ -88,18 +88,18 @@ class Pipeline:
             await self._delivery.deliver(batch, key=_digest(batch.data))
 
     async def rest(self) -> None:
-        """Let go of trajectories that were idle for long enough, and tell which agents have recovered meanwhile."""
+        """Release trajectories that were idle for long enough; listeners get the recoveries found thereby."""
         async with self._judging:
             news = self._judge.rest()
         if news:
-            self._tell(news)
+            self._notify(news)
 
     async def _accept_traces(self, batch: Batch) -> None:
         self._count(catalogue.INCOMING, batch.items)
         small = batch.items <= _MAX_SPANS and len(batch.data) <= _MAX_BYTES
         judged = await (self._judged(batch) if small else self._judged_in_parts(batch))
         if judged.news:
-            self._tell(judged.news)
+            self._notify(judged.news)
         tagged = Batch(Signal.TRACES, judged.data, judged.spans)
         await self._delivery.deliver(tagged, key=_digest(batch.data), journal=judged.journal)
         self._count(catalogue.OUTGOING, judged.spans)
@@ -140,16 +140,16 @@ class Pipeline:
     def _count(self, row: Metric, spans: int) -> None:
         self._metrics.add(row, spans, processor=catalogue.PROCESSOR, otel_signal=Signal.TRACES.value)
 
-    def _tell(self, news: Sequence[News]) -> None:
+    def _notify(self, news: Sequence[News]) -> None:
         for listener in self._listeners:
-            self._tell_one(listener, news)
+            self._notify_one(listener, news)
 
-    def _tell_one(self, listener: Listener, news: Sequence[News]) -> None:
+    def _notify_one(self, listener: Listener, news: Sequence[News]) -> None:
         try:
             listener(news)
-        except Exception:  # noqa: BLE001  who listens must not cost the batch
+        except Exception:  # noqa: BLE001  a listener that fails must not cost the batch
             self._metrics.add(catalogue.ERRORS, where="listener")
-            _log.exception("news could not be told")
+            _log.exception("a listener failed to process loop events")
 
 
 def _next(cut: Iterator[Part]) -> Generator[None, None, Part | None]:

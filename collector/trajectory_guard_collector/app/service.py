@@ -31,7 +31,7 @@ from trajectory_guard_collector.scoring.langfuse import score_writers
 from trajectory_guard_collector.scoring.scorer import Judge
 from trajectory_guard_collector.scoring.trajectory import Trajectory
 from trajectory_guard_collector.state.wal import journal_of
-from trajectory_guard_collector.state.writer import Saver
+from trajectory_guard_collector.state.writer import StateWriter
 from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
@@ -75,9 +75,9 @@ class Collector:
             refuse=self._limiter.refuse, journal_of=journal_of if self._store is not None else None,
             listeners=self._listeners(),
         )  # fmt: skip
-        self._saver = (
-            Saver(self.judge, self._store, config.trajectories.snapshot_interval_s) if self._store is not None else None
-        )
+        self._state_writer = None
+        if self._store is not None:
+            self._state_writer = StateWriter(self.judge, self._store, config.trajectories.snapshot_interval_s)
         self._resting: asyncio.Task[None] | None = None
         self._servers: dict[str, _Server] = {}
         self._auth = Authenticator(
@@ -115,11 +115,11 @@ class Collector:
             await self._store.start()
         for writer in self._scores:
             await writer.start()
-        if self._saver is not None:
-            news = await self._saver.restore()
+        if self._state_writer is not None:
+            news = await self._state_writer.restore()
             for writer in self._scores:  # what had not come so far before the restart
                 writer.tell(news)
-            self._saver.start()
+            self._state_writer.start()
         self._resting = asyncio.create_task(self._rest_regularly(), name="rest")
         await self._delivery.start()
         port = await self._admin.start()
@@ -162,8 +162,8 @@ class Collector:
         await self._step("receivers", lambda: self._stop_receivers(left()))
         await self._step("rest", self._stop_resting)
         await self._step("delivery", lambda: self._delivery.stop(left()))
-        if self._saver is not None:
-            await self._step("trajectories", self._saver.stop)
+        if self._state_writer is not None:
+            await self._step("trajectories", self._state_writer.stop)
         for writer in self._scores:
             await self._step("scores", partial(writer.stop, min(_SCORES_TIMEOUT_S, left())))
         if self._store is not None:

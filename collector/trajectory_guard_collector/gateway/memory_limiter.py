@@ -149,7 +149,7 @@ class MemoryLimiter:
             try:
                 self.check()
             except Exception as error:  # noqa: BLE001  without the limiter the service still goes on
-                self._log.log(logging.ERROR, "look", f"memory limiter: cannot look at the memory: {error}")
+                self._log.log(logging.ERROR, "look", f"memory limiter: the resident memory cannot be read: {error}")
                 self._metrics.add(catalogue.ERRORS, where="memory_limiter")
             await asyncio.sleep(self._config.check_interval_s)
 

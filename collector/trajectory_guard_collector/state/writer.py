@@ -54,8 +54,8 @@ class _Silence:
         return lambda *values, **named: None
 
 
-class Saver:
-    """Keeps the state of a judge in a store.
+class StateWriter:
+    """Writes the state of the scorer to a store at intervals, and reads it back at the start.
 
     Parameters:
         judge: whose trajectories and traces to save.
@@ -74,10 +74,10 @@ class Saver:
     # --- reading back ----------------------------------------------------------------------------------------
 
     async def restore(self) -> list[News]:
-        """Read what was saved, and judge again what came after it. What cannot be read is named, counted and left.
+        """Read the saved state and evaluate the journal entries after it. Unreadable rows are logged and counted.
 
         Returns:
-            What there was to tell of what came after it.
+            The loop events of those journal entries.
         """
         trajectories = await self._store.load_kv(_TRAJECTORIES)
         traces = await self._store.load_kv(_TRACES)
@@ -111,7 +111,7 @@ class Saver:
         try:
             self._judge.fleet.restore(*load(data))
         except StateFormatError as error:
-            _log.error("queue.storage: a trajectory starts anew: %s", error)
+            _log.error("queue.storage: discarding unreadable trajectory state: %s", error)
             return False
         return True
 
@@ -119,7 +119,7 @@ class Saver:
         try:
             return self._judge.judge(request_of(entry)).news
         except (ValueError, DecodeError) as error:
-            _log.error("queue.storage: a journal entry is left out: %s", error)
+            _log.error("queue.storage: discarding an unreadable journal entry: %s", error)
             return None
 
     # --- writing ---------------------------------------------------------------------------------------------

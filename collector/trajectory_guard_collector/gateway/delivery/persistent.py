@@ -44,7 +44,7 @@ class DurableQueue:
         self._metrics = metrics
         self._taken: dict[Signal, int] = {}
         self._reading = asyncio.Lock()
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._stopping = asyncio.Event()
         self._failing = False
         self._consumers: list[asyncio.Task[None]] = []
@@ -62,7 +62,7 @@ class DurableQueue:
     async def stop(self, timeout_s: float) -> None:
         """Send what waits, until the backend fails or for ``timeout_s`` seconds; the rest stays on disk."""
         self._stopping.set()
-        self._news.set()
+        self._wakeup.set()
         if self._consumers:
             await asyncio.wait(self._consumers, timeout=timeout_s)
         for consumer in self._consumers:
@@ -75,7 +75,7 @@ class DurableQueue:
     def wake(self, batch: Batch) -> None:
         """Say that a batch was written for this exporter."""
         self._waiting_bytes += len(batch.data)
-        self._news.set()
+        self._wakeup.set()
 
     async def _consume(self) -> None:
         while await self._work():
@@ -101,18 +101,18 @@ class DurableQueue:
         while not self._failing:
             async with self._reading:
                 # Before reading: what is written while we read sets it again.
-                self._news.clear()
+                self._wakeup.clear()
                 rows = await self._store.next_batches(
                     self.sender.name, self.sender.exporter.signals, self._taken, self._max_bytes
                 )
                 if rows:
                     self._taken[rows[-1].batch.signal] = rows[-1].id
-                    self._news.set()
+                    self._wakeup.set()
                     return rows
             if self._stopping.is_set():
-                self._news.set()
+                self._wakeup.set()
                 return []
-            await self._news.wait()
+            await self._wakeup.wait()
         return []
 
     async def _send(self, rows: Sequence[StoredBatch]) -> None:
@@ -180,12 +180,12 @@ class StoredDelivery:
             )  # fmt: skip
         kept = [one for one in unrouted if one not in dropped]
         for name in sorted({one.exporter for one in kept}):
-            self._keep(name, [one for one in kept if one.exporter == name])
+            self._report_unrouted(name, [one for one in kept if one.exporter == name])
         for queue in self._queues:
             await queue.start()
 
-    def _keep(self, name: str, waiting: Sequence[Waiting]) -> None:
-        """Tell of what nobody takes, and count it: it is in the way of what is new."""
+    def _report_unrouted(self, name: str, waiting: Sequence[Waiting]) -> None:
+        """Warn about batches that no exporter takes any more; they count against ``max_size_mib``."""
         size = sum(one.size for one in waiting)
         _log.warning(
             "exporters.%s is not configured for %s any more: %d waiting batches (%.1f MiB) stay on disk; configure it"

@@ -127,7 +127,7 @@ class Sender:
                 pause_s = backoff.next_pause_s(error.retry_after_s)
                 over = self._clock() + pause_s > give_up_at() or (stop is not None and stop.is_set())
                 if not over:
-                    self._tell("retry", f"{error}; the next attempt is in {pause_s:.1f} s")
+                    self._report("retry", f"{error}; the next attempt is in {pause_s:.1f} s")
                     over = await _paused(pause_s, stop)
                 if over:
                     raise GaveUpError(str(error), items=part.items, retry_after_s=error.retry_after_s) from error
@@ -152,7 +152,7 @@ class Sender:
         if result.rejected:
             self._metrics.add(catalogue.SEND_FAILED[part.signal], result.rejected, exporter=self.name)
         if result.rejected or result.message:
-            self._tell("partial", f"{result.rejected} {part.signal.items} were rejected: {result.message}")
+            self._report("partial", f"{result.rejected} {part.signal.items} were rejected: {result.message}")
 
     def _note_reply(self, unreadable: bool) -> None:
         if unreadable:
@@ -163,9 +163,9 @@ class Sender:
 
     def _drop(self, part: Batch, reason: str) -> None:
         self._metrics.add(catalogue.SEND_FAILED[part.signal], part.items, exporter=self.name)
-        self._tell("dropped", f"{part.items} {part.signal.items} were dropped: {reason}", logging.ERROR)
+        self._report("dropped", f"{part.items} {part.signal.items} were dropped: {reason}", logging.ERROR)
 
-    def _tell(self, kind: str, message: str, level: int = logging.WARNING) -> None:
+    def _report(self, kind: str, message: str, level: int = logging.WARNING) -> None:
         self._log.log(level, f"{self.name}/{kind}", f"exporter {self.name}: {message}")
 
 

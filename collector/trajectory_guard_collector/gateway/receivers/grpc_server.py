@@ -34,7 +34,7 @@ from trajectory_guard_collector.gateway.receivers.request_handler import (
     Unlimited,
     count_request,
 )
-from trajectory_guard_collector.gateway.receivers.sockets import ipv6_kept, listen
+from trajectory_guard_collector.gateway.receivers.sockets import ipv6_reserved, listen
 from trajectory_guard_collector.gateway.receivers.tls import Certificates
 from trajectory_guard_collector.otlp.signals import Signal
 from trajectory_guard_collector.telemetry.metrics import Metrics
@@ -111,7 +111,7 @@ class GrpcServer:
             if [address[0] for address in found] != ["0.0.0.0"]:
                 return self._add_port(server, f"[{host}]:{port}" if ":" in host else f"{host or '[::]'}:{port}")
             port = found[0][1]
-            with ipv6_kept(port):  # gRPC would take it too
+            with ipv6_reserved(port):  # gRPC would take it too
                 return self._add_port(server, f"0.0.0.0:{port}")
         except RuntimeError as error:
             raise ConfigError(f"{_KEY}.endpoint: cannot listen on {endpoint!r}: {error}") from None

@@ -1,4 +1,4 @@
-"""What a sender is told, as the OTLP specification words it: export responses, ``google.rpc.Status``, retry hints."""
+"""Replies to senders in the terms of the OTLP specification: export responses, ``google.rpc.Status``, retry hints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a transport to the pipeline: bounds, counting, and what a sender is told. The same for gRPC and HTTP."""
+"""Requests on their way from a transport to the pipeline: bounds, counts and replies, the same for gRPC and HTTP."""
 
 from __future__ import annotations
 
