@@ -1,8 +1,8 @@
 """Agents without any framework: one is stubborn, one listens, one is fine. Tool spans are written by hand.
 
 Run: python examples/looping_demo_agent.py   (offline; needs no extra). With OTEL_EXPORTER_OTLP_ENDPOINT set, the spans
-go to that collector instead (needs the extra otlp), which judges them and is asked for flags:
-dashboards/docker-compose.yaml does so. ``--rounds 0`` goes on until it is stopped.
+go to that collector instead (needs the extra otlp), which judges them, and flags are read from
+TRAJECTORY_GUARD_COLLECTOR_URL: dashboards/docker-compose.yaml does so. ``--rounds 0`` goes on until it is stopped.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from trajectory_guard.gates.remote import RemoteFlags
 from trajectory_guard.store import Flag
 
 COLLECTOR = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+FLAGS = os.environ.get("TRAJECTORY_GUARD_COLLECTOR_URL", "http://localhost:8888")
 MODEL = "gpt-4o"
 MANY = 8
 Ask = Callable[[str, int], "Flag | None"]
@@ -41,7 +42,7 @@ def set_up() -> Ask:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter()))
-    return RemoteFlags(COLLECTOR, None, 2.0, lambda: None).ask
+    return RemoteFlags(FLAGS, None, 2.0, lambda: None).ask
 
 
 def call_tool(conversation: str, name: str, arguments: dict[str, object], result: str) -> None:

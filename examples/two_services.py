@@ -20,20 +20,23 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 CONFIG = """
 receivers: {otlp: {protocols: {http: {endpoint: "localhost:0"}}}}
-telemetry: {endpoint: null, log_level: info}
+telemetry: {endpoint: "localhost:0", log_level: info}
 """
 
 
-def start_collector(folder: str) -> tuple[subprocess.Popen, str]:
-    """A collector of its own, on a free port; its verdicts are printed here."""
+def start_collector(folder: str) -> tuple[subprocess.Popen, str, str]:
+    """A collector on free ports, which prints its verdicts here: its process, and its URLs for spans and for flags."""
     config = Path(folder, "collector.yaml")
     config.write_text(CONFIG)
     command = [sys.executable, "-m", "trajectory_guard_collector.cli", "run", "--config", str(config)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    urls = {}
     for line in process.stderr:
         entry = json.loads(line)
         if entry["message"] == "listening":
-            return process, f"http://{entry['endpoint']}"
+            urls[entry["server"]] = f"http://{entry['endpoint']}"
+        if len(urls) == 2:
+            return process, urls["otlp/http"], urls["telemetry"]
     raise SystemExit("the collector did not start")
 
 
@@ -57,13 +60,13 @@ def hand_over(tracer, agent: str, tool: str, conversation: str) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        process, collector = start_collector(folder)
+        process, collector, flags = start_collector(folder)
         try:
             writer, critic = service("writer", collector), service("critic", collector)
             for turn in range(1, 9):
                 hand_over(writer, "writer", "ask_critic", "order-42")
                 hand_over(critic, "critic", "ask_writer", "order-42")
-                with urllib.request.urlopen(f"{collector}/v1/flags/order-42", timeout=5) as reply:
+                with urllib.request.urlopen(f"{flags}/v1/flags/order-42", timeout=5) as reply:
                     flag = json.load(reply)
                 print(f"turn {turn}: may the agents of order-42 go on?  {flag['level']}", flush=True)
                 if flag["level"] == "STOP":

@@ -6,6 +6,8 @@ import ast
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.helpers import COLLECTOR_PACKAGE, PACKAGE
@@ -15,8 +17,11 @@ MODULES = {
     ".".join((ROOT, *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
     for path in sorted(PACKAGE.rglob("*.py"))
 }
+COLLECTOR_ROOT = "trajectory_guard_collector"
 COLLECTOR = {
-    ".".join(("trajectory_guard_collector", *path.relative_to(COLLECTOR_PACKAGE).with_suffix("").parts)): path
+    ".".join((COLLECTOR_ROOT, *path.relative_to(COLLECTOR_PACKAGE).with_suffix("").parts)).removesuffix(
+        ".__init__"
+    ): path
     for path in sorted(COLLECTOR_PACKAGE.rglob("*.py"))
 }
 EVERYTHING = MODULES | COLLECTOR
@@ -29,7 +34,7 @@ def tree(path: Path) -> ast.Module:
 
 def imports(module: str) -> set[str]:
     """Absolute names of all modules a module imports, anywhere in its code."""
-    path = MODULES[module]
+    path = EVERYTHING[module]
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     found: set[str] = set()
     for node in ast.walk(tree(path)):
@@ -39,6 +44,71 @@ def imports(module: str) -> set[str]:
             base = package[: len(package) - node.level + 1] if node.level else []
             found.add(".".join([*base, node.module] if node.module else base))
     return found
+
+
+def is_for_type_checkers(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in {
+        one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)
+    }
+
+
+def loaded_code(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes below ``node`` except what only a type checker reads."""
+    for child in ast.iter_child_nodes(node):
+        if not is_for_type_checkers(child):
+            yield child
+            yield from loaded_code(child)
+
+
+@cache
+def own_imports(module: str) -> frozenset[str]:
+    """Modules of the two packages that a module imports when it is loaded, or later from within a function."""
+    path = EVERYTHING[module]
+    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    found: set[str] = set()
+    for node in loaded_code(tree(path)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(
+                [
+                    *(package[: len(package) - node.level + 1] if node.level else []),
+                    *([node.module] if node.module else []),
+                ]
+            )
+            names = {f"{base}.{alias.name}" for alias in node.names}
+            found.update((names & EVERYTHING.keys()) or {base})
+    return frozenset(found & EVERYTHING.keys() - {module})
+
+
+def path_to(module: str, package: str) -> list[str]:
+    """The shortest chain of imports from a module of the collector to ``package``; empty if there is none."""
+    chains = [[module]]
+    seen = {module}
+    for chain in chains:
+        if within(chain[-1], package):
+            return chain
+        for name in sorted((own_imports(chain[-1]) & COLLECTOR.keys()) - seen):
+            seen.add(name)
+            chains.append([*chain, name])
+    return []
+
+
+def circles() -> list[list[str]]:
+    """Groups of modules that import each other, directly or through others."""
+    reachable: dict[str, set[str]] = {}
+    for module in EVERYTHING:
+        pending, seen = [module], set()
+        while pending:
+            pending += (new := own_imports(pending.pop()) - seen)
+            seen |= new
+        reachable[module] = seen
+    groups = {
+        frozenset(other for other in reachable[module] if module in reachable[other])
+        for module in EVERYTHING
+        if module in reachable[module]
+    }
+    return sorted(map(sorted, groups))
 
 
 def within(name: str, package: str) -> bool:
@@ -133,8 +203,29 @@ def test_the_library_never_imports_the_collector() -> None:
     assert importers(list(MODULES), "trajectory_guard_collector") == {}
 
 
+def test_scoring_and_state_never_import_the_gateway_directly_or_through_others() -> None:
+    parts = [f"{COLLECTOR_ROOT}.{name}" for name in ("scoring", "state")]
+    modules = [name for name in COLLECTOR if any(within(name, part) for part in parts)]
+    assert len(modules) > 8
+    assert [chain for name in modules if (chain := path_to(name, f"{COLLECTOR_ROOT}.gateway"))] == []
+
+
+def test_the_collector_never_imports_the_command_line() -> None:
+    assert importers(list(COLLECTOR), f"{ROOT}.cli") == {}
+
+
+def test_folders_of_the_collector_import_each_other_one_way() -> None:
+    folder = {name: ".".join(name.split(".")[:2]) for name in COLLECTOR}
+    arrows = {(folder[name], folder[other]) for name in COLLECTOR for other in own_imports(name) & COLLECTOR.keys()}
+    assert {arrow for arrow in arrows if arrow[0] < arrow[1] and arrow[::-1] in arrows} == set()
+
+
+def test_no_import_circle_in_either_package() -> None:
+    assert circles() == []
+
+
 def test_shared_parts_know_no_framework() -> None:
-    shared = [f"{ROOT}.{name}" for name in ("store", "entry", "otlp", "telemetry")]
+    shared = [f"{ROOT}.{name}" for name in ("store", "entry", "otlp", "telemetry", "logs", "printable")]
     frameworks = ("langgraph", "langchain", "langchain_core", "langfuse", "opentelemetry")
     assert importers(shared, *frameworks) == {}
 

@@ -22,7 +22,9 @@ from trajectory_guard import runtime, telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.policy import Level
 from trajectory_guard.gates.gate import Gate
-from trajectory_guard.runtime import instrument, shared_board, uninstrument
+from trajectory_guard.otel import instrument as instrumentation
+from trajectory_guard.otel.instrument import instrument, uninstrument
+from trajectory_guard.runtime import shared_board
 
 TOOL = {
     "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search", "gen_ai.tool.call.arguments": "{}",
@@ -37,6 +39,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
     monkeypatch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", Once())
     monkeypatch.setattr(runtime, "_process", runtime.Process())
+    monkeypatch.setattr(instrumentation, "_instrumentation", instrumentation.Instrumentation())
     yield
     trace._set_tracer_provider = setter
 
@@ -142,6 +145,7 @@ def test_a_provider_set_in_another_thread_is_guarded() -> None:
 def test_threads_that_instrument_and_set_at_once_attach_one_processor() -> None:
     for _ in range(50):
         runtime._process = runtime.Process()
+        instrumentation._instrumentation = instrumentation.Instrumentation()
         trace._TRACER_PROVIDER, trace._TRACER_PROVIDER_SET_ONCE = None, Once()
         provider, ready = application()[0], threading.Barrier(3)
 
@@ -322,10 +326,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from trajectory_guard import instrument, runtime, shared_board
+from trajectory_guard.otel.instrument import _instrumentation
 instrument()
 held, done = threading.Event(), threading.Event()
 def hold():
-    with runtime._process._instrument_lock, runtime._process._config_lock:
+    with _instrumentation._lock, runtime._process._config_lock:
         held.set()
         done.wait()
 thread = threading.Thread(target=hold, daemon=True)

@@ -28,8 +28,8 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import Detector
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.policy import Level
+from trajectory_guard.otel.instrument import auto_instrument, instrument, uninstrument
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
-from trajectory_guard.runtime import auto_instrument, instrument, uninstrument
 from trajectory_guard.store import FlagBoard
 
 ANSWER = "We are closed on Mondays and open from Tuesday to Sunday."
@@ -790,7 +790,7 @@ def test_automatic_loading_can_be_switched_off_and_never_raises(
         calls.append(1)
         raise RuntimeError("bad configuration")
 
-    monkeypatch.setattr("trajectory_guard.runtime.instrument", broken)
+    monkeypatch.setattr("trajectory_guard.otel.instrument.instrument", broken)
     auto_instrument()
     assert calls == [1]
     assert any("unguarded" in one.getMessage() for one in caplog.records)

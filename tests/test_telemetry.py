@@ -19,7 +19,7 @@ from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord, Usage
-from trajectory_guard.otel.logs import log_recovery, log_verdict
+from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.otel.metrics import register
 from trajectory_guard.store import FlagBoard
 

@@ -1,9 +1,9 @@
-"""Why a batch was not accepted, in the terms of the OTLP specification: may the sender try again, and when?"""
+"""Errors that refuse a batch, in the terms of the OTLP specification: may the sender try again, and when?"""
 
 from __future__ import annotations
 
 
-class Refusal(Exception):
+class RefusedError(Exception):
     """A batch that was not accepted. The sender still has it.
 
     Parameters:
@@ -17,7 +17,7 @@ class Refusal(Exception):
         self.retry_after_s = retry_after_s
 
 
-class BadDataError(Refusal):
+class BadDataError(RefusedError):
     """The batch will never be accepted: INVALID_ARGUMENT, 400."""
 
 
@@ -25,11 +25,11 @@ class TooLargeError(BadDataError):
     """The batch is beyond a limit; sent again in smaller parts it would be accepted: 413."""
 
 
-class OverloadedError(Refusal):
+class OverloadedError(RefusedError):
     """Memory, queue or disk is full for now: RESOURCE_EXHAUSTED with RetryInfo, 429 with Retry-After."""
 
 
-class UnavailableError(Refusal):
+class UnavailableError(RefusedError):
     """Shutting down, or a backend is down: UNAVAILABLE, 503."""
 
 

@@ -21,8 +21,9 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError, TrajectoryState
 from trajectory_guard.core.steps import Evidence, StepRecord, Usage
 from trajectory_guard.entry import Flag
+from trajectory_guard.otel.instrument import instrument, uninstrument
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
-from trajectory_guard.runtime import instrument, shared_board, uninstrument
+from trajectory_guard.runtime import shared_board
 from trajectory_guard.store import FlagBoard
 
 if TYPE_CHECKING:

@@ -107,7 +107,7 @@ class GuardConfig(_Model):
     redact: bool = False
     """Keep hashes only: no excerpt of arguments or results in messages, logs or state."""
     collector_url: str | None = Field(default=None, pattern="^https?://")
-    """Base URL of a collector whose flags gates heed too, as in ``http://localhost:4318``."""
+    """Base URL of a collector whose flags gates heed too, as in ``http://localhost:8888``."""
     collector_token: SecretStr | None = None
     """Bearer token for it."""
     collector_timeout_s: float = Field(default=0.2, gt=0.0, le=10.0)

@@ -18,7 +18,7 @@ from trajectory_guard.core.tracking.scope import ASKED, label_of, run_label
 from trajectory_guard.core.tracking.tables import NameTable
 from trajectory_guard.entry import Entry, Flag, GateRun
 from trajectory_guard.forking import after_fork
-from trajectory_guard.otel.logs import log_recovery
+from trajectory_guard.logs import log_recovery
 from trajectory_guard.prices import PriceTable
 from trajectory_guard.tally import tally
 

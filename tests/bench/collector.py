@@ -218,6 +218,7 @@ def _command(kind: str, port: int, sink_port: int, directory: Path) -> list[str]
 receivers: {{otlp: {{protocols: {{grpc: {{endpoint: "127.0.0.1:{port}"}}}}}}}}
 exporters: {{otlp: {{endpoint: "http://127.0.0.1:{sink_port}", compression: none}}}}
 telemetry: {{endpoint: null, log_level: error}}
+flags: {{enabled: false}}
 {storage}
 """)
     return [sys.executable, "-m", "trajectory_guard_collector.cli", "run", "--config", str(config)]

@@ -26,37 +26,35 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from trajectory_guard_collector.config.models import Auth, GrpcReceiver, HttpReceiver, ServerTls
+from trajectory_guard_collector.gateway.hops import Hops
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.grpc_server import GrpcServer
 from trajectory_guard_collector.gateway.receivers.http_server import HttpServer
-from trajectory_guard_collector.gateway.receivers.intake import Unlimited
-from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.gateway.receivers.request_handler import Unlimited
+from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 ANYWHERE = "127.0.0.1:0"
 
 
 class Sink:
-    """In the pipeline's place. ``answers`` are used up in order; afterwards everything is accepted."""
+    """In the pipeline's place. ``answers`` are raised in order, None accepts; afterwards everything is accepted."""
 
-    def __init__(self, *answers: Receipt | Exception) -> None:
+    def __init__(self, *answers: Exception | None) -> None:
         self.batches: list[Batch] = []
-        self.transports: list[str] = []
         self.answers = list(answers)
         self.waiting = 0
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def accept(self, batch: Batch, transport: str) -> Receipt:
+    async def accept(self, batch: Batch) -> None:
         self.waiting += 1
         await self.gate.wait()
         self.waiting -= 1
-        answer = self.answers.pop(0) if self.answers else Receipt()
-        if isinstance(answer, Exception):
+        answer = self.answers.pop(0) if self.answers else None
+        if answer is not None:
             raise answer
         self.batches.append(batch)
-        self.transports.append(transport)
-        return answer
 
     @property
     def items(self) -> int:
@@ -83,6 +81,7 @@ class Running(NamedTuple):
     metrics: Metrics
     server: Any
     memory: Room
+    hops: Hops
 
     def url(self, path: str = "/v1/traces", scheme: str = "http") -> str:
         return f"{scheme}://127.0.0.1:{self.port}{path}"
@@ -105,25 +104,23 @@ class Running(NamedTuple):
 @asynccontextmanager
 async def grpc_server(sink: Sink | None = None, *, auth: Auth | None = None, **settings: Any) -> AsyncIterator[Running]:
     sink, metrics = sink or Sink(), Metrics()
-    memory = Room(settings.pop("refuse", lambda: None))
+    memory, hops = Room(settings.pop("refuse", lambda: None)), Hops()
     config = GrpcReceiver(**{"endpoint": ANYWHERE, **settings})
-    server = GrpcServer(config, Authenticator(auth or Auth()), sink.accept, metrics, memory=memory)
+    server = GrpcServer(config, Authenticator(auth or Auth()), sink.accept, metrics, memory=memory, hops=hops)
     try:
-        yield Running(await server.start(), sink, metrics, server, memory)
+        yield Running(await server.start(), sink, metrics, server, memory, hops)
     finally:
         await server.stop(0.2)
 
 
 @asynccontextmanager
-async def http_server(
-    sink: Sink | None = None, *, auth: Auth | None = None, routes: Any = (), **settings: Any
-) -> AsyncIterator[Running]:
+async def http_server(sink: Sink | None = None, *, auth: Auth | None = None, **settings: Any) -> AsyncIterator[Running]:
     sink, metrics = sink or Sink(), Metrics()
-    memory = Room(settings.pop("refuse", lambda: None))
+    memory, hops = Room(settings.pop("refuse", lambda: None)), Hops()
     config = HttpReceiver(**{"endpoint": ANYWHERE, **settings})
-    server = HttpServer(config, Authenticator(auth or Auth()), sink.accept, metrics, routes, memory=memory)
+    server = HttpServer(config, Authenticator(auth or Auth()), sink.accept, metrics, memory=memory, hops=hops)
     try:
-        yield Running(await server.start(), sink, metrics, server, memory)
+        yield Running(await server.start(), sink, metrics, server, memory, hops)
     finally:
         await server.stop(0.2)
 

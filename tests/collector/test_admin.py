@@ -16,7 +16,8 @@ from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.api.admin import DEFAULT_LIMIT, MAX_LIMIT, AdminServer
 from trajectory_guard_collector.api.page import View, render
 from trajectory_guard_collector.config.models import Telemetry
-from trajectory_guard_collector.gateway.receivers.slow_clients import Limits
+from trajectory_guard_collector.gateway.receivers.http_limits import Limits
+from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 NOW = 1_700_000_000.0
@@ -68,7 +69,7 @@ async def test_it_is_alive_also_while_it_is_not_ready(client: httpx.AsyncClient,
 
 
 async def test_metrics_are_given_in_the_format_that_is_asked_for(client: httpx.AsyncClient, world: World) -> None:
-    world.metrics.watch_trajectories(lambda: 7, lambda: {"healthy": 7})
+    world.metrics.watch(catalogue.ACTIVE, lambda: 7)
     text = await client.get("/metrics")
     assert text.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert "\ntrajectory_guard_trajectories_active 7.0\n" in text.text
@@ -99,7 +100,7 @@ async def test_an_error_is_told_and_counted_and_the_server_goes_on(client: httpx
 async def silent(client: httpx.AsyncClient) -> AsyncIterator[list[asyncio.StreamWriter]]:
     """More connections than there may be, of clients that say nothing, or not enough."""
     port = client.base_url.port
-    opened = [await asyncio.open_connection("localhost", port) for _ in range(100)]
+    opened = [await asyncio.open_connection("localhost", port) for _ in range(200)]
     for number, (_, writer) in enumerate(opened):
         writer.write(b"GET /healthz HTTP/1.1\r\nHost:"[: number % 20])
     yield [writer for _, writer in opened]

@@ -219,7 +219,7 @@ def test_a_second_signal_stops_it_at_once(started: list[Process]) -> None:
     process.process.send_signal(signal.SIGTERM)
     process.until("draining")
     process.process.send_signal(signal.SIGTERM)
-    process.until("SIGTERM again: stopping at once")
+    process.until("SIGTERM again: stopping immediately")
     assert process.process.wait(timeout=30) == 1
 
 

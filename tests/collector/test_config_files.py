@@ -14,7 +14,14 @@ from tests.helpers import DATA
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config.checks import without_secrets
 from trajectory_guard_collector.config.load import load_config
-from trajectory_guard_collector.config.models import CollectorConfig, Exporter, Keepalive, MemoryLimiter, Telemetry
+from trajectory_guard_collector.config.models import (
+    CollectorConfig,
+    Exporter,
+    Flags,
+    Keepalive,
+    MemoryLimiter,
+    Telemetry,
+)
 from trajectory_guard_collector.config.render import to_yaml, unusable_files, unusable_storage
 from trajectory_guard_collector.otlp.signals import Signal
 
@@ -69,12 +76,12 @@ def test_a_missing_file_is_named_and_so_are_the_mistakes_in_the_others() -> None
 
 def test_a_mistake_is_told_of_the_file_it_is_in(tmp_path: Path) -> None:
     first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
-    first.write_text("queue: {deadline_s: soon}\nflags: {max_wait_s: 5}\n", encoding="utf-8")
-    second.write_text("flags: {max_wait_s: long}\n", encoding="utf-8")
+    first.write_text("queue: {deadline_s: soon}\nmemory_limiter: {limit_mib: 5}\n", encoding="utf-8")
+    second.write_text("memory_limiter: {limit_mib: long}\n", encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
         load_config([str(first), str(second)], {}, ["telemetry.log_level=loud"])
     places = [": ".join(line.split(": ")[:2]) for line in str(caught.value).splitlines()]
-    assert places == [f"{first}: queue.deadline_s", f"{second}: flags.max_wait_s", "--set: telemetry.log_level"]
+    assert places == [f"{first}: queue.deadline_s", f"{second}: memory_limiter.limit_mib", "--set: telemetry.log_level"]
 
 
 @pytest.mark.parametrize(
@@ -257,6 +264,7 @@ def test_the_printed_configuration_tells_no_secret_and_everything_else() -> None
 def test_the_printed_configuration_can_be_read_again(tmp_path: Path) -> None:
     config = CollectorConfig(
         telemetry=Telemetry(endpoint=None),
+        flags=Flags(enabled=False),
         exporters={"otlp": Exporter(endpoint="tempo:4317", signals=(Signal.LOGS,)), "debug": Exporter()},
     )
     assert load(tmp_path, to_yaml(config)) == config

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -13,9 +15,11 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
+from pydantic import ValidationError
 
+from tests.collector.backends import Certificates
 from tests.collector.kit import loop, request, tool
-from tests.collector.service_helpers import running
+from tests.collector.service_helpers import running, service_config
 from trajectory_guard import FlagBoard, GuardConfig, apply_guard
 from trajectory_guard_collector.app.service import Collector
 
@@ -27,14 +31,14 @@ async def collector() -> AsyncIterator[Collector]:
 
 
 def url(collector: Collector) -> str:
-    return f"http://{collector.endpoints['otlp/http']}"
+    return f"http://{collector.endpoints['telemetry']}"
 
 
 async def send(collector: Collector, *spans: Any, headers: dict[str, str] | None = None) -> None:
     async with httpx.AsyncClient() as client:
         body = request(*spans)
         more = {"content-type": "application/x-protobuf", **(headers or {})}
-        reply = await client.post(f"{url(collector)}/v1/traces", content=body, headers=more)
+        reply = await client.post(f"http://{collector.endpoints['otlp/http']}/v1/traces", content=body, headers=more)
         assert reply.status_code == 200, reply.text
 
 
@@ -84,21 +88,6 @@ async def test_flags_allow_what_the_mode_allows(mode: str, levels: list[str]) ->
         assert (await flag(collector, "c"))["level"] == {"enforce": "STOP", "nudge": "NUDGE"}.get(mode, "OBSERVE")
 
 
-async def test_a_reader_can_wait_for_news(collector: Collector) -> None:
-    await send(collector, *loop(2))
-    waiting = asyncio.create_task(flag(collector, "c", wait=20))
-    await asyncio.sleep(0.05)
-    assert not waiting.done()
-    started = time.monotonic()
-    await send(collector, loop(3)[2])
-    assert (await waiting)["level"] == "NUDGE"
-    assert time.monotonic() - started < 5
-
-
-async def test_a_reader_that_waits_in_vain_is_told_to_go_on(collector: Collector) -> None:
-    assert (await flag(collector, "unheard-of", wait=0.05))["level"] == "OBSERVE"
-
-
 async def test_other_names_and_names_with_slashes_are_found(collector: Collector) -> None:
     spans = loop(3, conversation="team/7")
     await send(collector, *spans)
@@ -113,27 +102,46 @@ async def test_names_with_line_breaks_and_signs_are_found(collector: Collector, 
     assert (found["trajectory"], found["level"]) == (name, "NUDGE")
 
 
-@pytest.mark.parametrize("query", [{"after": "x"}, {"wait": "x"}, {"wait": "-1"}, {"wait": "nan"}, {"wait": "inf"}])
-async def test_questions_that_make_no_sense_are_refused(collector: Collector, query: dict[str, str]) -> None:
+async def test_a_step_that_is_not_a_number_is_refused(collector: Collector) -> None:
     async with httpx.AsyncClient() as client:
-        assert (await client.get(f"{url(collector)}/v1/flags/c", params=query)).status_code == 400
+        assert (await client.get(f"{url(collector)}/v1/flags/c", params={"after": "x"})).status_code == 400
 
 
-async def test_waiting_readers_are_bounded() -> None:
-    async with running(flags={"max_waiting": 1}) as collector:
-        first = asyncio.create_task(flag(collector, "a", wait=1))
-        await asyncio.sleep(0.1)
-        async with httpx.AsyncClient() as client:
-            reply = await client.get(f"{url(collector)}/v1/flags/b", params={"wait": 1})
-        assert (reply.status_code, reply.headers["retry-after"]) == (429, "1")
-        await first
-
-
-async def test_flags_need_the_token_of_the_receiver() -> None:
+async def test_flags_need_the_token_of_the_receiver_and_probes_need_none() -> None:
     async with running(auth={"bearer_tokens": ["secret"]}) as collector, httpx.AsyncClient() as client:
-        assert (await client.get(f"{url(collector)}/v1/flags/c")).status_code == 401
+        for headers in ({}, {"Authorization": "Bearer wrong"}):
+            assert (await client.get(f"{url(collector)}/v1/flags/c", headers=headers)).status_code == 401
         headers = {"Authorization": "Bearer secret"}
         assert (await client.get(f"{url(collector)}/v1/flags/c", headers=headers)).status_code == 200
+        assert (await client.get(f"{url(collector)}/readyz")).status_code == 200
+
+
+async def test_flags_are_served_by_a_collector_that_receives_over_grpc_only() -> None:
+    receivers = {"otlp": {"protocols": {"grpc": {"endpoint": "localhost:0"}}}}
+    async with running(receivers=receivers) as collector:
+        assert (await flag(collector, "c"))["known"] is False
+
+
+async def test_the_port_of_the_receiver_serves_no_flags(collector: Collector) -> None:
+    async with httpx.AsyncClient() as client:
+        reply = await client.get(f"http://{collector.endpoints['otlp/http']}/v1/flags/c")
+        assert reply.status_code == 404
+
+
+async def test_flags_are_served_over_tls(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    tls = {"cert_file": str(certificates.cert), "key_file": str(certificates.key)}
+    async with running(telemetry={"endpoint": "localhost:0", "tls": tls}) as collector:
+        trusting = ssl.create_default_context(cafile=str(certificates.ca))
+        async with httpx.AsyncClient(verify=trusting) as client:
+            address = f"https://{collector.endpoints['telemetry']}/v1/flags/c"
+            assert (await client.get(address)).json()["known"] is False
+
+
+def test_flags_that_no_port_serves_are_an_error_that_names_both_keys() -> None:
+    with pytest.raises(ValidationError, match=r"flags\.enabled\n.*telemetry\.endpoint"):
+        service_config(telemetry={"endpoint": None})
+    assert service_config(telemetry={"endpoint": None}, flags={"enabled": False})
 
 
 async def test_flags_can_be_switched_off() -> None:

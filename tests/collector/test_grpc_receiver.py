@@ -34,9 +34,10 @@ from tests.collector.receiver_helpers import (
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config.models import Auth, GrpcReceiver
 from trajectory_guard_collector.errors import BadDataError, OverloadedError, UnavailableError
+from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.grpc_server import GrpcServer
-from trajectory_guard_collector.otlp.signals import Receipt, Signal
+from trajectory_guard_collector.otlp.signals import Signal
 
 TRACES = f"/{Signal.TRACES.grpc_service}/Export"
 MIB = 1 << 20
@@ -73,7 +74,6 @@ async def test_every_signal_arrives_as_it_was_sent(signal: Signal, compression: 
         answer = await send(running, request_of(signal), f"/{signal.grpc_service}/Export", compression=compression)
         assert answer == b""
         assert running.sink.batches == [(signal, request_of(signal), 3)]
-        assert running.sink.transports == ["grpc"]
         assert running.total(f"otelcol_receiver_accepted_{signal.items}_total", transport="grpc") == 3
         assert running.total("otelcol_receiver_requests_total", transport="grpc", status="OK") == 1
 
@@ -144,21 +144,20 @@ async def test_own_error_is_retryable_and_counted(caplog: pytest.LogCaptureFixtu
         (Signal.LOGS, ExportLogsServiceResponse, "rejected_log_records"),
     ],
 )
-async def test_partial_success(signal: Signal, response: Any, field: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_own_requests_are_dropped_as_a_partial_success(
+    signal: Signal, response: Any, field: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
-        async with grpc_server(Sink(Receipt(2, "no ids"))) as running:
-            answer = await send(running, request_of(signal), f"/{signal.grpc_service}/Export")
-    told = response.FromString(answer).partial_success
-    assert (getattr(told, field), told.error_message) == (2, "no ids")
-    assert running.total(f"otelcol_receiver_accepted_{signal.items}_total", transport="grpc") == 1
-    assert running.total(f"otelcol_receiver_refused_{signal.items}_total", transport="grpc") == 2
-    assert "no ids" in caplog.text
-
-
-async def test_message_alone_is_a_partial_success_too() -> None:
-    async with grpc_server(Sink(Receipt(0, "be careful"))) as running:
-        told = ExportTraceServiceResponse.FromString(await send(running)).partial_success
-        assert (told.rejected_spans, told.error_message) == (0, "be careful")
+        async with grpc_server() as running:
+            metadata = ((HEADER, running.hops.own),)
+            answer = await send(running, request_of(signal), f"/{signal.grpc_service}/Export", metadata=metadata)
+    partial_success = response.FromString(answer).partial_success
+    assert getattr(partial_success, field) == 3
+    assert partial_success.error_message.startswith("this collector sent it")
+    assert running.sink.batches == []
+    assert running.total(f"otelcol_receiver_accepted_{signal.items}_total", transport="grpc") == 0
+    assert running.total(f"otelcol_receiver_refused_{signal.items}_total", transport="grpc") == 3
+    assert "this collector sent it" in caplog.text
 
 
 @pytest.mark.parametrize("signal", list(Signal))

@@ -11,7 +11,7 @@ import pytest
 from google.rpc.status_pb2 import Status
 
 from tests.collector.receiver_helpers import Running, http_server, to_json, traces
-from tests.collector.test_slow_clients import LIMIT_S, WHOLE, closed, connect, status
+from tests.collector.test_http_limits import LIMIT_S, WHOLE, closed, connect, status
 from trajectory_guard_collector.otlp.signals import Signal
 
 SPANS = traces().SerializeToString()

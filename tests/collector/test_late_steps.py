@@ -170,7 +170,7 @@ async def test_at_the_end_all_that_waits_is_evaluated_and_delivered() -> None:
     judge, backend = out_of_order(Clock()), Backend()
     pipeline = Pipeline(judge, backend, judge.metrics)
     for one in loop(3, start=20.0):
-        await pipeline.accept(Batch(Signal.TRACES, request(one), 1), "grpc")
+        await pipeline.accept(Batch(Signal.TRACES, request(one), 1))
     assert len(backend.batches) == 3
     await pipeline.finish()
     [guard] = backend.batches[3:]
@@ -182,7 +182,7 @@ async def test_guard_spans_wait_for_a_backend_that_is_full() -> None:
     judge, backend = out_of_order(clock), Backend()
     pipeline = Pipeline(judge, backend, judge.metrics)
     for one in loop(3, start=20.0):
-        await pipeline.accept(Batch(Signal.TRACES, request(one), 1), "grpc")
+        await pipeline.accept(Batch(Signal.TRACES, request(one), 1))
     clock.now, backend.full = 10.0, True
     await pipeline.rest()
     assert len(backend.batches) == 3

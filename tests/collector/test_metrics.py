@@ -11,7 +11,6 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from trajectory_guard import telemetry as guard
-from trajectory_guard_collector.otlp.signals import Signal
 from trajectory_guard_collector.telemetry import catalogue as telemetry
 from trajectory_guard_collector.telemetry.families import SERIES_PER_VALUE
 from trajectory_guard_collector.telemetry.metrics import Metrics
@@ -36,42 +35,38 @@ def value(metrics: Metrics, name: str, **labels: str) -> float:
     return scrape(metrics)[(name, tuple(sorted(labels.items())))]
 
 
+LABELS = {
+    "receiver": "otlp", "transport": "grpc", "exporter": "otlp", "processor": "trajectory_guard",
+    "otel_signal": "traces", "service_name": "shop", "trajectory_guard_loop_type": "TYPE_I_STUTTER",
+    "trajectory_guard_intervention": "NUDGE", "gen_ai_agent_name": "planner", "gen_ai_tool_name": "search",
+    "where": "judge", "status": "OK", "reason": "idle", "how": "reordered",
+}  # fmt: skip
+BY_THE_COLLECTOR = (telemetry.UPTIME, telemetry.MEMORY_RSS, telemetry.CPU_SECONDS, telemetry.LABEL_OVERFLOW)
+
+
+def labels_of(row: telemetry.Metric, **changed: str) -> dict[str, str]:
+    return {name: {**LABELS, **changed}[name] for name in row.labels}
+
+
 def exercise(metrics: Metrics) -> None:
-    """Call everything once."""
-    for signal in Signal:
-        metrics.accepted(signal, "grpc", 3)
-        metrics.refused(signal, "http", 2)
-        metrics.failed(signal, "http", 1)
-        metrics.sent("otlp", signal, 3)
-        metrics.send_failed("otlp", signal, 1)
-        metrics.enqueue_failed("otlp", signal, 2)
-        metrics.limiter_refused(signal, 4)
-        metrics.incoming(signal, 3)
-        metrics.outgoing(signal, 5)
-    metrics.request("grpc", "OK")
-    metrics.retried("otlp")
-    metrics.send_duration("otlp", 0.2)
-    metrics.judge_duration(0.01, 5)
-    metrics.step("shop")
-    metrics.detection("shop", "TYPE_I_STUTTER")
-    metrics.intervention("NUDGE", "shop", "planner", "search", "TYPE_I_STUTTER", TRACE)
-    metrics.episode("shop", "planner", "search", "TYPE_I_STUTTER", TRACE)
-    metrics.recovery("shop", "planner")
-    metrics.loop_spent("shop", 2, 300, 0.25)
-    metrics.duplicate()
-    metrics.late("reordered")
-    metrics.rejudged()
-    metrics.eviction("idle")
-    metrics.evicted_runs(2)
-    metrics.fingerprinted("shop")
-    metrics.flag_request("200")
-    metrics.scores_sent("langfuse", 2)
-    metrics.scores_failed("langfuse", 1)
-    metrics.score_attempt_failed("langfuse", "503")
-    metrics.error("judge")
-    metrics.watch_exporter("otlp", size=lambda: 7, capacity=lambda: 100, in_flight=lambda: 2)
-    metrics.watch_scores("langfuse", lambda: 4)
-    metrics.watch_trajectories(lambda: 12, lambda: {"healthy": 11, "stop": 1})
+    """Use every row of the table once."""
+    for number, row in enumerate(telemetry.METRICS, start=1):
+        if row in BY_THE_COLLECTOR:
+            continue
+        if row is telemetry.BY_SCORE:
+            metrics.watch_group(row, lambda: {"healthy": 11, "stop": 1})
+        elif row.kind == "gauge":
+            metrics.watch(row, lambda number=number: number, **labels_of(row))  # type: ignore[misc]
+        elif row.kind == "histogram":
+            metrics.observe(row, 0.01, **labels_of(row))
+        else:
+            trace_id = TRACE if row in (telemetry.INTERVENTIONS, telemetry.EPISODES) else ""
+            metrics.add(row, number, trace_id=trace_id, **labels_of(row))
+
+
+def number_of(row: telemetry.Metric) -> int:
+    """The value that ``exercise`` gives a counter or gauge."""
+    return telemetry.METRICS.index(row) + 1
 
 
 @pytest.fixture
@@ -88,7 +83,7 @@ def used(metrics: Metrics) -> Metrics:
 def test_everything_declared_is_exposed_with_its_labels_and_nothing_else() -> None:
     metrics = Metrics(max_label_values=1)
     exercise(metrics)
-    metrics.step("another")
+    metrics.add(telemetry.STEPS, service_name="another")
     seen: dict[str, set[tuple[str, ...]]] = {}
     for name, labels in scrape(metrics):
         seen.setdefault(name, set()).add(tuple(label for label, _ in labels if label != "le"))
@@ -102,41 +97,62 @@ def test_everything_declared_is_exposed_with_its_labels_and_nothing_else() -> No
 
 
 @pytest.mark.parametrize(
-    "name, labels, expected",
+    "name, labels",
     [
-        ("otelcol_receiver_accepted_spans_total", {"receiver": "otlp", "transport": "grpc"}, 3),
-        ("otelcol_receiver_refused_metric_points_total", {"receiver": "otlp", "transport": "http"}, 2),
-        ("otelcol_receiver_failed_log_records_total", {"receiver": "otlp", "transport": "http"}, 1),
-        ("otelcol_receiver_requests_total", {"receiver": "otlp", "transport": "grpc", "status": "OK"}, 1),
-        ("otelcol_exporter_sent_spans_total", {"exporter": "otlp"}, 3),
-        ("otelcol_exporter_send_failed_spans_total", {"exporter": "otlp"}, 1),
-        ("otelcol_exporter_enqueue_failed_spans_total", {"exporter": "otlp"}, 2),
-        ("otelcol_exporter_queue_size", {"exporter": "otlp"}, 7),
-        ("otelcol_exporter_queue_capacity", {"exporter": "otlp"}, 100),
-        ("otelcol_exporter_in_flight_requests", {"exporter": "otlp"}, 2),
-        ("otelcol_processor_incoming_items_total", {"processor": "trajectory_guard", "otel_signal": "traces"}, 3),
-        ("otelcol_processor_outgoing_items_total", {"processor": "trajectory_guard", "otel_signal": "traces"}, 5),
-        ("otelcol_processor_memory_limiter_refused_spans_total", {}, 4),
-        ("otelcol_processor_internal_duration_seconds_sum", {"processor": "trajectory_guard"}, 0.01),
-        ("trajectory_guard_observe_duration_seconds_sum", {}, 0.002),
-        ("trajectory_guard_exporter_send_duration_seconds_count", {"exporter": "otlp"}, 1),
-        ("trajectory_guard_steps_total", {"service_name": "shop"}, 1),
-        ("trajectory_guard_detections_total", {"service_name": "shop", "trajectory_guard_loop_type": "TYPE_I_STUTTER"}, 1),
-        ("trajectory_guard_recoveries_total", {"service_name": "shop", "gen_ai_agent_name": "planner"}, 1),
-        ("trajectory_guard_loop_steps_total", {"service_name": "shop"}, 2),
-        ("trajectory_guard_loop_tokens_total", {"service_name": "shop"}, 300),
-        ("trajectory_guard_loop_cost_total", {"service_name": "shop"}, 0.25),
-        ("trajectory_guard_trajectories_active", {}, 12),
-        ("trajectory_guard_trajectories_by_score", {"bucket": "healthy"}, 11),
-        ("trajectory_guard_late_steps_total", {"how": "reordered"}, 1),
-        ("trajectory_guard_evictions_total", {"reason": "idle"}, 1),
-        ("trajectory_guard_flag_requests_total", {"status": "200"}, 1),
-        ("trajectory_guard_scores_waiting", {"exporter": "langfuse"}, 4),
-        ("trajectory_guard_errors_total", {"where": "judge"}, 1),
+        ("otelcol_receiver_accepted_spans_total", {"receiver": "otlp", "transport": "grpc"}),
+        ("otelcol_receiver_refused_metric_points_total", {"receiver": "otlp", "transport": "grpc"}),
+        ("otelcol_receiver_failed_log_records_total", {"receiver": "otlp", "transport": "grpc"}),
+        ("otelcol_receiver_requests_total", {"receiver": "otlp", "transport": "grpc", "status": "OK"}),
+        ("otelcol_exporter_sent_spans_total", {"exporter": "otlp"}),
+        ("otelcol_exporter_send_failed_spans_total", {"exporter": "otlp"}),
+        ("otelcol_exporter_enqueue_failed_spans_total", {"exporter": "otlp"}),
+        ("otelcol_exporter_queue_size", {"exporter": "otlp"}),
+        ("otelcol_exporter_queue_capacity", {"exporter": "otlp"}),
+        ("otelcol_exporter_in_flight_requests", {"exporter": "otlp"}),
+        ("otelcol_processor_incoming_items_total", {"processor": "trajectory_guard", "otel_signal": "traces"}),
+        ("otelcol_processor_outgoing_items_total", {"processor": "trajectory_guard", "otel_signal": "traces"}),
+        ("otelcol_processor_memory_limiter_refused_spans_total", {}),
+        ("trajectory_guard_steps_total", {"service_name": "shop"}),
+        ("trajectory_guard_detections_total", {"service_name": "shop", "trajectory_guard_loop_type": "TYPE_I_STUTTER"}),
+        ("trajectory_guard_recoveries_total", {"service_name": "shop", "gen_ai_agent_name": "planner"}),
+        ("trajectory_guard_loop_steps_total", {"service_name": "shop"}),
+        ("trajectory_guard_loop_tokens_total", {"service_name": "shop"}),
+        ("trajectory_guard_loop_cost_total", {"service_name": "shop"}),
+        ("trajectory_guard_trajectories_active", {}),
+        ("trajectory_guard_late_steps_total", {"how": "reordered"}),
+        ("trajectory_guard_evictions_total", {"reason": "idle"}),
+        ("trajectory_guard_flag_requests_total", {"status": "OK"}),
+        ("trajectory_guard_scores_waiting", {"exporter": "otlp"}),
+        ("trajectory_guard_errors_total", {"where": "judge"}),
     ],
 )  # fmt: skip
-def test_names_labels_and_values(used: Metrics, name: str, labels: dict[str, str], expected: float) -> None:
-    assert value(used, name, **labels) == pytest.approx(expected)
+def test_counters_and_gauges_have_these_names_and_labels(used: Metrics, name: str, labels: dict[str, str]) -> None:
+    (row,) = [row for row in telemetry.METRICS if row.exposed == name]
+    assert value(used, name, **labels) == number_of(row)
+
+
+@pytest.mark.parametrize(
+    "name, labels",
+    [
+        ("otelcol_processor_internal_duration_seconds", {"processor": "trajectory_guard"}),
+        ("trajectory_guard_observe_duration_seconds", {}),
+        ("trajectory_guard_exporter_send_duration_seconds", {"exporter": "otlp"}),
+    ],
+)
+def test_histograms_have_these_names_and_labels(used: Metrics, name: str, labels: dict[str, str]) -> None:
+    assert value(used, f"{name}_sum", **labels) == pytest.approx(0.01)
+    assert value(used, f"{name}_count", **labels) == 1
+
+
+def test_a_gauge_is_read_for_all_values_of_its_label_at_once(used: Metrics) -> None:
+    name = "trajectory_guard_trajectories_by_score"
+    assert (value(used, name, bucket="healthy"), value(used, name, bucket="stop")) == (11, 1)
+
+
+@pytest.mark.parametrize("labels", [{}, {"service": "shop"}, {"service_name": "shop", "how": "reordered"}])
+def test_labels_are_those_of_the_row(metrics: Metrics, labels: dict[str, str]) -> None:
+    with pytest.raises((KeyError, TypeError), match=r"service_name"):
+        metrics.add(telemetry.STEPS, **labels)
 
 
 def test_the_process_is_measured(metrics: Metrics) -> None:
@@ -165,7 +181,7 @@ def test_interventions_and_episodes_carry_their_trace_in_openmetrics(used: Metri
 
 @pytest.mark.parametrize("trace_id", ["", "x" * 500])
 def test_a_trace_id_that_is_none_gives_no_exemplar(metrics: Metrics, trace_id: str) -> None:
-    metrics.episode("shop", "planner", "search", "TYPE_I_STUTTER", trace_id)
+    metrics.add(telemetry.EPISODES, trace_id=trace_id, **labels_of(telemetry.EPISODES))
     assert list(exemplars(metrics)) == []
     assert sum(v for (name, _), v in scrape(metrics).items() if name == "trajectory_guard_episodes_total") == 1
 
@@ -179,8 +195,8 @@ def test_the_text_format_has_no_exemplars_and_no_creation_times(used: Metrics) -
 def test_further_label_values_count_as_other(metrics: Metrics) -> None:
     metrics = Metrics(max_label_values=3)
     for number in range(10):
-        metrics.step(f"service-{number}")
-        metrics.step("service-0")
+        metrics.add(telemetry.STEPS, service_name=f"service-{number}")
+        metrics.add(telemetry.STEPS, service_name="service-0")
     assert value(metrics, "trajectory_guard_steps_total", service_name="service-0") == 11
     assert value(metrics, "trajectory_guard_steps_total", service_name="other") == 7
     assert value(metrics, "trajectory_guard_label_overflow_total", label="service_name") == 7
@@ -188,9 +204,9 @@ def test_further_label_values_count_as_other(metrics: Metrics) -> None:
 
 def test_a_service_admitted_by_one_metric_is_told_apart_in_all(metrics: Metrics) -> None:
     metrics = Metrics(max_label_values=1)
-    metrics.step("shop")
-    metrics.detection("desk", "TYPE_I_STUTTER")
-    metrics.detection("shop", "TYPE_I_STUTTER")
+    metrics.add(telemetry.STEPS, service_name="shop")
+    metrics.add(telemetry.DETECTIONS, **labels_of(telemetry.DETECTIONS, service_name="desk"))
+    metrics.add(telemetry.DETECTIONS, **labels_of(telemetry.DETECTIONS, service_name="shop"))
     services = {dict(labels)["service_name"] for name, labels in scrape(metrics) if "detections" in name}
     assert services == {"other", "shop"}
 
@@ -201,7 +217,12 @@ def test_series_stay_few_whatever_the_combinations(metrics: Metrics) -> None:
     for service in range(limit):
         for agent in range(limit):
             for tool in range(limit + 5):
-                metrics.episode(f"s{service}", f"a{agent}", f"t{tool}", "TYPE_I_STUTTER", "")
+                labels = {
+                    "service_name": f"s{service}",
+                    "gen_ai_agent_name": f"a{agent}",
+                    "gen_ai_tool_name": f"t{tool}",
+                }
+                metrics.add(telemetry.EPISODES, **labels_of(telemetry.EPISODES, **labels))
     episodes = {labels: v for (name, labels), v in scrape(metrics).items() if name == "trajectory_guard_episodes_total"}
     assert len(episodes) <= SERIES_PER_VALUE * limit + limit
     assert sum(episodes.values()) == limit * limit * (limit + 5), "all are counted"
@@ -209,9 +230,9 @@ def test_series_stay_few_whatever_the_combinations(metrics: Metrics) -> None:
 
 
 def test_names_made_up_by_senders_do_no_harm(metrics: Metrics) -> None:
-    metrics.step("a\ud800b")
-    metrics.step("x" * 100_000)
-    metrics.step('line\nbreak "quoted" \\')
+    metrics.add(telemetry.STEPS, service_name="a\ud800b")
+    metrics.add(telemetry.STEPS, service_name="x" * 100_000)
+    metrics.add(telemetry.STEPS, service_name='line\nbreak "quoted" \\')
     services = {
         dict(labels)["service_name"] for name, labels in scrape(metrics) if name.startswith("trajectory_guard_steps")
     }
@@ -220,8 +241,10 @@ def test_names_made_up_by_senders_do_no_harm(metrics: Metrics) -> None:
 
 def test_a_reader_that_fails_hides_nothing_else(metrics: Metrics) -> None:
     exercise(metrics)
-    metrics.watch_exporter("broken", size=lambda: 1 // 0, capacity=lambda: 5, in_flight=lambda: 0)
-    metrics.watch_trajectories(lambda: 1, lambda: {"healthy": 1 // 0})
+    metrics.watch(telemetry.QUEUE_SIZE, lambda: 1 // 0, exporter="broken")
+    metrics.watch(telemetry.QUEUE_CAPACITY, lambda: 5, exporter="broken")
+    metrics.watch(telemetry.ACTIVE, lambda: 1)
+    metrics.watch_group(telemetry.BY_SCORE, lambda: {"healthy": 1 // 0})
     assert value(metrics, "otelcol_exporter_queue_capacity", exporter="broken") == 5
     assert value(metrics, "trajectory_guard_trajectories_active") == 1
     assert value(metrics, "trajectory_guard_errors_total", where="metrics") >= 2
@@ -229,7 +252,7 @@ def test_a_reader_that_fails_hides_nothing_else(metrics: Metrics) -> None:
 
 def test_two_collectors_in_a_process_count_apart() -> None:
     one, other = Metrics(), Metrics()
-    one.step("shop")
+    one.add(telemetry.STEPS, service_name="shop")
     assert not any(name == "trajectory_guard_steps_total" for name, _ in scrape(other))
 
 

@@ -16,9 +16,9 @@ from tests.collector.backends import (
     status,
 )
 from trajectory_guard_collector.config.models import Retry
-from trajectory_guard_collector.gateway.exporters.base import PermanentExportError
+from trajectory_guard_collector.gateway.exporters.base import ExportResult, PermanentExportError
 from trajectory_guard_collector.gateway.exporters.sender import Sender
-from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 PAGE = b"<!DOCTYPE html><html><body>Please log in</body></html>"
@@ -80,12 +80,12 @@ class Strict:
 
     async def stop(self) -> None: ...
 
-    async def export(self, batch: Batch) -> Receipt:
+    async def export(self, batch: Batch) -> ExportResult:
         try:
             self.taken += span_ids(batch.data)
         except Exception:
             raise PermanentExportError("bad", divisible=True) from None
-        return Receipt()
+        return ExportResult()
 
 
 async def test_of_joined_requests_one_that_is_damaged_does_not_cost_the_others() -> None:

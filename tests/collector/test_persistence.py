@@ -16,8 +16,8 @@ from trajectory_guard_collector.errors import OverloadedError
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.scoring.scorer import Judge
 from trajectory_guard_collector.state.codec import dump, load
-from trajectory_guard_collector.state.wal import request_of
-from trajectory_guard_collector.state.writer import Saver
+from trajectory_guard_collector.state.wal import journal_of, request_of
+from trajectory_guard_collector.state.writer import StateWriter
 
 
 class Disk:
@@ -54,13 +54,13 @@ class Disk:
 async def run(disk: Disk, requests: Sequence[bytes], *, save_after: int | None = None, **limits: object) -> Judge:
     """A collector that is killed when it has taken all requests."""
     judge = new_judge(**limits)
-    pipeline = Pipeline(judge, disk, judge.metrics, journaled=True)
-    saver = Saver(judge, disk, 60.0)
+    pipeline = Pipeline(judge, disk, judge.metrics, journal_of=journal_of)
+    saver = StateWriter(judge, disk, 60.0)
     await saver.restore()
     for at, data in enumerate(requests):
         if at == save_after:
             await saver.save()
-        await pipeline.accept(Batch(Signal.TRACES, data, 1), "grpc")
+        await pipeline.accept(Batch(Signal.TRACES, data, 1))
     return judge
 
 
@@ -123,7 +123,7 @@ async def test_nothing_is_counted_twice_by_reading_the_journal() -> None:
 async def test_a_full_disk_loses_no_change() -> None:
     disk = Disk()
     judge = new_judge()
-    saver = Saver(judge, disk, 60.0)
+    saver = StateWriter(judge, disk, 60.0)
     await saver.restore()
     judge.judge(request(loop(1)[0]))
     disk.full = True
@@ -139,7 +139,7 @@ async def test_evicted_trajectories_leave_the_disk() -> None:
 
     disk = Disk()
     judge = new_judge(GuardConfig(max_trajectories=2))
-    saver = Saver(judge, disk, 60.0)
+    saver = StateWriter(judge, disk, 60.0)
     for at in range(5):
         judge.judge(request(tool(f"s{at}", conversation=f"c{at}", trace=f"t{at}")))
         await saver.save()
@@ -188,7 +188,7 @@ def test_the_byte_form_restores_a_trajectory_that_behaves_the_same() -> None:
 
 def test_the_journal_leaves_out_long_texts_of_model_spans() -> None:
     chat = span("chat", {"gen_ai.operation.name": "chat", "gen_ai.input.messages": "x" * 100_000, "session.id": "s"})
-    judged = new_judge().judge(request(chat, tool("t", {"q": "y" * 20_000})), journaled=True)
+    judged = new_judge().judge(request(chat, tool("t", {"q": "y" * 20_000})), journal_of=journal_of)
     assert judged.journal is not None
     kept = request_of(judged.journal)
     assert 20_000 < len(kept) < 30_000

@@ -12,10 +12,10 @@ from tests.collector.kit import all_spans, by_name, loop, new_judge, request, sp
 from trajectory_guard import telemetry
 from trajectory_guard_collector.app.pipeline import Pipeline
 from trajectory_guard_collector.errors import BadDataError, OverloadedError
-from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.scoring.events import News
 from trajectory_guard_collector.scoring.scorer import Judge
-from trajectory_guard_collector.state.wal import request_of
+from trajectory_guard_collector.state.wal import journal_of, request_of
 
 
 class Backend:
@@ -45,14 +45,14 @@ async def test_metrics_and_logs_are_forwarded_untouched() -> None:
     backend = Backend()
     for signal in (Signal.METRICS, Signal.LOGS):
         batch = Batch(signal, b"whatever it is", 3)
-        assert await pipeline(backend).accept(batch, "grpc") == Receipt()
+        await pipeline(backend).accept(batch)
     assert [batch.data for batch in backend.batches] == [b"whatever it is"] * 2
 
 
 async def test_traces_are_tagged_and_counted_with_the_guards_own_spans() -> None:
     backend = Backend()
     data = request(*loop(3))
-    await pipeline(backend).accept(traces(data), "http")
+    await pipeline(backend).accept(traces(data))
     (batch,) = backend.batches
     assert by_name(batch.data)[span_id("s2")][telemetry.INTERVENTION] == "NUDGE"
     assert batch.items == len(all_spans(batch.data)) == 5
@@ -62,7 +62,7 @@ async def test_a_redelivered_batch_has_the_same_key_and_another_one_has_not() ->
     backend = Backend()
     line = pipeline(backend)
     for data in (request(tool("a")), request(tool("b")), bytes(bytearray(request(tool("a"))))):
-        await line.accept(traces(data), "grpc")
+        await line.accept(traces(data))
     first, other, again = backend.keys
     assert first == again != other
 
@@ -70,13 +70,13 @@ async def test_a_redelivered_batch_has_the_same_key_and_another_one_has_not() ->
 async def test_short_memory_is_a_reason_to_wait() -> None:
     line = pipeline(Backend(), refuse=lambda: "memory")
     with pytest.raises(OverloadedError, match="memory") as refused:
-        await line.accept(traces(request(tool("a"))), "grpc")
+        await line.accept(traces(request(tool("a"))))
     assert refused.value.retry_after_s == 1.0
 
 
 async def test_what_is_no_request_is_refused_for_good() -> None:
     with pytest.raises(BadDataError):
-        await pipeline(Backend()).accept(Batch(Signal.TRACES, b"\x0a\xff", 1), "grpc")
+        await pipeline(Backend()).accept(Batch(Signal.TRACES, b"\x0a\xff", 1))
 
 
 async def test_an_error_of_the_guard_does_not_cost_the_telemetry(
@@ -89,12 +89,12 @@ async def test_an_error_of_the_guard_does_not_cost_the_telemetry(
 
     monkeypatch.setattr(judge.fleet.engine, "observe", broken)
     data = request(*loop(3))
-    await pipeline(backend, judge).accept(traces(data), "grpc")
+    await pipeline(backend, judge).accept(traces(data))
     assert backend.batches[0].data == data
     assert judge.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "judge.trajectory"}) == 1
     assert len(judge.fleet) == 0
     monkeypatch.undo()
-    await pipeline(backend, judge).accept(traces(request(*loop(3, prefix="later"))), "grpc")
+    await pipeline(backend, judge).accept(traces(request(*loop(3, prefix="later"))))
     assert by_name(backend.batches[1].data)[span_id("later2")][telemetry.INTERVENTION] == "NUDGE"
 
 
@@ -109,7 +109,7 @@ async def test_a_trajectory_that_cannot_be_judged_does_not_cost_the_others(monke
 
     monkeypatch.setattr(judge.fleet.engine, "observe", picky)
     for one in (*loop(2), tool("bad", conversation="bad"), loop(3)[2]):
-        await pipeline(backend, judge).accept(traces(request(one)), "grpc")
+        await pipeline(backend, judge).accept(traces(request(one)))
     assert by_name(backend.batches[-1].data)[span_id("s2")][telemetry.INTERVENTION] == "NUDGE"
 
 
@@ -123,7 +123,7 @@ async def test_one_odd_span_does_not_cost_the_others(monkeypatch: pytest.MonkeyP
         take(seen)
 
     monkeypatch.setattr(judge, "_take", picky)
-    await pipeline(backend, judge).accept(traces(request(*loop(2), tool("odd"), loop(3)[2])), "grpc")
+    await pipeline(backend, judge).accept(traces(request(*loop(2), tool("odd"), loop(3)[2])))
     assert by_name(backend.batches[0].data)[span_id("s2")][telemetry.INTERVENTION] == "NUDGE"
 
 
@@ -136,13 +136,13 @@ async def test_listeners_hear_of_news_once_and_may_fail() -> None:
     line = pipeline(Backend(), listeners=[fails, heard.extend])
     for _ in range(2):
         for one in loop(5):
-            await line.accept(traces(request(one)), "grpc")
+            await line.accept(traces(request(one)))
     assert [news.told for news in heard] == ["start", "nudge", "stop"]
 
 
 async def test_large_batches_let_others_in_between_and_lose_nothing() -> None:
     backend, judge = Backend(), new_judge()
-    line = pipeline(backend, judge, journaled=True)
+    line = pipeline(backend, judge, journal_of=journal_of)
     others = [span(f"o{at}", {"http.route": "/"}) for at in range(9_000)]
     data = request(*others[:5_000], *loop(3), *others[5_000:])
     turns = 0
@@ -153,7 +153,7 @@ async def test_large_batches_let_others_in_between_and_lose_nothing() -> None:
             turns += 1
             await asyncio.sleep(0)
 
-    await asyncio.gather(line.accept(traces(data), "grpc"), others_turn())
+    await asyncio.gather(line.accept(traces(data)), others_turn())
     (batch,) = backend.batches
     assert turns > 4
     assert {one.span_id for one in all_spans(data)} <= {one.span_id for one in all_spans(batch.data)}
@@ -166,5 +166,5 @@ async def test_large_batches_let_others_in_between_and_lose_nothing() -> None:
 async def test_large_batches_without_findings_pass_as_the_same_object() -> None:
     backend = Backend()
     data = request(*(span(f"o{at}", {"http.route": "/"}) for at in range(3_000)))
-    await pipeline(backend).accept(traces(data), "grpc")
+    await pipeline(backend).accept(traces(data))
     assert backend.batches[0].data is data

@@ -63,7 +63,7 @@ def test_a_deep_override_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
     assert len(capsys.readouterr().err) < 400
 
 
-@pytest.mark.parametrize("key", ["shutdown_timeout_s", "queue.max_size_mib", "flags.max_waiting"])
+@pytest.mark.parametrize("key", ["shutdown_timeout_s", "queue.max_size_mib", "telemetry.max_label_values"])
 def test_a_truth_value_is_no_number(key: str, tmp_path: Path) -> None:
     section, _, name = key.rpartition(".")
     file = tmp_path / "collector.yaml"

@@ -17,10 +17,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 
 from tests.collector.backends import FAST, POISON, Counted, log_records, metric_points, span_ids, spans
 from trajectory_guard_collector.config.models import Retry
-from trajectory_guard_collector.gateway.exporters.base import PermanentExportError
+from trajectory_guard_collector.gateway.exporters.base import ExportResult, PermanentExportError
 from trajectory_guard_collector.gateway.exporters.sender import MAX_REFUSED_PARTS, Sender
 from trajectory_guard_collector.gateway.exporters.splitting import halves
-from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 UNKNOWN = b"\xf2\x3f\x03new"
@@ -134,12 +134,12 @@ class Picky:
 
     async def stop(self) -> None: ...
 
-    async def export(self, batch: Batch) -> Receipt:
+    async def export(self, batch: Batch) -> ExportResult:
         self.attempts += 1
         if POISON.encode() in batch.data:
             raise PermanentExportError("poison", divisible=True)
         self.taken.update(span_ids(batch.data))
-        return Receipt()
+        return ExportResult()
 
 
 async def sent(batch: Batch) -> tuple[Picky, Counted]:

@@ -128,7 +128,7 @@ def send_others(to: Collector) -> None:
     with httpx.Client(base_url=f"http://{to.http}", headers={"Content-Type": "application/x-protobuf"}) as client:
         assert client.post("/v1/metrics", content=metric_points(3).data).status_code == 200
         assert client.post("/v1/logs", content=log_records(2).data).status_code == 200
-        assert client.get("/v1/flags/library-0").status_code == 200
+    assert httpx.get(f"http://{to.telemetry}/v1/flags/library-0").status_code == 200
 
 
 def send_stuck(sound: Collector) -> dict[str, set[str]]:

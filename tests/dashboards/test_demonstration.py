@@ -103,9 +103,10 @@ def test_addresses_fit_together() -> None:
     assert "--enable-feature=exemplar-storage" in SERVICES["prometheus"]["command"]
     assert config["queue"]["storage"] in [target for name, _, target in MOUNTS if name == "collector"]
     http = port(config["receivers"]["otlp"]["protocols"]["http"]["endpoint"])
-    assert {one["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"] for one in AGENTS.values()} == {
-        f"http://collector:{http}"
-    }
+    flags = port(config["telemetry"]["endpoint"])
+    for agent in AGENTS.values():
+        assert agent["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"] == f"http://collector:{http}"
+        assert agent["environment"]["TRAJECTORY_GUARD_COLLECTOR_URL"] == f"http://collector:{flags}"
 
 
 def port(endpoint: str) -> int:
@@ -165,6 +166,7 @@ def run_agent(service: dict[str, Any], to: Collector) -> subprocess.Popen[str]:
     environment = {
         **os.environ, **service["environment"], "PYTHONPATH": os.pathsep.join(sys.path),
         "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{to.http}",
+        "TRAJECTORY_GUARD_COLLECTOR_URL": f"http://{to.telemetry}",
     }  # fmt: skip
     command = [sys.executable, str(program), service["command"][0], "--rounds", "1", "--pause", "0"]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

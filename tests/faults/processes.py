@@ -185,8 +185,12 @@ class Collector(_Process):
     def url(self, path: str = "/v1/traces") -> str:
         return f"http://127.0.0.1:{self.http_port}{path}"
 
-    def _admin(self, path: str) -> httpx.Response:
-        return self._client.get(f"http://127.0.0.1:{self.admin_port}{path}")
+    def _admin(self, path: str, headers: dict[str, str] | None = None) -> httpx.Response:
+        return self._client.get(self.admin_url(path), headers=headers)
+
+    def admin_url(self, path: str) -> str:
+        """On the port of its telemetry and of flags."""
+        return f"http://127.0.0.1:{self.admin_port}{path}"
 
     def ready(self) -> str | None:
         """None if it takes data, else why not."""
@@ -207,7 +211,7 @@ class Collector(_Process):
         return self.metric("trajectory_guard_errors_total")
 
     def flag(self, trajectory: str, **headers: str) -> dict[str, Any]:
-        answer = self._client.get(self.url(f"/v1/flags/{trajectory}"), headers=headers)
+        answer = self._admin(f"/v1/flags/{trajectory}", headers)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 

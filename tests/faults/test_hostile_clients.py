@@ -298,7 +298,7 @@ async def test_tokens_missing_or_wrong(tmp_path: Path, rotel: Rotel) -> None:
                 await sender.once(data)
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
             assert (await http.once(data)).status_code == 401
-            assert httpx.get(collector.url("/v1/flags/c"), headers=headers).status_code == 401
+            assert httpx.get(collector.admin_url("/v1/flags/c"), headers=headers).status_code == 401
             await sender.close()
             await http.close()
         assert collector.metric("otelcol_receiver_accepted_spans_total") == 0

@@ -1,4 +1,4 @@
-"""The collector's own HTTP server: ``/metrics``, ``/healthz``, ``/readyz`` and ``/debug/trajectories``."""
+"""The collector's own HTTP server: metrics, health, flags and a page of live trajectories."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from trajectory_guard_collector.api.page import PATH, SECURITY_HEADERS, View, render
 from trajectory_guard_collector.config.models import Telemetry
-from trajectory_guard_collector.gateway.receivers.slow_clients import BoundedServer, Limits
+from trajectory_guard_collector.gateway.receivers.http_limits import BoundedServer, Limits
+from trajectory_guard_collector.gateway.receivers.tls import Certificates
+from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 logger: Final = logging.getLogger(__name__)
@@ -26,22 +29,25 @@ Row = Mapping[str, Any]
 MAX_LIMIT: Final = 1_000
 DEFAULT_LIMIT: Final = 100
 _KEY: Final = "telemetry.endpoint"
-_LIMITS: Final = Limits(max_connections=64, read_timeout_s=10.0, idle_timeout_s=60.0, newest_stay=True)
+_LIMITS: Final = Limits(max_connections=128, read_timeout_s=10.0, idle_timeout_s=60.0, newest_stay=True)
 _GRACE_S: Final = 2.0
 _SEARCHED: Final = ("trajectory", "service", "agents", "types", "trace_id", "level")
 
 
 class AdminServer:
-    """Serves the collector's telemetry to people and Prometheus. It asks nobody for a token: keep it inside.
+    """Serves telemetry to people and Prometheus, and flags to agents.
+
+    ``/metrics``, ``/healthz``, ``/readyz`` and ``/debug/trajectories`` need no token: expose the port inside only.
 
     Parameters:
-        telemetry: where to listen.
+        telemetry: endpoint and certificates.
         metrics: what ``/metrics`` shows.
         ready: None if the collector can take data, else why not; for ``/readyz``.
         trajectories: a row for each trajectory in memory, with the keys ``trajectory``, ``service``, ``agents``,
             ``steps``, ``score``, ``health``, ``level``, ``episode``, ``nudges``, ``types``, ``reason``, ``last_seen``
             (unix seconds) and ``trace_id``. Called in the event loop.
         max_score: the score that fills the bar of the page.
+        routes: further endpoints, such as that of flags.
         limits: of connections and times. A probe must get its answer however many others are connected.
     """
 
@@ -53,20 +59,23 @@ class AdminServer:
         trajectories: Callable[[], Sequence[Row]],
         *,
         max_score: float = 5.0,
+        routes: Sequence[BaseRoute] = (),
         limits: Limits = _LIMITS,
     ) -> None:
         self._metrics = metrics
         self._ready = ready
         self._trajectories = trajectories
         self._max_score = max_score
-        endpoint = telemetry.endpoint
-        self._server = None if endpoint is None else BoundedServer(self._app(), endpoint, _KEY, limits)
+        self._server: BoundedServer | None = None
+        if telemetry.endpoint is not None:
+            certificates = partial(Certificates, telemetry.tls, "telemetry.tls", metrics) if telemetry.tls else None
+            self._server = BoundedServer(self._app(routes), telemetry.endpoint, _KEY, limits, certificates=certificates)
 
     async def start(self) -> int:
         """Listen; returns the port, 0 if the endpoint is off.
 
         Raises:
-            ConfigError: the endpoint cannot be listened on.
+            ConfigError: the endpoint cannot be listened on, or a certificate cannot be used.
         """
         return 0 if self._server is None else await self._server.start()
 
@@ -76,7 +85,7 @@ class AdminServer:
             self._server.close()
             await self._server.wait_closed(_GRACE_S)
 
-    def _app(self) -> Starlette:
+    def _app(self, routes: Sequence[BaseRoute]) -> Starlette:
         return Starlette(
             routes=[
                 Route("/", lambda request: RedirectResponse(PATH)),
@@ -84,6 +93,7 @@ class AdminServer:
                 Route("/healthz", self._healthz),
                 Route("/readyz", self._readyz),
                 Route(PATH, self._trajectories_page),
+                *routes,
             ],
             exception_handlers={Exception: self._failed},
         )
@@ -115,7 +125,7 @@ class AdminServer:
         return HTMLResponse(render(view), headers=dict(SECURITY_HEADERS))
 
     async def _failed(self, request: Request, error: Exception) -> Response:
-        self._metrics.error("admin")
+        self._metrics.add(catalogue.ERRORS, where="admin")
         return JSONResponse({"error": f"{type(error).__name__} while answering {request.url.path}"}, status_code=500)
 
 

@@ -1,4 +1,4 @@
-"""What every batch goes through: limiter, engine, tagger, delivery."""
+"""The way of a batch through the collector: limiter, scoring, tagger, delivery."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from typing import Final, Protocol
 from google.protobuf.message import DecodeError
 
 from trajectory_guard_collector.cooperative import in_turns
-from trajectory_guard_collector.errors import BadDataError, OverloadedError, Refusal
-from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.errors import BadDataError, OverloadedError, RefusedError
+from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.otlp.structure import Part, parts
 from trajectory_guard_collector.scoring.events import News
-from trajectory_guard_collector.scoring.scorer import Judge, Judged
+from trajectory_guard_collector.scoring.scorer import JournalOf, Judge, Judged
 from trajectory_guard_collector.state.wal import join_journals
+from trajectory_guard_collector.telemetry import catalogue
+from trajectory_guard_collector.telemetry.catalogue import Metric
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 _log: Final = logging.getLogger(__name__)
@@ -28,7 +30,7 @@ _MAX_UNSENT: Final = 64
 """Requests with more spans or bytes than these are judged in parts, so that others get their turn in between."""
 
 Listener = Callable[[Sequence[News]], None]
-"""Hears what there is to tell, in the event loop, before the batch is delivered."""
+"""Called with loop events, in the event loop, before the batch is delivered."""
 
 
 class Deliver(Protocol):
@@ -50,8 +52,8 @@ class Pipeline:
         delivery: takes what goes on.
         metrics: counts.
         refuse: why nothing can be taken right now, None if something can.
-        journaled: whether delivery keeps a journal for restarts.
-        listeners: hear of news.
+        journal_of: makes the journal entry that delivery keeps for a restart; None if there is no storage.
+        listeners: called with loop events.
     """
 
     def __init__(
@@ -61,33 +63,32 @@ class Pipeline:
         metrics: Metrics,
         *,
         refuse: Callable[[], str | None] = lambda: None,
-        journaled: bool = False,
+        journal_of: JournalOf | None = None,
         listeners: Sequence[Listener] = (),
     ) -> None:
         self._judge = judge
         self._delivery = delivery
         self._metrics = metrics
         self._refuse = refuse
-        self._journaled = journaled
+        self._journal_of = journal_of
         self._listeners = listeners
         self._judging = asyncio.Lock()
         self._unsent: deque[Batch] = deque(maxlen=_MAX_UNSENT)  # guard spans that no request carries
 
-    async def accept(self, batch: Batch, transport: str) -> Receipt:
+    async def accept(self, batch: Batch) -> None:
         """Return when the batch is judged, if it holds traces, and safe to acknowledge.
 
         Raises:
-            Refusal: it is not; the sender still has it.
+            RefusedError: it is not; the sender still has it.
         """
         reason = self._refuse()
         if reason is not None:
-            self._metrics.limiter_refused(batch.signal, batch.items)
+            self._metrics.add(catalogue.LIMITER_REFUSED[batch.signal], batch.items)
             raise OverloadedError(reason, retry_after_s=_RETRY_AFTER_S)
         if batch.signal is Signal.TRACES:
             await self._accept_traces(batch)
         else:
             await self._delivery.deliver(batch, key=_digest(batch.data))
-        return Receipt()
 
     async def rest(self) -> None:
         """Publish what was found without a request: of steps that have waited, and of agents that have recovered."""
@@ -103,26 +104,26 @@ class Pipeline:
 
     async def _publish(self, judged: Judged) -> None:
         if judged.news:
-            self._tell(judged.news)
+            self._notify(judged.news)
         if judged.spans:
             self._unsent.append(Batch(Signal.TRACES, judged.data, judged.spans))
         while self._unsent:
             try:
                 await self._delivery.deliver(self._unsent[0])
-            except Refusal as refusal:
-                _log.warning("guard spans wait for the next try: %s", refusal.message)
+            except RefusedError as rejection:
+                _log.warning("guard spans wait for the next try: %s", rejection.message)
                 return
-            self._metrics.outgoing(Signal.TRACES, self._unsent.popleft().items)
+            self._count(catalogue.OUTGOING, self._unsent.popleft().items)
 
     async def _accept_traces(self, batch: Batch) -> None:
-        self._metrics.incoming(batch.signal, batch.items)
+        self._count(catalogue.INCOMING, batch.items)
         small = batch.items <= _MAX_SPANS and len(batch.data) <= _MAX_BYTES
         judged = await (self._judged(batch) if small else self._judged_in_parts(batch))
         if judged.news:
-            self._tell(judged.news)
+            self._notify(judged.news)
         tagged = Batch(Signal.TRACES, judged.data, judged.spans)
         await self._delivery.deliver(tagged, key=_digest(batch.data), journal=judged.journal)
-        self._metrics.outgoing(batch.signal, judged.spans)
+        self._count(catalogue.OUTGOING, judged.spans)
 
     async def _judged_in_parts(self, batch: Batch) -> Judged:
         """Concatenated requests are one request: so parts can be judged one by one, and put together again."""
@@ -144,26 +145,32 @@ class Pipeline:
         started = time.perf_counter()
         try:
             async with self._judging:
-                judged = await in_turns(self._judge.judging(batch.data, journaled=self._journaled))
+                judged = await in_turns(self._judge.judging(batch.data, journal_of=self._journal_of))
         except DecodeError as error:
             raise BadDataError(f"not a valid ExportTraceServiceRequest: {error}") from None
         except Exception:  # noqa: BLE001  the guard fails, the telemetry goes on
-            self._metrics.error("judge")
+            self._metrics.add(catalogue.ERRORS, where="judge")
             _log.exception("a request of %d spans could not be judged; it is forwarded as it is", batch.items)
             return Judged(batch.data, batch.items, 0, [])
-        self._metrics.judge_duration(time.perf_counter() - started, judged.agent_spans)
+        seconds = time.perf_counter() - started
+        self._metrics.observe(catalogue.JUDGE_DURATION, seconds, processor=catalogue.PROCESSOR)
+        if judged.agent_spans:
+            self._metrics.observe(catalogue.LATENCY, seconds / judged.agent_spans)
         return judged
 
-    def _tell(self, news: Sequence[News]) -> None:
-        for listener in self._listeners:
-            self._tell_one(listener, news)
+    def _count(self, row: Metric, spans: int) -> None:
+        self._metrics.add(row, spans, processor=catalogue.PROCESSOR, otel_signal=Signal.TRACES.value)
 
-    def _tell_one(self, listener: Listener, news: Sequence[News]) -> None:
+    def _notify(self, news: Sequence[News]) -> None:
+        for listener in self._listeners:
+            self._notify_one(listener, news)
+
+    def _notify_one(self, listener: Listener, news: Sequence[News]) -> None:
         try:
             listener(news)
-        except Exception:  # noqa: BLE001  who listens must not cost the batch
-            self._metrics.error("listener")
-            _log.exception("news could not be told")
+        except Exception:  # noqa: BLE001  a listener that fails must not cost the batch
+            self._metrics.add(catalogue.ERRORS, where="listener")
+            _log.exception("a listener failed to process loop events")
 
 
 def _next(cut: Iterator[Part]) -> Generator[None, None, Part | None]:

@@ -114,8 +114,8 @@ def _handle_signals(stop: asyncio.Event) -> None:
 def _asked_to_stop(stop: asyncio.Event, number: int) -> None:
     name = signal.Signals(number).name
     if stop.is_set():
-        logger.error("%s again: stopping at once", name)
+        logger.error("%s again: stopping immediately", name)
         logging.shutdown()
         os._exit(FAILED)  # threads in work would hold up a regular exit
-    logger.info("%s: draining; once more to stop at once", name)
+    logger.info("%s: draining; send the signal again to stop immediately", name)
     stop.set()

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from trajectory_guard.config import ConfigError
 from trajectory_guard.core.policy import Level
 from trajectory_guard_collector.api.admin import AdminServer
-from trajectory_guard_collector.api.flags import FlagBook
+from trajectory_guard_collector.api.flags import FlagService
 from trajectory_guard_collector.app import descriptors
 from trajectory_guard_collector.app.pipeline import Listener, Pipeline
 from trajectory_guard_collector.config.models import CollectorConfig
@@ -30,7 +30,9 @@ from trajectory_guard_collector.scoring.console import VerdictLog, VerdictPrinte
 from trajectory_guard_collector.scoring.langfuse import score_writers
 from trajectory_guard_collector.scoring.scorer import Judge
 from trajectory_guard_collector.scoring.trajectory import Trajectory
-from trajectory_guard_collector.state.writer import Saver
+from trajectory_guard_collector.state.wal import journal_of
+from trajectory_guard_collector.state.writer import StateWriter
+from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 _log: Final = logging.getLogger(__name__)
@@ -52,6 +54,7 @@ class Collector:
         config: everything that can be set.
 
     Raises:
+        ConfigError: the file of tokens cannot be used.
         StartError: from ``start``: a port is taken, a file cannot be read, the storage is in use.
     """
 
@@ -67,25 +70,31 @@ class Collector:
         self._scores = score_writers(
             config.exporters, self.metrics, self._store, redact=config.guard.redact, session_of=self.judge.session_of
         )
-        self._flags = FlagBook(config.flags, self.judge.fleet, config.guard.max_score, self.metrics)
         self._pipeline = Pipeline(
             self.judge, self._delivery, self.metrics,
-            refuse=self._limiter.refuse, journaled=self._store is not None, listeners=self._listeners(),
+            refuse=self._limiter.refuse, journal_of=journal_of if self._store is not None else None,
+            listeners=self._listeners(),
         )  # fmt: skip
-        self._saver = (
-            Saver(self.judge, self._store, config.trajectories.snapshot_interval_s) if self._store is not None else None
-        )
+        self._state_writer = None
+        if self._store is not None:
+            self._state_writer = StateWriter(self.judge, self._store, config.trajectories.snapshot_interval_s)
         self._resting: asyncio.Task[None] | None = None
         self._servers: dict[str, _Server] = {}
-        self._admin = AdminServer(
-            config.telemetry, self.metrics, self.ready, self.rows, max_score=config.guard.max_score
+        self._auth = Authenticator(
+            config.receivers.otlp.auth, failed=lambda: self.metrics.add(catalogue.ERRORS, where="tokens_reload")
         )
+        flags = FlagService(self.judge.fleet, config.guard.max_score, self.metrics)
+        self._admin = AdminServer(
+            config.telemetry, self.metrics, self.ready, self.rows, max_score=config.guard.max_score,
+            routes=[flags.route(self._auth)] if config.flags.enabled else [],
+        )  # fmt: skip
         self._phase = "starting"
-        self.metrics.watch_trajectories(lambda: len(self.judge.fleet), self._by_score)
+        self.metrics.watch(catalogue.ACTIVE, lambda: len(self.judge.fleet))
+        self.metrics.watch_group(catalogue.BY_SCORE, self._by_score)
 
     def _listeners(self) -> list[Listener]:
         redact = self.config.guard.redact
-        listeners: list[Listener] = [self._flags.tell, VerdictLog(redact=redact).tell]
+        listeners: list[Listener] = [VerdictLog(redact=redact).tell]
         if any(name.partition("/")[0] == "debug" for name in self.config.exporters):
             listeners.append(VerdictPrinter(redact=redact).tell)
         return [*listeners, *(writer.tell for writer in self._scores)]
@@ -106,28 +115,26 @@ class Collector:
             await self._store.start()
         for writer in self._scores:
             await writer.start()
-        if self._saver is not None:
-            news = await self._saver.restore()
+        if self._state_writer is not None:
+            news = await self._state_writer.restore()
             for writer in self._scores:  # what had not come so far before the restart
                 writer.tell(news)
-            self._saver.start()
+            self._state_writer.start()
         self._resting = asyncio.create_task(self._rest_regularly(), name="rest")
         await self._delivery.start()
         port = await self._admin.start()
         if port:
             self.endpoints["telemetry"] = _with_port(self.config.telemetry.endpoint or "", port)
-        auth = Authenticator(self.config.receivers.otlp.auth, failed=lambda: self.metrics.error("tokens_reload"))
         protocols = descriptors.within(self.config, descriptors.limit())
         if protocols.grpc is not None:
             grpc = GrpcServer(
-                protocols.grpc, auth, self._pipeline.accept, self.metrics, memory=self._limiter, hops=self._hops
+                protocols.grpc, self._auth, self._pipeline.accept, self.metrics, memory=self._limiter, hops=self._hops
             )
             await self._listen("otlp/grpc", protocols.grpc.endpoint, grpc)
         if protocols.http is not None:
             http = HttpServer(
-                protocols.http, auth, self._pipeline.accept, self.metrics, self._flags.routes(),
-                memory=self._limiter, hops=self._hops,
-            )  # fmt: skip
+                protocols.http, self._auth, self._pipeline.accept, self.metrics, memory=self._limiter, hops=self._hops
+            )
             await self._listen("otlp/http", protocols.http.endpoint, http)
 
     async def _rest_regularly(self) -> None:
@@ -137,7 +144,7 @@ class Collector:
             try:
                 await self._pipeline.rest()
             except Exception:  # noqa: BLE001  the next time may go better
-                self.metrics.error("rest")
+                self.metrics.add(catalogue.ERRORS, where="rest")
                 _log.exception("idle trajectories could not be let go of")
 
     async def _listen(self, name: str, endpoint: str, server: _Server) -> None:
@@ -156,8 +163,8 @@ class Collector:
         await self._step("rest", self._stop_resting)
         await self._step("waiting steps", self._pipeline.finish)
         await self._step("delivery", lambda: self._delivery.stop(left()))
-        if self._saver is not None:
-            await self._step("trajectories", self._saver.stop)
+        if self._state_writer is not None:
+            await self._step("trajectories", self._state_writer.stop)
         for writer in self._scores:
             await self._step("scores", partial(writer.stop, min(_SCORES_TIMEOUT_S, left())))
         if self._store is not None:

@@ -11,6 +11,7 @@ from pydantic import SecretStr, ValidationError, ValidatorFunctionWrapHandler
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from trajectory_guard.config import nearest
+from trajectory_guard_collector.config.langfuse import LANGFUSE_PATHS
 from trajectory_guard_collector.otlp.signals import Signal
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ _NOT_IN_THE_COLLECTOR: Final = (
     "langfuse_scores", "langfuse_max_waiting", "langfuse_batches_per_minute", "max_open_spans", "open_span_ttl_s",
 )  # fmt: skip
 _FOR_TLS: Final = ("ca_file", "cert_file", "key_file", "server_name_override")
-LANGFUSE_PATHS: Final = (f"/api/public/otel{Signal.TRACES.path}", "/api/public/otel")
-"""Paths that an endpoint may have which stands for the Langfuse server above them."""
 REDACTED: Final = "[REDACTED]"
 _GRPC_TARGET: Final = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract):.+")
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -264,6 +263,13 @@ def guard_mistakes(guard: GuardConfig) -> Iterator[Mistake]:
     for key in _NOT_IN_THE_COLLECTOR:
         if getattr(guard, key) != type(guard).model_fields[key].default:
             yield Mistake(("guard", key), "has no effect in the collector")
+
+
+def flag_mistakes(config: CollectorConfig) -> Iterator[Mistake]:
+    """Flags that no port serves."""
+    if config.flags.enabled and config.telemetry.endpoint is None:
+        message = "flags are served on telemetry.endpoint, which is null: give it a port, or set flags.enabled to false"
+        yield Mistake(("flags", "enabled"), message)
 
 
 def memory_mistakes(config: CollectorConfig) -> Iterator[Mistake]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -18,10 +18,10 @@ from pydantic import (
 )
 
 from trajectory_guard.config import GuardConfig
-from trajectory_guard_collector.app.self_reference import self_references
 from trajectory_guard_collector.config.checks import (
     Mistake,
     checked_exporters,
+    flag_mistakes,
     guard_mistakes,
     is_endpoint,
     is_token,
@@ -30,12 +30,10 @@ from trajectory_guard_collector.config.checks import (
     refuse,
     takes_number,
 )
+from trajectory_guard_collector.config.self_reference import self_references
 from trajectory_guard_collector.otlp.signals import Signal
+from trajectory_guard_collector.otlp.structure import MAX_ELEMENTS, MAX_FIELDS
 
-MAX_ELEMENTS: Final = 262_144
-"""Resources, scopes and items of a request, by default."""
-MAX_FIELDS: Final = 32_768
-"""Fields of one item, resource or scope, by default."""
 Endpoint = Annotated[str, AfterValidator(is_endpoint)]
 Token = Annotated[SecretStr, AfterValidator(is_token)]
 
@@ -342,21 +340,20 @@ class Trajectories(Model):
 
 
 class Flags(Model):
-    """``GET /v1/flags/{trajectory}`` on the HTTP receiver."""
+    """``GET /v1/flags/{trajectory}`` on ``telemetry.endpoint``, with the tokens of ``receivers.otlp.auth``."""
 
     enabled: bool = True
     """Whether it is served."""
-    max_wait_s: float = Field(default=30.0, ge=0.0)
-    """Longest time a reader may wait for news."""
-    max_waiting: int = Field(default=1_000, ge=1)
-    """Readers that may wait at a time."""
 
 
 class Telemetry(Model):
-    """The collector's own telemetry."""
+    """The collector's own telemetry, and the port that serves it."""
 
     endpoint: Endpoint | None = "localhost:8888"
-    """``host:port`` of ``/metrics``, ``/healthz``, ``/readyz`` and ``/debug/trajectories``; null switches it off."""
+    """``host:port`` of ``/metrics``, ``/healthz``, ``/readyz``, ``/debug/trajectories`` and flags; null switches it
+    off."""
+    tls: ServerTls | None = None
+    """Certificates of that port; plain text without."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Of the JSON log lines on standard error."""
     max_label_values: int = Field(default=200, ge=1)
@@ -394,7 +391,7 @@ class CollectorConfig(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> CollectorConfig:
-        mistakes = [*port_mistakes(self), *guard_mistakes(self.guard), *self_references(self)]
+        mistakes = [*port_mistakes(self), *flag_mistakes(self), *guard_mistakes(self.guard), *self_references(self)]
         refuse([*mistakes, *memory_mistakes(self)])
         return self
 

@@ -59,7 +59,7 @@ def _replacement(match: re.Match[str], environ: Mapping[str, str], report: Calla
 def _variable(reference: str, environ: Mapping[str, str], report: Callable[[str], None]) -> str:
     name, dash, default = reference.partition(":-")
     if not _NAME.fullmatch(name):
-        report(f"{name!r} is no name of an environment variable: letters, digits and _ only, no digit first")
+        report(f"{name!r} is not a valid environment variable name: letters, digits and _ only, no digit first")
         return ""
     if name in environ:
         return environ[name]

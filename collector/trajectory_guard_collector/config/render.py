@@ -15,6 +15,7 @@ from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config.checks import REDACTED, without_secrets
 from trajectory_guard_collector.config.models import Auth, ClientTls, CollectorConfig, ServerTls
 from trajectory_guard_collector.config.pem import pem_mistakes, why_unreadable
+from trajectory_guard_collector.config.tokens import read_tokens
 
 
 def to_yaml(config: CollectorConfig) -> str:
@@ -57,15 +58,15 @@ def _unusable(value: Any, path: str) -> Iterator[str]:
 
 
 def _unusable_tokens(auth: Auth, path: str) -> Iterator[str]:
-    from trajectory_guard_collector.gateway.receivers.auth import Authenticator  # receivers build on configuration
-
     file = auth.bearer_tokens_file
-    reason = why_unreadable(file) if file is not None else None
+    if file is None:
+        return
+    reason = why_unreadable(file)
     if reason is not None:
         yield f"{path}.bearer_tokens_file: {file}: {reason}"
         return
     try:
-        Authenticator(auth)
+        read_tokens(Path(file))
     except ConfigError as error:
         yield str(error)
 

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import psutil
 
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config import models as configuration
+from trajectory_guard_collector.telemetry import catalogue
+from trajectory_guard_collector.telemetry.metrics import Metrics
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 _MIB: Final = 1 << 20
@@ -29,10 +31,6 @@ _COPIES: Final = 2
 _MAX_PAUSE_S: Final = 60.0
 
 logger = logging.getLogger(__name__)
-
-
-class _Metrics(Protocol):
-    def error(self, where: str) -> None: ...
 
 
 def process_rss() -> int:
@@ -71,7 +69,7 @@ class MemoryLimiter:
     def __init__(
         self,
         config: configuration.MemoryLimiter,
-        metrics: _Metrics,
+        metrics: Metrics,
         *,
         rss: Callable[[], int] = process_rss,
         total: Callable[[], int] = available_memory,
@@ -151,8 +149,8 @@ class MemoryLimiter:
             try:
                 self.check()
             except Exception as error:  # noqa: BLE001  without the limiter the service still goes on
-                self._log.log(logging.ERROR, "look", f"memory limiter: cannot look at the memory: {error}")
-                self._metrics.error("memory_limiter")
+                self._log.log(logging.ERROR, "look", f"memory limiter: the resident memory cannot be read: {error}")
+                self._metrics.add(catalogue.ERRORS, where="memory_limiter")
             await asyncio.sleep(self._config.check_interval_s)
 
     def _look(self) -> None:

@@ -50,17 +50,3 @@ class Batch(NamedTuple):
     signal: Signal
     data: bytes
     items: int
-
-
-class Receipt(NamedTuple):
-    """What a sender is told of a batch that was accepted: how many items could not be used, and why.
-
-    Fields:
-        rejected: items that could not be used.
-        message: why.
-        unreadable: the backend's reply says success, and is no OTLP reply.
-    """
-
-    rejected: int = 0
-    message: str = ""
-    unreadable: bool = False

@@ -23,10 +23,10 @@ from trajectory_guard.integrations.langfuse.scores import (
 )
 from trajectory_guard.integrations.langfuse.scores import session_of as langfuse_session
 from trajectory_guard.integrations.langfuse.sender import SENT, Pace, ScoreSender
+from trajectory_guard_collector.config.client_tls import client_context
+from trajectory_guard_collector.config.langfuse import base_url
 from trajectory_guard_collector.config.models import Exporter
-from trajectory_guard_collector.errors import Refusal
-from trajectory_guard_collector.gateway.exporters.langfuse import base_url
-from trajectory_guard_collector.gateway.exporters.tls import client_context
+from trajectory_guard_collector.errors import RefusedError
 from trajectory_guard_collector.scoring.events import News
 from trajectory_guard_collector.scoring.trajectory import StepItem
 from trajectory_guard_collector.telemetry.metrics import Metrics
@@ -208,7 +208,7 @@ class ScoreWriter:
             if self._store is not None and rows:
                 await self._store.checkpoint(SPACE, list(rows.items()))
             saved = True
-        except Refusal as error:
+        except RefusedError as error:
             _log.warning("exporter %s: scores cannot be saved: %s", self.name, error.message)
         finally:
             if not saved:

@@ -35,7 +35,6 @@ from trajectory_guard_collector.scoring.registry import Fleet
 from trajectory_guard_collector.scoring.tagger import Tagger
 from trajectory_guard_collector.scoring.traces import Note, Trace, TraceTable
 from trajectory_guard_collector.scoring.trajectory import Item, Key, StepItem, UsageItem
-from trajectory_guard_collector.state.wal import journal_of
 from trajectory_guard_collector.telemetry.metrics import Metrics
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
@@ -47,6 +46,9 @@ _STEP_BYTES: Final = 2_200
 """What a step takes in memory beside its texts."""
 _KEPT_BYTES: Final = 16_384
 """Steps up to this size are kept whole for judging them again; of longer ones only what is understood of them."""
+
+JournalOf = Callable[[Reading], bytes]
+"""What a restart needs of a parsed request, as bytes."""
 
 
 class Judged(NamedTuple):
@@ -97,18 +99,18 @@ class Judge:
         self._reader = SpanReader(self._table, limits.separate_by)
         self._tagger = Tagger(self.fleet)
 
-    def judge(self, data: bytes, *, journaled: bool = False) -> Judged:
+    def judge(self, data: bytes, *, journal_of: JournalOf | None = None) -> Judged:
         """Judge the spans of a serialized ``ExportTraceServiceRequest``.
 
         Parameters:
-            journaled: whether to say what a restart needs.
+            journal_of: makes the journal entry of a request with agent spans, before the request is tagged.
 
         Raises:
             google.protobuf.message.DecodeError: the bytes are no such request.
         """
-        return at_once(self.judging(data, journaled=journaled))
+        return at_once(self.judging(data, journal_of=journal_of))
 
-    def judging(self, data: bytes, *, journaled: bool = False) -> Generator[None, None, Judged]:
+    def judging(self, data: bytes, *, journal_of: JournalOf | None = None) -> Generator[None, None, Judged]:
         """``judge``, yielding wherever other work of the event loop may have its turn. Only one may be under way.
 
         Parameters, errors: as of ``judge``.
@@ -124,7 +126,7 @@ class Judge:
             self._meet(trace, span_id)
             yield
         news = yield from self.fleet.judging()
-        journal = journal_of(reading) if journaled and reading.agent_spans else None
+        journal = journal_of(reading) if journal_of is not None and reading.agent_spans else None
         tagged, guard_spans = self._tagger.tag(reading, data, news)
         return Judged(tagged, reading.count + guard_spans, len(reading.agent_spans), news, journal)
 

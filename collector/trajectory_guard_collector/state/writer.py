@@ -12,13 +12,14 @@ from typing import Final, Protocol
 from google.protobuf.message import DecodeError
 
 from trajectory_guard.core.state import StateFormatError
-from trajectory_guard_collector.errors import Refusal
+from trajectory_guard_collector.errors import RefusedError
 from trajectory_guard_collector.scoring.events import News
 from trajectory_guard_collector.scoring.registry import Attributes
 from trajectory_guard_collector.scoring.scorer import Judge
 from trajectory_guard_collector.scoring.trajectory import StepItem, Trajectory
 from trajectory_guard_collector.state.codec import dump, key_bytes, load
 from trajectory_guard_collector.state.wal import request_of
+from trajectory_guard_collector.telemetry import catalogue
 
 _log: Final = logging.getLogger(__name__)
 _TRAJECTORIES: Final = "trajectories"
@@ -53,8 +54,8 @@ class _Silence:
         return lambda *values, **named: None
 
 
-class Saver:
-    """Keeps the state of a judge in a store.
+class StateWriter:
+    """Writes the state of the scorer to a store at intervals, and reads it back at the start.
 
     Parameters:
         judge: whose trajectories and traces to save.
@@ -73,10 +74,10 @@ class Saver:
     # --- reading back ----------------------------------------------------------------------------------------
 
     async def restore(self) -> list[News]:
-        """Read what was saved, and judge again what came after it. What cannot be read is named, counted and left.
+        """Read the saved state and evaluate the journal entries after it. Unreadable rows are logged and counted.
 
         Returns:
-            What there was to tell of what came after it.
+            The loop events of those journal entries.
         """
         trajectories = await self._store.load_kv(_TRAJECTORIES)
         traces = await self._store.load_kv(_TRACES)
@@ -103,14 +104,14 @@ class Saver:
         finally:
             judge.metrics = judge.fleet.metrics = metrics
         for _ in range(unreadable + again.count(None)):
-            metrics.error("restore")
+            metrics.add(catalogue.ERRORS, where="restore")
         return [one for news in again for one in news or ()]
 
     def _restore_one(self, data: bytes) -> bool:
         try:
             self._judge.fleet.restore(*load(data))
         except StateFormatError as error:
-            _log.error("queue.storage: a trajectory starts anew: %s", error)
+            _log.error("queue.storage: discarding unreadable trajectory state: %s", error)
             return False
         return True
 
@@ -118,7 +119,7 @@ class Saver:
         try:
             return self._judge.judge(request_of(entry)).news
         except (ValueError, DecodeError) as error:
-            _log.error("queue.storage: a journal entry is left out: %s", error)
+            _log.error("queue.storage: discarding an unreadable journal entry: %s", error)
             return None
 
     # --- writing ---------------------------------------------------------------------------------------------
@@ -157,7 +158,7 @@ class Saver:
         try:
             await self._write(_TRACES, 0)
             await self._write(_TRAJECTORIES, self._covered(journal_id))
-        except Refusal as error:
+        except RefusedError as error:
             _log.warning(
                 "trajectories could not be saved, the next try is in %g s: %s", self._interval_s, error.message
             )

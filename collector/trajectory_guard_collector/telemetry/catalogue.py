@@ -13,6 +13,10 @@ from typing import Final, Literal, NamedTuple
 from trajectory_guard import telemetry as guard
 from trajectory_guard_collector.otlp.signals import Signal
 
+RECEIVER: Final = "otlp"
+"""The label ``receiver`` of every receiver metric."""
+PROCESSOR: Final = "trajectory_guard"
+"""The label ``processor`` of every processor metric."""
 SERVICE: Final = "service_name"
 LOOP_TYPE: Final = "trajectory_guard_loop_type"
 LEVEL: Final = "trajectory_guard_intervention"

@@ -26,7 +26,7 @@ class JsonFormatter(logging.Formatter):
             "timestamp": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            **_told(record),
+            **_embedded(record),
         }
         entry.update((key, value) for key, value in vars(record).items() if key not in _OWN_FIELDS and key not in entry)
         if record.exc_info:
@@ -34,7 +34,7 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry, default=str, ensure_ascii=False).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _told(record: logging.LogRecord) -> dict[str, Any]:
+def _embedded(record: logging.LogRecord) -> dict[str, Any]:
     message = record.getMessage()
     if record.name == telemetry.LOGGER and message.startswith("{"):
         try:

@@ -33,7 +33,7 @@ from trajectory_guard.gates.messages import (
     with_marks,
 )
 from trajectory_guard.gates.remote import RemoteFlags
-from trajectory_guard.otel.logs import log_recovery, log_verdict
+from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.otel.verdict_spans import VerdictSpans
 from trajectory_guard.runtime import board_for, follow
 from trajectory_guard.store import FlagBoard

@@ -29,7 +29,7 @@ class RemoteFlags:
     """Asks a collector's ``GET /v1/flags/{trajectory}``. Never raises: no answer in time means "go on".
 
     Parameters:
-        url: base URL of the collector's HTTP receiver, such as ``http://localhost:4318``.
+        url: base URL of the collector's ``telemetry.endpoint``, such as ``http://localhost:8888``.
         token: bearer token, None if the collector asks for none.
         timeout_s: seconds to wait for an answer.
         failed: called when there was none.

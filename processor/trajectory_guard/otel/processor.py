@@ -26,7 +26,7 @@ from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.dialects.table import MARKERS, markers_of, recognise
 from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.otel.logs import log_recovery, log_verdict
+from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.otel.metrics import register
 from trajectory_guard.otel.verdict_spans import VerdictSpans
 from trajectory_guard.runtime import _add_scorer, board_for, follow

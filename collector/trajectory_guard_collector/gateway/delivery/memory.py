@@ -11,9 +11,10 @@ from typing import Final, NamedTuple
 
 from trajectory_guard_collector.config.models import SendingQueue
 from trajectory_guard_collector.errors import OverloadedError, UnavailableError
-from trajectory_guard_collector.gateway.exporters.base import ExportMetrics
 from trajectory_guard_collector.gateway.exporters.sender import GaveUpError, Sender
 from trajectory_guard_collector.otlp.signals import Batch, Signal
+from trajectory_guard_collector.telemetry import catalogue
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 _log: Final = logging.getLogger(__name__)
 MAX_REMEMBERED: Final = 8192
@@ -35,10 +36,10 @@ class Failure(NamedTuple):
 _STOPPING: Final = Failure("shutting down")
 
 
-class Ticket:
-    """The place of a batch at one backend.
+class PendingExport:
+    """An export of a batch to one backend that waits, or its outcome.
 
-    Holds neither the batch nor an exception, whose traceback would hold it: tickets are remembered for long.
+    It holds neither the batch nor an exception, whose traceback would hold the batch: it is remembered for long.
 
     Parameters:
         give_up_at: time of the event loop's clock after which no attempt begins; moved if the sender sends the
@@ -47,21 +48,21 @@ class Ticket:
 
     def __init__(self, give_up_at: float) -> None:
         self.give_up_at = give_up_at
-        self.settled: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
+        self.outcome: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
 
-    def settle(self, failure: Failure | None) -> None:
-        """Say that the backend has the batch, or why not; only the first word counts."""
-        if not self.settled.done():
-            self.settled.set_result(failure)
+    def resolve(self, failure: Failure | None) -> None:
+        """Set the outcome: None if the backend has the batch. Only the first call counts."""
+        if not self.outcome.done():
+            self.outcome.set_result(failure)
 
     @property
     def failure(self) -> Failure | None:
         """Why the backend does not have the batch, None if it has it or nothing is known yet."""
-        return self.settled.result() if self.settled.done() else None
+        return self.outcome.result() if self.outcome.done() else None
 
 
 class MemoryQueue:
-    """The waiting room of one exporter: bounded, worked off by a fixed number of consumers.
+    """The queue of one exporter in memory: bounded, with a fixed number of consumers.
 
     Parameters:
         sender: sends to the backend.
@@ -69,19 +70,16 @@ class MemoryQueue:
         metrics: counters and gauges.
     """
 
-    def __init__(self, sender: Sender, config: SendingQueue, metrics: ExportMetrics) -> None:
+    def __init__(self, sender: Sender, config: SendingQueue, metrics: Metrics) -> None:
         self.sender = sender
         self._config = config
         self._metrics = metrics
-        self._entries: asyncio.Queue[tuple[Batch, Ticket]] = asyncio.Queue(config.queue_size)
+        self._entries: asyncio.Queue[tuple[Batch, PendingExport]] = asyncio.Queue(config.queue_size)
         self._consumers: list[asyncio.Task[None]] = []
         self._in_flight = 0
-        metrics.watch_exporter(
-            sender.name,
-            size=self._entries.qsize,
-            capacity=lambda: config.queue_size,
-            in_flight=lambda: self._in_flight,
-        )
+        metrics.watch(catalogue.QUEUE_SIZE, self._entries.qsize, exporter=sender.name)
+        metrics.watch(catalogue.QUEUE_CAPACITY, lambda: config.queue_size, exporter=sender.name)
+        metrics.watch(catalogue.IN_FLIGHT, lambda: self._in_flight, exporter=sender.name)
 
     @property
     def full(self) -> bool:
@@ -92,14 +90,14 @@ class MemoryQueue:
         """Begin to send."""
         self._consumers = [asyncio.create_task(self._consume()) for _ in range(self._config.num_consumers)]
 
-    def put(self, batch: Batch, give_up_at: float) -> Ticket | None:
+    def put(self, batch: Batch, give_up_at: float) -> PendingExport | None:
         """Let a batch wait; None if there is no room."""
         if self.full:
-            self._metrics.enqueue_failed(self.sender.name, batch.signal, batch.items)
+            self._metrics.add(catalogue.ENQUEUE_FAILED[batch.signal], batch.items, exporter=self.sender.name)
             return None
-        ticket = Ticket(give_up_at)
-        self._entries.put_nowait((batch, ticket))
-        return ticket
+        pending = PendingExport(give_up_at)
+        self._entries.put_nowait((batch, pending))
+        return pending
 
     async def stop(self, timeout_s: float) -> None:
         """Wait for what is here, then give up the rest."""
@@ -111,31 +109,31 @@ class MemoryQueue:
         await asyncio.gather(*self._consumers, return_exceptions=True)
         self._consumers = []
         while not self._entries.empty():
-            self._entries.get_nowait()[1].settle(_STOPPING)
+            self._entries.get_nowait()[1].resolve(_STOPPING)
 
     async def _consume(self) -> None:
         while True:
             await self._work()
 
     async def _work(self) -> None:
-        batch, ticket = await self._entries.get()
+        batch, pending = await self._entries.get()
         self._in_flight += 1
         try:
-            ticket.settle(await self._send(batch, ticket))
+            pending.resolve(await self._send(batch, pending))
         finally:
             self._in_flight -= 1
-            ticket.settle(_STOPPING)
+            pending.resolve(_STOPPING)
             self._entries.task_done()
 
-    async def _send(self, batch: Batch, ticket: Ticket) -> Failure | None:
-        if asyncio.get_running_loop().time() > ticket.give_up_at:
+    async def _send(self, batch: Batch, pending: PendingExport) -> Failure | None:
+        if asyncio.get_running_loop().time() > pending.give_up_at:
             return Failure("waited too long in the queue")
         try:
-            await self.sender.send(batch, give_up_at=lambda: ticket.give_up_at)
+            await self.sender.send(batch, give_up_at=lambda: pending.give_up_at)
         except GaveUpError as error:
             return Failure(str(error), error.retry_after_s)
         except Exception as error:  # noqa: BLE001  the sender is told, the consumer goes on
-            self._metrics.error(f"queue of {self.sender.name}")
+            self._metrics.add(catalogue.ERRORS, where=f"queue of {self.sender.name}")
             _log.exception("exporter %s: cannot send a batch", self.sender.name)
             return Failure(str(error))
         return None
@@ -154,12 +152,10 @@ class DirectDelivery:
         metrics: counters and gauges.
     """
 
-    def __init__(
-        self, senders: Sequence[tuple[Sender, SendingQueue]], deadline_s: float, metrics: ExportMetrics
-    ) -> None:
+    def __init__(self, senders: Sequence[tuple[Sender, SendingQueue]], deadline_s: float, metrics: Metrics) -> None:
         self._queues = [MemoryQueue(sender, config, metrics) for sender, config in senders]
         self._deadline_s = deadline_s
-        self._remembered: OrderedDict[tuple[Signal, bytes], dict[str, Ticket]] = OrderedDict()
+        self._remembered: OrderedDict[tuple[Signal, bytes], dict[str, PendingExport]] = OrderedDict()
 
     async def start(self) -> None:
         """Begin to send."""
@@ -182,50 +178,50 @@ class DirectDelivery:
             OverloadedError: a queue is full.
             UnavailableError: a backend did not take the batch in time.
         """
-        tickets, full = self._submit(batch, key)
+        exports, full = self._submit(batch, key)
         if full:
             raise OverloadedError(f"queue full: {', '.join(full)}", retry_after_s=RETRY_AFTER_S)
-        if tickets:
-            await asyncio.wait([ticket.settled for ticket in tickets.values()], timeout=self._deadline_s)
-        _raise_failures(tickets)
+        if exports:
+            await asyncio.wait([pending.outcome for pending in exports.values()], timeout=self._deadline_s)
+        _raise_failures(exports)
         self._remembered.pop((batch.signal, key), None)
 
-    def _submit(self, batch: Batch, key: bytes) -> tuple[dict[str, Ticket], list[str]]:
+    def _submit(self, batch: Batch, key: bytes) -> tuple[dict[str, PendingExport], list[str]]:
         give_up_at = asyncio.get_running_loop().time() + self._deadline_s
-        tickets = self._recall(batch, key, give_up_at)
+        exports = self._recall(batch, key, give_up_at)
         full = []
         for queue in self._queues:
             name = queue.sender.name
-            if name in tickets or not queue.sender.takes(batch.signal):
+            if name in exports or not queue.sender.takes(batch.signal):
                 continue
-            ticket = queue.put(batch, give_up_at)
-            if ticket is None:
+            pending = queue.put(batch, give_up_at)
+            if pending is None:
                 full.append(name)
             else:
-                tickets[name] = ticket
-        self._remember(batch, key, tickets)
-        return tickets, full
+                exports[name] = pending
+        self._remember(batch, key, exports)
+        return exports, full
 
-    def _recall(self, batch: Batch, key: bytes, give_up_at: float) -> dict[str, Ticket]:
+    def _recall(self, batch: Batch, key: bytes, give_up_at: float) -> dict[str, PendingExport]:
         remembered = self._remembered.get((batch.signal, key), {})
-        tickets = {name: ticket for name, ticket in remembered.items() if ticket.failure is None}
-        for ticket in tickets.values():
-            ticket.give_up_at = give_up_at
-        return tickets
+        exports = {name: pending for name, pending in remembered.items() if pending.failure is None}
+        for pending in exports.values():
+            pending.give_up_at = give_up_at
+        return exports
 
-    def _remember(self, batch: Batch, key: bytes, tickets: dict[str, Ticket]) -> None:
-        if not key or not tickets:
+    def _remember(self, batch: Batch, key: bytes, exports: dict[str, PendingExport]) -> None:
+        if not key or not exports:
             return
-        self._remembered[batch.signal, key] = tickets
+        self._remembered[batch.signal, key] = exports
         self._remembered.move_to_end((batch.signal, key))
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.popitem(last=False)
 
 
-def _raise_failures(tickets: Mapping[str, Ticket]) -> None:
-    failures = {name: ticket.failure for name, ticket in tickets.items() if ticket.failure is not None}
+def _raise_failures(exports: Mapping[str, PendingExport]) -> None:
+    failures = {name: pending.failure for name, pending in exports.items() if pending.failure is not None}
     reasons = [f"{name}: {failure.reason}" for name, failure in failures.items()]
-    reasons += [f"{name}: no reply in time" for name, ticket in tickets.items() if not ticket.settled.done()]
+    reasons += [f"{name}: no reply in time" for name, pending in exports.items() if not pending.outcome.done()]
     if reasons:
         pauses_s = [failure.retry_after_s for failure in failures.values() if failure.retry_after_s]
         raise UnavailableError("; ".join(reasons), retry_after_s=max(pauses_s, default=None))

@@ -10,10 +10,11 @@ from typing import Final
 
 from trajectory_guard_collector.config.models import Exporter as ExporterConfig
 from trajectory_guard_collector.errors import OverloadedError
-from trajectory_guard_collector.gateway.exporters.base import ExportMetrics
 from trajectory_guard_collector.gateway.exporters.sender import GaveUpError, Sender
 from trajectory_guard_collector.gateway.storage.store import Store, StoredBatch, Waiting, to_the_end
 from trajectory_guard_collector.otlp.signals import Batch, Signal
+from trajectory_guard_collector.telemetry import catalogue
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 _log: Final = logging.getLogger(__name__)
 _MIB: Final = 1024 * 1024
@@ -34,7 +35,7 @@ class DurableQueue:
         metrics: counters and gauges.
     """
 
-    def __init__(self, sender: Sender, config: ExporterConfig, store: Store, metrics: ExportMetrics) -> None:
+    def __init__(self, sender: Sender, config: ExporterConfig, store: Store, metrics: Metrics) -> None:
         self.sender = sender
         self._max_bytes = int(config.sending_queue.max_batch_mib * _MIB)
         self._num_consumers = config.sending_queue.num_consumers
@@ -43,18 +44,15 @@ class DurableQueue:
         self._metrics = metrics
         self._taken: dict[Signal, int] = {}
         self._reading = asyncio.Lock()
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._stopping = asyncio.Event()
         self._failing = False
         self._consumers: list[asyncio.Task[None]] = []
         self._waiting_bytes = 0
         self._in_flight = 0
-        metrics.watch_exporter(
-            sender.name,
-            size=lambda: max(0, self._waiting_bytes),
-            capacity=lambda: store.capacity_bytes,
-            in_flight=lambda: self._in_flight,
-        )
+        metrics.watch(catalogue.QUEUE_SIZE, lambda: max(0, self._waiting_bytes), exporter=sender.name)
+        metrics.watch(catalogue.QUEUE_CAPACITY, lambda: store.capacity_bytes, exporter=sender.name)
+        metrics.watch(catalogue.IN_FLIGHT, lambda: self._in_flight, exporter=sender.name)
 
     async def start(self) -> None:
         """Begin to send, with what an earlier run left."""
@@ -64,7 +62,7 @@ class DurableQueue:
     async def stop(self, timeout_s: float) -> None:
         """Send what waits, until the backend fails or for ``timeout_s`` seconds; the rest stays on disk."""
         self._stopping.set()
-        self._news.set()
+        self._wakeup.set()
         if self._consumers:
             await asyncio.wait(self._consumers, timeout=timeout_s)
         for consumer in self._consumers:
@@ -77,7 +75,7 @@ class DurableQueue:
     def wake(self, batch: Batch) -> None:
         """Say that a batch was written for this exporter."""
         self._waiting_bytes += len(batch.data)
-        self._news.set()
+        self._wakeup.set()
 
     async def _consume(self) -> None:
         while await self._work():
@@ -90,7 +88,7 @@ class DurableQueue:
             if rows:
                 await self._send(rows)
         except Exception as error:  # noqa: BLE001  the queue goes on
-            self._metrics.error(f"queue of {self.sender.name}")
+            self._metrics.add(catalogue.ERRORS, where=f"queue of {self.sender.name}")
             _log.error("exporter %s: cannot work off the queue: %s", self.sender.name, error)
             if self._stopping.is_set():
                 return False
@@ -103,18 +101,18 @@ class DurableQueue:
         while not self._failing:
             async with self._reading:
                 # Before reading: what is written while we read sets it again.
-                self._news.clear()
+                self._wakeup.clear()
                 rows = await self._store.next_batches(
                     self.sender.name, self.sender.exporter.signals, self._taken, self._max_bytes
                 )
                 if rows:
                     self._taken[rows[-1].batch.signal] = rows[-1].id
-                    self._news.set()
+                    self._wakeup.set()
                     return rows
             if self._stopping.is_set():
-                self._news.set()
+                self._wakeup.set()
                 return []
-            await self._news.wait()
+            await self._wakeup.wait()
         return []
 
     async def _send(self, rows: Sequence[StoredBatch]) -> None:
@@ -134,7 +132,7 @@ class DurableQueue:
         self._waiting_bytes -= sum(len(row.batch.data) for row in rows)
 
     def _give_up(self, signal: Signal, error: GaveUpError) -> None:
-        self._metrics.send_failed(self.sender.name, signal, error.items)
+        self._metrics.add(catalogue.SEND_FAILED[signal], error.items, exporter=self.sender.name)
         _log.error(
             "exporter %s: %d %s were dropped after max_elapsed_time_s: %s",
             self.sender.name,
@@ -158,7 +156,7 @@ class StoredDelivery:
         self,
         senders: Sequence[tuple[Sender, ExporterConfig]],
         store: Store,
-        metrics: ExportMetrics,
+        metrics: Metrics,
         *,
         drop_unrouted: Collection[str] = (),
     ) -> None:
@@ -175,19 +173,19 @@ class StoredDelivery:
         if dropped:
             await self._store.drop(dropped)
         for one in dropped:
-            self._metrics.send_failed(one.exporter, one.signal, one.items)
+            self._metrics.add(catalogue.SEND_FAILED[one.signal], one.items, exporter=one.exporter)
             _log.warning(
                 "exporters.%s: %d waiting batches of %s were dropped, as queue.drop_unrouted says",
                 one.exporter, one.batches, one.signal,
             )  # fmt: skip
         kept = [one for one in unrouted if one not in dropped]
         for name in sorted({one.exporter for one in kept}):
-            self._keep(name, [one for one in kept if one.exporter == name])
+            self._report_unrouted(name, [one for one in kept if one.exporter == name])
         for queue in self._queues:
             await queue.start()
 
-    def _keep(self, name: str, waiting: Sequence[Waiting]) -> None:
-        """Tell of what nobody takes, and count it: it is in the way of what is new."""
+    def _report_unrouted(self, name: str, waiting: Sequence[Waiting]) -> None:
+        """Warn about batches that no exporter takes any more; they count against ``max_size_mib``."""
         size = sum(one.size for one in waiting)
         _log.warning(
             "exporters.%s is not configured for %s any more: %d waiting batches (%.1f MiB) stay on disk; configure it"
@@ -195,9 +193,9 @@ class StoredDelivery:
             name, ", ".join(one.signal for one in waiting), sum(one.batches for one in waiting), size / _MIB,
         )  # fmt: skip
         if all(queue.sender.name != name for queue in self._queues):
-            self._metrics.watch_exporter(
-                name, size=lambda: size, capacity=lambda: self._store.capacity_bytes, in_flight=lambda: 0
-            )
+            self._metrics.watch(catalogue.QUEUE_SIZE, lambda: size, exporter=name)
+            self._metrics.watch(catalogue.QUEUE_CAPACITY, lambda: self._store.capacity_bytes, exporter=name)
+            self._metrics.watch(catalogue.IN_FLIGHT, lambda: 0, exporter=name)
 
     async def stop(self, timeout_s: float) -> None:
         """Send what waits to the backends that take it, at most for ``timeout_s`` seconds; the rest stays on disk."""
@@ -222,7 +220,7 @@ class StoredDelivery:
             await self._store.put(batch, names, journal)
         except OverloadedError:
             for name in names:
-                self._metrics.enqueue_failed(name, batch.signal, batch.items)
+                self._metrics.add(catalogue.ENQUEUE_FAILED[batch.signal], batch.items, exporter=name)
             raise
         for queue in queues:
             queue.wake(batch)

@@ -12,23 +12,29 @@ from trajectory_guard_collector.errors import UnavailableError
 from trajectory_guard_collector.gateway.delivery.memory import DirectDelivery
 from trajectory_guard_collector.gateway.delivery.persistent import StoredDelivery
 from trajectory_guard_collector.gateway.exporters import build_exporters
-from trajectory_guard_collector.gateway.exporters.base import ExportMetrics
 from trajectory_guard_collector.gateway.exporters.sender import Sender
 from trajectory_guard_collector.gateway.storage.store import Store
 from trajectory_guard_collector.otlp.signals import Batch, Signal
+from trajectory_guard_collector.telemetry.metrics import Metrics
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 _log: Final = logging.getLogger(__name__)
 
 
-class _Route(Protocol):
-    async def start(self) -> None: ...
+class DeliveryStrategy(Protocol):
+    """Delivery with or without storage: ``StoredDelivery`` or ``DirectDelivery``."""
 
-    async def stop(self, timeout_s: float) -> None: ...
+    async def start(self) -> None:
+        """Begin to send."""
 
-    def ready(self) -> str | None: ...
+    async def stop(self, timeout_s: float) -> None:
+        """Send what waits, at most for ``timeout_s`` seconds."""
 
-    async def deliver(self, batch: Batch, key: bytes, journal: bytes | None) -> None: ...
+    def ready(self) -> str | None:
+        """None if batches are taken, else why not."""
+
+    async def deliver(self, batch: Batch, key: bytes, journal: bytes | None) -> None:
+        """Return when the batch is safe to acknowledge; errors as of ``Delivery.deliver``."""
 
 
 class Delivery:
@@ -50,26 +56,26 @@ class Delivery:
     def __init__(
         self,
         config: CollectorConfig,
-        metrics: ExportMetrics,
+        metrics: Metrics,
         store: Store | None = None,
         *,
         via: Callable[[], str] = lambda: "",
     ) -> None:
         log = ThrottledLog(_log)
         self._exporters = build_exporters(config.exporters, log, via)
-        self._nowhere: set[Signal] = set()
+        self._unrouted: set[Signal] = set()
         self._running = False
         self._started = False
         senders = [
             (Sender(exporter, config.exporters[exporter.name].retry_on_failure, metrics, log), exporter.name)
             for exporter in self._exporters
         ]
-        self._route: _Route
+        self._strategy: DeliveryStrategy
         if store is None:
             queues = [(sender, config.exporters[name].sending_queue) for sender, name in senders]
-            self._route = DirectDelivery(queues, config.queue.deadline_s, metrics)
+            self._strategy = DirectDelivery(queues, config.queue.deadline_s, metrics)
         else:
-            self._route = StoredDelivery(
+            self._strategy = StoredDelivery(
                 [(sender, config.exporters[name]) for sender, name in senders],
                 store,
                 metrics,
@@ -83,7 +89,7 @@ class Delivery:
         self._started = True
         for exporter in self._exporters:
             await exporter.start()
-        await self._route.start()
+        await self._strategy.start()
         self._running = True
 
     async def deliver(self, batch: Batch, *, key: bytes = b"", journal: bytes | None = None) -> None:
@@ -102,8 +108,8 @@ class Delivery:
         if not self._running:
             raise UnavailableError("shutting down")
         if not any(batch.signal in exporter.signals for exporter in self._exporters):
-            self._tell_nowhere(batch.signal)
-        await self._route.deliver(batch, key, journal)
+            self._warn_unrouted(batch.signal)
+        await self._strategy.deliver(batch, key, journal)
 
     async def stop(self, timeout_s: float) -> None:
         """Refuse further batches, send what waits for at most ``timeout_s`` seconds, close connections.
@@ -115,14 +121,14 @@ class Delivery:
         if not self._started:
             return
         self._started = False
-        await self._route.stop(timeout_s)
+        await self._strategy.stop(timeout_s)
         await asyncio.gather(*(exporter.stop() for exporter in self._exporters), return_exceptions=True)
 
     def ready(self) -> str | None:
         """None if batches are taken, else why not."""
-        return self._route.ready() if self._running else "delivery is not running"
+        return self._strategy.ready() if self._running else "delivery is not running"
 
-    def _tell_nowhere(self, signal: Signal) -> None:
-        if signal not in self._nowhere:
-            self._nowhere.add(signal)
+    def _warn_unrouted(self, signal: Signal) -> None:
+        if signal not in self._unrouted:
+            self._unrouted.add(signal)
             _log.warning("no exporter takes %s: they are accepted and dropped", signal)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.otlp.signals import Batch, Signal
 
 UNCLEAR_PATIENCE_S: Final = 300.0
 """An error of the backend that may come from something in the batch, such as 500, is taken for that after this time."""
@@ -49,6 +48,20 @@ class PermanentExportError(Exception):
         self.divisible = divisible
 
 
+class ExportResult(NamedTuple):
+    """What a backend answered to a batch that it took.
+
+    Fields:
+        rejected: items that the backend could not use; they must not be sent again.
+        message: why, or a warning.
+        unreadable: the reply says success, but it is not an OTLP reply.
+    """
+
+    rejected: int = 0
+    message: str = ""
+    unreadable: bool = False
+
+
 class Exporter(Protocol):
     """One backend."""
 
@@ -66,45 +79,13 @@ class Exporter(Protocol):
     async def stop(self) -> None:
         """Close connections. Idempotent, legal without ``start``."""
 
-    async def export(self, batch: Batch) -> Receipt:
+    async def export(self, batch: Batch) -> ExportResult:
         """Make one attempt.
 
         Returns:
-            What the backend reports as unusable; it must not be sent again.
+            The answer of the backend.
 
         Raises:
             RetryableExportError: the batch may be sent again.
             PermanentExportError: it must not.
         """
-
-
-class ExportMetrics(Protocol):
-    """What delivery counts."""
-
-    def sent(self, exporter: str, signal: Signal, items: int) -> None:
-        """A backend took items."""
-
-    def send_failed(self, exporter: str, signal: Signal, items: int) -> None:
-        """Items were given up: the backend refused them for good."""
-
-    def enqueue_failed(self, exporter: str, signal: Signal, items: int) -> None:
-        """Items found no room to wait for a backend; the sender still has them."""
-
-    def retried(self, exporter: str) -> None:
-        """One more attempt after a failure."""
-
-    def send_duration(self, exporter: str, seconds: float) -> None:
-        """How long an attempt took."""
-
-    def watch_exporter(
-        self,
-        name: str,
-        *,
-        size: Callable[[], float],
-        capacity: Callable[[], float],
-        in_flight: Callable[[], float],
-    ) -> None:
-        """Gauges to read whenever metrics are asked for: what waits, what may wait (same unit), requests in work."""
-
-    def error(self, where: str) -> None:
-        """An error of our own was contained."""

@@ -6,7 +6,8 @@ import sys
 from typing import TextIO
 
 from trajectory_guard_collector.config.models import Exporter as ExporterConfig
-from trajectory_guard_collector.otlp.signals import Batch, Receipt
+from trajectory_guard_collector.gateway.exporters.base import ExportResult
+from trajectory_guard_collector.otlp.signals import Batch
 
 
 class DebugExporter:
@@ -30,9 +31,9 @@ class DebugExporter:
     async def stop(self) -> None:
         """Nothing to do."""
 
-    async def export(self, batch: Batch) -> Receipt:
+    async def export(self, batch: Batch) -> ExportResult:
         """Print the line."""
         if self._prints:
             line = f"{self.name}: {batch.signal}: {batch.items} {batch.signal.items}, {len(batch.data)} bytes"
             print(line, file=self._stream or sys.stdout, flush=True)
-        return Receipt()
+        return ExportResult()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Final
 
-from trajectory_guard.integrations.langfuse.client import CLOUD
-from trajectory_guard_collector.config.checks import LANGFUSE_PATHS
+from trajectory_guard_collector.config.langfuse import LANGFUSE_PATHS, base_url
 from trajectory_guard_collector.config.models import Exporter as ExporterConfig
 from trajectory_guard_collector.gateway.exporters.otlp_http import OtlpHttpExporter
 from trajectory_guard_collector.otlp.signals import Signal
@@ -43,15 +42,3 @@ def langfuse_exporter(name: str, config: ExporterConfig, log: ThrottledLog) -> O
             "x-langfuse-ingestion-version": _INGESTION_VERSION,
         },
     )
-
-
-def base_url(endpoint: str | None) -> str:
-    """Address of the Langfuse server that an ``endpoint`` stands for, without a path of its API.
-
-    >>> base_url("https://langfuse.example.com/api/public/otel/")
-    'https://langfuse.example.com'
-    """
-    base = (endpoint or CLOUD).rstrip("/")
-    for given in LANGFUSE_PATHS:
-        base = base.removesuffix(given)
-    return base

@@ -14,16 +14,17 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
 from trajectory_guard_collector.config.checks import without_secrets
+from trajectory_guard_collector.config.client_tls import channel_credentials
 from trajectory_guard_collector.config.models import Exporter as ExporterConfig
 from trajectory_guard_collector.gateway.exporters.base import (
     UNCLEAR_PATIENCE_S,
+    ExportResult,
     PermanentExportError,
     RetryableExportError,
 )
 from trajectory_guard_collector.gateway.exporters.replies import one_line, read_reply
-from trajectory_guard_collector.gateway.exporters.tls import channel_credentials
 from trajectory_guard_collector.gateway.hops import HEADER
-from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 _DEFAULT_PORT: Final = 4317
@@ -83,7 +84,7 @@ class OtlpGrpcExporter:
         if channel is not None:
             await channel.close()
 
-    async def export(self, batch: Batch) -> Receipt:
+    async def export(self, batch: Batch) -> ExportResult:
         """Make one attempt. Raises as ``Exporter.export``."""
         via = self._via()
         metadata = (*self._metadata, (HEADER, via)) if via else self._metadata
@@ -96,7 +97,7 @@ class OtlpGrpcExporter:
             return read_reply(batch, reply)
         except ValueError as error:
             self._log.log(logging.WARNING, f"{self.name}/reply", f"exporter {self.name}: {error}; taken as success")
-            return Receipt(unreadable=True)
+            return ExportResult(unreadable=True)
 
     def _failure(self, error: grpc.aio.AioRpcError) -> RetryableExportError | PermanentExportError:
         code, details = error.code(), error.details() or ""

@@ -15,16 +15,17 @@ import httpx
 
 from trajectory_guard.backoff import parse_retry_after
 from trajectory_guard_collector.config.checks import without_secrets
+from trajectory_guard_collector.config.client_tls import client_context
 from trajectory_guard_collector.config.models import Exporter as ExporterConfig
 from trajectory_guard_collector.gateway.exporters.base import (
     UNCLEAR_PATIENCE_S,
+    ExportResult,
     PermanentExportError,
     RetryableExportError,
 )
 from trajectory_guard_collector.gateway.exporters.replies import error_text, is_page, read_reply
-from trajectory_guard_collector.gateway.exporters.tls import client_context
 from trajectory_guard_collector.gateway.hops import HEADER
-from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
+from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 MAX_REPLY_BYTES: Final = 64 * 1024
@@ -94,7 +95,7 @@ class OtlpHttpExporter:
         if client is not None:
             await client.aclose()
 
-    async def export(self, batch: Batch) -> Receipt:
+    async def export(self, batch: Batch) -> ExportResult:
         """Make one attempt. Raises as ``Exporter.export``."""
         url = without_secrets(self._urls[batch.signal])
         try:
@@ -107,7 +108,7 @@ class OtlpHttpExporter:
             raise RetryableExportError(f"{url}: {type(error).__name__}: {error}") from error
         if not response.is_success:
             raise _failure(url, response, body)
-        return self._receipt(batch, response, body)
+        return self._result(batch, response, body)
 
     async def _post(self, batch: Batch) -> tuple[httpx.Response, bytes]:
         if self._client is None:
@@ -125,7 +126,7 @@ class OtlpHttpExporter:
                     break
         return response, bytes(body[:MAX_REPLY_BYTES])
 
-    def _receipt(self, batch: Batch, response: httpx.Response, body: bytes) -> Receipt:
+    def _result(self, batch: Batch, response: httpx.Response, body: bytes) -> ExportResult:
         content_type = response.headers.get("content-type", "").lower()
         if is_page(body, content_type):
             # What a login or a proxy in between says: the backend has seen nothing of the batch.
@@ -136,10 +137,10 @@ class OtlpHttpExporter:
             )
         json = content_type.startswith("application/json")
         try:
-            return read_reply(batch, body, json=json) if body else Receipt()
+            return read_reply(batch, body, json=json) if body else ExportResult()
         except ValueError as error:
             self._log.log(logging.WARNING, f"{self.name}/reply", f"exporter {self.name}: {error}; taken as success")
-            return Receipt(unreadable=True)
+            return ExportResult(unreadable=True)
 
 
 def signal_urls(endpoint: str) -> dict[Signal, str]:

@@ -11,8 +11,9 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from trajectory_guard.cli.output import printable
-from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
+from trajectory_guard.printable import printable
+from trajectory_guard_collector.gateway.exporters.base import ExportResult
+from trajectory_guard_collector.otlp.signals import Batch, Signal
 
 _MAX_SHOWN_CHARS: Final = 300
 _PAGES: Final = ("text/html", "application/xhtml+xml")
@@ -23,7 +24,7 @@ _REPLIES: Final[dict[Signal, tuple[type[Message], str]]] = {
 }
 
 
-def read_reply(batch: Batch, body: bytes, *, json: bool = False) -> Receipt:
+def read_reply(batch: Batch, body: bytes, *, json: bool = False) -> ExportResult:
     """What the backend could not use of a batch: ``partial_success`` of an ``Export…ServiceResponse``.
 
     Parameters:
@@ -45,7 +46,7 @@ def read_reply(batch: Batch, body: bytes, *, json: bool = False) -> Receipt:
         raise ValueError(f"the reply to the export is not an OTLP response: {body[:40]!r}") from error
     partial = reply.partial_success  # type: ignore[attr-defined]
     rejected = int(getattr(partial, rejected_field))
-    return Receipt(rejected=max(0, min(rejected, batch.items)), message=partial.error_message)
+    return ExportResult(rejected=max(0, min(rejected, batch.items)), message=partial.error_message)
 
 
 def is_page(body: bytes, content_type: str) -> bool:

@@ -11,13 +11,14 @@ from typing import Final
 from trajectory_guard_collector.config.models import Retry
 from trajectory_guard_collector.gateway.exporters.base import (
     Exporter,
-    ExportMetrics,
     PermanentExportError,
     RetryableExportError,
 )
 from trajectory_guard_collector.gateway.exporters.retry import Backoff
 from trajectory_guard_collector.gateway.exporters.splitting import halves
 from trajectory_guard_collector.otlp.signals import Batch, Signal
+from trajectory_guard_collector.telemetry import catalogue
+from trajectory_guard_collector.telemetry.metrics import Metrics
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 MAX_REFUSED_PARTS: Final = 32
@@ -58,7 +59,7 @@ class Sender:
         self,
         exporter: Exporter,
         retry: Retry,
-        metrics: ExportMetrics,
+        metrics: Metrics,
         log: ThrottledLog,
         *,
         clock: Callable[[], float] | None = None,
@@ -126,45 +127,45 @@ class Sender:
                 pause_s = backoff.next_pause_s(error.retry_after_s)
                 over = self._clock() + pause_s > give_up_at() or (stop is not None and stop.is_set())
                 if not over:
-                    self._tell("retry", f"{error}; the next attempt is in {pause_s:.1f} s")
+                    self._report("retry", f"{error}; the next attempt is in {pause_s:.1f} s")
                     over = await _paused(pause_s, stop)
                 if over:
                     raise GaveUpError(str(error), items=part.items, retry_after_s=error.retry_after_s) from error
-            self._metrics.retried(self.name)
+            self._metrics.add(catalogue.RETRIES, exporter=self.name)
 
     async def _attempt(self, part: Batch) -> None:
         start = self._clock()
         try:
-            receipt = await self.exporter.export(part)
+            result = await self.exporter.export(part)
         except RetryableExportError as error:
             self._note_reply(error.unreadable)
             raise
         except PermanentExportError:
             raise
         except Exception as error:
-            self._metrics.error(f"exporter {self.name}")
+            self._metrics.add(catalogue.ERRORS, where=f"exporter {self.name}")
             raise RetryableExportError(f"{type(error).__name__}: {error}") from error
         finally:
-            self._metrics.send_duration(self.name, self._clock() - start)
-        self._note_reply(receipt.unreadable)
-        self._metrics.sent(self.name, part.signal, part.items - receipt.rejected)
-        if receipt.rejected:
-            self._metrics.send_failed(self.name, part.signal, receipt.rejected)
-        if receipt.rejected or receipt.message:
-            self._tell("partial", f"{receipt.rejected} {part.signal.items} were rejected: {receipt.message}")
+            self._metrics.observe(catalogue.SEND_DURATION, self._clock() - start, exporter=self.name)
+        self._note_reply(result.unreadable)
+        self._metrics.add(catalogue.SENT[part.signal], part.items - result.rejected, exporter=self.name)
+        if result.rejected:
+            self._metrics.add(catalogue.SEND_FAILED[part.signal], result.rejected, exporter=self.name)
+        if result.rejected or result.message:
+            self._report("partial", f"{result.rejected} {part.signal.items} were rejected: {result.message}")
 
     def _note_reply(self, unreadable: bool) -> None:
         if unreadable:
-            self._metrics.error("export.reply")
+            self._metrics.add(catalogue.ERRORS, where="export.reply")
 
     async def _halves(self, part: Batch, error: PermanentExportError) -> tuple[Batch, Batch] | None:
         return await asyncio.to_thread(halves, part) if error.divisible else None
 
     def _drop(self, part: Batch, reason: str) -> None:
-        self._metrics.send_failed(self.name, part.signal, part.items)
-        self._tell("dropped", f"{part.items} {part.signal.items} were dropped: {reason}", logging.ERROR)
+        self._metrics.add(catalogue.SEND_FAILED[part.signal], part.items, exporter=self.name)
+        self._report("dropped", f"{part.items} {part.signal.items} were dropped: {reason}", logging.ERROR)
 
-    def _tell(self, kind: str, message: str, level: int = logging.WARNING) -> None:
+    def _report(self, kind: str, message: str, level: int = logging.WARNING) -> None:
         self._log.log(level, f"{self.name}/{kind}", f"exporter {self.name}: {message}")
 
 

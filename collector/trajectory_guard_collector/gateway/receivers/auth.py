@@ -13,8 +13,8 @@ from typing import Final
 
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config.models import Auth
+from trajectory_guard_collector.config.tokens import read_tokens
 
-_KEY: Final = "receivers.otlp.auth.bearer_tokens_file"
 _LOOK_INTERVAL_S: Final = 1.0
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Authenticator:
         self._file = Path(config.bearer_tokens_file) if config.bearer_tokens_file is not None else None
         self._clock = clock
         self._looked_at = clock()
-        self._seen: tuple[int, ...] = ()
+        self._seen: tuple[int, ...] | None = None
         self._from_file: tuple[bytes, ...] = ()
         if self._file is not None:
             self._load(self._file)
@@ -77,23 +77,20 @@ class Authenticator:
             logger.error("%s; the last tokens stay", error)
 
     def _load(self, file: Path) -> None:
-        try:
-            seen = _fingerprint(file)
-            if seen == self._seen:
-                return
-            lines = file.read_text(encoding="utf-8").split("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{_KEY}: {file}: {error}") from None
-        tokens = tuple(_digest(line.strip()) for line in lines if line.strip())
-        if not tokens:
-            raise ConfigError(f"{_KEY}: {file}: no token in it")
-        self._seen, self._from_file = seen, tokens
+        seen = _fingerprint(file)
+        if seen is None or seen != self._seen:
+            self._from_file = tuple(map(_digest, read_tokens(file)))
+            self._seen = seen
 
 
 def _digest(token: str) -> bytes:
     return sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-def _fingerprint(file: Path) -> tuple[int, ...]:
-    found = os.stat(file)
+def _fingerprint(file: Path) -> tuple[int, ...] | None:
+    """Changes with every write of the file; None if the file is missing."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
     return found.st_mtime_ns, found.st_size, found.st_ino

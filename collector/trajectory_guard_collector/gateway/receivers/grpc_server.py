@@ -16,27 +16,28 @@ from google.rpc.code_pb2 import Code
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config.checks import parse_endpoint
 from trajectory_guard_collector.config.models import GrpcReceiver
-from trajectory_guard_collector.errors import BadDataError, Refusal, UnavailableError
+from trajectory_guard_collector.errors import BadDataError, RefusedError, UnavailableError
 from trajectory_guard_collector.gateway.hops import HEADER, Hops
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
-from trajectory_guard_collector.gateway.receivers.binding import ipv6_kept, listen
-from trajectory_guard_collector.gateway.receivers.intake import (
-    Accept,
-    Bounds,
-    Intake,
-    Memory,
-    ReceiverMetrics,
-    Unlimited,
-)
-from trajectory_guard_collector.gateway.receivers.statuses import (
+from trajectory_guard_collector.gateway.receivers.otlp_errors import (
     UnauthenticatedError,
     codes,
     export_response,
     retry_info,
     status,
 )
+from trajectory_guard_collector.gateway.receivers.request_handler import (
+    Accept,
+    Bounds,
+    Memory,
+    RequestHandler,
+    Unlimited,
+    count_request,
+)
+from trajectory_guard_collector.gateway.receivers.sockets import ipv6_reserved, listen
 from trajectory_guard_collector.gateway.receivers.tls import Certificates
 from trajectory_guard_collector.otlp.signals import Signal
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 _TRANSPORT: Final = "grpc"
 _KEY: Final = "receivers.otlp.protocols.grpc"
@@ -66,7 +67,7 @@ class GrpcServer:
         config: GrpcReceiver,
         auth: Authenticator,
         accept: Accept,
-        metrics: ReceiverMetrics,
+        metrics: Metrics,
         *,
         memory: Memory | None = None,
         hops: Hops | None = None,
@@ -74,7 +75,7 @@ class GrpcServer:
         self._config = config
         self._auth = auth
         self._metrics = metrics
-        self._intake = Intake(
+        self._handler = RequestHandler(
             _TRANSPORT, accept, metrics, memory=memory or Unlimited(), max_requests=config.max_concurrent_requests,
             bounds=Bounds(config.max_elements, config.max_fields), hops=hops,
         )  # fmt: skip
@@ -95,11 +96,11 @@ class GrpcServer:
 
     async def stop(self, grace_s: float) -> None:
         """Take no more, let requests in work finish within ``grace_s`` seconds, then close. Legal at any time."""
-        self._intake.close()
+        self._handler.close()
         started = asyncio.get_running_loop().time()
         if self._server is not None:
             await self._server.stop(grace_s)
-        await self._intake.drain(max(0.0, grace_s - (asyncio.get_running_loop().time() - started)))
+        await self._handler.drain(max(0.0, grace_s - (asyncio.get_running_loop().time() - started)))
 
     def _bind(self, server: grpc.aio.Server) -> int:
         endpoint = self._config.endpoint
@@ -110,7 +111,7 @@ class GrpcServer:
             if [address[0] for address in found] != ["0.0.0.0"]:
                 return self._add_port(server, f"[{host}]:{port}" if ":" in host else f"{host or '[::]'}:{port}")
             port = found[0][1]
-            with ipv6_kept(port):  # gRPC would take it too
+            with ipv6_reserved(port):  # gRPC would take it too
                 return self._add_port(server, f"0.0.0.0:{port}")
         except RuntimeError as error:
             raise ConfigError(f"{_KEY}.endpoint: cannot listen on {endpoint!r}: {error}") from None
@@ -132,13 +133,13 @@ class GrpcServer:
     ) -> bytes:
         try:
             self._authenticate(context)
-            with self._intake.reading():
+            with self._handler.reading():
                 data = await self._read(context)
-            receipt = await self._intake.submit(signal, data, via=_header(context, HEADER))
-        except Refusal as refusal:
+            rejected = await self._handler.submit(signal, data, via=_header(context, HEADER))
+        except RefusedError as refusal:
             return await self._refuse(context, refusal)
-        self._metrics.request(_TRANSPORT, "OK")
-        return export_response(signal, receipt).SerializeToString()
+        count_request(self._metrics, _TRANSPORT, "OK")
+        return export_response(signal, rejected).SerializeToString()
 
     def _authenticate(self, context: grpc.aio.ServicerContext[Any, bytes]) -> None:
         if not self._auth.check(_header(context, "authorization")):
@@ -154,9 +155,9 @@ class GrpcServer:
             raise BadDataError(f"no request, or one larger than max_recv_msg_size_mib, {limit}")
         return bytes(data)
 
-    async def _refuse(self, context: grpc.aio.ServicerContext[Any, bytes], refusal: Refusal) -> bytes:
+    async def _refuse(self, context: grpc.aio.ServicerContext[Any, bytes], refusal: RefusedError) -> bytes:
         code = _CODES[codes(refusal)[0]]
-        self._metrics.request(_TRANSPORT, code.name)
+        count_request(self._metrics, _TRANSPORT, code.name)
         await context.abort(code, refusal.message, _details(refusal))
         raise AssertionError("abort raises")
 
@@ -167,7 +168,7 @@ def _header(context: grpc.aio.ServicerContext[Any, bytes], name: str) -> str | N
     return values[0] if len(values) == 1 and isinstance(values[0], str) else None
 
 
-def _details(refusal: Refusal) -> tuple[tuple[str, bytes], ...]:
+def _details(refusal: RefusedError) -> tuple[tuple[str, bytes], ...]:
     if codes(refusal)[0] == Code.UNAUTHENTICATED:
         return ()
     details = ("grpc-status-details-bin", status(refusal).SerializeToString())

@@ -12,8 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trajectory_guard_collector.errors import Refusal
-from trajectory_guard_collector.gateway.receivers.statuses import (
+from trajectory_guard_collector.errors import RefusedError
+from trajectory_guard_collector.gateway.receivers.otlp_errors import (
     MediaTypeError,
     NoEndpointError,
     NoMethodError,
@@ -79,7 +79,7 @@ def reply(status_code: int, message: Message, encoding: Encoding) -> Response:
     return Response(encoding.encode(message), status_code, media_type=encoding.media_type)
 
 
-def refused(refusal: Refusal, encoding: Encoding) -> Response:
+def refused(refusal: RefusedError, encoding: Encoding) -> Response:
     """The response to a refused request: ``google.rpc.Status``, and when to try again in whole seconds."""
     response = reply(codes(refusal)[1], status(refusal), encoding)
     if (seconds := retry_after_s(refusal)) is not None:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
@@ -16,13 +15,14 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from trajectory_guard_collector.config.models import Cors, HttpReceiver
-from trajectory_guard_collector.errors import Refusal, TooLargeError, UnavailableError
+from trajectory_guard_collector.errors import RefusedError, TooLargeError, UnavailableError
 from trajectory_guard_collector.gateway.hops import HEADER, Hops
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.decoding import decompress, from_json
+from trajectory_guard_collector.gateway.receivers.http_limits import BoundedServer, Limits
 from trajectory_guard_collector.gateway.receivers.http_replies import (
     JSON,
     Encoding,
@@ -33,18 +33,19 @@ from trajectory_guard_collector.gateway.receivers.http_replies import (
     reply,
 )
 from trajectory_guard_collector.gateway.receivers.http_wrappers import BearerAuth, CountRequests
-from trajectory_guard_collector.gateway.receivers.intake import (
+from trajectory_guard_collector.gateway.receivers.otlp_errors import export_response
+from trajectory_guard_collector.gateway.receivers.request_handler import (
     Accept,
     Bounds,
-    Intake,
     Memory,
-    ReceiverMetrics,
+    RequestHandler,
     Unlimited,
+    count_request,
 )
-from trajectory_guard_collector.gateway.receivers.slow_clients import BoundedServer, Limits
-from trajectory_guard_collector.gateway.receivers.statuses import export_response
 from trajectory_guard_collector.gateway.receivers.tls import Certificates
 from trajectory_guard_collector.otlp.signals import Signal
+from trajectory_guard_collector.telemetry import catalogue
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 _TRANSPORT: Final = "http"
 _KEY: Final = "receivers.otlp.protocols.http"
@@ -63,10 +64,9 @@ class HttpServer:
 
     Parameters:
         config: the ``http`` section.
-        auth: who may send, and use ``extra_routes``.
+        auth: who may send.
         accept: the pipeline.
         metrics: counts.
-        extra_routes: further endpoints, behind the same authentication and bounds.
         memory: asked for room before a request is read.
         hops: tells requests that come back.
     """
@@ -76,8 +76,7 @@ class HttpServer:
         config: HttpReceiver,
         auth: Authenticator,
         accept: Accept,
-        metrics: ReceiverMetrics,
-        extra_routes: Sequence[BaseRoute] = (),
+        metrics: Metrics,
         *,
         memory: Memory | None = None,
         hops: Hops | None = None,
@@ -85,7 +84,7 @@ class HttpServer:
         self._config = config
         self._metrics = metrics
         self._limit = int(config.max_request_body_size_mib * _MIB)
-        self._intake = Intake(
+        self._handler = RequestHandler(
             _TRANSPORT, accept, metrics, memory=memory or Unlimited(), max_requests=config.max_connections,
             bounds=Bounds(config.max_elements, config.max_fields), hops=hops,
         )  # fmt: skip
@@ -93,7 +92,7 @@ class HttpServer:
         routes = [Route(signal.path, partial(self._export, signal), methods=["POST"]) for signal in Signal]
         wrappers = [Middleware(CountRequests, metrics=metrics), Middleware(BearerAuth, auth=auth)]
         app = Starlette(
-            routes=[*routes, *extra_routes],
+            routes=routes,
             middleware=[*_cors(config.cors), *wrappers],
             exception_handlers={404: no_endpoint, 405: no_method},
         )
@@ -102,7 +101,7 @@ class HttpServer:
             config.endpoint,
             f"{_KEY}.endpoint",
             Limits(config.max_connections, config.read_timeout_s, config.idle_timeout_s),
-            cut_off=lambda why: metrics.request(_TRANSPORT, why),
+            cut_off=partial(count_request, metrics, _TRANSPORT),
             certificates=partial(Certificates, config.tls, f"{_KEY}.tls", metrics) if config.tls else None,
         )
 
@@ -117,29 +116,29 @@ class HttpServer:
     async def stop(self, grace_s: float) -> None:
         """Take no more, let requests in work finish within ``grace_s`` seconds, then close. Legal at any time."""
         deadline = asyncio.get_running_loop().time() + grace_s
-        self._intake.close()
+        self._handler.close()
         self._server.close()
-        await self._intake.drain(grace_s)
+        await self._handler.drain(grace_s)
         await self._server.wait_closed(deadline - asyncio.get_running_loop().time())
-        await self._intake.drain(0.0)
+        await self._handler.drain(0.0)
         self._decoding.shutdown(wait=False, cancel_futures=True)
 
     async def _export(self, signal: Signal, request: Request) -> Response:
         encoding: Encoding = JSON
         try:
             encoding = encoding_of(request.headers.get("content-type", ""))
-            with self._intake.reading(_declared(request)):
+            with self._handler.reading(_declared(request)):
                 data = await self._decode(signal, encoding, request)
-            receipt = await self._intake.submit(signal, data, via=request.headers.get(HEADER))
-        except Refusal as refusal:
+            rejected = await self._handler.submit(signal, data, via=request.headers.get(HEADER))
+        except RefusedError as refusal:
             return refused(refusal, encoding)
         except ClientDisconnect:  # it went away or was too slow; nobody reads this
             return refused(UnavailableError("the request was not received whole"), encoding)
         except Exception:  # the service goes on, and the sender keeps the batch
             logger.exception("http: a request for %s failed", signal.path)
-            self._metrics.error("receiver")
+            self._metrics.add(catalogue.ERRORS, where="receiver")
             return refused(UnavailableError("internal error"), encoding)
-        return reply(200, export_response(signal, receipt), encoding)
+        return reply(200, export_response(signal, rejected), encoding)
 
     async def _decode(self, signal: Signal, encoding: Encoding, request: Request) -> bytes:
         compression = request.headers.get("content-encoding", "").strip().lower()
@@ -167,7 +166,7 @@ class HttpServer:
             size += len(chunk)
             if size > self._limit:
                 raise too_large
-            self._intake.check_memory()
+            self._handler.check_memory()
         if size < declared:  # an empty request is a valid one: it would be acknowledged, and the data lost
             raise UnavailableError(f"{size} of {declared} bytes were received")
         return b"".join(chunks)
@@ -203,7 +202,7 @@ def _cors(config: Cors) -> list[Middleware]:
             allow_origins=config.allowed_origins,
             allow_origin_regex=f"(?i:{'|'.join(patterns)})",
             allow_headers=("content-type", *config.allowed_headers),
-            allow_methods=("GET", "POST"),
+            allow_methods=("POST",),
             max_age=config.max_age_s,
         )
     ]

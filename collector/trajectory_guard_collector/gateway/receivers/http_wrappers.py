@@ -9,9 +9,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.http_replies import error_encoding, refused
-from trajectory_guard_collector.gateway.receivers.intake import ReceiverMetrics
-from trajectory_guard_collector.gateway.receivers.statuses import UnauthenticatedError
+from trajectory_guard_collector.gateway.receivers.otlp_errors import UnauthenticatedError
+from trajectory_guard_collector.gateway.receivers.request_handler import count_request
 from trajectory_guard_collector.otlp.signals import Signal
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 _PATHS: Final = frozenset(signal.path for signal in Signal)
 
@@ -37,7 +38,7 @@ class BearerAuth:
 class CountRequests:
     """Counts OTLP requests by the status they were answered with."""
 
-    def __init__(self, app: ASGIApp, *, metrics: ReceiverMetrics) -> None:
+    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
 
@@ -46,7 +47,7 @@ class CountRequests:
 
         async def send_counted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._metrics.request("http", str(message["status"]))
+                count_request(self._metrics, "http", str(message["status"]))
             await send(message)
 
         await self._app(scope, receive, send_counted if scope["path"] in _PATHS else send)

@@ -13,7 +13,8 @@ import grpc
 
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config.models import ServerTls
-from trajectory_guard_collector.gateway.receivers.intake import ReceiverMetrics
+from trajectory_guard_collector.telemetry import catalogue
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 T = TypeVar("T")
 
@@ -41,7 +42,7 @@ class Certificates:
     """
 
     def __init__(
-        self, config: ServerTls, key: str, metrics: ReceiverMetrics, *, clock: Callable[[], float] = time.monotonic
+        self, config: ServerTls, key: str, metrics: Metrics, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._config = config
         self._key = key
@@ -85,7 +86,7 @@ class Certificates:
                 logger.info("%s: new certificates", self._key)
         except ConfigError as error:
             logger.error("%s; the last certificates stay", error)
-            self._metrics.error("tls_reload")
+            self._metrics.add(catalogue.ERRORS, where="tls_reload")
 
     def _load(self) -> _Loaded:
         entries = self._each(_entry)

@@ -316,7 +316,7 @@ class Database:
 
 
 def _refuse_unwritable(path: Path) -> None:
-    """SQLite would tell of an error of the disk."""
+    """Check before SQLite does, which would report missing permissions as a disk I/O error."""
     wanted = os.R_OK | os.W_OK | (os.X_OK if path.is_dir() else 0)
     if not os.access(path, wanted, effective_ids=os.access in os.supports_effective_ids):
         raise StoreError(f"{path}: is not writable by uid {os.geteuid()}")

@@ -55,7 +55,7 @@ class Store:
         self._settled: _Settled = []
         self._flusher: asyncio.Task[None] | None = None
         self._failure: str | None = None
-        self._told = ThrottledLog(_log)
+        self._throttled = ThrottledLog(_log)
         self._probe: asyncio.TimerHandle | None = None
         self.capacity_bytes: Final = int(queue.max_size_mib * _MIB)
         self.used_bytes = 0
@@ -243,7 +243,7 @@ class Store:
 
     def _fail(self, writes: Sequence[_Write], error: Exception) -> None:
         self._failure = f"queue.storage: {error}"
-        self._told.log(logging.ERROR, "write", f"queue.storage: cannot write to {self._database.file}: {error}")
+        self._throttled.log(logging.ERROR, "write", f"queue.storage: cannot write to {self._database.file}: {error}")
         for write in writes:
             if not write.result.done():
                 write.result.set_exception(error)
@@ -251,7 +251,7 @@ class Store:
             self._probe = asyncio.get_running_loop().call_later(RETRY_AFTER_S, self._try_again)
 
     def _try_again(self) -> None:
-        """Write something: without senders, who stay away while we are not ready, nobody else would find out."""
+        """Probe write: while not ready we receive no traffic that would show that the disk has recovered."""
         self._probe = None
         result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         result.add_done_callback(asyncio.Future.exception)

@@ -1,4 +1,4 @@
-"""Listening on endpoints."""
+"""Listening sockets for endpoints."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ def listen(endpoint: str, key: str) -> list[socket.socket]:
 
 
 @contextlib.contextmanager
-def ipv6_kept(port: int) -> Iterator[None]:
-    """Keep a port on IPv6 from who would take it together with the one on IPv4. Where there is no IPv6, or somebody has
-    the port, that is not needed.
+def ipv6_reserved(port: int) -> Iterator[None]:
+    """Reserve the IPv6 port so that gRPC does not bind it together with the IPv4 port.
+
+    Without IPv6, or if another process has the port, nothing needs to be reserved.
     """
     with contextlib.ExitStack() as opened:
         with contextlib.suppress(OSError):

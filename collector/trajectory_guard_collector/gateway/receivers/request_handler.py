@@ -1,4 +1,4 @@
-"""From a transport to the pipeline: bounds, counting, and what a sender is told. The same for gRPC and HTTP."""
+"""Requests on their way from a transport to the pipeline: bounds, counts and replies, the same for gRPC and HTTP."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, NamedTuple, Protocol
 
-from trajectory_guard_collector.config.models import MAX_ELEMENTS, MAX_FIELDS
 from trajectory_guard_collector.cooperative import in_turns
-from trajectory_guard_collector.errors import OverloadedError, Refusal, UnavailableError
+from trajectory_guard_collector.errors import OverloadedError, RefusedError, UnavailableError
 from trajectory_guard_collector.gateway.hops import Hops
-from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
-from trajectory_guard_collector.otlp.structure import count
+from trajectory_guard_collector.gateway.receivers.otlp_errors import RejectedItems
+from trajectory_guard_collector.otlp.signals import Batch, Signal
+from trajectory_guard_collector.otlp.structure import MAX_ELEMENTS, MAX_FIELDS, count
+from trajectory_guard_collector.telemetry import catalogue
+from trajectory_guard_collector.telemetry.catalogue import Metric
+from trajectory_guard_collector.telemetry.metrics import Metrics
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
-Accept = Callable[[Batch, str], Awaitable[Receipt]]
-"""The pipeline: takes a batch and the transport's name, raises ``errors.Refusal``."""
+Accept = Callable[[Batch], Awaitable[None]]
+"""The pipeline: returns when a batch is safe to acknowledge, raises ``errors.RefusedError``."""
 
 _FIRST_SIZE: Final = 4 << 20
 """Bytes that requests are taken to have before any was seen: after a restart all senders come at once."""
@@ -49,25 +52,6 @@ class Unlimited:
         return nullcontext()
 
 
-class ReceiverMetrics(Protocol):
-    """What receivers count."""
-
-    def accepted(self, signal: Signal, transport: str, items: int) -> None:
-        """Items the pipeline has taken."""
-
-    def refused(self, signal: Signal, transport: str, items: int) -> None:
-        """Items the pipeline did not take."""
-
-    def failed(self, signal: Signal, transport: str, items: int) -> None:
-        """Items lost to an error of our own; the sender still has them."""
-
-    def request(self, transport: str, status: str) -> None:
-        """A request that was answered with a gRPC code name or an HTTP status."""
-
-    def error(self, where: str) -> None:
-        """An error of our own that was contained."""
-
-
 class Bounds(NamedTuple):
     """Of the structure of a request: ``max_elements`` and ``max_fields`` of the receiver."""
 
@@ -75,7 +59,7 @@ class Bounds(NamedTuple):
     max_fields: int = MAX_FIELDS
 
 
-class Intake:
+class RequestHandler:
     """Hands requests of one transport to the pipeline.
 
     Parameters:
@@ -92,7 +76,7 @@ class Intake:
         self,
         transport: str,
         accept: Accept,
-        metrics: ReceiverMetrics,
+        metrics: Metrics,
         *,
         memory: Memory,
         max_requests: int,
@@ -108,7 +92,7 @@ class Intake:
         self._bounds = bounds or Bounds()
         self._hops = hops or Hops()
         self._reading = 0
-        self._in_work: set[asyncio.Task[Receipt]] = set()
+        self._in_work: set[asyncio.Task[None]] = set()
         self._closing = False
         self._log = ThrottledLog(logger)
 
@@ -143,11 +127,14 @@ class Intake:
         if why := self._memory.refuse(size):
             raise OverloadedError(why)
 
-    async def submit(self, signal: Signal, data: bytes, *, via: str | None = None) -> Receipt:
+    async def submit(self, signal: Signal, data: bytes, *, via: str | None = None) -> RejectedItems | None:
         """Give a request to the pipeline and wait for its answer. A sender that goes away does not interrupt it.
 
+        Returns:
+            The items that were dropped because this collector had sent them itself; None if all were accepted.
+
         Raises:
-            Refusal: the pipeline did not take it, or it cannot be decoded (``BadDataError``).
+            RefusedError: the pipeline did not take it, or it cannot be decoded (``BadDataError``).
         """
         self._usual_size += _SIZE_WEIGHT * (len(data) - self._usual_size)
         max_elements, max_fields = self._bounds
@@ -159,20 +146,23 @@ class Intake:
         self._in_work.add(task)
         task.add_done_callback(self._finished)
         try:
-            return await asyncio.shield(task)
+            await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled():  # by drain(): the sender is still there, and must hear that it may try again
                 raise UnavailableError("shutting down") from None
             raise
+        return None
 
-    def _reject_own(self, signal: Signal, items: int) -> Receipt:
-        """Drop what has come round in a circle, as a partial success: nobody sends that again, nor parts of it."""
-        self._metrics.error("receiver.loop")
-        receipt = Receipt(items, "this collector sent it: an exporter leads back here, directly or through others")
-        self._note_rejected(signal, receipt)
-        return receipt
+    def _reject_own(self, signal: Signal, items: int) -> RejectedItems:
+        """Drop a request that has come back, as a partial success: a sender does not send any of that again."""
+        self._metrics.add(catalogue.ERRORS, where="receiver.loop")
+        reason = "this collector sent it: an exporter leads back here, directly or through others"
+        self._count(catalogue.REFUSED[signal], items)
+        # Python's exporters do not report a partial success themselves.
+        self._log.log(logging.WARNING, signal.items, f"{self._transport}: rejected {items} {signal.items}: {reason}")
+        return RejectedItems(items, reason)
 
-    def _finished(self, task: asyncio.Task[Receipt]) -> None:
+    def _finished(self, task: asyncio.Task[None]) -> None:
         self._in_work.discard(task)
         if not task.cancelled():
             task.exception()  # nobody may be left to hear of it: a sender that went away is no reason for a traceback
@@ -190,25 +180,24 @@ class Intake:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
 
-    async def _hand_over(self, batch: Batch) -> Receipt:
+    async def _hand_over(self, batch: Batch) -> None:
         signal, transport = batch.signal, self._transport
         try:
-            receipt = await self._accept(batch, transport)
-        except Refusal:
-            self._metrics.refused(signal, transport, batch.items)
+            await self._accept(batch)
+        except RefusedError:
+            self._count(catalogue.REFUSED[signal], batch.items)
             raise
         except Exception:  # the service goes on, and the sender keeps the batch
             logger.exception("%s: a request of %d %s failed", transport, batch.items, signal.items)
-            self._metrics.failed(signal, transport, batch.items)
-            self._metrics.error("receiver")
+            self._count(catalogue.FAILED[signal], batch.items)
+            self._metrics.add(catalogue.ERRORS, where="receiver")
             raise UnavailableError("internal error") from None
-        self._metrics.accepted(signal, transport, batch.items - receipt.rejected)
-        if receipt.rejected:
-            self._note_rejected(signal, receipt)
-        return receipt
+        self._count(catalogue.ACCEPTED[signal], batch.items)
 
-    def _note_rejected(self, signal: Signal, receipt: Receipt) -> None:
-        self._metrics.refused(signal, self._transport, receipt.rejected)
-        # Python's exporters do not report a partial success themselves.
-        text = f"{self._transport}: rejected {receipt.rejected} {signal.items}: {receipt.message}"
-        self._log.log(logging.WARNING, signal.items, text)
+    def _count(self, row: Metric, items: int) -> None:
+        self._metrics.add(row, items, receiver=catalogue.RECEIVER, transport=self._transport)
+
+
+def count_request(metrics: Metrics, transport: str, status: str) -> None:
+    """Count a request by the gRPC code name or HTTP status it was answered with, or the reason why it was cut off."""
+    metrics.add(catalogue.REQUESTS, receiver=catalogue.RECEIVER, transport=transport, status=status)

@@ -1,5 +1,5 @@
-"""uvicorn with bounded connections: a client that is slow, or silent, does not keep one. Nor is a request that asks to
-change the protocol read as uvicorn does."""
+"""uvicorn with limits for clients: connections, time for a request, size of its head. Requests to change the protocol
+are ignored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from trajectory_guard_collector.gateway.receivers.binding import listen
+from trajectory_guard_collector.gateway.receivers.sockets import listen
 from trajectory_guard_collector.gateway.receivers.tls import Certificates
 
 _LAST_REPLIES_S: Final = 0.5
@@ -63,7 +63,7 @@ class BoundedProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config=config, server_state=server_state, app_state={})
         self._limits = limits
-        self._told = cut_off
+        self._on_cut_off = cut_off
         self._deadline: asyncio.TimerHandle | None = None
         self._overhead = 0
         self._in_head = False
@@ -160,7 +160,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._deadline = None
 
     def _cut_off(self, why: str) -> None:
-        self._told(why)
+        self._on_cut_off(why)
         self.connections.discard(self)
         self.transport.abort()
 

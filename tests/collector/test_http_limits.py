@@ -12,7 +12,7 @@ import uvloop
 from starlette.responses import PlainTextResponse
 
 from tests.collector.receiver_helpers import Running, Sink, eventually, grpc_server, http_server, traces
-from trajectory_guard_collector.gateway.receivers.slow_clients import BoundedServer, Limits
+from trajectory_guard_collector.gateway.receivers.http_limits import BoundedServer, Limits
 
 SPANS = traces().SerializeToString()
 HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: %d\r\n\r\n"

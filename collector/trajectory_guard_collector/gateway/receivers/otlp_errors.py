@@ -1,10 +1,10 @@
-"""What a sender is told, as the OTLP specification words it: export responses, ``google.rpc.Status``, retry hints."""
+"""Replies to senders in the terms of the OTLP specification: export responses, ``google.rpc.Status``, retry hints."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
@@ -15,11 +15,18 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from trajectory_guard_collector.errors import BadDataError, OverloadedError, Refusal, TooLargeError
-from trajectory_guard_collector.otlp.signals import Receipt, Signal
+from trajectory_guard_collector.errors import BadDataError, OverloadedError, RefusedError, TooLargeError
+from trajectory_guard_collector.otlp.signals import Signal
 
 
-class UnauthenticatedError(Refusal):
+class RejectedItems(NamedTuple):
+    """Items of a request that were dropped, and that the sender must not send again, and the reason."""
+
+    items: int
+    reason: str
+
+
+class UnauthenticatedError(RefusedError):
     """No bearer token, or none that is known."""
 
     def __init__(self) -> None:
@@ -38,7 +45,7 @@ class NoMethodError(BadDataError):
     """A request with a method that its path does not have."""
 
 
-_CODES: Final[Mapping[type[Refusal], tuple[Code.ValueType, int]]] = {
+_CODES: Final[Mapping[type[RefusedError], tuple[Code.ValueType, int]]] = {
     BadDataError: (Code.INVALID_ARGUMENT, 400),
     MediaTypeError: (Code.INVALID_ARGUMENT, 415),
     NoEndpointError: (Code.NOT_FOUND, 404),
@@ -61,12 +68,12 @@ _OTHERWISE: Final = (Code.UNAVAILABLE, 503)
 _RETRY_AFTER_S: Final = 1.0
 
 
-def codes(refusal: Refusal) -> tuple[Code.ValueType, int]:
+def codes(refusal: RefusedError) -> tuple[Code.ValueType, int]:
     """``google.rpc`` code and HTTP status of a refusal."""
     return next((_CODES[kind] for kind in type(refusal).__mro__ if kind in _CODES), _OTHERWISE)
 
 
-def retry_after_s(refusal: Refusal) -> float | None:
+def retry_after_s(refusal: RefusedError) -> float | None:
     """Seconds after which the sender should try again, None if that is its own decision.
 
     Overload always comes with a time: without one, RESOURCE_EXHAUSTED means "never again" to senders.
@@ -76,7 +83,7 @@ def retry_after_s(refusal: Refusal) -> float | None:
     return refusal.retry_after_s
 
 
-def retry_info(refusal: Refusal) -> RetryInfo | None:
+def retry_info(refusal: RefusedError) -> RetryInfo | None:
     """``google.rpc.RetryInfo`` of a refusal, if it has a time."""
     seconds = retry_after_s(refusal)
     if seconds is None:
@@ -86,7 +93,7 @@ def retry_info(refusal: Refusal) -> RetryInfo | None:
     return RetryInfo(retry_delay=delay)
 
 
-def status(refusal: Refusal) -> Status:
+def status(refusal: RefusedError) -> Status:
     """``google.rpc.Status`` of a refusal, with its ``RetryInfo``."""
     message = Status(code=codes(refusal)[0], message=refusal.message)
     if (info := retry_info(refusal)) is not None:
@@ -94,9 +101,9 @@ def status(refusal: Refusal) -> Status:
     return message
 
 
-def export_response(signal: Signal, receipt: Receipt) -> Message:
-    """``Export{Trace,Metrics,Logs}ServiceResponse``, with ``partial_success`` if there is something to tell."""
+def export_response(signal: Signal, rejected: RejectedItems | None) -> Message:
+    """``Export{Trace,Metrics,Logs}ServiceResponse``, with ``partial_success`` if items were rejected."""
     response = _RESPONSES[signal]
-    if not receipt.rejected and not receipt.message:
+    if rejected is None:
         return response()
-    return response(partial_success={_REJECTED[signal]: receipt.rejected, "error_message": receipt.message})
+    return response(partial_success={_REJECTED[signal]: rejected.items, "error_message": rejected.reason})

@@ -1,0 +1,152 @@
+"""``instrument()``: attach the guard to a tracer provider, now or when the application sets one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import Final
+
+from opentelemetry import trace
+
+from trajectory_guard import telemetry
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.otel.late_provider import ProviderWatch, current_provider
+from trajectory_guard.otel.processor import TrajectoryGuardProcessor
+from trajectory_guard.runtime import on_gate_visit, shared_board
+
+_QUIET_VISITS: Final = 20
+_log: Final = logging.getLogger(telemetry.LOGGER)
+
+
+class Instrumentation:
+    """The tracer providers that carry a guard, and the processor that waits for one. Thread-safe; a forked child goes
+    on with it.
+    """
+
+    def __init__(self) -> None:
+        self._instrumented: dict[int, tuple[trace.TracerProvider, TrajectoryGuardProcessor]] = {}
+        self._waiting: TrajectoryGuardProcessor | None = None  # for the global provider to be set
+        self._watch = ProviderWatch(self._provider_arrived)
+        self._visits = 0
+        now_and_after_fork(self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.RLock()  # taken before the lock of the shared configuration
+
+    def instrument(self, provider: trace.TracerProvider | None, config: GuardConfig | None) -> TrajectoryGuardProcessor:
+        """See ``instrument``."""
+        with self._lock:
+            if provider is not None:
+                return self._attach(provider, config)
+            self._watch.start()  # before looking: another thread may be about to set a provider
+            provider = current_provider()
+            if provider is not None:
+                self._watch.stop()
+                return self._attach(provider, config)
+            if self._waiting is None:
+                self._waiting = TrajectoryGuardProcessor(config)
+            else:
+                shared_board(config)
+            self._waiting.enabled = True
+            return self._waiting
+
+    def _attach(self, provider: trace.TracerProvider, config: GuardConfig | None) -> TrajectoryGuardProcessor:
+        if not hasattr(provider, "add_span_processor"):
+            raise TypeError(
+                f"tracer_provider: {type(provider).__name__} has no add_span_processor; pass an SDK TracerProvider"
+            )
+        known = self._instrumented.get(id(provider))
+        if known is not None:
+            shared_board(config)
+            known[1].enabled = True
+            return known[1]
+        processor = TrajectoryGuardProcessor(config, tracer_provider=provider)
+        self._add(provider, processor)
+        return processor
+
+    def _add(self, provider: trace.TracerProvider, processor: TrajectoryGuardProcessor) -> None:
+        provider.add_span_processor(processor)  # type: ignore[attr-defined]
+        self._instrumented[id(provider)] = (provider, processor)  # the provider is kept so that its id stays its own
+
+    def _provider_arrived(self) -> None:
+        """Attach the processor that waits, if a provider has been set now."""
+        with self._lock:
+            provider, waiting = current_provider(), self._waiting
+            if provider is None or waiting is None or not waiting.enabled:
+                return
+            self._waiting = None
+            self._watch.stop()
+            if not hasattr(provider, "add_span_processor"):
+                _log.warning(
+                    "trajectory_guard: %s, which was set as tracer provider, takes no span processors: spans are not "
+                    "evaluated", type(provider).__name__,
+                )  # fmt: skip
+            elif id(provider) not in self._instrumented:
+                self._add(provider, waiting)
+
+    def gate_visited(self) -> None:
+        """Look again for a provider: a gate runs, so the application has been set up."""
+        if self._waiting is None:
+            return
+        self._visits += 1
+        if current_provider() is not None:
+            self._provider_arrived()
+        elif self._visits == _QUIET_VISITS:
+            _log.info(
+                "trajectory_guard: no tracer provider is set: spans are not evaluated, gates read calls from messages"
+            )
+
+    def uninstrument(self, provider: trace.TracerProvider | None) -> None:
+        """See ``uninstrument``."""
+        with self._lock:
+            if provider is None and self._waiting is not None:
+                self._waiting.enabled = False
+                self._watch.stop()
+            provider = provider or current_provider()
+            known = self._instrumented.get(id(provider))
+            if known is not None:
+                known[1].enabled = False
+
+
+_instrumentation: Final = Instrumentation()
+on_gate_visit(lambda: _instrumentation.gate_visited())
+
+
+def instrument(
+    tracer_provider: trace.TracerProvider | None = None, config: GuardConfig | None = None
+) -> TrajectoryGuardProcessor:
+    """Guard everything a tracer provider sees. Calling it again is harmless.
+
+    Parameters:
+        tracer_provider: an SDK ``TracerProvider``; the global one by default. If the application has set none yet, the
+            guard waits for it and never sets one itself.
+        config: by default read from ``TRAJECTORY_GUARD_*`` variables.
+
+    Returns:
+        The processor that is now attached, or will be when the global provider is set.
+
+    Raises:
+        TypeError: the provider cannot take span processors.
+        ConfigError: this process was given another configuration before.
+    """
+    return _instrumentation.instrument(tracer_provider, config)
+
+
+def uninstrument(tracer_provider: trace.TracerProvider | None = None) -> None:
+    """Switch the guard off again. The SDK cannot remove a processor: it stays attached and does nothing."""
+    _instrumentation.uninstrument(tracer_provider)
+
+
+def auto_instrument() -> None:
+    """Entry point for ``opentelemetry-instrument``: guards the provider it has just configured.
+
+    ``TRAJECTORY_GUARD_DISABLED=true`` leaves it out. Never raises: auto-instrumentation must not stop an application.
+    """
+    if os.environ.get("TRAJECTORY_GUARD_DISABLED", "").lower() in ("1", "true", "yes", "on"):
+        return
+    try:
+        instrument()
+    except Exception:
+        _log.exception("trajectory_guard: could not be loaded; the application runs unguarded")
