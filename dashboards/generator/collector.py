@@ -132,6 +132,7 @@ def _events(metric: str, *by: str) -> str:
 def _judging() -> list[Json]:
     items = f"sum(rate(otelcol_processor_{{}}_items_total{{{{{_AT}}}}}[$__rate_interval]))"
     late = _events("trajectory_guard_late_steps_total", "how")
+    rejudged = _events("trajectory_guard_rejudged_steps_total")
     duplicates = _events("trajectory_guard_duplicates_total")
     long, runs = _events("trajectory_guard_steps_fingerprinted_total"), _events("trajectory_guard_evicted_runs_total")
     return [
@@ -145,8 +146,9 @@ def _judging() -> list[Json]:
         graph("Items through the judge", "Healthy: out is a little above in, by the guard's own spans.",
               query(items.format("incoming"), "in"), query(items.format("outgoing"), "out"), unit="cps"),
         graph("Late and duplicate steps", "reordered: arrived late and were put in order. too_late: judged as they "
-              "came, a verdict may differ. Healthy: too_late 0; duplicates only after redelivery.",
-              query(late, "{{how}}"), query(duplicates, "duplicate"), bars=True),
+              "came, a verdict may differ. evaluated again: what late steps cost. Healthy: too_late 0; duplicates only "
+              "after redelivery; evaluated again at most half of all steps.",
+              query(late, "{{how}}"), query(rejudged, "evaluated again"), query(duplicates, "duplicate"), bars=True),
         graph("Long steps and forgotten runs", "Steps too long to be understood in full, and runs forgotten "
               "because their trajectory has more than eight. Healthy: few; for long steps, raise "
               "guard.max_understood_chars.",

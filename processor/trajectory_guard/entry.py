@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from typing import Final, NamedTuple
 
 from trajectory_guard.core.calls import CallRecord, call_key
@@ -13,6 +13,7 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, StepRecord
 from trajectory_guard.core.tracking.scope import instance_in, label_of
+from trajectory_guard.core.tracking.tables import BoundedTable
 
 _CALL_IDS: Final = 32
 _CALL_RUNS: Final = 64
@@ -91,16 +92,16 @@ class Entry:
         self.trajectory_id = state.trajectory_id
         self.state = state
         self.lock = threading.Lock()
-        self.flags: OrderedDict[str, RunFlag] = OrderedDict()
+        self.flags: BoundedTable[str, RunFlag] = BoundedTable(MAX_INSTANCES)
         self.calls = Ring(_CALL_IDS)
-        self.call_runs: OrderedDict[bytes, str] = OrderedDict()
+        self.call_runs: BoundedTable[bytes, str] = BoundedTable(_CALL_RUNS)
         self.recent: deque[CallRecord] = deque(maxlen=_RECENT_STEPS)
         self.replay: list[StepRecord] | None = []
         self.lossy = True
         self.message_steps = Ring(_CALL_IDS)
         self.message_calls = Ring(_CALL_IDS)
         self.message_tools: set[str] = set()
-        self.gates: OrderedDict[str, GateRun] = OrderedDict()
+        self.gates: BoundedTable[str, GateRun] = BoundedTable(MAX_INSTANCES)
         self.saved_index = 0
         self.last_used = 0.0
 
@@ -109,16 +110,11 @@ class Entry:
         flag = self.flags.get(run)
         if flag is None:
             flag = self.flags[run] = RunFlag()
-            if len(self.flags) > MAX_INSTANCES:
-                self.flags.popitem(last=False)
         return flag
 
     def follow(self, instance: str, run: GateRun) -> None:
         """Spans of this agent instance (or trace) belong to a gate's run from now on."""
         self.gates[instance] = run
-        self.gates.move_to_end(instance)
-        if len(self.gates) > MAX_INSTANCES:
-            self.gates.popitem(last=False)
 
     def placed(self, step: StepRecord) -> StepRecord:
         """The step with the labels of the gate's run that follows its agent instance, if one does.
@@ -165,6 +161,4 @@ class Entry:
             key = call_key(seen.call_id)
             self.calls.append(key)
             self.call_runs[key] = seen.run
-            if len(self.call_runs) > _CALL_RUNS:
-                self.call_runs.popitem(last=False)
         self.recent.append(seen)

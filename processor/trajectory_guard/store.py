@@ -14,8 +14,8 @@ from trajectory_guard.core.calls import CallRecord, call_key, consume, is_fuller
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, StepRecord
-from trajectory_guard.core.tracking.names import Aliases
 from trajectory_guard.core.tracking.scope import ASKED, label_of, run_label
+from trajectory_guard.core.tracking.tables import NameTable
 from trajectory_guard.entry import Entry, Flag, GateRun
 from trajectory_guard.forking import after_fork
 from trajectory_guard.otel.logs import log_recovery
@@ -61,7 +61,7 @@ class FlagBoard:
         self._lock = threading.Lock()
         after_fork(self._after_fork)
         self._entries: OrderedDict[str, Entry] = OrderedDict()
-        self._aliases = Aliases(self.config.max_trajectories)
+        self._aliases: NameTable[str, str] = NameTable(self.config.max_trajectories)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -214,7 +214,9 @@ class FlagBoard:
     def link(self, trajectory_id: str, aliases: Iterable[str]) -> None:
         """Let gates find a trajectory under other names it goes by (thread id, session id, trace id)."""
         with self._lock:
-            self._aliases.link(trajectory_id, aliases)
+            for alias in aliases:
+                if alias != trajectory_id:
+                    self._aliases.learn(alias, trajectory_id)
 
     def is_shared(self, name: str) -> bool:
         """Whether a name stands for several trajectories."""
@@ -338,7 +340,7 @@ class FlagBoard:
 
     def resolve_alias(self, name: str) -> str:
         """The trajectory a trace or session was linked to, else the name itself."""
-        return self._aliases.resolve(name)
+        return self._aliases.find(name) or name
 
     def read(self, trajectory_id: str, run: str | None = None) -> Flag:
         """The flag, left as it is. ``run``: label of the run; by default the one that acted last."""

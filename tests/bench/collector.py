@@ -24,7 +24,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.bench.fleet_load import SPANS, Sender
 from tests.bench.measure import Effort
 from tests.bench.otlp_sink import COUNT
+from tests.bench.recorded_load import Load, recorded_load
 from tests.bench.report import Row
+from tests.collector.kit import new_judge
 from tests.collector.receiver_helpers import to_json
 from tests.rotel_binary import rotel_agent, rotel_environment
 from trajectory_guard_collector.gateway.receivers.decoding import from_json
@@ -34,6 +36,7 @@ METHOD = f"/{Signal.TRACES.grpc_service}/Export"
 SENDERS = 8
 TARGET_SPANS_PER_S = 60_000
 LATENCY_SPANS_PER_S = 20_000
+TARGET_RECORDED_SPANS_PER_S = 10_000
 TARGET_ADDED_P99_US = 100_000
 WARM_UP_S = 1.5
 
@@ -73,6 +76,47 @@ def rows(effort: Effort) -> Iterator[Row]:
     what = f"collector, p99 latency added at {LATENCY_SPANS_PER_S:,} spans/s"
     yield Row(what, added, reference=theirs, versus="rotel (answers before it forwards)", most=TARGET_ADDED_P99_US)
     yield _json_row()
+    yield from _recorded_rows(copies=10 if effort.rounds > 20 else 2)
+
+
+def _recorded_rows(copies: int) -> Iterator[Row]:
+    """Recorded runs, out of order: how fast, and how often a step is evaluated."""
+    load = recorded_load(copies=copies)
+    own, peer = (asyncio.run(_recorded(kind, load)) for kind in ("collector", "rotel"))
+    often = evaluations_per_step(load)
+    what = f"collector, a span of recorded runs, one core ({1e6 / own.us_per_span:,.0f} spans/s, {often:.2f} evaluations a step)"
+    versus = f"rotel, forwarding ({1e6 / peer.us_per_span:,.0f} spans/s)"
+    most = 1e6 / TARGET_RECORDED_SPANS_PER_S
+    yield Row(what, own.us_per_span, reference=peer.us_per_span, versus=versus, most=most, failed=bool(own.failed))
+
+
+def evaluations_per_step(load: Load) -> float:
+    """How often a scorer evaluates each step of a load, on average."""
+    scorer = new_judge()
+    for data in load.requests:
+        scorer.judge(data)
+    scorer.finish()
+    value = scorer.metrics.registry.get_sample_value
+    again = value("trajectory_guard_rejudged_steps_total") or 0.0
+    return 1.0 + again / load.steps
+
+
+async def _recorded(kind: str, load: Load) -> Result:
+    """Send a load in order, eight requests at a time, and wait for all acknowledgements."""
+    async with _deployment(kind) as (port, _):
+        channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+        call, waiting = channel.unary_unary(METHOD), iter(load.requests)
+
+        async def send() -> None:
+            for data in waiting:
+                await call(data, timeout=60)
+
+        await asyncio.sleep(WARM_UP_S)
+        started = time.perf_counter()
+        ended = await asyncio.gather(*(send() for _ in range(SENDERS)), return_exceptions=True)
+        seconds = time.perf_counter() - started
+        await channel.close()
+        return Result(load.spans, seconds, [], sum(isinstance(one, BaseException) for one in ended))
 
 
 def _json_row() -> Row:

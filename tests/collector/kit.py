@@ -165,6 +165,7 @@ def judge_all(requests: Iterable[bytes], config: GuardConfig | None = None) -> d
     judge = new_judge(config)
     for data in requests:
         judge.judge(data)
+    judge.finish()
     return verdicts(judge)
 
 

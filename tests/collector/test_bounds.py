@@ -72,6 +72,7 @@ def test_late_steps_within_the_window_are_put_in_order(questions: list[int], ran
         judge.judge(data)
     for data in requests:
         ordered.judge(data)
+    judge.finish()
     first, second = next(iter(judge.fleet)), next(iter(ordered.fleet))
     assert (first.steps, first.score, first.episode) == (second.steps, second.score, second.episode)
 

@@ -60,6 +60,7 @@ def exercise(metrics: Metrics) -> None:
     metrics.loop_spent("shop", 2, 300, 0.25)
     metrics.duplicate()
     metrics.late("reordered")
+    metrics.rejudged()
     metrics.eviction("idle")
     metrics.evicted_runs(2)
     metrics.fingerprinted("shop")

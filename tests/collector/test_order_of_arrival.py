@@ -98,6 +98,7 @@ def test_each_intervention_is_told_once_whatever_the_order(order: list[int]) -> 
     spans = loop(7)
     judge = new_judge()
     told = [news.told for at in order for news in judge.judge(request(spans[at])).news]
+    told += [news.told for news in judge.finish().news]
     assert sorted(told, key=str) == [Told.NUDGE, Told.START, Told.STOP]
     assert counted(judge.metrics, "trajectory_guard_interventions_total") == [1.0, 1.0]
 
@@ -111,6 +112,7 @@ def test_a_recovery_is_told_once_whatever_the_order(order: list[int]) -> None:
     for one in spans[:3]:
         judge.judge(request(one))
     told = [news.told for at in order for news in judge.judge(request(spans[at])).news]
+    told += [news.told for news in judge.finish().news]
     assert told == [None]
     assert counted(judge.metrics, "trajectory_guard_recoveries_total") == [1.0]
 

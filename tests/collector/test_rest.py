@@ -40,12 +40,13 @@ def nudged(progress: int, **fields: Any) -> list[Any]:
 
 
 def judged(judge: Judge, spans: list[Any]) -> list[News]:
-    return [news for one in spans for news in judge.judge(request(one)).news]
+    found = [news for one in spans for news in judge.judge(request(one)).news]
+    return [*found, *judge.finish().news]
 
 
 def resting(judge: Judge, clock: Clock, after_s: float = 301.0) -> list[News]:
     clock.now += after_s
-    return judge.rest()
+    return judge.rest().news
 
 
 def test_a_run_that_came_to_rest_after_a_step_of_progress_has_recovered() -> None:
@@ -111,7 +112,7 @@ def test_memory_pressure_is_no_rest() -> None:
     judge = new_judge(clock=clock)
     judged(judge, nudged(1))
     judge.relieve()
-    assert judge.rest() == []
+    assert judge.rest().news == []
     [news] = resting(judge, clock)
     assert (news.item.service, news.item.step.agent_id) == ("app", "planner")
     assert recoveries(judge) == 1

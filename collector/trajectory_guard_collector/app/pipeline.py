@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
 from trajectory_guard_collector.cooperative import in_turns
-from trajectory_guard_collector.errors import BadDataError, OverloadedError
+from trajectory_guard_collector.errors import BadDataError, OverloadedError, Refusal
 from trajectory_guard_collector.otlp.signals import Batch, Receipt, Signal
 from trajectory_guard_collector.otlp.structure import Part, parts
 from trajectory_guard_collector.scoring.events import News
@@ -23,6 +24,7 @@ _log: Final = logging.getLogger(__name__)
 _RETRY_AFTER_S: Final = 1.0
 _MAX_SPANS: Final = 2_048
 _MAX_BYTES: Final = 1 << 20
+_MAX_UNSENT: Final = 64
 """Requests with more spans or bytes than these are judged in parts, so that others get their turn in between."""
 
 Listener = Callable[[Sequence[News]], None]
@@ -69,6 +71,7 @@ class Pipeline:
         self._journaled = journaled
         self._listeners = listeners
         self._judging = asyncio.Lock()
+        self._unsent: deque[Batch] = deque(maxlen=_MAX_UNSENT)  # guard spans that no request carries
 
     async def accept(self, batch: Batch, transport: str) -> Receipt:
         """Return when the batch is judged, if it holds traces, and safe to acknowledge.
@@ -87,11 +90,29 @@ class Pipeline:
         return Receipt()
 
     async def rest(self) -> None:
-        """Let go of trajectories that were idle for long enough, and tell which agents have recovered meanwhile."""
+        """Publish what was found without a request: of steps that have waited, and of agents that have recovered."""
         async with self._judging:
-            news = self._judge.rest()
-        if news:
-            self._tell(news)
+            judged = self._judge.rest()
+        await self._publish(judged)
+
+    async def finish(self) -> None:
+        """As ``rest``, for all steps that wait: nothing more is going to arrive."""
+        async with self._judging:
+            judged = self._judge.finish()
+        await self._publish(judged)
+
+    async def _publish(self, judged: Judged) -> None:
+        if judged.news:
+            self._tell(judged.news)
+        if judged.spans:
+            self._unsent.append(Batch(Signal.TRACES, judged.data, judged.spans))
+        while self._unsent:
+            try:
+                await self._delivery.deliver(self._unsent[0])
+            except Refusal as refusal:
+                _log.warning("guard spans wait for the next try: %s", refusal.message)
+                return
+            self._metrics.outgoing(Signal.TRACES, self._unsent.popleft().items)
 
     async def _accept_traces(self, batch: Batch) -> None:
         self._metrics.incoming(batch.signal, batch.items)

@@ -35,7 +35,7 @@ from trajectory_guard_collector.telemetry.metrics import Metrics
 
 _log: Final = logging.getLogger(__name__)
 _SHOWN: Final = 10_000
-_REST_INTERVAL_S: Final = 5.0
+_REST_INTERVAL_S: Final = 1.0
 _SCORES_TIMEOUT_S: Final = 2.0
 
 
@@ -154,6 +154,7 @@ class Collector:
 
         await self._step("receivers", lambda: self._stop_receivers(left()))
         await self._step("rest", self._stop_resting)
+        await self._step("waiting steps", self._pipeline.finish)
         await self._step("delivery", lambda: self._delivery.stop(left()))
         if self._saver is not None:
             await self._step("trajectories", self._saver.stop)

@@ -34,6 +34,8 @@ def weigh(trajectory: Trajectory, item: StepItem, metrics: Metrics) -> Iterator[
     """Count a step that was judged, or judged again, keep its trajectory's flag, and say what is news."""
     verdict, first_time = item.verdict, not item.judged
     item.judged = True
+    if not first_time:
+        metrics.rejudged()
     trajectory.last_seen = max(trajectory.last_seen, item.order[0])
     if verdict is None:
         if first_time and item.repeats:

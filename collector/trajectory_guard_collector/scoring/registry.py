@@ -14,10 +14,21 @@ from opentelemetry.util.types import AttributeValue
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
 from trajectory_guard.otel.verdict_spans import verdict_attributes
 from trajectory_guard_collector.config.models import Trajectories
+from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.scoring.events import News, settled, weigh
-from trajectory_guard_collector.scoring.trajectory import Item, Key, Order, StepItem, Told, Trajectory, stand_in
+from trajectory_guard_collector.scoring.lateness import ALWAYS, Pace, Paces
+from trajectory_guard_collector.scoring.trajectory import (
+    Item,
+    Key,
+    Order,
+    StepItem,
+    Told,
+    Trajectory,
+    stand_in,
+)
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 _log: Final = logging.getLogger(__name__)
@@ -63,12 +74,15 @@ class Fleet:
         self._open: OrderedDict[Key, Trajectory] = OrderedDict()  # those that keep single steps
         self._awake: OrderedDict[Key, Trajectory] = OrderedDict()  # those whose runs have not come to rest
         self._dirty: dict[Key, Trajectory] = {}
+        self._waiting: dict[Key, Trajectory] = {}  # those with steps that wait for others to precede them
+        self._paces = Paces()
+        self._active: set[Pace] = set()  # paces of what has arrived since steps were judged last
         self._items: dict[bytes, Item] = {}
         self._kept_bytes = 0
-        self._flagged: OrderedDict[Key, Flagged] = OrderedDict()
-        self._marks: OrderedDict[bytes, Attributes] = OrderedDict()
+        self._flagged: BoundedTable[Key, Flagged] = BoundedTable(limits.max_flagged)
+        self._marks: BoundedTable[bytes, Attributes] = BoundedTable(limits.max_flagged)
         self._gone: list[Key] | None = None
-        self._names: OrderedDict[str, Key | None] = OrderedDict()
+        self._names: NameTable[str, Key] = NameTable(_NAMES_PER_TRAJECTORY * config.max_trajectories)
 
     def __len__(self) -> int:
         return len(self._all)
@@ -98,13 +112,22 @@ class Fleet:
         self._place(trajectory, item)
 
     def _place(self, trajectory: Trajectory, item: Item) -> None:
-        if item.order[0] <= 0.0:  # a span without times: there is no other order than that of arrival
+        end, new = item.order[0], item.arrived is None  # else it comes from another trajectory
+        pace = item.pace = self._paces.of(item.service)
+        if new:
+            item.arrived = self._clock()
+        if end <= 0.0:  # a span without times: there is no other order than that of arrival
             trajectory.add_last(item)
         elif trajectory.is_too_late(item, self._limits.reorder_s):
             trajectory.add_last(item)
             self.metrics.late("too_late")
-        elif not trajectory.add(item):
-            self.metrics.late("reordered")
+        else:
+            newest = trajectory.add(item)
+            if not newest:
+                self.metrics.late("reordered")
+            if new:
+                item.wait_s = pace.next_wait_s(end, in_order=newest, most=self._limits.max_wait_s)
+        self._active.add(pace)
         self._items[item.span] = item
         self._kept_bytes += item.size
         self._touch(trajectory)
@@ -149,36 +172,60 @@ class Fleet:
         A name that stands for several trajectories, as a trace around several conversations does, stands for none.
         """
         for name in names:
-            known = self._names.get(name, key)
-            own = known is None or known == key or known[1] == name  # a trace's own trajectory gives way
-            self._names[name] = key if own and known is not None else None
-            self._names.move_to_end(name)
-        while len(self._names) > _NAMES_PER_TRAJECTORY * self._config.max_trajectories:
-            self._names.popitem(last=False)
+            known = self._names.find(name)
+            if known is not None and known[1] == name:  # a trace's own trajectory gives way
+                self._names.forget(name)
+            self._names.learn(name, key)
 
     # --- judging ---------------------------------------------------------------------------------------------
 
     def judging(self) -> Generator[None, None, list[News]]:
-        """Judge all steps that are new or stand in another light now, a few at a time; what there is to tell."""
+        """Judge all steps that are due, new or in another light now, a few at a time; what there is to tell."""
+        now = self._clock()
+        for key in [key for pace in self._active for key in pace.reminders()]:
+            if key in self._waiting:
+                self._dirty[key] = self._waiting[key]
+        self._active.clear()
         news: list[News] = []
         for trajectory in list(self._dirty.values()):
-            evicted_runs = trajectory.evicted_runs
-            while True:
-                for item in self._fold(trajectory):
-                    for one in weigh(trajectory, item, self.metrics):
-                        self._mark_parent(one)
-                        news.append(one)
-                yield
-                if not trajectory.unfolded:
-                    break
-            self.metrics.evicted_runs(max(0, trajectory.evicted_runs - evicted_runs))
-            self._clear(trajectory)
-            self._dirty.pop(trajectory.key, None)
+            news += yield from self._judge(trajectory, now)
         return [*news, *self.rest()]
 
-    def _fold(self, trajectory: Trajectory) -> list[StepItem]:
+    def _judge(self, trajectory: Trajectory, now: float) -> Generator[None, None, list[News]]:
+        """Judge the steps of a trajectory that are due."""
+        news: list[News] = []
+        evicted_runs = trajectory.evicted_runs
+        while trajectory.is_due(now):
+            for item in self._fold(trajectory, now):
+                for one in weigh(trajectory, item, self.metrics):
+                    self._mark_parent(one)
+                    news.append(one)
+            yield
+        self.metrics.evicted_runs(max(0, trajectory.evicted_runs - evicted_runs))
+        self._clear(trajectory)
+        self._dirty.pop(trajectory.key, None)
+        waits = trajectory.waiting
+        if waits is None:
+            self._waiting.pop(trajectory.key, None)
+        elif self._all.get(trajectory.key) is trajectory:
+            self._waiting[trajectory.key] = trajectory
+            if waits.pace is not None:
+                waits.pace.remind(waits.order[0] + waits.wait_s, trajectory.key)
+        return news
+
+    def finish(self) -> list[News]:
+        """Judge all steps that wait, at once; what there is to tell."""
+        news: list[News] = []
+        for trajectory in [*self._dirty.values(), *self._waiting.values()]:
+            news += self._finish(trajectory)
+        return news
+
+    def _finish(self, trajectory: Trajectory) -> list[News]:
+        return at_once(self._judge(trajectory, ALWAYS)) if trajectory.waiting is not None else []
+
+    def _fold(self, trajectory: Trajectory, now: float) -> list[StepItem]:
         try:
-            return trajectory.fold(self.engine, self._limits.reorder_steps)
+            return trajectory.fold(self.engine, self._limits.reorder_steps, now)
         except Exception:  # noqa: BLE001  one trajectory must not cost the others
             self.metrics.error("judge.trajectory")
             _log.exception("trajectory %r cannot be judged and starts anew", trajectory.key[1])
@@ -205,9 +252,6 @@ class Fleet:
     def mark(self, span: bytes, attributes: Attributes) -> None:
         """Remember what a span is to be tagged with when it arrives (again)."""
         self._marks[span] = attributes
-        self._marks.move_to_end(span)
-        if len(self._marks) > self._limits.max_flagged:
-            self._marks.popitem(last=False)
 
     @property
     def has_marks(self) -> bool:
@@ -237,14 +281,19 @@ class Fleet:
 
         Nothing may be under evaluation.
         """
-        now, news = self._clock(), []
+        now = self._clock()
+        news: list[News] = []
+        for trajectory in [one for one in self._waiting.values() if one.is_due(now)]:
+            news += at_once(self._judge(trajectory, now))
         while self._awake:
             oldest = next(iter(self._awake.values()))
             if now - oldest.last_used <= self._limits.reorder_s:
                 break
             news += self._settle(oldest)
         while self._kept_bytes > self._limits.max_history_mib * _MIB and len(self._open) > 1:
-            self._rest(next(iter(self._open.values())))
+            oldest = next(iter(self._open.values()))
+            news += self._finish(oldest)
+            self._rest(oldest)
         while self._all:
             oldest = next(iter(self._all.values()))
             full = len(self._all) > self._config.max_trajectories
@@ -257,7 +306,7 @@ class Fleet:
         """Give back half of the memory of single steps and of marks, the longest unused ones; whether there was any."""
         some = bool(self._open)
         for trajectory in list(islice(self._open.values(), (len(self._open) + 1) // 2)):
-            if trajectory.key not in self._dirty:  # else it is being judged right now
+            if trajectory.key not in self._dirty and trajectory.waiting is None:  # else it is going to be judged
                 self._rest(trajectory)
         for _ in range(len(self._marks) // 2):
             self._marks.popitem(last=False)
@@ -271,7 +320,7 @@ class Fleet:
     def _settle(self, trajectory: Trajectory) -> list[News]:
         """The runs of a trajectory pause or end: what is left of them once they are judged as they stand."""
         self._awake.pop(trajectory.key, None)
-        news: list[News] = []
+        news = self._finish(trajectory)
         try:
             for verdict, item in trajectory.settle_runs(self.engine):
                 news += settled(trajectory, verdict, item or stand_in(trajectory, verdict), self.metrics)
@@ -288,8 +337,6 @@ class Fleet:
         if verdict is not None and verdict.level is not Level.OBSERVE:
             attributes = verdict_attributes(verdict, str(verdict.first_step))
             self._flagged[trajectory.key] = Flagged(trajectory.floor, attributes)
-            if len(self._flagged) > self._limits.max_flagged:
-                self._flagged.popitem(last=False)
         self._drop(trajectory.key)
         return news
 
@@ -298,6 +345,7 @@ class Fleet:
         self._open.pop(key, None)
         self._awake.pop(key, None)
         self._dirty.pop(key, None)
+        self._waiting.pop(key, None)
         if self._gone is not None:
             self._gone.append(key)
 
@@ -305,7 +353,8 @@ class Fleet:
 
     def take_changes(self) -> tuple[list[Trajectory], list[Key]]:
         """Trajectories that changed and keys of those that are gone since the last call."""
-        changed = [one for one in self._all.values() if one.changed and one.key not in self._dirty]
+        known = (one for one in self._all.values() if one.key not in self._dirty and one.can_be_saved)
+        changed = [one for one in known if one.changed]
         for trajectory in changed:
             trajectory.changed = False
         gone = [key for key in self._gone or () if key not in self._all]
@@ -324,8 +373,9 @@ class Fleet:
 
     def find(self, name: str) -> Trajectory | None:
         """The trajectory that goes by a name: its id, or a trace, thread or session id it was linked to."""
-        key = self._names.get(name, ("", name))
-        return self._all.get(key) if key is not None else None
+        if self._names.is_shared(name):
+            return None
+        return self._all.get(self._names.find(name) or ("", name))
 
     def newest(self, count: int) -> list[Trajectory]:
         """The trajectories used last, newest first."""

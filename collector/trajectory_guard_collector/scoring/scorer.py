@@ -128,12 +128,20 @@ class Judge:
         tagged, guard_spans = self._tagger.tag(reading, data, news)
         return Judged(tagged, reading.count + guard_spans, len(reading.agent_spans), news, journal)
 
-    def rest(self) -> list[News]:
-        """Let go of trajectories that were idle for long enough; what there is to tell of them.
+    def rest(self) -> Judged:
+        """Judge steps that have waited for long enough, and let go of trajectories that were idle for long enough.
 
-        No request may be under evaluation.
+        No request may be under evaluation. The result holds guard spans only.
         """
-        return self.fleet.rest()
+        return self._told(self.fleet.rest())
+
+    def finish(self) -> Judged:
+        """As ``rest``, and judge all steps that wait for others to precede them."""
+        return self._told([*self.fleet.finish(), *self.fleet.rest()])
+
+    def _told(self, news: list[News]) -> Judged:
+        data, count = self._tagger.guard_spans(news)
+        return Judged(data, count, 0, news)
 
     def relieve(self) -> bool:
         """Memory is short: give back half of what serves late spans only; whether there was any. Scores are kept."""
@@ -224,7 +232,7 @@ class Judge:
             return
         usage = usage._replace(asked=asked_in(view))
         tenant = seen.origin.tenant
-        item = UsageItem(seen.key, (view.end, view.span_id), view.trace_id, view.scope, usage, tenant)
+        item = UsageItem(seen.key, (view.end, view.span_id), view.trace_id, view.scope, usage, seen.origin)
         trajectory = conversation or self._by_trace(trace, view)
         self.fleet.add(item, (tenant, trajectory))
         if conversation is None:

@@ -12,6 +12,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from trajectory_guard import __version__, telemetry
+from trajectory_guard_collector.otlp.lazy import Request
 from trajectory_guard_collector.otlp.span_view import any_value
 from trajectory_guard_collector.scoring.events import News
 from trajectory_guard_collector.scoring.parser import OtherSpan, Reading
@@ -47,12 +48,22 @@ class Tagger:
                 _add_guard_span(seen.group, guard_span(item, item.told, own or {}))
         if self._fleet.has_marks:
             changed = self._tag_others(reading.others) or changed
-        late = [one.item for one in news if one.told is not None and one.item.span not in told]
-        for item in late:
-            group = reading.request.resource_spans.add(resource=_resource(item.service))
-            _add_guard_span(group, guard_span(item, item.told or Told.START, self._fleet.attributes(item) or {}))
+        late = self._add_guard_spans(reading.request, [one for one in news if one.item.span not in told])
         changed = changed or bool(told or late)
-        return reading.request.SerializeToString() if changed else data, len(told) + len(late)
+        return reading.request.SerializeToString() if changed else data, len(told) + late
+
+    def guard_spans(self, news: Sequence[News]) -> tuple[bytes, int]:
+        """A request with the guard spans of what was found without a request of its own, and their number."""
+        request = Request()
+        count = self._add_guard_spans(request, news)
+        return request.SerializeToString(), count
+
+    def _add_guard_spans(self, request: Any, news: Sequence[News]) -> int:
+        found = [one.item for one in news if one.told is not None]
+        for item in found:
+            group = request.resource_spans.add(resource=_resource(item.service))
+            _add_guard_span(group, guard_span(item, item.told or Told.START, self._fleet.attributes(item) or {}))
+        return len(found)
 
     def _tag_others(self, others: Iterable[OtherSpan]) -> bool:
         changed = False

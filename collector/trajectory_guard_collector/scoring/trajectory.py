@@ -26,6 +26,7 @@ from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS
 from trajectory_guard_collector.otlp.span_view import Origin
+from trajectory_guard_collector.scoring.lateness import Pace
 
 Order = tuple[float, str]
 """End of a span in seconds, and its id: the order in which steps are judged."""
@@ -33,7 +34,7 @@ Key = tuple[str, str]
 """Scope that keeps equal ids of different tenants apart, and the trajectory's id."""
 
 _RECENT: Final = 16
-_SNAPSHOT_STEPS: Final = 64
+_SNAPSHOT_STEPS: Final = 32
 _AT_A_STRETCH: Final = 8
 SEEN: Final = 1_024
 _MAX_NAMES: Final = 8
@@ -53,17 +54,24 @@ class Told(str, Enum):
 class UsageItem:
     """Tokens and money of a model call."""
 
-    __slots__ = ("gone", "held", "key", "order", "scope", "size", "span", "tenant", "trace_id", "usage")
+    __slots__ = (
+        "arrived", "gone", "held", "key", "order", "pace", "scope", "service", "size", "span", "tenant", "trace_id",
+        "usage", "wait_s",
+    )  # fmt: skip
 
-    def __init__(self, span: bytes, order: Order, trace_id: str, scope: str, usage: Usage, tenant: str) -> None:
+    def __init__(self, span: bytes, order: Order, trace_id: str, scope: str, usage: Usage, origin: Origin) -> None:
         self.span = span
         self.size = _USAGE_BYTES
-        self.tenant = tenant
+        self.tenant = origin.tenant
+        self.service = origin.service
         self.order = order
         self.trace_id = trace_id
         self.scope = scope
         self.usage = usage
         self.key: Key | None = None
+        self.arrived: float | None = None
+        self.pace: Pace | None = None
+        self.wait_s = 0.0
         self.gone = False
         self.held = False
 
@@ -86,14 +94,16 @@ class StepItem:
         told: what a guard span says of it; None if there is none. told_as: what was told of it last, under any name.
         late: attributes of the flag its trajectory had when it was forgotten; the step came too late to be judged.
         size: bytes it takes in memory, roughly.
+        arrived: when it arrived, clock in seconds; None before it has a place.
+        pace, wait_s: of its service, and for how long others that precede it are waited for.
         gone: left the memory of steps that can still be put in order.
         held: its trace remembers it, which may be for longer.
     """
 
     __slots__ = (
-        "dialect", "first_step", "gone", "held", "judged", "key", "late", "moved", "order", "origin", "own_agent",
-        "own_run", "recovered", "repeats", "service", "size", "span", "step", "tenant", "told", "told_as",
-        "verdict", "view",
+        "arrived", "dialect", "first_step", "gone", "held", "judged", "key", "late", "moved", "order", "origin",
+        "own_agent", "own_run", "pace", "recovered", "repeats", "service", "size", "span", "step", "tenant", "told",
+        "told_as", "verdict", "view", "wait_s",
     )  # fmt: skip
 
     def __init__(
@@ -120,6 +130,9 @@ class StepItem:
         self.told: Told | None = None
         self.told_as: Told | None = None
         self.late: Mapping[str, Any] | None = None
+        self.arrived: float | None = None
+        self.pace: Pace | None = None
+        self.wait_s = 0.0
         self.gone = False
         self.held = False
 
@@ -286,15 +299,23 @@ class Trajectory:
     # --- judging ---------------------------------------------------------------------------------------------
 
     @property
-    def unfolded(self) -> int:
-        """Items that were not judged yet, or have to be judged again."""
-        return len(self.items) - self._folded
+    def waiting(self) -> Item | None:
+        """The first item that was not judged yet, or has to be judged again; None if there is none."""
+        return self.items[self._folded] if self._folded < len(self.items) else None
 
-    def fold(self, engine: Engine, reorder_steps: int) -> list[StepItem]:
-        """Judge the first eight items that were not judged yet, or have to be judged again; returns those steps."""
+    def is_due(self, now: float) -> bool:
+        """Whether there is something to judge that need not wait any longer."""
+        item = self.waiting
+        return item is not None and is_due(item, now)
+
+    def fold(self, engine: Engine, reorder_steps: int, now: float) -> list[StepItem]:
+        """Judge the first eight items that are due; returns those steps."""
+        due = self._folded
+        while due < len(self.items) and is_due(self.items[due], now):
+            due += 1
         head = self._head if self._head is not None else self._rewind(engine)
         judged = []
-        end = min(len(self.items), self._folded + _AT_A_STRETCH)
+        end = min(due, self._folded + _AT_A_STRETCH)
         for place in range(self._folded, end):
             item = self.items[place]
             if isinstance(item, StepItem):
@@ -306,7 +327,7 @@ class Trajectory:
                 self._snapshots.append((place + 1, _freeze(head)))
         self._head, self._folded = head, end
         self._read(head.state, judged)
-        if end == len(self.items) > reorder_steps + _SNAPSHOT_STEPS:
+        if end == due and len(self.items) > reorder_steps + _SNAPSHOT_STEPS:
             self._trim(reorder_steps)
         return judged
 
@@ -418,9 +439,19 @@ class Trajectory:
         nudges = [one for one in self.items if isinstance(one, StepItem) and _is_nudge(one) and one.order <= item.order]
         return self.published(episode).folded + sum(one.verdict.episode == episode for one in nudges)  # type: ignore[union-attr]
 
+    @property
+    def can_be_saved(self) -> bool:
+        """Whether the head is known: not while a step further back waits to be judged."""
+        return self._head is not None or not self._folded
+
     def snapshot(self) -> Snapshot | None:
-        """The head as it is now; None before the first step."""
+        """The head as it is now, which covers the items that were judged; None before the first step."""
         return _freeze(self._head) if self._head is not None else self.base
+
+    @property
+    def judged(self) -> list[Item]:
+        """Items that the head covers."""
+        return self.items[: self._folded]
 
 
 def stand_in(trajectory: Trajectory, verdict: Verdict) -> StepItem:
@@ -445,6 +476,13 @@ def _step_id(state: TrajectoryState, index: int) -> str:
 
 def _with(names: tuple[str, ...], name: str | None) -> tuple[str, ...]:
     return names if not name or name in names else (*names[1 - _MAX_NAMES :], name)
+
+
+def is_due(item: Item, now: float) -> bool:
+    """Whether an item has waited for long enough; ``now``: clock in seconds."""
+    if item.pace is None or not item.wait_s:
+        return True
+    return item.pace.newest >= item.order[0] + item.wait_s or now >= (item.arrived or 0.0) + item.wait_s
 
 
 def _order(item: Item) -> Order:

@@ -40,13 +40,14 @@ def dump(trajectory: Trajectory, marks: Mapping[bytes, Attributes]) -> bytes | N
     if snapshot is None:
         return None
     seen = Ring(SEEN, trajectory.seen.data)
-    for item in trajectory.items:
+    judged = trajectory.judged
+    for item in judged:
         seen.append(item.span[-8:])
     plain = {
         "v": FORMAT_VERSION,
         "key": trajectory.key,
         "base": _plain_snapshot(snapshot),
-        "floor": trajectory.newest,
+        "floor": judged[-1].order if judged else trajectory.floor,
         "seen": seen.data.hex(),
         "names": [trajectory.services, trajectory.agents, trajectory.trace_id],
         "last_seen": trajectory.last_seen,

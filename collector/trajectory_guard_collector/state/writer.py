@@ -99,7 +99,7 @@ class Saver:
             for trace_id, conversation in traces:
                 judge.traces.learn(judge.traces.get(trace_id), conversation.decode("utf-8", "replace"))
             judge.traces.changed = {}
-            again = [self._judge_again(entry) for _, entry in journal]
+            again = [*(self._judge_again(entry) for _, entry in journal), judge.finish().news]
         finally:
             judge.metrics = judge.fleet.metrics = metrics
         for _ in range(unreadable + again.count(None)):

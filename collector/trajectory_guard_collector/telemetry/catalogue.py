@@ -160,6 +160,11 @@ LATE_STEPS: Final = Metric(
     "trajectory_guard_late_steps", "counter", ("how",), "{step}",
     "steps that arrived out of order: reordered, or too_late and judged as they came", "`too_late` 0",
 )  # fmt: skip
+REJUDGED_STEPS: Final = Metric(
+    "trajectory_guard_rejudged_steps", "counter", (), "{step}",
+    "evaluations of steps that were evaluated before: a step before them came late, or their conversation became known",
+    "at most half of the steps",
+)  # fmt: skip
 FLAG_REQUESTS: Final = Metric(
     "trajectory_guard_flag_requests", "counter", ("status",), "{request}", "reads of flags, by HTTP status", "`200`"
 )
@@ -181,6 +186,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     *SENT.values(), *SEND_FAILED.values(), *ENQUEUE_FAILED.values(), QUEUE_SIZE, QUEUE_CAPACITY, IN_FLIGHT,
     INCOMING, OUTGOING, JUDGE_DURATION, *LIMITER_REFUSED.values(), UPTIME, MEMORY_RSS, CPU_SECONDS,
     STEPS, DETECTIONS, INTERVENTIONS, EPISODES, RECOVERIES, ACTIVE, BY_SCORE, EVICTIONS, EVICTED_RUNS, DUPLICATES,
-    FINGERPRINTED, LATE_STEPS, LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, FLAG_REQUESTS, SCORES_SENT, SCORES_FAILED,
+    FINGERPRINTED, LATE_STEPS, REJUDGED_STEPS, LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, FLAG_REQUESTS,
+    SCORES_SENT, SCORES_FAILED,
     SCORES_WAITING, SCORE_ATTEMPTS_FAILED, RETRIES, SEND_DURATION, ERRORS, LABEL_OVERFLOW,
 )  # fmt: skip

@@ -77,6 +77,7 @@ class Metrics:
         self._fingerprinted = self._counter(telemetry.FINGERPRINTED)
         self._evicted_runs = self._counter(telemetry.EVICTED_RUNS)
         self._late = self._counter(telemetry.LATE_STEPS)
+        self._rejudged = self._counter(telemetry.REJUDGED_STEPS)
         self._latency = self._histogram(telemetry.LATENCY)
         self._loop_steps = self._counter(telemetry.LOOP_STEPS)
         self._loop_tokens = self._counter(telemetry.LOOP_TOKENS)
@@ -224,6 +225,10 @@ class Metrics:
     def late(self, how: str) -> None:
         """A step arrived out of order: ``reordered`` or ``too_late``."""
         self._late.child(how).inc()
+
+    def rejudged(self) -> None:
+        """A step was evaluated again."""
+        self._rejudged.child().inc()
 
     def eviction(self, reason: str) -> None:
         """A trajectory was forgotten: ``idle`` or ``full``."""

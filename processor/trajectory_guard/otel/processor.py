@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
@@ -21,6 +20,7 @@ from trajectory_guard.callbacks import Intervention, notify
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
 from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.span import SpanEvent, SpanView
@@ -83,8 +83,9 @@ class TrajectoryGuardProcessor(SpanProcessor):
         now_and_after_fork(self._renew_lock)
         self._open: dict[int, Span] = {}  # span id -> live span, oldest first, for identity
         self._started = 0
-        self._conversations: OrderedDict[int, str] = OrderedDict()  # trace id -> conversation id
-        self._usage: OrderedDict[int, UsageLedger] = OrderedDict()  # trace id -> what its model calls told
+        limit = self.config.max_trajectories
+        self._conversations: NameTable[int, str] = NameTable(limit)  # of traces
+        self._usage: BoundedTable[int, UsageLedger] = BoundedTable(limit)  # what the model calls of a trace told
         self._reported: set[str] = set()
         self._judged = 0
         _add_scorer(self.board)
@@ -182,7 +183,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
     def _settle(self, context: trace.SpanContext) -> None:
         """The local root of a trace has ended: recoveries in it are counted."""
         trace_id = f"{context.trace_id:032x}"
-        trajectory = self._conversations.get(context.trace_id) or trace_id
+        trajectory = self._conversations.find(context.trace_id) or trace_id
         self.board.settle_trace(trajectory, trace_id)
 
     def _step(self, span: ReadableSpan, view: SpanView) -> StepRecord | None:
@@ -233,7 +234,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
     def _conversation_of(self, span: SpanView) -> str:
         if self.board.is_shared(span.trace_id):
             return span.trace_id
-        named = self._conversations.get(int(span.trace_id, 16))
+        named = self._conversations.find(int(span.trace_id, 16))
         return named or self.board.resolve_alias(span.trace_id)
 
     def _learn(self, view: SpanView, context: trace.SpanContext) -> None:
@@ -249,7 +250,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
             ledger = self._usage.get(context.trace_id)
             if ledger is None:
                 ledger = UsageLedger()
-                self._bounded(self._usage, context.trace_id, ledger)
+                with self._lock:
+                    self._usage[context.trace_id] = ledger
             if not ledger.knows(view.trace_id, conversation):
                 usage = usage._replace(asked=asked_in(view))
             with self._lock:
@@ -258,15 +260,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self.board.scorer.learn(view)
 
     def _remember_conversation(self, trace_id: int, named: str) -> None:
-        known = self._conversations.get(trace_id)
-        if known != named:  # a trace around several conversations names none
-            self._bounded(self._conversations, trace_id, named if known is None else "")
-
-    def _bounded(self, table: OrderedDict, key: int, value: object) -> None:  # type: ignore[type-arg]
         with self._lock:
-            table[key] = value
-            if len(table) > self.config.max_trajectories:
-                table.popitem(last=False)
+            self._conversations.learn(trace_id, named)
 
     # --- open spans ------------------------------------------------------------------------------------------
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.outcome import is_empty_result, is_refusal
 from trajectory_guard.core.steps import DENIED, EMPTY, INTERRUPTED, SUCCESS, Evidence, StepRecord
+from trajectory_guard.core.tracking.tables import NameTable
 from trajectory_guard.dialects.base import RESULT_KEYS, Dialect, first
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, markers_of
@@ -192,11 +194,12 @@ def _settled(step: StepRecord, told: Told | None) -> StepRecord:
 
 
 def _trace_conversations(spans: Iterable[SpanView], keys: tuple[str, ...]) -> dict[str, str]:
-    """Conversation id per trace: that of the earliest span that names one. ``spans`` are in order of time."""
-    found: dict[str, str] = {}
+    """Conversation id per trace, of those whose spans name one and no other."""
+    found: NameTable[str, str] = NameTable(sys.maxsize)
+    traces = set()
     for span in spans:
-        if span.trace_id not in found:
-            named = conversation_id(span.attributes, keys)
-            if named is not None:
-                found[span.trace_id] = named
-    return found
+        named = conversation_id(span.attributes, keys)
+        if named is not None:
+            found.learn(span.trace_id, named)
+            traces.add(span.trace_id)
+    return {trace: named for trace in traces if (named := found.find(trace)) is not None}

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from itertools import chain
@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.tracking.tables import NameTable
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.forking import after_fork
 from trajectory_guard.integrations.langfuse.client import CLOUD, INSTALL, Connection
@@ -46,7 +47,7 @@ class Scorer:
         self.sender = sender
         self._max_episodes = max_episodes
         self._book = ScoreBook(max_episodes)
-        self._sessions: OrderedDict[str, str] = OrderedDict()  # trace id -> session its spans name, empty if several
+        self._sessions: NameTable[str, str] = NameTable(max_episodes)  # that spans name for their traces
         self._redact = redact
         self._environment = environment
         self._lock = threading.Lock()
@@ -56,18 +57,15 @@ class Scorer:
         """Another thread may have been at work here when the process forked: it stayed with the parent."""
         if self._lock.locked():
             self._book = ScoreBook(self._max_episodes)
-            self._sessions = OrderedDict()
+            self._sessions = NameTable(self._max_episodes)
         self._lock = threading.Lock()
 
     def learn(self, span: SpanView) -> None:
         """Remember the session that a span, which is no step, names for its trace."""
         named = session_of([span.attributes])
-        if named is None or self._sessions.get(span.trace_id) == named:
-            return
-        with self._lock:
-            self._sessions[span.trace_id] = "" if span.trace_id in self._sessions else named
-            if len(self._sessions) > self._max_episodes:
-                self._sessions.popitem(last=False)
+        if named is not None:
+            with self._lock:
+                self._sessions.learn(span.trace_id, named)
 
     def tell(
         self, verdict: Verdict, trace_id: str | None, span: ReadableSpan | None = None, above: Iterable[SpanView] = ()
@@ -88,7 +86,7 @@ class Scorer:
         ended = (span.end_time or 0) / 1e9 if span is not None else 0.0
         with self._lock:
             scores = self._book.changes(
-                verdict, trace_id, session or self._sessions.get(trace_id or ""), at=ended or now, now=now,
+                verdict, trace_id, session or self._sessions.find(trace_id or ""), at=ended or now, now=now,
                 environment=environment or self._environment, redact=self._redact,
             )  # fmt: skip
         if scores:

@@ -1,0 +1,84 @@
+"""Tables that stay bounded, and names that may turn out to be ambiguous."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class BoundedTable(OrderedDict[K, V]):
+    """A mapping that forgets the entry set or touched longest ago when it grows beyond ``limit`` entries.
+
+    >>> table = BoundedTable(2)
+    >>> table["a"], table["b"] = 1, 2
+    >>> table.touch("a")
+    1
+    >>> table["c"] = 3
+    >>> list(table), table.evicted
+    (['a', 'c'], 1)
+    """
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+        self.evicted = 0
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        while len(self) > self.limit:
+            self.popitem(last=False)
+            self.evicted += 1
+
+    def touch(self, key: K) -> V | None:
+        """The value of a key, which counts as used now; None if there is none."""
+        if key not in self:
+            return None
+        self.move_to_end(key)
+        return self[key]
+
+
+class NameTable(Generic[K, V]):
+    """Which owner a name stands for: a conversation for its traces, a trajectory for other ids it goes by.
+
+    A name that turns out to stand for several owners, as a trace around several conversations does, stands for none
+    from then on. The names learned last are kept.
+
+    >>> names = NameTable(10)
+    >>> names.learn("trace", "conversation"), names.find("trace")
+    (True, 'conversation')
+    >>> names.learn("trace", "another"), names.find("trace"), names.is_shared("trace")
+    (True, None, True)
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._owners: BoundedTable[K, V | None] = BoundedTable(limit)
+
+    def __contains__(self, name: K) -> bool:
+        return name in self._owners
+
+    def learn(self, name: K, owner: V) -> bool:
+        """Note what a name stands for; whether that is new."""
+        if name not in self._owners:
+            self._owners[name] = owner
+            return True
+        known = self._owners[name]
+        if known is None or known == owner:
+            return False
+        self._owners[name] = None
+        return True
+
+    def forget(self, name: K) -> None:
+        """Let a name stand for nothing."""
+        self._owners.pop(name, None)
+
+    def find(self, name: K) -> V | None:
+        """The owner, None if the name is unknown or shared."""
+        return self._owners.get(name)
+
+    def is_shared(self, name: K) -> bool:
+        """Whether a name stands for several owners."""
+        return name in self._owners and self._owners[name] is None
