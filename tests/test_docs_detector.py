@@ -23,6 +23,6 @@ def test_the_example_fires_nudges_and_explains() -> None:
         unregister("undo")
     told = [verdict for verdict in verdicts if verdict is not None and "TYPE_X_UNDO" in verdict.types]
     assert [verdict.step_index for verdict in told] == [5, 7]
-    assert told[0].reason == "What was done has been taken back 3 times."
+    assert told[0].reason == "The agent has undone its own work 3 times."
     assert told[1].level is Level.NUDGE
     assert "Decide for one version" in str(told[1].nudge)

@@ -1,4 +1,4 @@
-"""What has to happen in a forked child: locks that other threads of the parent held are held by nobody there."""
+"""Callbacks for forked children, which must renew locks: no thread there will release those held at the fork."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class FlagBoard:
         return len(self._entries)
 
     def _after_fork(self) -> None:
-        """Other threads stayed with the parent. What they were at work on is in no known state: it is forgotten."""
+        """Drop trajectories whose lock was held at the fork: they may be half changed."""
         self._lock = threading.Lock()
         for name, entry in list(self._entries.items()):
             if entry.lock.locked():

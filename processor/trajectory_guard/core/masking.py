@@ -103,7 +103,7 @@ def mask_text(text: str) -> str:
 
 
 def mask_noise(text: str) -> str:
-    """``text`` of an answer without what nobody asks for.
+    """``text`` of an answer without the parts that no agent asks for.
 
     Uuids, time stamps to the second, temporary paths, addresses, long hex ids, epoch stamps, durations in seconds or
     less, attempt and process numbers. Dates, time slots, rows, lines and short hashes stay.

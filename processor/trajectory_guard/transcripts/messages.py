@@ -67,7 +67,7 @@ def is_model_span(span: SpanView) -> bool:
 
 
 def output_messages(span: SpanView) -> list[Message]:
-    """What the model answered in this span; empty if the span does not tell.
+    """The answer of the model in this span; empty if the span does not record it.
 
     Where the output repeats the conversation, the answer is what follows the last message that is not the model's.
     """
@@ -77,12 +77,12 @@ def output_messages(span: SpanView) -> list[Message]:
 
 
 def input_messages(span: SpanView, last: int | None = None) -> list[Message]:
-    """What the model was told in this span, oldest first, or only the ``last`` messages; empty if it does not tell."""
+    """The input of the model in this span, oldest first, or only the ``last`` messages; empty if it is not recorded."""
     return _best(_sources(span, _INPUTS, _INPUT_EVENTS), last)
 
 
 def input_items(span: SpanView) -> list[Any]:
-    """The messages a model was told, undecoded: the first source that has any. For comparing histories."""
+    """The input messages of a model, undecoded: the first source that has any. For comparing histories."""
     for source in _sources(span, _INPUTS, _INPUT_EVENTS):
         items = message_items(source())
         if items:
@@ -96,7 +96,7 @@ def transcript_messages(span: SpanView) -> list[Message]:
 
 
 def _best(sources: Iterator[Callable[[], Any]], last: int | None = None) -> list[Message]:
-    """The first source that tells of calls (by name) or answers, else the first that tells anything."""
+    """The first source with calls (by name) or answers, else the first with any message."""
     told: list[Message] = []
     for source in sources:
         value = source()
@@ -169,7 +169,7 @@ _TAIL_CHARS: Final = 40_000
 
 
 def ids_told(span: SpanView) -> set[str] | None:
-    """Call ids that the end of a span's input may mention, found without decoding it; None if that cannot be said."""
+    """Call ids that the end of a span's input may mention, found without decoding it; None if that is impossible."""
     found: set[str] = set()
     for key, value in span.attributes.items():
         if key in _INPUTS:

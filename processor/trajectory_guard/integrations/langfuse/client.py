@@ -148,13 +148,13 @@ class ScoresClient:
         self._http.close()
 
     def send(self, scores: Sequence[Score]) -> Iterator[Settled]:
-        """Post scores and tell of each part when it is done with. What was not told of was not taken.
+        """Post scores and yield a result for each accepted part. Scores without a result were not accepted.
 
-        A server that takes single scores gets the first one only: it is for the caller to spread the requests.
+        A server that accepts single scores only gets the first one: the caller spaces the requests.
 
         Raises:
             RetryableScoreError: the rest may be sent again.
-            RefusedAccessError: nothing will be taken until somebody has had a look.
+            RefusedAccessError: no request will be accepted until a person has corrected keys or rights.
         """
         if len(scores) > 1 and self._forms[0] is not self._single:
             with suppress(_BadRequestError):  # an older server, or one score is bad: one at a time tells which

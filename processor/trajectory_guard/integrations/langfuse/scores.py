@@ -1,18 +1,17 @@
-"""Which scores Langfuse gets of a verdict, and when: pure, so that every shell writes the same ones.
+"""The Langfuse scores of a verdict. Pure functions, so that every shell writes the same scores.
 
-Two scores for each trace and episode, written when a nudge becomes due, when a stop does, and when the agent recovers:
-``trajectory_health`` (NUMERIC, 1 is well) and ``loop_detected`` (BOOLEAN). Where Langfuse sees a session it gets both
-too. Langfuse takes a second score with the same id and timestamp for an update of the first.
+Each trace and episode gets two scores when a nudge or a stop becomes due and when the agent recovers:
+``trajectory_health`` (NUMERIC, 1 is healthy) and ``loop_detected`` (BOOLEAN). A Langfuse session gets both, too.
+Langfuse treats a second score with the same id and timestamp as an update of the first.
 
-An id follows from the name, the trace or session, and the start of the episode to the microsecond: from spans alone, so
-a second delivery or a second collector writes the same scores again. What is known only here stays out of it. The
-ordinal of an episode begins anew with every process and with every trajectory that was forgotten; the trajectory's id
-and its scope are known to one who sees the spans and not, or not yet, to another. Loops of two workers, conversations
-or tenants do not begin in the same microsecond of the same trace or session.
+The id is computed from the name, the trace or session, and the start of the episode in microseconds. It uses span data
+only, because another process may not know the trajectory id or the episode number: ordinals restart with every process
+and with every evicted trajectory. So a second delivery or a second collector writes the same scores again. Loops of two
+workers, conversations or tenants do not begin in the same microsecond of the same trace or session.
 
-Late steps may move the start of an episode. Its scores keep the start that was written first: an ordinal stands for the
-episode that is known under it, unless the start lies after the newest step heard of that one. Then the trajectory was
-forgotten in between and counts from 1 again, and the scores are those of another loop.
+Late steps may move the start of an episode. Its scores keep the start that was written first: an ordinal denotes the
+episode known under it, unless the start lies after the newest step of that episode. In that case the trajectory was
+evicted in between and counts from 1 again, and the scores belong to another loop.
 """
 
 from __future__ import annotations
