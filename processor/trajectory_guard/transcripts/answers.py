@@ -9,6 +9,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import DIALECTS, DialectTable
 from trajectory_guard.spans.arguments import decode_arguments
 from trajectory_guard.transcripts.matching import same_arguments
 from trajectory_guard.transcripts.messages import ids_told, input_items, input_messages, is_model_span
@@ -23,19 +24,26 @@ _OPENING: Final = 2
 """Messages by which a transcript is told apart from others before it is read whole."""
 
 
-def find_answers(told: Sequence[Told], spans: Sequence[SpanView], place_of: Callable[[SpanView], Place]) -> None:
+def find_answers(
+    told: Sequence[Told],
+    spans: Sequence[SpanView],
+    place_of: Callable[[SpanView], Place],
+    table: DialectTable = DIALECTS,
+) -> None:
     """Fill in the answers of calls that have none. ``spans`` are in order of time.
 
     First within the same trace or trajectory; what is left, anywhere, if the transcript there shows the very call.
     """
     if all(one.answer is not None for one in told):
         return
-    listening = [span for span in spans if is_model_span(span) or "gen_ai.input.messages" in span.attributes]
-    _within(told, listening, place_of)
-    _elsewhere(told, listening, place_of)
+    listening = [span for span in spans if is_model_span(span, table) or "gen_ai.input.messages" in span.attributes]
+    _within(told, listening, place_of, table)
+    _elsewhere(told, listening, place_of, table)
 
 
-def _within(told: Iterable[Told], spans: Iterable[SpanView], place_of: Callable[[SpanView], Place]) -> None:
+def _within(
+    told: Iterable[Told], spans: Iterable[SpanView], place_of: Callable[[SpanView], Place], table: DialectTable
+) -> None:
     waiting: dict[tuple[str, str], list[Told]] = defaultdict(list)
     for one in told:
         if one.answer is None:
@@ -46,9 +54,9 @@ def _within(told: Iterable[Told], spans: Iterable[SpanView], place_of: Callable[
         open_calls = {id(one): one for scope in scopes for one in waiting[scope] if one.answer is None}
         asking = [one for one in open_calls.values() if span.start >= one.span.end]
         if asking:
-            messages = input_messages(span, LAST_MESSAGES)
+            messages = input_messages(span, LAST_MESSAGES, table)
             pairs = _pairs(messages)
-            last = trailing_answers(messages) if is_model_span(span) else []
+            last = trailing_answers(messages) if is_model_span(span, table) else []
             for one in asking:
                 one.answer = _answer_here(one, pairs) or (None if one.asked else _by_position(one, last))
                 one.asked = one.asked or bool(last)
@@ -106,7 +114,9 @@ def _by_position(told: Told, answers: Sequence[ToolAnswer]) -> ToolAnswer | None
 # --- in another trace ----------------------------------------------------------------------------------------
 
 
-def _elsewhere(told: Sequence[Told], spans: Sequence[SpanView], place_of: Callable[[SpanView], Place]) -> None:
+def _elsewhere(
+    told: Sequence[Told], spans: Sequence[SpanView], place_of: Callable[[SpanView], Place], table: DialectTable
+) -> None:
     """Bare clients write one trace per model call: a later transcript must show the very call, by id or by history.
 
     Not from one named conversation into another.
@@ -117,44 +127,44 @@ def _elsewhere(told: Sequence[Told], spans: Sequence[SpanView], place_of: Callab
             for call_id in one.ids:
                 by_id[call_id].append(one)
     for span in spans if by_id else ():
-        _by_id_elsewhere(span, is_named(place_of(span)), by_id)
+        _by_id_elsewhere(span, is_named(place_of(span)), by_id, table)
     left = [one for one in told if one.answer is None and not is_named(one.place)]
     if left:
-        _by_history_elsewhere(left, [span for span in spans if not is_named(place_of(span))])
+        _by_history_elsewhere(left, [span for span in spans if not is_named(place_of(span))], table)
 
 
-def _by_id_elsewhere(span: SpanView, named: bool, waiting: dict[str, list[Told]]) -> None:
-    mentioned = ids_told(span)
+def _by_id_elsewhere(span: SpanView, named: bool, waiting: dict[str, list[Told]], table: DialectTable) -> None:
+    mentioned = ids_told(span, table)
     if mentioned is not None and waiting.keys().isdisjoint(mentioned):
         return
-    for call, answer in _pairs(input_messages(span, LAST_MESSAGES)):
+    for call, answer in _pairs(input_messages(span, LAST_MESSAGES, table)):
         for call_id in (call.call_id, call.item_id):
             asking = waiting.get(call_id, []) if call_id is not None else []
             for one in asking:
-                if not (named and is_named(one.place)) and _same_opening(one.span, span):
+                if not (named and is_named(one.place)) and _same_opening(one.span, span, table):
                     _settle(one, call, answer, span)
             if asking and all(one.answer is not None for one in asking):
                 del waiting[str(call_id)]
 
 
-def _same_opening(earlier: SpanView, later: SpanView) -> bool:
+def _same_opening(earlier: SpanView, later: SpanView, table: DialectTable) -> bool:
     """Whether two transcripts begin alike, as far as can be seen: ids such as ``call_1`` are used again and again."""
-    opening = input_items(earlier)[:_OPENING]
-    return not opening or _digests(opening) == _digests(input_items(later)[: len(opening)])
+    opening = input_items(earlier, table)[:_OPENING]
+    return not opening or _digests(opening) == _digests(input_items(later, table)[: len(opening)])
 
 
-def _by_history_elsewhere(told: Iterable[Told], spans: Sequence[SpanView]) -> None:
+def _by_history_elsewhere(told: Iterable[Told], spans: Sequence[SpanView], table: DialectTable) -> None:
     """A transcript that begins with all a model was told when it asked, goes on with its calls and their answers."""
     waiting: dict[bytes, list[Told]] = defaultdict(list)
     starts: dict[bytes, float] = {}
     for one in told:
-        digests = _digests(input_items(one.span))
+        digests = _digests(input_items(one.span, table))
         if digests:
             waiting[digests[-1]].append(one)
             start = digests[:_OPENING][-1]
             starts[start] = min(one.span.end, starts.get(start, one.span.end))
     for span in spans if waiting else ():
-        items = input_items(span)
+        items = input_items(span, table)
         opening = _digests(items[:_OPENING])
         if any(starts.get(start, float("inf")) <= span.start for start in opening):
             _continue_history(span, items, waiting)

@@ -10,9 +10,12 @@ from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.outcome import classify, is_refusal, looks_like_error
 from trajectory_guard.core.steps import DENIED, ERROR, INTERRUPTED, SUCCESS, Evidence, Outcome, StepRecord
+from trajectory_guard.dialects.base import json_object
+from trajectory_guard.dialects.semconv import SEMCONV
 from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import DIALECTS, DialectTable
 from trajectory_guard.spans.extract import MAX_RESULT_CHARS
-from trajectory_guard.spans.identity import agent_name, instance_of, is_agent_span, json_object
+from trajectory_guard.spans.identity import agent_name, instance_of, is_agent_span
 from trajectory_guard.transcripts.told import Told
 from trajectory_guard.transcripts.transcript import ToolAnswer, answer_text
 
@@ -49,7 +52,7 @@ def told_outcome(told: Told, text: str | None) -> Outcome:
     return classify(text)
 
 
-def step_of(told: Told, above: Iterable[SpanView], dialect: str) -> StepRecord:
+def step_of(told: Told, above: Iterable[SpanView], table: DialectTable = DIALECTS) -> StepRecord:
     """The step of a call without a tool span. ``step_id`` is the span that told of it and the call's place in it.
 
     Its time is that of the model's answer, its duration 0: nothing shows how long the call took.
@@ -66,10 +69,10 @@ def step_of(told: Told, above: Iterable[SpanView], dialect: str) -> StepRecord:
         tool_args_hash=args_hash(told.args),
         state_snapshot_hash=result_hash(kind, text),
         outcome_type=kind,
-        agent_id=told.agent or agent_name(span, (*own, *around)),
+        agent_id=told.agent or agent_name(span, (*own, *around), table),
         timestamp=told.time,
         call_id=_call_id(told),
-        dialect=dialect + SUFFIX,
+        dialect=family_of(span, table) + SUFFIX,
         trace_id=span.trace_id,
         span_id=span.span_id,
         args=told.args,
@@ -77,7 +80,7 @@ def step_of(told: Told, above: Iterable[SpanView], dialect: str) -> StepRecord:
         evidence=Evidence.NAME_ONLY if told.args is None else known,
         batch=None if told.transcript else f"{span.trace_id}/{span.span_id}",
         thought=told.thought,
-        run=span.span_id if is_agent_span(span) else instance_of(span, around),
+        run=span.span_id if is_agent_span(span, table) else instance_of(span, around, table),
     )
 
 
@@ -95,27 +98,14 @@ def is_handoff(told: Told, traces_with_handoffs: Set[str]) -> bool:
     return json_object((answer_text(told.answer) or "").lstrip()).keys() == {"assistant"}
 
 
-def is_handoff_span(span: SpanView) -> bool:
+def is_handoff_span(span: SpanView, table: DialectTable = DIALECTS) -> bool:
     """A span that stands for a hand-off between agents."""
-    attributes = span.attributes
-    return (
-        attributes.get("gen_ai.operation.name") in ("handoff", "agent_handoff")
-        or attributes.get("traceloop.span.kind") == "handoff"
-        or (attributes.get("openinference.span.kind") == "TOOL" and "tool.name" not in attributes)
-        or str(attributes.get("logfire.msg_template", "")).lower().startswith("handoff")
-    )
+    return any(test(span) for test in table.handoff_tests)
 
 
-def family_of(span: SpanView) -> str:
-    """Which family of conventions a model or agent span follows: the dialect's name without its suffix."""
-    attributes = span.attributes
-    for key, family in (
-        ("langsmith.span.kind", "langsmith"), ("langfuse.observation.type", "langfuse"),
-        ("openinference.span.kind", "openinference"), ("traceloop.span.kind", "openllmetry"),
-        ("logfire.msg_template", "logfire"),
-    ):  # fmt: skip
-        if key in attributes:
-            return family
-    if span.scope.startswith("openlit"):
-        return "openlit"
-    return "openllmetry" if "gen_ai.completion.0.role" in attributes else "semconv"
+def family_of(span: SpanView, table: DialectTable = DIALECTS) -> str:
+    """The dialect whose conventions a model or agent span follows."""
+    for key, name in table.family_markers:
+        if key in span.attributes:
+            return name
+    return next((name for test, name in table.in_family if test(span)), SEMCONV.name)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import is_rejected, recognise
+from trajectory_guard.dialects.table import DIALECTS, DialectTable, recognise
 from trajectory_guard.spans.arguments import decode_arguments
 from trajectory_guard.transcripts.messages import (
     defined_tools,
@@ -76,26 +76,30 @@ class Told:
 
 
 def told_calls(
-    spans: Sequence[SpanView], place_of: Callable[[SpanView], Place], above: Callable[[SpanView], Iterable[SpanView]]
+    spans: Sequence[SpanView],
+    place_of: Callable[[SpanView], Place],
+    above: Callable[[SpanView], Iterable[SpanView]],
+    table: DialectTable = DIALECTS,
 ) -> list[Told]:
     """All calls the models in ``spans`` asked for, once each, in order of time. ``spans`` are in order of time."""
     found: list[Told] = []
-    models = [span for span in spans if is_model_span(span)]
+    models = [span for span in spans if is_model_span(span, table)]
     for span in models:
-        found += _of_model(span, output_messages(span), place_of(span))
+        found += _of_model(span, output_messages(span, table), place_of(span), table)
     found = _without_copies(found, above)
-    found += _from_next_input(models, found, place_of)
+    found += _from_next_input(models, found, place_of, table)
     with_models = {span.trace_id for span in models}
-    found += _from_transcripts([span for span in spans if span.trace_id not in with_models], place_of, above)
+    others = [span for span in spans if span.trace_id not in with_models]
+    found += _from_transcripts(others, place_of, above, table)
     found.sort(key=lambda told: (told.time, told.span.span_id, told.index))
     return found
 
 
-def _of_model(span: SpanView, messages: list[Message], place: Place) -> list[Told]:
+def _of_model(span: SpanView, messages: list[Message], place: Place, table: DialectTable) -> list[Told]:
     calls = [call for message in messages for call in message.calls]
     if not calls:
         return []
-    thought, tools = text_of(messages), defined_tools(span)
+    thought, tools = text_of(messages), defined_tools(span, table)
     return [
         Told(
             span, index, call, decode_arguments(call.arguments).value, span.end, place, (len(calls), index),
@@ -139,7 +143,7 @@ def is_named(place: Place) -> bool:
 
 
 def _from_next_input(
-    models: Sequence[SpanView], found: Sequence[Told], place_of: Callable[[SpanView], Place]
+    models: Sequence[SpanView], found: Sequence[Told], place_of: Callable[[SpanView], Place], table: DialectTable
 ) -> list[Told]:
     """Calls of model spans that keep no output, read from the end of the next input in the same trace."""
     silent: dict[str, dict[str | None, SpanView]] = {}
@@ -149,10 +153,11 @@ def _from_next_input(
         waiting = silent.setdefault(span.trace_id, {})
         if waiting:
             before = waiting.get(span.parent_id) or max(waiting.values(), key=lambda one: (one.start, one.span_id))
-            fresh = _of_model(before, trailing_calls(input_messages(span)), place_of(before))
+            asking = trailing_calls(input_messages(span, table=table))
+            fresh = _of_model(before, asking, place_of(before), table)
             added += [told for told in fresh if not any((span.trace_id, one) in known for one in told.ids)]
             known |= {(span.trace_id, one) for told in fresh for one in told.ids}
-        if output_messages(span):
+        if output_messages(span, table):
             waiting.pop(span.parent_id, None)
         else:
             waiting[span.parent_id] = span
@@ -160,13 +165,16 @@ def _from_next_input(
 
 
 def _from_transcripts(
-    spans: Sequence[SpanView], place_of: Callable[[SpanView], Place], above: Callable[[SpanView], Iterable[SpanView]]
+    spans: Sequence[SpanView],
+    place_of: Callable[[SpanView], Place],
+    above: Callable[[SpanView], Iterable[SpanView]],
+    table: DialectTable,
 ) -> list[Told]:
     """Calls in the transcripts that agent and workflow spans keep where nothing shows the model calls themselves."""
     read = {
         (span.trace_id, span.span_id): (span, pairs)
         for span in spans
-        if not is_rejected_copy(span) and recognise(span) is None and (pairs := _pairs(span))
+        if _may_hold_transcript(span, table) and (pairs := _pairs(span, table))
     }
     outer = {(one.trace_id, one.span_id) for span, _ in read.values() for one in above(span)}
     seen: set[tuple[str, str]] = set()
@@ -186,14 +194,16 @@ def _from_transcripts(
     return found
 
 
-def is_rejected_copy(span: SpanView) -> bool:
-    """A pending copy of a span, or a protocol message: no place to read a transcript from."""
-    return "mcp.method.name" in span.attributes or (
-        is_rejected(span) and span.attributes.get("logfire.span_type") == "pending_span"
+def _may_hold_transcript(span: SpanView, table: DialectTable) -> bool:
+    """Whether a span is neither a tool call, nor a pending copy of a span, nor a protocol message."""
+    return (
+        table.no_transcript.isdisjoint(span.attributes)
+        and not any(test(span) for test in table.copy_tests)
+        and recognise(span, table) is None
     )
 
 
-def _pairs(span: SpanView) -> list[tuple[ToolCall, ToolAnswer | None, str | None]]:
-    messages = transcript_messages(span)
+def _pairs(span: SpanView, table: DialectTable) -> list[tuple[ToolCall, ToolAnswer | None, str | None]]:
+    messages = transcript_messages(span, table)
     authors = [message.agent for message in messages for _ in message.calls]
     return [(call, answer, author) for (call, answer), author in zip(linked(messages), authors, strict=True)]
