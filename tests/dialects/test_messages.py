@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import DATA, capture, capture_names, lines, span_view, tool_view
+from trajectory_guard.core.outcome import is_refusal
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.transcripts.assemble import extract_steps
@@ -25,7 +26,6 @@ from trajectory_guard.transcripts.messages import (
 )
 from trajectory_guard.transcripts.parts import message_items, read_messages
 from trajectory_guard.transcripts.reprs import parse_repr
-from trajectory_guard.transcripts.spanless import is_refusal
 from trajectory_guard.transcripts.transcript import Message, ToolAnswer, ToolCall, answer_text, linked
 
 WITH_MESSAGES = sorted(path.name.removesuffix(".messages.jsonl") for path in (DATA / "golden").glob("*.messages.jsonl"))
@@ -468,3 +468,10 @@ def test_no_span_makes_extraction_fail(found: list[dict[str, Any]]) -> None:
 )
 def test_deep_or_long_text_is_left_unread(text: str) -> None:
     assert all(not message.calls for message in read_messages(text))
+
+
+def test_an_agent_span_without_tool_results_does_not_answer_a_call_that_waits() -> None:
+    waiting = tool_view(result=None, status_description="GraphInterrupt(())", status="error", start=1.0, end=2.0)
+    resumed = {"gen_ai.operation.name": "invoke_agent", "gen_ai.input.messages": json.dumps([{"role": "user", "content": "go on"}])}  # fmt: skip
+    (step,) = extract_steps([waiting, span_view(resumed, span_id="9" * 16, start=3.0, end=4.0)])
+    assert (step.outcome_type, step.result) == ("interrupted", None)

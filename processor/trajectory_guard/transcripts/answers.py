@@ -106,7 +106,7 @@ def _with_call(answer: ToolAnswer, call: ToolCall) -> ToolAnswer:
 def _by_position(told: Told, answers: Sequence[ToolAnswer]) -> ToolAnswer | None:
     """Transcripts that show answers without ids and no calls: the n-th answer belongs to the n-th call of the turn."""
     size, ordinal = told.turn
-    if len(answers) != size or any(answer.call_id is not None for answer in answers):
+    if not size or len(answers) != size or any(answer.call_id is not None for answer in answers):
         return None
     return answers[ordinal]
 

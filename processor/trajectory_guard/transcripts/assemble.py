@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trajectory_guard.core.masking import result_hash
-from trajectory_guard.core.outcome import is_empty_result, is_refusal
-from trajectory_guard.core.steps import DENIED, EMPTY, INTERRUPTED, SUCCESS, Evidence, StepRecord
+from trajectory_guard.core.outcome import classify
+from trajectory_guard.core.steps import DENIED, INTERRUPTED, SUCCESS, Evidence, StepRecord
 from trajectory_guard.dialects.base import RESULT_KEYS, Dialect, first
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, recognise, table_of
@@ -183,11 +183,11 @@ def _settled(step: StepRecord, told: Told | None) -> StepRecord:
         return step
     text, kind = answer_text(told.answer), step.outcome_type
     if kind == INTERRUPTED:
-        if told.answer.approved is not False and not (text and is_refusal(text)):
+        if classify(text, failed=None, refused=told.answer.approved is False) != DENIED:
             return step
         kind = DENIED
-    elif kind == SUCCESS and text is not None and is_empty_result(text):
-        kind = EMPTY
+    elif kind == SUCCESS:
+        kind = classify(text)
     evidence = Evidence.FULL if text is not None and step.args is not None else step.evidence
     return step._replace(outcome_type=kind, result=text, state_snapshot_hash=result_hash(kind, text), evidence=evidence)
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
-from trajectory_guard.core.outcome import classify, is_refusal, looks_like_error
-from trajectory_guard.core.steps import DENIED, ERROR, INTERRUPTED, SUCCESS, Evidence, Outcome, StepRecord
+from trajectory_guard.core.outcome import classify
+from trajectory_guard.core.steps import DENIED, ERROR, INTERRUPTED, Evidence, Outcome, StepRecord
 from trajectory_guard.dialects.base import json_object
 from trajectory_guard.dialects.semconv import SEMCONV
 from trajectory_guard.dialects.span import SpanView
@@ -21,35 +21,17 @@ from trajectory_guard.transcripts.transcript import ToolAnswer, answer_text
 
 SUFFIX: Final = ".messages"
 """Ends the dialect of a step that was read from messages."""
-_UNKNOWN_TOOL: Final = re.compile(
-    r"\b(?:tool|function)\b.{0,80}?\b(?:not found|does not exist|doesn't exist|is not (?:a )?valid|not available"
-    r"|is not defined|not recognized)\b|\b(?:unknown|no such|undefined|invalid|unrecognized) (?:tool|function)\b"
-    r"|\bis not a valid (?:tool|function)\b",
-    re.IGNORECASE,
-)
-_FAILED: Final = re.compile(
-    r"^\W*(?:i )?(?:encountered an error|tried reusing the same input|got an error)\b", re.IGNORECASE
-)
 _HANDOFF: Final = re.compile(r"^(?:transfer|hand_?off|delegate)_(?:back_)?to_", re.IGNORECASE)
-_TOLD_CHARS: Final = 400
 
 
 def told_outcome(told: Told, text: str | None) -> Outcome:
     """Outcome of a call without a tool span. ``text`` is what the model was told, None if unknown."""
     name, tools, answer = told.call.name, told.tools or {}, told.answer or ToolAnswer()
-    if answer.approved is False or (text is not None and is_refusal(text)):
-        return DENIED
-    if answer.failed or (tools and name not in tools):
-        return ERROR
-    needs_approval = tools.get(name, False)
-    if text is None:
-        return INTERRUPTED if needs_approval else SUCCESS
-    start = text[:_TOLD_CHARS]
-    if looks_like_error(start) or _UNKNOWN_TOOL.search(start) or _FAILED.search(start):
-        return ERROR
-    if needs_approval:
-        return DENIED  # had it been approved, it would have a span of its own
-    return classify(text)
+    failed = True if answer.failed or (tools and name not in tools) else None
+    kind = classify(text, failed=failed, refused=answer.approved is False)
+    if not tools.get(name, False) or kind in (DENIED, ERROR):
+        return kind
+    return INTERRUPTED if text is None else DENIED  # an approved call would have a span of its own
 
 
 def step_of(told: Told, above: Iterable[SpanView], table: DialectTable = DIALECTS) -> StepRecord:
