@@ -174,7 +174,7 @@ class Dialect:
         status_messages: keys of texts that say how a call ended, beside the status of the span.
         awaits_approval: whether a call without a result waits for a person's approval.
         identity, models, messages: attributes of other spans; see there.
-        declared: the user declared it: it is asked first, even about spans that look like no tool.
+        declared: the user declared the row in the configuration: it is tried first, even on spans that look like no tool.
     """
 
     name: str
@@ -255,7 +255,7 @@ def json_object(value: Any) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=4)
 def _parsed(text: str) -> Mapping[str, Any]:
-    """One span asks for one text up to four times; the mapping is shared and must not be changed."""
+    """One text of a span is read up to four times; the mapping is shared and must not be changed."""
     try:
         decoded = parse_json(text)
     except (ValueError, RecursionError):

@@ -31,7 +31,7 @@ _BUILT_IN: Final = (
     PYDANTIC_AI, CREWAI, VERCEL, MLFLOW, GOOGLE_ADK, OPENAI_AGENTS, LOGFIRE_CLIENTS, UNPREFIXED,  # no tool spans
     SEMCONV, SEMCONV_NAMED,
 )  # fmt: skip
-"""Rows in the order in which they are asked whether a span is a tool span of theirs."""
+"""Rows in the order in which they are tried on tool spans."""
 _READING_ORDER: Final = (
     SEMCONV, PYDANTIC_AI, CREWAI, OPENINFERENCE, UNPREFIXED, VERCEL, LOGFIRE_CLIENTS, OPENLLMETRY, LLAMAINDEX, LANGFUSE,
     LANGSMITH, GOOGLE_ADK, LOGFIRE, OPENAI_AGENTS, MCP, OPENLIT, MLFLOW, SEMCONV_NAMED,
@@ -56,7 +56,7 @@ class MessageKeys(NamedTuple):
 
 
 class DialectTable(tuple[Dialect, ...]):
-    """Rows in the order in which they are asked about tool spans; the first that matches reads the span.
+    """Rows in the order in which they are tried on tool spans; the first that matches reads the span.
 
     For all other questions the fields of the rows are combined once, here: those of rows that are not built in come
     first, then those of all built-in rows in ``_READING_ORDER``, whether or not they are in the table. The attributes
@@ -82,6 +82,7 @@ class DialectTable(tuple[Dialect, ...]):
         families = (*own, *_BUILT_IN)
         self.family_markers = tuple((key, row.name) for row in families for key in row.messages.family_markers)
         self.in_family = tuple((row.messages.in_family, row.name) for row in families if row.messages.in_family)
+        self.workflow_dialects = frozenset(row.name for row in families if row.messages.workflow_inputs)
         names = {key for row in ordered for key in (*row.identity.name_keys, *row.identity.agents)}
         self.name_keys: Final = frozenset(names)
         self.interesting: Final = frozenset().union(

@@ -65,14 +65,14 @@ def _record(
     kind = outcome(span, payload, arguments_known=decoded.value is not None, table=table)
     text = payload.text if payload.text is None else payload.text[:MAX_RESULT_CHARS]
     failure = error_class(span) if kind == ERROR else None
-    told = text if text is not None else _failure_text(span, kind)
+    visible = text if text is not None else _failure_text(span, kind)
     stated = span.attributes.get(STATE_KEY)
     return StepRecord(
         step_id=span.span_id,
         trajectory_id=trajectory,
         tool_name=name,
         tool_args_hash=args_hash(decoded.value),
-        state_snapshot_hash=result_hash(kind, told if stated is None else str(stated)),
+        state_snapshot_hash=result_hash(kind, visible if stated is None else str(stated)),
         outcome_type=kind,
         agent_id=agent_of(span, above, dialect, table),
         timestamp=span.start,
@@ -82,9 +82,9 @@ def _record(
         trace_id=span.trace_id,
         span_id=span.span_id,
         args=decoded.value,
-        result=told,
+        result=visible,
         error_class=failure,
-        evidence=_evidence(decoded, told, kind),
+        evidence=_evidence(decoded, visible, kind),
         batch=batch_label(span, table),
         run=instance_of(span, above, table),
         stated=stated is not None,
@@ -138,10 +138,10 @@ def _call_id(raw: RawCall, decoded: Decoded, payload: Payload) -> str | None:
     return None
 
 
-def _evidence(decoded: Decoded, told: str | None, kind: str) -> Evidence:
+def _evidence(decoded: Decoded, visible: str | None, kind: str) -> Evidence:
     if decoded.value is None:
         return Evidence.NAME_ONLY
-    return Evidence.FULL if told is not None or kind == ERROR else Evidence.NO_RESULT
+    return Evidence.FULL if visible is not None or kind == ERROR else Evidence.NO_RESULT
 
 
 def agent_of(span: SpanView, above: Sequence[SpanView], dialect: Dialect, table: DialectTable = DIALECTS) -> str | None:

@@ -34,10 +34,10 @@ def asked_in(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
         message = next(iter(read_messages(items[place])), None)
         if message is None:
             continue
-        structured = structured or bool(message.calls or message.answers) or message.role == "tool"
+        structured = structured or bool(message.calls or message.results) or message.role == "tool"
         if later is not None and newest is None and message.role == "assistant" and not message.calls:
             newest = f"{place + 1} {later.text}"
-        later = message if message.role == "user" and message.text and not message.answers else None
+        later = message if message.role == "user" and message.text and not message.results else None
         if later is not None:
             first = f"{place} {later.text}"
         if structured and newest is not None:

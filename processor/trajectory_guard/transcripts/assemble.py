@@ -19,13 +19,13 @@ from trajectory_guard.spans.duplicates import (
 from trajectory_guard.spans.extract import read_step, trajectory_id
 from trajectory_guard.spans.identity import conversation_id
 from trajectory_guard.spans.results import is_object_repr
-from trajectory_guard.transcripts.answers import find_answers
 from trajectory_guard.transcripts.matching import match_steps
 from trajectory_guard.transcripts.messages import is_model_span
+from trajectory_guard.transcripts.requested_calls import Place, RequestedCall, requested_calls
 from trajectory_guard.transcripts.spanless import is_handoff, is_handoff_span, step_of
 from trajectory_guard.transcripts.spending import with_usage
-from trajectory_guard.transcripts.told import Place, Told, told_calls
-from trajectory_guard.transcripts.transcript import ToolCall, answer_text
+from trajectory_guard.transcripts.tool_results import find_results
+from trajectory_guard.transcripts.transcript import ToolCall, result_text
 from trajectory_guard.transcripts.workflows import agents_by_call, wrapped_call
 
 __all__ = ["MAX_ANCESTORS", "drop_duplicates", "extract_steps", "is_inner_duplicate"]
@@ -64,8 +64,8 @@ class _Assembly:
         found.sort(key=lambda step: (step.timestamp, step.step_id))
         found = drop_duplicates(found)
         if messages:
-            told = told_calls(self.spans, self._place, self._above, self.table)
-            found = self._with_messages(found, told) + self._spanless(told)
+            requested = requested_calls(self.spans, self._place, self._above, self.table)
+            found = self._with_messages(found, requested) + self._spanless(requested)
             found.sort(key=lambda step: (step.timestamp, step.step_id))
         return found
 
@@ -96,7 +96,7 @@ class _Assembly:
     def _above(self, span: SpanView) -> Iterator[SpanView]:
         return ancestors(span, self.by_id)
 
-    # --- what other spans know of a tool span --------------------------------------------------------------------
+    # --- completed from other spans -----------------------------------------------------------------------------
 
     def _complete_workflows(self, steps: list[StepRecord]) -> list[StepRecord]:
         """Call ids and agents that stand in the workflow steps around a LlamaIndex tool span."""
@@ -104,7 +104,7 @@ class _Assembly:
         return [self._with_agent(self._with_call_id(step), agents) for step in steps]
 
     def _with_call_id(self, step: StepRecord) -> StepRecord:
-        if step.call_id is not None or step.dialect != "openinference":
+        if step.call_id is not None or step.dialect not in self.table.workflow_dialects:
             return step
         span = self.by_id[step.trace_id or "", step.span_id or ""]
         parent = next(self._above(span), None)
@@ -116,37 +116,37 @@ class _Assembly:
             return step
         return step._replace(agent_id=agents.get((step.trace_id or "", step.call_id)))
 
-    # --- what messages know of them ------------------------------------------------------------------------------
+    # --- completed from messages --------------------------------------------------------------------------------
 
-    def _with_messages(self, steps: list[StepRecord], told: list[Told]) -> list[StepRecord]:
-        match_steps(told, steps)
-        self._argue(told)
-        unsettled = {step.step_id for step in steps if self._is_unsettled(step)}
-        asked = [one for one in told if one.step is None or one.step.step_id in unsettled]
-        covered = {one.step.step_id for one in asked if one.step is not None}
-        asked += [self._as_told(step) for step in steps if step.step_id in unsettled - covered]
-        find_answers(asked, self.spans, self._place, self.table)
-        thoughts = {one.step.step_id: one.thought for one in told if one.step is not None and one.thought}
-        answers = {one.step.step_id: one for one in asked if one.step is not None}
+    def _with_messages(self, steps: list[StepRecord], requested: list[RequestedCall]) -> list[StepRecord]:
+        match_steps(requested, steps)
+        self._fill_arguments(requested)
+        incomplete = {step.step_id for step in steps if self._lacks_result(step)}
+        open_calls = [one for one in requested if one.step is None or one.step.step_id in incomplete]
+        covered = {one.step.step_id for one in open_calls if one.step is not None}
+        open_calls += [self._as_requested(step) for step in steps if step.step_id in incomplete - covered]
+        find_results(open_calls, self.spans, self._place, self.table)
+        thoughts = {one.step.step_id: one.thought for one in requested if one.step is not None and one.thought}
+        results = {one.step.step_id: one for one in open_calls if one.step is not None}
         return [
-            _settled(step._replace(thought=thoughts.get(step.step_id)), answers.get(step.step_id)) for step in steps
+            _with_result(step._replace(thought=thoughts.get(step.step_id)), results.get(step.step_id)) for step in steps
         ]
 
-    def _argue(self, told: Iterable[Told]) -> None:
-        """Arguments that only the workflow step around a call shows."""
-        if not any(one.step is None and one.args is None for one in told):
+    def _fill_arguments(self, requested: Iterable[RequestedCall]) -> None:
+        """Fill in arguments that only the workflow step around a call shows."""
+        if not any(one.step is None and one.args is None for one in requested):
             return
         wrapped = {
             (span.trace_id, found[0]): found[1]
             for span in self.spans
             if (found := wrapped_call(span, self.table)) is not None
         }
-        for one in told:
+        for one in requested:
             if one.args is None and one.call.call_id is not None:
                 one.args = wrapped.get((one.span.trace_id, one.call.call_id))
 
-    def _as_told(self, step: StepRecord) -> Told:
-        """A tool span as if told by the model call before it: so that answers to it can be found."""
+    def _as_requested(self, step: StepRecord) -> RequestedCall:
+        """A tool span as a call that the model call before it requested, so that its result can be found."""
         span = self.by_id[step.trace_id or "", step.span_id or ""]
         place = Place(span.trace_id, step.trajectory_id)
         asker = span
@@ -156,9 +156,9 @@ class _Assembly:
             if one.trace_id == span.trace_id and is_model_span(one, self.table):
                 asker = one
         call = ToolCall(step.tool_name, step.args, step.call_id)
-        return Told(asker, 0, call, step.args, step.timestamp, place, (0, 0), step=step)
+        return RequestedCall(asker, 0, call, step.args, step.timestamp, place, (0, 0), step=step)
 
-    def _is_unsettled(self, step: StepRecord) -> bool:
+    def _lacks_result(self, step: StepRecord) -> bool:
         """A call that waits for approval, or whose result is the repr of an object instead of its content."""
         if step.result is not None:
             return False
@@ -168,22 +168,22 @@ class _Assembly:
         written = first(attributes, RESULT_KEYS)
         return isinstance(written, str) and is_object_repr(written)
 
-    def _spanless(self, told: Iterable[Told]) -> list[StepRecord]:
+    def _spanless(self, requested: Iterable[RequestedCall]) -> list[StepRecord]:
         handoffs = {span.trace_id for span in self.spans if is_handoff_span(span, self.table)}
         return [
             step_of(one, list(self._above(one.span)), self.table)
-            for one in told
+            for one in requested
             if one.step is None and one.call.name and not is_handoff(one, handoffs)
         ]
 
 
-def _settled(step: StepRecord, told: Told | None) -> StepRecord:
-    """A step with what the model was told about it: that a person refused, or the text behind an object's repr."""
-    if told is None or told.answer is None:
+def _with_result(step: StepRecord, requested: RequestedCall | None) -> StepRecord:
+    """A step with the result that the model saw: a person's refusal, or the text behind an object's repr."""
+    if requested is None or requested.result is None:
         return step
-    text, kind = answer_text(told.answer), step.outcome_type
+    text, kind = result_text(requested.result), step.outcome_type
     if kind == INTERRUPTED:
-        if classify(text, failed=None, refused=told.answer.approved is False) != DENIED:
+        if classify(text, failed=None, refused=requested.result.approved is False) != DENIED:
             return step
         kind = DENIED
     elif kind == SUCCESS:

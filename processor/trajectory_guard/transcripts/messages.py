@@ -68,7 +68,7 @@ def _best(sources: Iterator[Callable[[], Any]], last: int | None = None) -> list
     for source in sources:
         value = source()
         messages = read_messages(value if last is None else message_items(value)[-last:])
-        if any(message.answers or any(call.name for call in message.calls) for message in messages):
+        if any(message.results or any(call.name for call in message.calls) for message in messages):
             return messages
         if not fallback and any(message.text or message.calls for message in messages):
             fallback = messages
@@ -105,8 +105,8 @@ def _span_events(span: SpanView, wanted: MessageKeys) -> list[Any]:
     return found
 
 
-def _event_list(value: Any, of_model: bool, answers: frozenset[str]) -> list[Any]:
-    """Messages as a list of event bodies in one attribute. ``answers`` are the names of the events of the model."""
+def _event_list(value: Any, of_model: bool, output_events: frozenset[str]) -> list[Any]:
+    """Messages as a list of event bodies in one attribute. ``output_events`` are names of events of the model."""
     if isinstance(value, str):
         try:
             value = parse_json(value)
@@ -114,7 +114,7 @@ def _event_list(value: Any, of_model: bool, answers: frozenset[str]) -> list[Any
             return []
     bodies = [body for body in value if isinstance(body, Mapping)] if isinstance(value, (list, tuple)) else []
     named = [(str(body.get("event.name", "")), body) for body in bodies]
-    return [_event_body(name, body) for name, body in named if (name in answers) == of_model]
+    return [_event_body(name, body) for name, body in named if (name in output_events) == of_model]
 
 
 def _event_body(name: str, body: Mapping[str, Any]) -> Any:
@@ -131,7 +131,7 @@ _ID_IN_TEXT: Final = re.compile(
 _TAIL_CHARS: Final = 40_000
 
 
-def ids_told(span: SpanView, table: DialectTable = DIALECTS) -> set[str] | None:
+def call_ids_in(span: SpanView, table: DialectTable = DIALECTS) -> set[str] | None:
     """Call ids that the end of a span's input may mention, found without decoding it; None if that cannot be said."""
     found: set[str] = set()
     for key, value in span.attributes.items():

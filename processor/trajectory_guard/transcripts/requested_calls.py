@@ -1,7 +1,7 @@
-"""Calls that left no tool span of their own: unknown tools, refused calls, bare model clients.
+"""Calls that models requested, read from their answers and from transcripts.
 
-They are read from what the model said, and their results from what it was told next. Everything here looks at a whole
-set of spans and gives the same answer whatever their order; nothing of it runs in the application.
+Calls of unknown tools, refused calls and calls of bare model clients leave no tool span: nothing but messages shows
+them. The functions look at a whole set of spans; their result does not depend on the order of the spans.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from trajectory_guard.transcripts.messages import (
     text_of,
     transcript_messages,
 )
-from trajectory_guard.transcripts.transcript import Message, ToolAnswer, ToolCall, linked, trailing_calls
+from trajectory_guard.transcripts.transcript import Message, ToolCall, ToolResult, linked, trailing_calls
 
 
 class Place(NamedTuple):
-    """Where a span belongs: its trace and its trajectory. Two places meet if either is the same."""
+    """Where a span belongs: its trace and its trajectory. Two places share a scope if either is the same."""
 
     trace_id: str
     trajectory_id: str
 
 
 @dataclass
-class Told:
-    """A call as a model asked for it.
+class RequestedCall:
+    """A call as a model requested it.
 
     Attributes:
-        span: the span that told of it.
+        span: the span whose messages show it.
         index: ordinal among the calls of that span.
         call: as the model wrote it.
         args: decoded arguments, None if unknown.
@@ -46,9 +46,10 @@ class Told:
         turn: number of calls in the same model message block, and the ordinal in it.
         thought: text of the model message, on the first call of a turn only.
         tools: tools the model could choose from, where known (name to whether a person must approve).
-        transcript: told by a transcript that is its own source of answers, not by one model call.
-        answer: what the model was told about it, None if unknown.
+        transcript: read from a transcript, which has the results as well, and not from one model call.
+        result: the result that the model saw, None if unknown.
         step: the tool span that stands for it, if there is one.
+        passed: a later model call has shown results, so that none can be assigned by position any more.
     """
 
     span: SpanView
@@ -62,9 +63,9 @@ class Told:
     agent: str | None = None
     tools: Mapping[str, bool] | None = None
     transcript: bool = False
-    answer: ToolAnswer | None = None
+    result: ToolResult | None = None
     step: StepRecord | None = None
-    asked: bool = field(default=False, repr=False)
+    passed: bool = field(default=False, repr=False)
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -75,14 +76,14 @@ class Told:
 # --- reading -------------------------------------------------------------------------------------------------
 
 
-def told_calls(
+def requested_calls(
     spans: Sequence[SpanView],
     place_of: Callable[[SpanView], Place],
     above: Callable[[SpanView], Iterable[SpanView]],
     table: DialectTable = DIALECTS,
-) -> list[Told]:
-    """All calls the models in ``spans`` asked for, once each, in order of time. ``spans`` are in order of time."""
-    found: list[Told] = []
+) -> list[RequestedCall]:
+    """All calls that the models in ``spans`` requested, once each, in order of time. ``spans`` are in order of time."""
+    found: list[RequestedCall] = []
     models = [span for span in spans if is_model_span(span, table)]
     for span in models:
         found += _of_model(span, output_messages(span, table), place_of(span), table)
@@ -91,17 +92,17 @@ def told_calls(
     with_models = {span.trace_id for span in models}
     others = [span for span in spans if span.trace_id not in with_models]
     found += _from_transcripts(others, place_of, above, table)
-    found.sort(key=lambda told: (told.time, told.span.span_id, told.index))
+    found.sort(key=lambda requested: (requested.time, requested.span.span_id, requested.index))
     return found
 
 
-def _of_model(span: SpanView, messages: list[Message], place: Place, table: DialectTable) -> list[Told]:
+def _of_model(span: SpanView, messages: list[Message], place: Place, table: DialectTable) -> list[RequestedCall]:
     calls = [call for message in messages for call in message.calls]
     if not calls:
         return []
     thought, tools = text_of(messages), defined_tools(span, table)
     return [
-        Told(
+        RequestedCall(
             span, index, call, decode_arguments(call.arguments).value, span.end, place, (len(calls), index),
             thought if index == 0 else None, tools=tools,
         )
@@ -109,30 +110,32 @@ def _of_model(span: SpanView, messages: list[Message], place: Place, table: Dial
     ]  # fmt: skip
 
 
-def _without_copies(found: list[Told], above: Callable[[SpanView], Iterable[SpanView]]) -> list[Told]:
-    """Two instrumentations of one model call tell the same calls: nested spans, or overlapping ones with one id."""
-    telling = {(told.span.trace_id, told.span.span_id) for told in found}
-    kept: list[Told] = []
-    recent: dict[tuple[str, str], Told] = {}
+def _without_copies(found: list[RequestedCall], above: Callable[[SpanView], Iterable[SpanView]]) -> list[RequestedCall]:
+    """Two instrumentations of one model call report the same calls: nested spans, or overlapping ones with one id."""
+    reporting = {(requested.span.trace_id, requested.span.span_id) for requested in found}
+    kept: list[RequestedCall] = []
+    recent: dict[tuple[str, str], RequestedCall] = {}
     nested: dict[tuple[str, str], bool] = {}
-    for told in sorted(found, key=lambda told: (told.span.start, told.span.span_id, told.index)):
-        key = (told.span.trace_id, told.span.span_id)
+    for requested in sorted(
+        found, key=lambda requested: (requested.span.start, requested.span.span_id, requested.index)
+    ):
+        key = (requested.span.trace_id, requested.span.span_id)
         if key not in nested:
-            nested[key] = any((one.trace_id, one.span_id) in telling for one in above(told.span))
-        if nested[key] or any(_overlaps(recent.get((told.call.name, one)), told) for one in told.ids):
+            nested[key] = any((one.trace_id, one.span_id) in reporting for one in above(requested.span))
+        if nested[key] or any(_overlaps(recent.get((requested.call.name, one)), requested) for one in requested.ids):
             continue
-        kept.append(told)
-        recent.update({(told.call.name, one): told for one in told.ids})
+        kept.append(requested)
+        recent.update({(requested.call.name, one): requested for one in requested.ids})
     return kept
 
 
-def _overlaps(first: Told | None, second: Told) -> bool:
-    if first is None or first.span is second.span or not meets(first.place, second.place):
+def _overlaps(first: RequestedCall | None, second: RequestedCall) -> bool:
+    if first is None or first.span is second.span or not shares_scope(first.place, second.place):
         return False
     return second.span.start < first.span.end and first.span.start < second.span.end
 
 
-def meets(one: Place, other: Place) -> bool:
+def shares_scope(one: Place, other: Place) -> bool:
     """Whether two places share the trace or the trajectory."""
     return one.trace_id == other.trace_id or one.trajectory_id == other.trajectory_id
 
@@ -143,20 +146,25 @@ def is_named(place: Place) -> bool:
 
 
 def _from_next_input(
-    models: Sequence[SpanView], found: Sequence[Told], place_of: Callable[[SpanView], Place], table: DialectTable
-) -> list[Told]:
+    models: Sequence[SpanView],
+    found: Sequence[RequestedCall],
+    place_of: Callable[[SpanView], Place],
+    table: DialectTable,
+) -> list[RequestedCall]:
     """Calls of model spans that keep no output, read from the end of the next input in the same trace."""
     silent: dict[str, dict[str | None, SpanView]] = {}
-    known = {(told.span.trace_id, one) for told in found for one in told.ids}
-    added: list[Told] = []
+    known = {(requested.span.trace_id, one) for requested in found for one in requested.ids}
+    added: list[RequestedCall] = []
     for span in models:
         waiting = silent.setdefault(span.trace_id, {})
         if waiting:
             before = waiting.get(span.parent_id) or max(waiting.values(), key=lambda one: (one.start, one.span_id))
             asking = trailing_calls(input_messages(span, table=table))
             fresh = _of_model(before, asking, place_of(before), table)
-            added += [told for told in fresh if not any((span.trace_id, one) in known for one in told.ids)]
-            known |= {(span.trace_id, one) for told in fresh for one in told.ids}
+            added += [
+                requested for requested in fresh if not any((span.trace_id, one) in known for one in requested.ids)
+            ]
+            known |= {(span.trace_id, one) for requested in fresh for one in requested.ids}
         if output_messages(span, table):
             waiting.pop(span.parent_id, None)
         else:
@@ -169,7 +177,7 @@ def _from_transcripts(
     place_of: Callable[[SpanView], Place],
     above: Callable[[SpanView], Iterable[SpanView]],
     table: DialectTable,
-) -> list[Told]:
+) -> list[RequestedCall]:
     """Calls in the transcripts that agent and workflow spans keep where nothing shows the model calls themselves."""
     read = {
         (span.trace_id, span.span_id): (span, pairs)
@@ -178,18 +186,18 @@ def _from_transcripts(
     }
     outer = {(one.trace_id, one.span_id) for span, _ in read.values() for one in above(span)}
     seen: set[tuple[str, str]] = set()
-    found: list[Told] = []
+    found: list[RequestedCall] = []
     for key, (span, pairs) in read.items():
         if key in outer:
             continue
-        for index, (call, answer, agent) in enumerate(pairs):
+        for index, (call, result, agent) in enumerate(pairs):
             if call.call_id is not None and (span.trace_id, call.call_id) in seen:
                 continue
             seen |= {(span.trace_id, call.call_id)} if call.call_id is not None else set()
             time = span.start + (span.end - span.start) * (index + 1) / (len(pairs) + 1)
             found.append(
-                Told(span, index, call, decode_arguments(call.arguments).value, time, place_of(span),
-                     agent=agent, transcript=True, answer=answer)
+                RequestedCall(span, index, call, decode_arguments(call.arguments).value, time, place_of(span),
+                     agent=agent, transcript=True, result=result)
             )  # fmt: skip
     return found
 
@@ -203,7 +211,7 @@ def _may_hold_transcript(span: SpanView, table: DialectTable) -> bool:
     )
 
 
-def _pairs(span: SpanView, table: DialectTable) -> list[tuple[ToolCall, ToolAnswer | None, str | None]]:
+def _pairs(span: SpanView, table: DialectTable) -> list[tuple[ToolCall, ToolResult | None, str | None]]:
     messages = transcript_messages(span, table)
     authors = [message.agent for message in messages for _ in message.calls]
-    return [(call, answer, author) for (call, answer), author in zip(linked(messages), authors, strict=True)]
+    return [(call, result, author) for (call, result), author in zip(linked(messages), authors, strict=True)]
