@@ -174,7 +174,7 @@ class Dialect:
         status_messages: keys of texts that say how a call ended, beside the status of the span.
         awaits_approval: whether a call without a result waits for a person's approval.
         identity, models, messages: attributes of other spans; see there.
-        declared: the user declared the row in the configuration: it is tried first, even on spans that look like no tool.
+        declared: the configuration declares the row: it is tried first, even on spans that look like no tool.
     """
 
     name: str

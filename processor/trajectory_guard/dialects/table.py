@@ -58,9 +58,9 @@ class MessageKeys(NamedTuple):
 class DialectTable(tuple[Dialect, ...]):
     """Rows in the order in which they are tried on tool spans; the first that matches reads the span.
 
-    For all other questions the fields of the rows are combined once, here: those of rows that are not built in come
-    first, then those of all built-in rows in ``_READING_ORDER``, whether or not they are in the table. The attributes
-    are named after the fields of a row; those whose name ends in ``_tests`` hold functions of a span. Besides:
+    For all other questions the fields of the rows are combined once, here: those of rows that ``_READING_ORDER`` does
+    not list come first. Fields of built-in rows are always among them, whether or not the rows are in the table. The
+    attributes are named after the fields of a row; those that end in ``_tests`` hold functions of a span. Besides:
 
     Attributes:
         markers: a span with none of these keys is no tool span. Checked first: most spans of an application are none.
@@ -73,13 +73,12 @@ class DialectTable(tuple[Dialect, ...]):
 
     def __init__(self, rows: Iterable[Dialect]) -> None:
         """Combine the fields of the rows."""
-        own = [row for row in self if row not in _BUILT_IN]
-        ordered = (*own, *_READING_ORDER)
+        families = tuple(dict.fromkeys((*self, *_BUILT_IN)))
+        ordered = (*(row for row in families if row not in _READING_ORDER), *_READING_ORDER)
         self._combine_tools(ordered)
         self._combine_identity(ordered)
         self._combine_models([row.models for row in ordered])
         self._combine_messages([row.messages for row in ordered])
-        families = (*own, *_BUILT_IN)
         self.family_markers = tuple((key, row.name) for row in families for key in row.messages.family_markers)
         self.in_family = tuple((row.messages.in_family, row.name) for row in families if row.messages.in_family)
         self.workflow_dialects = frozenset(row.name for row in families if row.messages.workflow_inputs)

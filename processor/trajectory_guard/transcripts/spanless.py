@@ -37,7 +37,8 @@ def outcome_of(requested: RequestedCall, text: str | None) -> Outcome:
 def step_of(requested: RequestedCall, above: Iterable[SpanView], table: DialectTable = DIALECTS) -> StepRecord:
     """The step of a call without a tool span.
 
-    Its id is that of the span whose messages show it, with the place of the call in it. Its time is that of the model's answer, its duration 0: nothing shows how long the call took.
+    Its id is that of the span whose messages show it, with the place of the call in it. Its time is that of the model's
+    answer, its duration 0: nothing shows how long the call took.
     """
     span, text = requested.span, result_text(requested.result)
     text = text if text is None else text[:MAX_RESULT_CHARS]

@@ -30,7 +30,7 @@ class ToolResult(NamedTuple):
     """The result of a call as the model saw it.
 
     ``value`` is raw, None where unknown; ``failed`` says whether the call failed, None if the message does not say;
-    ``approved`` is a person's decision where the message carries one; ``call`` is the call, where the result repeats it.
+    ``approved`` is a person's decision where the message carries one; ``call`` is the call if the result repeats it.
     """
 
     call_id: str | None = None
