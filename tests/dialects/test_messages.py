@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import DATA, capture, capture_names, lines, span_view, tool_view
+from trajectory_guard.core.outcome import is_refusal
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.transcripts.assemble import extract_steps
 from trajectory_guard.transcripts.messages import (
+    call_ids_in,
     defined_tools,
-    ids_told,
     input_items,
     input_messages,
     is_model_span,
@@ -25,8 +26,7 @@ from trajectory_guard.transcripts.messages import (
 )
 from trajectory_guard.transcripts.parts import message_items, read_messages
 from trajectory_guard.transcripts.reprs import parse_repr
-from trajectory_guard.transcripts.spanless import is_refusal
-from trajectory_guard.transcripts.transcript import Message, ToolAnswer, ToolCall, answer_text, linked
+from trajectory_guard.transcripts.transcript import Message, ToolCall, ToolResult, linked, result_text
 
 WITH_MESSAGES = sorted(path.name.removesuffix(".messages.jsonl") for path in (DATA / "golden").glob("*.messages.jsonl"))
 FIELDS = ("span_id", "tool_name", "call_id", "args", "outcome_type", "agent_id", "trajectory_id", "evidence")
@@ -135,8 +135,8 @@ def test_a_call_is_read_in_every_known_shape(shape: str, encode: Any) -> None:
 @pytest.mark.parametrize("encode", [lambda value: value, json.dumps], ids=["map", "text"])
 @pytest.mark.parametrize("shape", ANSWER_SHAPES)
 def test_an_answer_is_read_in_every_known_shape(shape: str, encode: Any) -> None:
-    (answer,) = (answer for message in read_messages(encode([ANSWER_SHAPES[shape]])) for answer in message.answers)
-    assert (answer.call_id, answer_text(answer)) == ("c1", "found")
+    (answer,) = (answer for message in read_messages(encode([ANSWER_SHAPES[shape]])) for answer in message.results)
+    assert (answer.call_id, result_text(answer)) == ("c1", "found")
 
 
 def test_openinference_attributes_are_gathered_into_messages() -> None:
@@ -159,7 +159,7 @@ def test_openllmetry_attributes_are_gathered_into_messages() -> None:
     })  # fmt: skip
     assert is_model_span(span)
     assert output_messages(span)[0].calls == (CALL._replace(arguments=TEXT_ARGS),)
-    assert input_messages(span)[0].answers == (ToolAnswer("c0", "found"),)
+    assert input_messages(span)[0].results == (ToolResult("c0", "found"),)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_text_in_the_react_form_is_a_call_only_with_its_observation() -> None:
     text = 'Thought: look\nAction: search\nAction Input: {"q": 1}\n'
     assert read_messages([{"role": "assistant", "content": text}])[0].calls == ()
     (message,) = read_messages([{"role": "assistant", "content": f"{text}Observation: found\n\nThought: I know"}])
-    assert (message.calls[0].name, message.answers[0].value) == ("search", "found")
+    assert (message.calls[0].name, message.results[0].value) == ("search", "found")
 
 
 def test_a_repr_is_read_and_never_evaluated() -> None:
@@ -206,7 +206,7 @@ def test_a_repr_is_read_and_never_evaluated() -> None:
 
 def test_answers_are_linked_by_id_then_by_the_tail_of_the_id_then_by_place() -> None:
     calls = (ToolCall("a", None, "fc_1"), ToolCall("b", None, "x"), ToolCall("c"))
-    answers = (ToolAnswer(None, "third"), ToolAnswer("x", "second"), ToolAnswer("_1", "first"))
+    answers = (ToolResult(None, "third"), ToolResult("x", "second"), ToolResult("_1", "first"))
     found = linked([Message("assistant", "", calls), Message("tool", "", (), answers)])
     assert [(call.name, answer and answer.value) for call, answer in found] == [
         ("a", "first"),
@@ -216,8 +216,8 @@ def test_answers_are_linked_by_id_then_by_the_tail_of_the_id_then_by_place() -> 
 
 
 def test_an_answer_without_a_partner_is_left_out() -> None:
-    assert linked([Message("tool", "", (), (ToolAnswer("x", 1),))]) == []
-    found = linked([Message("assistant", "", (CALL,)), Message("tool", "", (), (ToolAnswer("other", 1),))])
+    assert linked([Message("tool", "", (), (ToolResult("x", 1),))]) == []
+    found = linked([Message("assistant", "", (CALL,)), Message("tool", "", (), (ToolResult("other", 1),))])
     assert found[0][1] is None or found[0][1].call_id == "other"  # the only answer to the only call
 
 
@@ -432,8 +432,8 @@ def test_no_value_makes_reading_fail(value: Any) -> None:
         *read_messages(repr(value)),
     ):
         assert isinstance(message, Message)
-        for found in message.answers:
-            assert isinstance(answer_text(found), (str, type(None)))
+        for found in message.results:
+            assert isinstance(result_text(found), (str, type(None)))
     message_items(value)
 
 
@@ -459,7 +459,7 @@ def test_no_span_makes_extraction_fail(found: list[dict[str, Any]]) -> None:
     known = {span.span_id for span in spans}
     assert all(step.tool_name and step.span_id in known for step in extract_steps(spans))
     for span in spans:
-        defined_tools(span), transcript_messages(span), input_items(span), ids_told(span)
+        defined_tools(span), transcript_messages(span), input_items(span), call_ids_in(span)
 
 
 @pytest.mark.parametrize(
@@ -468,3 +468,10 @@ def test_no_span_makes_extraction_fail(found: list[dict[str, Any]]) -> None:
 )
 def test_deep_or_long_text_is_left_unread(text: str) -> None:
     assert all(not message.calls for message in read_messages(text))
+
+
+def test_an_agent_span_without_tool_results_does_not_answer_a_call_that_waits() -> None:
+    waiting = tool_view(result=None, status_description="GraphInterrupt(())", status="error", start=1.0, end=2.0)
+    resumed = {"gen_ai.operation.name": "invoke_agent", "gen_ai.input.messages": json.dumps([{"role": "user", "content": "go on"}])}  # fmt: skip
+    (step,) = extract_steps([waiting, span_view(resumed, span_id="9" * 16, start=3.0, end=4.0)])
+    assert (step.outcome_type, step.result) == ("interrupted", None)

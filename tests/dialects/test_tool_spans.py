@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers import span_view
 from trajectory_guard.core.steps import ModelTokens, Usage
-from trajectory_guard.dialects.table import DIALECTS, MARKERS, recognise
+from trajectory_guard.dialects.table import DIALECTS, recognise
 from trajectory_guard.spans.extract import extract_step, model_usage
 from trajectory_guard.transcripts.assemble import extract_steps
 
@@ -76,7 +76,7 @@ def test_every_accepted_span_carries_a_marker_of_its_dialect() -> None:
         dialect = recognise(span)
         assert dialect is not None
         assert not attributes.keys().isdisjoint(dialect.markers)
-    assert set().union(*(dialect.markers for dialect in DIALECTS)) == MARKERS
+    assert set().union(*(dialect.markers for dialect in DIALECTS)) == DIALECTS.markers
 
 
 def test_transport_inside_a_framework_span_of_the_same_tool_is_one_call() -> None:

@@ -11,9 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import markers_of
-from trajectory_guard.spans.extract import USAGE_MARKERS
-from trajectory_guard.spans.identity import CONVERSATION_KEYS
+from trajectory_guard.dialects.table import table_of
 from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.otlp.lazy import Outline, Request
 from trajectory_guard_collector.otlp.span_view import Origin, lean, resource_attributes, view_of
@@ -24,7 +22,6 @@ _MAX_CACHED: Final = 1_024
 _MAX_CACHED_BYTES: Final = 4 << 20
 _LARGE: Final = 4_096
 _AT_A_STRETCH: Final = 16
-_AGENT_MARKERS: Final = frozenset(("gen_ai.agent.name", "agent.name", "graph.node.id"))
 T = TypeVar("T")
 
 
@@ -107,8 +104,8 @@ class SpanReader:
 
     def __init__(self, table: tuple[Dialect, ...], separate_by: Sequence[str] = ()) -> None:
         self._separate_by = separate_by
-        declared = {key for row in table for key in (*row.conversations, *row.agents)}
-        self._interesting = markers_of(table) | USAGE_MARKERS | CONVERSATION_KEYS | _AGENT_MARKERS | declared
+        combined = table_of(table)
+        self._interesting = combined.interesting | combined.name_keys
         self._origins: OrderedDict[bytes, Origin] = OrderedDict()
         self._scopes: OrderedDict[bytes, InstrumentationScope] = OrderedDict()
 

@@ -20,7 +20,7 @@ from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import markers_of, recognise
+from trajectory_guard.dialects.table import recognise
 from trajectory_guard.integrations.langfuse.scores import session_of
 from trajectory_guard.prices import PriceTable
 from trajectory_guard.spans.duplicates import is_inner_duplicate
@@ -88,8 +88,7 @@ class Judge:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._table = table_with(config.dialects)
-        self._markers = markers_of(self._table)
-        self._conversations = tuple(key for row in self._table for key in row.conversations)
+        self._markers = self._table.markers
         self._max_chars = config.max_understood_chars
         self.metrics = metrics
         self._prices = PriceTable()
@@ -226,13 +225,13 @@ class Judge:
 
     def _take_other(self, seen: SeenSpan, trace: Trace) -> None:
         view = seen.view
-        conversation = conversation_id(view.attributes, self._conversations)
+        conversation = conversation_id(view.attributes, self._table)
         if conversation is not None:
             self._learn(trace, conversation)
-        usage = model_usage(view)
+        usage = model_usage(view, self._table)
         if usage is None:
             return
-        usage = usage._replace(asked=asked_in(view))
+        usage = usage._replace(asked=asked_in(view, self._table))
         tenant = seen.origin.tenant
         item = UsageItem(seen.key, (view.end, view.span_id), view.trace_id, view.scope, usage, seen.origin)
         trajectory = conversation or self._by_trace(trace, view)
@@ -242,16 +241,16 @@ class Judge:
 
     def _take_step(self, seen: SeenSpan, trace: Trace, dialect: Dialect) -> None:
         above, missing = trace.above(seen.parent_id)
-        step = read_step(seen.view, dialect, above, lambda span: self._by_trace(trace, span))
+        step = read_step(seen.view, dialect, above, lambda span: self._by_trace(trace, span), self._table)
         if step is None:
             return
         item = self._item(seen, step, dialect)
         seen.item = item
         if missing:
-            item.own_agent = agent_of(seen.view, (), dialect) if above else step.agent_id
-            item.own_run = instance_of(seen.view, ())
+            item.own_agent = agent_of(seen.view, (), dialect, self._table) if above else step.agent_id
+            item.own_run = instance_of(seen.view, (), self._table)
             trace.wait(missing, item, self.traces.max_spans)
-        if above and is_inner_duplicate(item.view, above, self._table):
+        if above and is_inner_duplicate(item.view, above, self._table, dialect):
             return
         self._file(trace, item, above)
 
@@ -265,21 +264,21 @@ class Judge:
     def _file(self, trace: Trace, item: StepItem, above: list[SpanView]) -> None:
         """Put a step into its trajectory."""
         view, key = item.view, (item.tenant, item.step.trajectory_id)
-        if self._names_conversation((view, *above), item.dialect):
+        if self._names_conversation((view, *above)):
             self._learn(trace, key[1])
         else:
             trace.follow(item, self.traces.max_spans)
         self.fleet.add(item, key)
         self._name(trace, key, view)
 
-    def _names_conversation(self, spans: Iterable[SpanView], dialect: Dialect) -> bool:
-        return any(conversation_id(span.attributes, dialect.conversations) is not None for span in spans)
+    def _names_conversation(self, spans: Iterable[SpanView]) -> bool:
+        return any(conversation_id(span.attributes, self._table) is not None for span in spans)
 
     def _name(self, trace: Trace, key: Key, view: SpanView | None = None) -> None:
         """Let flags be asked for by the trace, and by all ids on the span."""
         if trace.key != key:
             trace.key = key
-            others = all_conversation_ids(view.attributes) if view is not None else ()
+            others = all_conversation_ids(view.attributes, self._table) if view is not None else ()
             self.fleet.name(key, (key[1], trace.id.hex(), *others))
 
     def _by_trace(self, trace: Trace, span: SpanView) -> str:
@@ -294,9 +293,9 @@ class Judge:
         if is_inner_duplicate(item.view, above, self._table):
             self.fleet.move(item, None)
             return
-        agent = item.own_agent or agent_of(item.view, above, item.dialect)
-        named = trajectory_id(item.view, above, lambda span: self._by_trace(trace, span), item.dialect.conversations)
-        run = item.own_run or instance_of(item.view, above)
+        agent = item.own_agent or agent_of(item.view, above, item.dialect, self._table)
+        named = trajectory_id(item.view, above, lambda span: self._by_trace(trace, span), self._table)
+        run = item.own_run or instance_of(item.view, above, self._table)
         changed = agent != item.step.agent_id or named != item.step.trajectory_id or run != item.step.run
         item.step = item.step._replace(agent_id=agent, trajectory_id=named, run=run)
         if item.key is None or named != item.key[1]:
@@ -311,7 +310,7 @@ class Judge:
         if key == item.key:
             return
         if isinstance(item, StepItem):
-            if self._names_conversation(trace.above(item.parent_id).known, item.dialect):
+            if self._names_conversation(trace.above(item.parent_id).known):
                 return
             item.step = item.step._replace(trajectory_id=key[1])
         self.fleet.move(item, key)

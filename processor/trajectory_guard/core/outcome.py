@@ -12,20 +12,23 @@ from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, Outcome
 _READ_CHARS: Final = 400
 
 
-def classify(text: str | None, *, failed: bool = False, refused: bool = False) -> Outcome:
-    """The outcome of an answered call.
+def classify(text: str | None, *, failed: bool | None = False, refused: bool = False) -> Outcome:
+    """The outcome of a call that has a result.
 
     Parameters:
-        text: what the tool returned, or what the model was told; None if unknown.
-        failed: the framework says that the call failed.
+        text: the result as the model saw it; None if unknown.
+        failed: whether the framework says that the call failed. None if nothing says so: then the wording of the
+            result decides whether the call was refused or failed.
         refused: a person or a policy is known to have refused the call.
 
     >>> classify('{"orders": []}'), classify("User rejected the call", failed=True), classify("7 rows")
     ('empty', 'denied', 'success')
+    >>> classify("Unknown tool: sing", failed=None), classify("Unknown tool: sing")
+    ('error', 'success')
     """
-    if refused or (failed and text is not None and is_refusal(text)):
+    if refused or (failed is not False and text is not None and is_refusal(text)):
         return DENIED
-    if failed:
+    if failed or (failed is None and text is not None and _reads_as_failure(text[:_READ_CHARS])):
         return ERROR
     return EMPTY if text is not None and is_empty_result(text) else SUCCESS
 
@@ -167,6 +170,22 @@ def looks_like_error(result: str) -> bool:
     if len(text) > _READ_CHARS:
         return False
     return _ERROR_LIKE.search(text) is not None or _FIRST_LINE_ERROR.search(text) is not None
+
+
+_UNKNOWN_TOOL: Final = re.compile(
+    r"\b(?:tool|function)\b.{0,80}?\b(?:not found|does not exist|doesn't exist|is not (?:a )?valid|not available"
+    r"|is not defined|not recognized)\b|\b(?:unknown|no such|undefined|invalid|unrecognized) (?:tool|function)\b"
+    r"|\bis not a valid (?:tool|function)\b",
+    re.IGNORECASE,
+)
+_FAILED: Final = re.compile(
+    r"^\W*(?:i )?(?:encountered an error|tried reusing the same input|got an error)\b", re.IGNORECASE
+)
+
+
+def _reads_as_failure(start: str) -> bool:
+    """Whether the beginning of a result, of a call that may not have been carried out, says that it failed."""
+    return looks_like_error(start) or _UNKNOWN_TOOL.search(start) is not None or _FAILED.search(start) is not None
 
 
 def _telling_line(text: str) -> str:

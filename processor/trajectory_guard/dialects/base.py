@@ -1,14 +1,19 @@
-"""What a dialect is: how to recognise its tool spans, and under which keys it keeps what."""
+"""The row of a vendor: how to recognise its spans, and under which attributes it keeps their content."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
+from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.dialects.span import SpanView
 
 Keys = tuple[str, ...]
+Test = Callable[[SpanView], bool]
+Opinion = Callable[[SpanView], bool | None]
+"""True or False if the row knows, None if the span says nothing that the row understands."""
 
 ARGUMENT_KEYS: Final[Keys] = (
     "gen_ai.tool.call.arguments", "tool_arguments", "tool.arguments", "input.value", "traceloop.entity.input",
@@ -24,6 +29,129 @@ CALL_ID_KEYS: Final[Keys] = (
 )  # fmt: skip
 
 
+def never(span: SpanView) -> bool:
+    """The ``matches`` of a row without tool spans of its own."""
+    return False
+
+
+class RawUsage(NamedTuple):
+    """Tokens and cost (US dollars) of a model call, as found on its span."""
+
+    input_tokens: Any = None
+    output_tokens: Any = None
+    cost: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Identity:
+    """Attributes that name the conversation and the acting agent.
+
+    Attributes:
+        conversations: keys of the conversation's or thread's id.
+        sessions: keys of ids of wider scope, tried after the ``conversations`` of all rows.
+        agents: keys of the agent's name, tried before all others, on the tool span and then on its ancestors; read for
+            tool spans of this row.
+        metadata_prefixes: beginnings of the attributes into which the vendor spreads the metadata of a LangChain run
+            (``lc_agent_name``, ``langgraph_step``, ``langgraph_checkpoint_ns``).
+        metadata_objects: attributes that hold the metadata of a run as one JSON object.
+        wrapped_metadata: metadata of a run from within another attribute; empty if there is none.
+        agent_markers: keys, at least one of which every span carries that ``is_agent`` or ``agent_name`` knows.
+        is_agent: whether a span stands for one agent at work, or for one run of a graph.
+        agent_name: name of the agent that a span stands for: "" if it stands for none, None if the row cannot say.
+        name_keys: keys that ``agent_name`` reads; a span with one of them is kept as a possible ancestor.
+        placeholders: constants that the vendor writes where an agent has no name.
+        graph_scopes, graph_markers: instrumentation scopes, and attributes, of spans that present a whole LangGraph
+            graph as an agent.
+        is_handoff: whether a span stands for a hand-off between agents.
+    """
+
+    conversations: Keys = ()
+    sessions: Keys = ()
+    agents: Keys = ()
+    metadata_prefixes: Keys = ()
+    metadata_objects: Keys = ()
+    wrapped_metadata: Callable[[SpanView], Mapping[str, Any]] | None = None
+    agent_markers: Keys = ()
+    is_agent: Test | None = None
+    agent_name: Callable[[SpanView], str | None] | None = None
+    name_keys: Keys = ()
+    placeholders: Keys = ()
+    graph_scopes: Keys = ()
+    graph_markers: Keys = ()
+    is_handoff: Test | None = None
+
+    def __post_init__(self) -> None:
+        """Agent spans are looked for by their markers: without any, none would ever be found."""
+        if (self.is_agent or self.agent_name) and not self.agent_markers:
+            raise ValueError("agent_markers: is_agent and agent_name need at least one key")
+
+
+@dataclass(frozen=True, eq=False)
+class ModelCalls:
+    """How the calls of a language model are recognised, and what they cost.
+
+    A span is a model call if a row's ``is_call`` says so; else it is none if one says that. Where no row knows,
+    ``may_be_call`` decides in the same way; after that, any of the ``markers``.
+
+    Attributes:
+        is_call: what the attribute says that tells kinds of spans apart.
+        may_be_call: what weaker signs say.
+        markers: keys of messages, which only model calls have.
+        usage_markers: keys, at least one of which every span with usage carries.
+        has_usage: whether the tokens on a span are of this one call; by default, whether ``is_call`` says True.
+        usage: reads tokens and cost; None if they are unknown. By default the keys below, those of all rows together.
+        input_tokens, output_tokens, costs: keys of the tokens, and of the cost in US dollars.
+        names: keys of the model's name.
+    """
+
+    is_call: Opinion | None = None
+    may_be_call: Opinion | None = None
+    markers: Keys = ()
+    usage_markers: Keys = ()
+    has_usage: Test | None = None
+    usage: Callable[[SpanView], RawUsage | None] | None = None
+    input_tokens: Keys = ()
+    output_tokens: Keys = ()
+    costs: Keys = ()
+    names: Keys = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Messages:
+    """Where messages stand on the spans of models and agents. A key with a dot at its end is the beginning of keys
+    over which a list is spread (``llm.input_messages.0.message.role``).
+
+    Attributes:
+        inputs, outputs: keys of the messages that a model was sent, and of those that it answered.
+        raw_inputs, raw_outputs: keys of any input or output, tried after the ``inputs`` or ``outputs`` of all rows.
+        transcripts: keys of whole conversations on spans of agents and workflows.
+        assemble_output: the answer put together from several attributes, tried after all keys; None if there is none.
+        input_events, output_events: names of span events that hold one message each.
+        event_lists: keys of lists of such events.
+        tools: keys of the definitions of the tools that the model could call.
+        workflow_inputs, workflow_outputs: keys of the input and output of LlamaIndex workflow steps.
+        family_markers: keys by which spans of the vendor are known.
+        in_family: whether a span without any row's ``family_markers`` is the vendor's.
+        no_transcript: keys of spans that carry messages of a protocol, not of a conversation.
+    """
+
+    inputs: Keys = ()
+    outputs: Keys = ()
+    raw_inputs: Keys = ()
+    raw_outputs: Keys = ()
+    transcripts: Keys = ()
+    assemble_output: Callable[[Mapping[str, Any]], Any] | None = None
+    input_events: Keys = ()
+    output_events: Keys = ()
+    event_lists: Keys = ()
+    tools: Keys = ()
+    workflow_inputs: Keys = ()
+    workflow_outputs: Keys = ()
+    family_markers: Keys = ()
+    in_family: Test | None = None
+    no_transcript: Keys = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Dialect:
     """One row of the table. Compared by identity: tables of dialects are keys on the hot path.
@@ -32,31 +160,48 @@ class Dialect:
         name: short name, reported with every step.
         matches: whether a span is a tool span of this dialect; sees attributes that hold at least one marker key.
         markers: attribute keys, at least one of which every tool span of the dialect carries.
-        tool_name: the tool's name from a matching span; None if it is a tool span that must not count.
+        tool_name: the tool's name from a matching span; None if it is a tool span that must not count. By default the
+            name of the span.
         arguments, results, call_ids: keys tried before the common ones, in order.
         single_argument: a bare string stands for the value of a one-argument call whose argument name was dropped.
         empty_arguments: whether missing arguments beside a visible result mean "no arguments" rather than "unknown".
-        empty_result: whether a missing result on a successful span with visible arguments means "returned nothing".
+        empty_result: whether the missing result of this span, successful and with visible arguments, means "returned
+            nothing".
         adjust: last word on the raw fields (call id, arguments, result), for quirks that fit no rule.
-        agents, conversations: keys of the agent's name and the conversation's id, tried before the common ones, on the
-            span and then on its ancestors.
-        declared: the user declared it: it is asked first, even about spans that look like no tool.
+        not_a_tool: whether a span only looks like a tool span of any row.
+        is_copy: whether a span is an unfinished copy of one that is still to come.
+        failed_when: attributes with the value that says, on a tool span of any row, that the call failed.
+        status_messages: keys of texts that say how a call ended, beside the status of the span.
+        awaits_approval: whether a call without a result waits for a person's approval.
+        identity, models, messages: attributes of other spans; see there.
+        declared: the configuration declares the row: it is tried first, even on spans that look like no tool.
     """
 
     name: str
-    matches: Callable[[SpanView], bool]
-    markers: Keys
-    tool_name: Callable[[SpanView], str | None]
+    matches: Test = never
+    markers: Keys = ()
+    tool_name: Callable[[SpanView], str | None] = field(default=lambda span: span.name or None)
     arguments: Keys = ()
     results: Keys = ()
     call_ids: Keys = ()
     single_argument: bool = False
     empty_arguments: bool = False
-    empty_result: bool = False
+    empty_result: Test | None = None
     adjust: Callable[[SpanView, RawCall], RawCall] | None = None
-    agents: Keys = ()
-    conversations: Keys = ()
+    not_a_tool: Test | None = None
+    is_copy: Test | None = None
+    failed_when: Mapping[str, Any] = field(default_factory=dict)
+    status_messages: Keys = ()
+    awaits_approval: Test | None = None
+    identity: Identity = Identity()
+    models: ModelCalls = ModelCalls()
+    messages: Messages = Messages()
     declared: bool = False
+
+    def __post_init__(self) -> None:
+        """Tool spans are looked for by their markers: without any, none would ever be found."""
+        if self.matches is not never and not self.markers:
+            raise ValueError(f"{self.name}: markers: matches needs at least one key")
 
 
 @dataclass(frozen=True)
@@ -92,3 +237,27 @@ def named_by(*keys: str, prefixes: Keys = (), suffixes: Keys = ()) -> Callable[[
         return name or None
 
     return tool_name
+
+
+def text_or_empty(value: Any) -> str:
+    """An attribute that should be text, "" if it is none."""
+    return value if isinstance(value, str) else ""
+
+
+def json_object(value: Any) -> Mapping[str, Any]:
+    """An attribute that holds a JSON object as text, decoded; empty if it does not."""
+    if isinstance(value, Mapping):
+        return value
+    if not isinstance(value, str) or not value.startswith("{"):
+        return {}
+    return _parsed(value)
+
+
+@lru_cache(maxsize=4)
+def _parsed(text: str) -> Mapping[str, Any]:
+    """One text of a span is read up to four times; the mapping is shared and must not be changed."""
+    try:
+        decoded = parse_json(text)
+    except (ValueError, RecursionError):
+        return {}
+    return decoded if isinstance(decoded, dict) else {}

@@ -6,9 +6,9 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from trajectory_guard.dialects.base import Dialect, Keys, named_by
+from trajectory_guard.dialects.base import Dialect, Identity, Keys, named_by
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import DIALECTS
+from trajectory_guard.dialects.table import DIALECTS, DialectTable
 
 _NAMES: Final = ("tool_name", "arguments", "result", "call_id", "agent", "conversation")
 _KEYS: Final = ("name", "match", *_NAMES)
@@ -49,8 +49,7 @@ def custom_dialect(mapping: Mapping[str, Any], *, where: str = "dialect") -> Dia
         arguments=keys["arguments"],
         results=keys["result"],
         call_ids=keys["call_id"],
-        agents=keys["agent"],
-        conversations=keys["conversation"],
+        identity=Identity(agents=keys["agent"], conversations=keys["conversation"]),
         declared=True,
     )
 
@@ -99,7 +98,7 @@ def _matcher(match: Mapping[str, Any]) -> Callable[[SpanView], bool]:
     return matches
 
 
-def table_with(declared: Iterable[Mapping[str, Any]]) -> tuple[Dialect, ...]:
+def table_with(declared: Iterable[Mapping[str, Any]]) -> DialectTable:
     """The table with declared dialects before the built-in ones; the built-in table itself if there are none."""
     rows = tuple(custom_dialect(mapping, where=f"dialects[{index}]") for index, mapping in enumerate(declared))
-    return (*rows, *DIALECTS) if rows else DIALECTS
+    return DialectTable((*rows, *DIALECTS)) if rows else DIALECTS

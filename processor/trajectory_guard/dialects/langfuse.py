@@ -2,19 +2,57 @@
 
 from __future__ import annotations
 
-from trajectory_guard.dialects.base import Dialect, named_by
+from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, RawUsage, json_object
 from trajectory_guard.dialects.span import SpanView
+
+_TYPE = "langfuse.observation.type"
 
 
 def _matches(span: SpanView) -> bool:
-    return span.attributes.get("langfuse.observation.type") == "tool"
+    return span.attributes.get(_TYPE) == "tool"
+
+
+def _is_agent(span: SpanView) -> bool:
+    return span.attributes.get(_TYPE) == "agent"
+
+
+def _agent_name(span: SpanView) -> str | None:
+    return span.name if _is_agent(span) else None
+
+
+def _is_call(span: SpanView) -> bool | None:
+    kind = span.attributes.get(_TYPE)
+    return kind == "generation" if _TYPE in span.attributes else None
+
+
+def _usage(span: SpanView) -> RawUsage | None:
+    tokens = json_object(span.attributes.get("langfuse.observation.usage_details"))
+    cost = json_object(span.attributes.get("langfuse.observation.cost_details"))
+    return RawUsage(tokens.get("input"), tokens.get("output"), cost.get("total")) if tokens else None
 
 
 LANGFUSE = Dialect(
     name="langfuse",
     matches=_matches,
-    markers=("langfuse.observation.type",),
-    tool_name=named_by(),
+    markers=(_TYPE,),
     arguments=("langfuse.observation.input",),
     results=("langfuse.observation.output",),
+    failed_when={"langfuse.observation.level": "ERROR"},
+    status_messages=("langfuse.observation.status_message",),
+    identity=Identity(
+        conversations=("langfuse.observation.metadata.thread_id", "langfuse.trace.metadata.thread_id"),
+        sessions=("langfuse.session.id",),
+        metadata_prefixes=("langfuse.observation.metadata.",),
+        agent_markers=(_TYPE,),
+        is_agent=_is_agent,
+        agent_name=_agent_name,
+        graph_markers=("langfuse.trace.metadata.ls_integration",),
+    ),
+    models=ModelCalls(is_call=_is_call, usage=_usage, usage_markers=("langfuse.observation.usage_details",)),
+    messages=Messages(
+        inputs=("langfuse.observation.input",),
+        outputs=("langfuse.observation.output",),
+        transcripts=("langfuse.observation.output",),
+        family_markers=(_TYPE,),
+    ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trajectory_guard.dialects.base import Dialect, RawCall, named_by
+from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, RawCall, named_by
 from trajectory_guard.dialects.span import SpanView
 
 
@@ -17,6 +17,10 @@ def _drop_empty_failure(span: SpanView, raw: RawCall) -> RawCall:
     return replace(raw, result=None) if raw.result == "{}" and span.status == "error" else raw
 
 
+def _may_be_call(span: SpanView) -> bool | None:
+    return True if span.attributes.get("langsmith.span.kind") == "llm" else None
+
+
 LANGSMITH = Dialect(
     name="langsmith",
     matches=_matches,
@@ -25,4 +29,17 @@ LANGSMITH = Dialect(
     arguments=("gen_ai.prompt",),
     results=("gen_ai.completion",),
     adjust=_drop_empty_failure,
-)
+    identity=Identity(
+        conversations=(
+            "langsmith.metadata.thread_id", "langsmith.metadata.session_id", "langsmith.metadata.conversation_id",
+        ),
+        metadata_prefixes=("langsmith.metadata.",),
+    ),
+    models=ModelCalls(may_be_call=_may_be_call),
+    messages=Messages(
+        inputs=("gen_ai.prompt",),
+        outputs=("gen_ai.completion",),
+        transcripts=("gen_ai.completion",),
+        family_markers=("langsmith.span.kind",),
+    ),
+)  # fmt: skip

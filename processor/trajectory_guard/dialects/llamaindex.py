@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trajectory_guard.dialects.base import Dialect
+from trajectory_guard.dialects.base import Dialect, Messages
 from trajectory_guard.dialects.span import SpanView
 
 
@@ -22,4 +22,5 @@ LLAMAINDEX = Dialect(
     matches=_matches,
     markers=("traceloop.span.kind",),
     tool_name=_tool_name,
+    messages=Messages(workflow_outputs=("traceloop.entity.output",)),
 )

@@ -1,13 +1,23 @@
-"""Logfire's OpenAI Agents integration: function spans told by their message template."""
+"""Logfire: the OpenAI Agents integration, whose spans are recognised by their message template, and model clients."""
 
 from __future__ import annotations
 
-from trajectory_guard.dialects.base import Dialect, RawCall, named_by
+from trajectory_guard.dialects.base import (
+    Dialect,
+    Identity,
+    Messages,
+    ModelCalls,
+    RawCall,
+    named_by,
+    text_or_empty,
+)
 from trajectory_guard.dialects.span import SpanView
+
+_TEMPLATE = "logfire.msg_template"
 
 
 def _matches(span: SpanView) -> bool:
-    return span.attributes.get("logfire.msg_template") == "Function: {name}"
+    return span.attributes.get(_TEMPLATE) == "Function: {name}"
 
 
 def _drop_nulls(span: SpanView, raw: RawCall) -> RawCall:
@@ -15,12 +25,52 @@ def _drop_nulls(span: SpanView, raw: RawCall) -> RawCall:
     return RawCall(raw.call_id, *(None if value == "null" else value for value in (raw.arguments, raw.result)))
 
 
+def _is_pending(span: SpanView) -> bool:
+    return span.attributes.get("logfire.span_type") == "pending_span"
+
+
+def _is_agent(span: SpanView) -> bool:
+    return str(span.attributes.get(_TEMPLATE, "")).startswith("Agent run: ")
+
+
+def _agent_name(span: SpanView) -> str | None:
+    if not _is_agent(span):
+        return None
+    return text_or_empty(span.attributes.get("name") or span.attributes.get("agent_name"))
+
+
+def _is_handoff(span: SpanView) -> bool:
+    return str(span.attributes.get(_TEMPLATE, "")).lower().startswith("handoff")
+
+
 LOGFIRE = Dialect(
     name="logfire",
     matches=_matches,
-    markers=("logfire.msg_template",),
+    markers=(_TEMPLATE,),
     tool_name=named_by("name"),
     arguments=("input",),
     results=("output",),
     adjust=_drop_nulls,
+    is_copy=_is_pending,
+    identity=Identity(
+        sessions=("group_id",),
+        agent_markers=(_TEMPLATE,),
+        is_agent=_is_agent,
+        agent_name=_agent_name,
+        is_handoff=_is_handoff,
+    ),
+    models=ModelCalls(costs=("operation.cost",)),
+    messages=Messages(family_markers=(_TEMPLATE,)),
+)
+
+
+def _may_be_call(span: SpanView) -> bool | None:
+    template = str(span.attributes.get(_TEMPLATE, ""))
+    return True if template.startswith(("Chat completion", "Responses API", "Message with")) else None
+
+
+LOGFIRE_CLIENTS = Dialect(
+    name="logfire",
+    models=ModelCalls(may_be_call=_may_be_call),
+    messages=Messages(raw_inputs=("request_data",), raw_outputs=("response_data",)),
 )

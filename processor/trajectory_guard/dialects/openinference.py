@@ -5,15 +5,18 @@ The span kind is not enough: a tool with "agent" in its name is AGENT, and a han
 
 from __future__ import annotations
 
-from trajectory_guard.dialects.base import Dialect
+from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, text_or_empty
 from trajectory_guard.dialects.span import SpanView
+
+_KIND = "openinference.span.kind"
+_METHODS = (".run", ".agent", ".arun", "._execute_core", ".invoke", ".kickoff")
 
 
 def _matches(span: SpanView) -> bool:
     attributes = span.attributes
     if "tool.name" in attributes:
-        return attributes.get("openinference.span.kind") not in ("LLM", "EMBEDDING", "RETRIEVER", "RERANKER")
-    return attributes.get("openinference.span.kind") == "TOOL"
+        return attributes.get(_KIND) not in ("LLM", "EMBEDDING", "RETRIEVER", "RERANKER")
+    return attributes.get(_KIND) == "TOOL"
 
 
 def _tool_name(span: SpanView) -> str | None:
@@ -21,13 +24,72 @@ def _tool_name(span: SpanView) -> str | None:
     return name if isinstance(name, str) and name else None  # without a name: a hand-off, not a step
 
 
+def _is_agent(span: SpanView) -> bool:
+    return span.attributes.get(_KIND) == "AGENT" and "tool.name" not in span.attributes
+
+
+def _agent_name(span: SpanView) -> str | None:
+    attributes = span.attributes
+    if attributes.get(_KIND) != "AGENT":
+        return None
+    if "tool.name" in attributes:
+        return ""
+    name = attributes.get("agent.name") or attributes.get("graph.node.id")
+    return text_or_empty(name) if name else _without_method(span.name)
+
+
+def _without_method(name: str) -> str:
+    for suffix in _METHODS:
+        name = name.removesuffix(suffix)
+    return name
+
+
+def _is_handoff(span: SpanView) -> bool:
+    return span.attributes.get(_KIND) == "TOOL" and "tool.name" not in span.attributes
+
+
+def _is_call(span: SpanView) -> bool | None:
+    kind = span.attributes.get(_KIND)
+    return None if kind is None else kind == "LLM"
+
+
 OPENINFERENCE = Dialect(
     name="openinference",
     matches=_matches,
-    markers=("tool.name", "openinference.span.kind"),
+    markers=("tool.name", _KIND),
     tool_name=_tool_name,
     arguments=("tool.arguments", "input.value"),
     results=("output.value",),
     single_argument=True,
     empty_arguments=True,
+    failed_when={"tool.is_error": True},
+    identity=Identity(
+        conversations=("session.id",),
+        metadata_objects=("metadata",),
+        agent_markers=(_KIND,),
+        is_agent=_is_agent,
+        agent_name=_agent_name,
+        name_keys=("agent.name", "graph.node.id"),
+        graph_scopes=("openinference.instrumentation.langchain",),
+        is_handoff=_is_handoff,
+    ),
+    models=ModelCalls(
+        is_call=_is_call,
+        markers=("llm.input_messages.0.message.role", "llm.output_messages.0.message.role"),
+        usage_markers=("llm.token_count.prompt", "llm.token_count.completion"),
+        input_tokens=("llm.token_count.prompt",),
+        output_tokens=("llm.token_count.completion",),
+        costs=("llm.cost.total",),
+        names=("llm.model_name",),
+    ),
+    messages=Messages(
+        inputs=("llm.input_messages.",),
+        outputs=("llm.output_messages.",),
+        raw_inputs=("input.value",),
+        raw_outputs=("output.value",),
+        transcripts=("output.value",),
+        tools=("llm.tools.",),
+        workflow_inputs=("input.value",),
+        family_markers=(_KIND,),
+    ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import UUID
 
-from trajectory_guard.dialects.base import Dialect, RawCall, named_by
+from trajectory_guard.dialects.base import Dialect, Messages, RawCall, named_by
 from trajectory_guard.dialects.span import SpanView
 
 
@@ -21,10 +21,15 @@ def _drop_run_id(span: SpanView, raw: RawCall) -> RawCall:
     return replace(raw, call_id=None)
 
 
+def _in_family(span: SpanView) -> bool:
+    return span.scope.startswith("openlit")
+
+
 OPENLIT = Dialect(
     name="openlit",
     matches=_matches,
     markers=("gen_ai.operation.name",),
     tool_name=named_by("gen_ai.tool.name", prefixes=("execute_tool ",)),
     adjust=_drop_run_id,
+    messages=Messages(in_family=_in_family),
 )

@@ -2,20 +2,105 @@
 
 from __future__ import annotations
 
-from trajectory_guard.dialects.base import Dialect, named_by
+from collections.abc import Mapping
+from typing import Any
+
+from trajectory_guard.dialects.base import (
+    Dialect,
+    Identity,
+    Messages,
+    ModelCalls,
+    json_object,
+    named_by,
+    text_or_empty,
+)
 from trajectory_guard.dialects.span import SpanView
+
+_KIND = "traceloop.span.kind"
 
 
 def _matches(span: SpanView) -> bool:
-    return span.attributes.get("traceloop.span.kind") == "tool"
+    return span.attributes.get(_KIND) == "tool"
+
+
+def _empty_result(span: SpanView) -> bool:
+    return "traceloop.entity.output" not in span.attributes and span.scope.endswith(".mcp.instrumentation")
+
+
+def _is_agent(span: SpanView) -> bool:
+    return span.attributes.get(_KIND) == "agent"
+
+
+def _agent_name(span: SpanView) -> str | None:
+    if not _is_agent(span):
+        return None
+    return text_or_empty(span.attributes.get("gen_ai.agent.name") or span.attributes.get("traceloop.entity.name"))
+
+
+def _wrapped_metadata(span: SpanView) -> Mapping[str, Any]:
+    """Versions before 0.50 keep LangGraph's metadata inside the input wrapper only."""
+    text = span.attributes.get("traceloop.entity.input")
+    if not isinstance(text, str) or not text.startswith('{"input_str"') or "gen_ai.operation.name" in span.attributes:
+        return {}
+    metadata = json_object(text).get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _is_handoff(span: SpanView) -> bool:
+    return span.attributes.get(_KIND) == "handoff"
+
+
+def _may_be_call(span: SpanView) -> bool | None:
+    if span.attributes.get("llm.request.type") in ("chat", "completion"):
+        return True
+    return False if _KIND in span.attributes else None
+
+
+def _in_family(span: SpanView) -> bool:
+    return "gen_ai.completion.0.role" in span.attributes
 
 
 OPENLLMETRY = Dialect(
     name="openllmetry",
     matches=_matches,
-    markers=("traceloop.span.kind",),
+    markers=(_KIND,),
     tool_name=named_by(
         "gen_ai.tool.name", "traceloop.entity.name", prefixes=("execute_tool ",), suffixes=(".tool", ".mcp")
     ),
-    empty_result=True,
-)
+    empty_result=_empty_result,
+    failed_when={"gen_ai.task.status": "failure"},
+    identity=Identity(
+        conversations=(
+            "traceloop.association.properties.thread_id",
+            "traceloop.association.properties.session_id",
+            "traceloop.association.properties.conversation_id",
+        ),
+        metadata_prefixes=("traceloop.association.properties.",),
+        wrapped_metadata=_wrapped_metadata,
+        agent_markers=(_KIND,),
+        is_agent=_is_agent,
+        agent_name=_agent_name,
+        graph_scopes=("opentelemetry.instrumentation.langchain",),
+        is_handoff=_is_handoff,
+    ),
+    models=ModelCalls(
+        may_be_call=_may_be_call,
+        markers=(
+            "gen_ai.completion.0.role", "gen_ai.completion.0.content", "gen_ai.prompt.0.role",
+            "gen_ai.completion.0.tool_calls.0.name",
+        ),
+        input_tokens=("gen_ai.usage.prompt_tokens",),
+        output_tokens=("gen_ai.usage.completion_tokens",),
+    ),
+    messages=Messages(
+        inputs=("gen_ai.prompt.",),
+        outputs=("gen_ai.completion.",),
+        raw_outputs=("traceloop.entity.output",),
+        transcripts=("traceloop.entity.output",),
+        input_events=("gen_ai.content.prompt",),
+        output_events=("gen_ai.content.completion",),
+        tools=("llm.request.functions.",),
+        family_markers=(_KIND,),
+        in_family=_in_family,
+    ),
+)  # fmt: skip

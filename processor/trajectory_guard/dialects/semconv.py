@@ -6,21 +6,97 @@ AutoGen, the MCP SDK, and by hand.
 
 from __future__ import annotations
 
-from trajectory_guard.dialects.base import Dialect, named_by
+from typing import Final
+
+from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, named_by, text_or_empty
 from trajectory_guard.dialects.span import SpanView
 
 _name = named_by("gen_ai.tool.name", prefixes=("execute_tool ", "tools/call ", "running tool: "))
+_OPERATION: Final = "gen_ai.operation.name"
+_NOT_A_TOOL: Final = frozenset(
+    (
+        "chat", "generate_content", "text_completion", "embeddings", "invoke_agent", "create_agent", "invoke_workflow",
+        "execute_task", "handoff", "agent_handoff", "goto", "plan", "retrieval",
+    )
+)  # fmt: skip
+_MODEL_OPERATIONS: Final = frozenset(
+    ("chat", "generate_content", "text_completion", "completion", "generate", "message", "messages", "responses")
+)
+_OTHER_OPERATIONS: Final = frozenset(
+    (
+        "execute_tool", "invoke_agent", "create_agent", "invoke_workflow", "execute_task", "embeddings", "retrieval",
+        "chain",
+    )
+)  # fmt: skip
 
 
 def _matches(span: SpanView) -> bool:
-    return span.attributes.get("gen_ai.operation.name") == "execute_tool"
+    return span.attributes.get(_OPERATION) == "execute_tool"
+
+
+def _not_a_tool(span: SpanView) -> bool:
+    operation = span.attributes.get(_OPERATION)
+    return isinstance(operation, str) and operation in _NOT_A_TOOL
+
+
+def _is_agent(span: SpanView) -> bool:
+    return span.attributes.get(_OPERATION) == "invoke_agent"
+
+
+def _agent_name(span: SpanView) -> str | None:
+    if not _is_agent(span):
+        return None
+    named = span.attributes.get("gen_ai.agent.name")
+    if named:
+        return text_or_empty(named)
+    return span.name.removeprefix("invoke_agent ") if span.name.startswith("invoke_agent ") else ""
+
+
+def _is_handoff(span: SpanView) -> bool:
+    return span.attributes.get(_OPERATION) in ("handoff", "agent_handoff")
+
+
+def _is_call(span: SpanView) -> bool | None:
+    operation = str(span.attributes.get(_OPERATION) or "")
+    return True if operation in _MODEL_OPERATIONS else False if operation in _OTHER_OPERATIONS else None
+
+
+def _has_usage(span: SpanView) -> bool:
+    return span.attributes.get(_OPERATION) in ("chat", "generate_content", "text_completion")
 
 
 SEMCONV = Dialect(
     name="semconv",
     matches=_matches,
-    markers=("gen_ai.operation.name",),
+    markers=(_OPERATION,),
     tool_name=_name,
+    not_a_tool=_not_a_tool,
+    identity=Identity(
+        conversations=("gen_ai.conversation.id",),
+        agent_markers=(_OPERATION,),
+        is_agent=_is_agent,
+        agent_name=_agent_name,
+        name_keys=("gen_ai.agent.name",),
+        is_handoff=_is_handoff,
+    ),
+    models=ModelCalls(
+        is_call=_is_call,
+        markers=("gen_ai.output.messages", "gen_ai.input.messages"),
+        usage_markers=("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"),
+        has_usage=_has_usage,
+        input_tokens=("gen_ai.usage.input_tokens",),
+        output_tokens=("gen_ai.usage.output_tokens",),
+        costs=("gen_ai.usage.cost",),
+        names=("gen_ai.response.model", "gen_ai.request.model"),
+    ),
+    messages=Messages(
+        inputs=("gen_ai.input.messages",),
+        outputs=("gen_ai.output.messages",),
+        transcripts=("gen_ai.output.messages",),
+        input_events=("gen_ai.user.message", "gen_ai.assistant.message", "gen_ai.tool.message"),
+        output_events=("gen_ai.choice",),
+        tools=("gen_ai.tool.definitions",),
+    ),
 )
 
 
@@ -29,7 +105,7 @@ def _matches_named(span: SpanView) -> bool:
     attributes = span.attributes
     return (
         "gen_ai.tool.name" in attributes
-        and "gen_ai.operation.name" not in attributes
+        and _OPERATION not in attributes
         and (
             "gen_ai.tool.call.id" in attributes
             or "tool_arguments" in attributes
@@ -38,9 +114,25 @@ def _matches_named(span: SpanView) -> bool:
     )
 
 
+def _agent_beside(span: SpanView) -> str | None:
+    """An agent's name on a span that says nothing of its kind."""
+    attributes = span.attributes
+    if "gen_ai.agent.name" not in attributes or attributes.get(_OPERATION) is not None:
+        return None
+    return text_or_empty(attributes["gen_ai.agent.name"])
+
+
 SEMCONV_NAMED = Dialect(
     name="semconv",
     matches=_matches_named,
     markers=("gen_ai.tool.name",),
     tool_name=_name,
+    identity=Identity(
+        sessions=("conversation.id", "thread.id.conversation"),
+        agent_markers=("gen_ai.agent.name",),
+        agent_name=_agent_beside,
+    ),
 )
+
+UNPREFIXED = Dialect(name="semconv", messages=Messages(raw_inputs=("input",), raw_outputs=("output",)))
+"""Attributes without a vendor's prefix, as Logfire and hand-written spans have them."""

@@ -1,72 +1,197 @@
-"""The ordered table of dialects: the first row that matches a span decides how it is read."""
+"""The table of dialects: which row reads a tool span, and the fields of all rows combined for reading other spans."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final, NamedTuple, TypeVar
 
-from trajectory_guard.dialects.base import Dialect
+from trajectory_guard.dialects.base import Dialect, Keys, Messages, ModelCalls, never
+from trajectory_guard.dialects.crewai import CREWAI
+from trajectory_guard.dialects.google_adk import GOOGLE_ADK
 from trajectory_guard.dialects.langfuse import LANGFUSE
 from trajectory_guard.dialects.langsmith import LANGSMITH
 from trajectory_guard.dialects.llamaindex import LLAMAINDEX
-from trajectory_guard.dialects.logfire import LOGFIRE
+from trajectory_guard.dialects.logfire import LOGFIRE, LOGFIRE_CLIENTS
 from trajectory_guard.dialects.mcp import MCP
+from trajectory_guard.dialects.mlflow import MLFLOW
+from trajectory_guard.dialects.openai_agents import OPENAI_AGENTS
 from trajectory_guard.dialects.openinference import OPENINFERENCE
 from trajectory_guard.dialects.openlit import OPENLIT
 from trajectory_guard.dialects.openllmetry import OPENLLMETRY
-from trajectory_guard.dialects.semconv import SEMCONV, SEMCONV_NAMED
+from trajectory_guard.dialects.pydantic_ai import PYDANTIC_AI
+from trajectory_guard.dialects.semconv import SEMCONV, SEMCONV_NAMED, UNPREFIXED
 from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.vercel import VERCEL
 
-DIALECTS: Final[tuple[Dialect, ...]] = (
-    LANGSMITH,
-    LANGFUSE,
-    LOGFIRE,
-    OPENLIT,
-    LLAMAINDEX,
-    OPENLLMETRY,
-    OPENINFERENCE,
-    MCP,
-    SEMCONV,
-    SEMCONV_NAMED,
-)
-MARKERS: Final[frozenset[str]] = frozenset(key for dialect in DIALECTS for key in dialect.markers)
-"""A span with none of these keys is no tool span. Checked first: most spans of an application are none."""
+T = TypeVar("T")
 
-_NOT_A_TOOL: Final = frozenset(
-    (
-        "chat", "generate_content", "text_completion", "embeddings", "invoke_agent", "create_agent", "invoke_workflow",
-        "execute_task", "handoff", "agent_handoff", "goto", "plan", "retrieval",
-    )
+_BUILT_IN: Final = (
+    LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, OPENLLMETRY, OPENINFERENCE, MCP,
+    PYDANTIC_AI, CREWAI, VERCEL, MLFLOW, GOOGLE_ADK, OPENAI_AGENTS, LOGFIRE_CLIENTS, UNPREFIXED,  # no tool spans
+    SEMCONV, SEMCONV_NAMED,
 )  # fmt: skip
+"""Rows in the order in which they are tried on tool spans."""
+_READING_ORDER: Final = (
+    SEMCONV, PYDANTIC_AI, CREWAI, OPENINFERENCE, UNPREFIXED, VERCEL, LOGFIRE_CLIENTS, OPENLLMETRY, LLAMAINDEX, LANGFUSE,
+    LANGSMITH, GOOGLE_ADK, LOGFIRE, OPENAI_AGENTS, MCP, OPENLIT, MLFLOW, SEMCONV_NAMED,
+)  # fmt: skip
+"""Rows in the order in which their keys are tried on a span that may carry those of several."""
 
 
-def is_rejected(span: SpanView) -> bool:
-    """Spans that look like tools and are none: model calls that name a tool, pending copies, other MCP methods."""
-    attributes = span.attributes
-    operation = attributes.get("gen_ai.operation.name")
-    if isinstance(operation, str) and operation in _NOT_A_TOOL:
-        return True
-    if attributes.get("logfire.span_type") == "pending_span":
-        return True
-    method = attributes.get("mcp.method.name")
-    return method is not None and method != "tools/call"
+class MessageKeys(NamedTuple):
+    """Where the messages of one direction stand.
+
+    Attributes:
+        keys: attributes, in order; a dot at the end marks the beginning of keys over which a list is spread.
+        events: names of span events that hold one message each.
+        assemble: functions that put messages together from several attributes.
+        of_model: whether these are the model's answers.
+    """
+
+    keys: Keys
+    events: frozenset[str] = frozenset()
+    assemble: tuple[Callable[[Mapping[str, Any]], Any], ...] = ()
+    of_model: bool = False
+
+
+class DialectTable(tuple[Dialect, ...]):
+    """Rows in the order in which they are tried on tool spans; the first that matches reads the span.
+
+    For all other questions the fields of the rows are combined once, here: those of rows that ``_READING_ORDER`` does
+    not list come first. Fields of built-in rows are always among them, whether or not the rows are in the table. The
+    attributes are named after the fields of a row; those that end in ``_tests`` hold functions of a span. Besides:
+
+    Attributes:
+        markers: a span with none of these keys is no tool span. Checked first: most spans of an application are none.
+        interesting: a span with none of these keys tells nothing of a tool, an agent, a conversation or usage.
+        declared_conversations: keys that the user declared; they win over all others.
+        conversations: keys of conversations, then of sessions.
+        agent_keys, step_keys, namespace_keys: where vendors spread the metadata of a LangChain run: the agent's name,
+            the super-step and the checkpoint namespace of LangGraph.
+    """
+
+    def __init__(self, rows: Iterable[Dialect]) -> None:
+        """Combine the fields of the rows."""
+        families = tuple(dict.fromkeys((*self, *_BUILT_IN)))
+        ordered = (*(row for row in families if row not in _READING_ORDER), *_READING_ORDER)
+        self._combine_tools(ordered)
+        self._combine_identity(ordered)
+        self._combine_models([row.models for row in ordered])
+        self._combine_messages([row.messages for row in ordered])
+        self.family_markers = tuple((key, row.name) for row in families for key in row.messages.family_markers)
+        self.in_family = tuple((row.messages.in_family, row.name) for row in families if row.messages.in_family)
+        self.workflow_dialects = frozenset(row.name for row in families if row.messages.workflow_inputs)
+        names = {key for row in ordered for key in (*row.identity.name_keys, *row.identity.agents)}
+        self.name_keys: Final = frozenset(names)
+        self.interesting: Final = frozenset().union(
+            self.markers, self.usage_markers, self.conversations, self.metadata_objects, self.agent_markers,
+            self.declared_conversations,
+        )  # fmt: skip
+
+    def _combine_tools(self, rows: Sequence[Dialect]) -> None:
+        self.markers = frozenset(key for row in self for key in row.markers)
+        self.tool_rows = tuple(row for row in self if row.matches is not never)
+        self.declared_rows = tuple(row for row in self if row.declared)
+        self.copy_tests = _given(row.is_copy for row in rows)
+        self.rejecting_tests = (*_given(row.not_a_tool for row in rows), *self.copy_tests)
+        self.failed_when = tuple(pair for row in rows for pair in row.failed_when.items())
+        self.status_messages = _keys(row.status_messages for row in rows)
+        self.approval_tests = _given(row.awaits_approval for row in rows)
+
+    def _combine_identity(self, rows: Sequence[Dialect]) -> None:
+        parts = [row.identity for row in rows]
+        known = [row.identity for row in rows if not row.declared]
+        self.declared_conversations = _keys(row.identity.conversations for row in rows if row.declared)
+        self.conversations = _keys((*(one.conversations for one in known), *(one.sessions for one in known)))
+        self.metadata_objects = _keys(one.metadata_objects for one in parts)
+        prefixes = _keys(one.metadata_prefixes for one in parts)
+        self.agent_keys = tuple(f"{prefix}lc_agent_name" for prefix in prefixes)
+        self.step_keys = tuple(f"{prefix}langgraph_step" for prefix in prefixes)
+        self.namespace_keys = tuple(f"{prefix}langgraph_checkpoint_ns" for prefix in prefixes)
+        self.wrapped_metadata = _given(one.wrapped_metadata for one in parts)
+        self.agent_tests = tuple((key, one.is_agent) for one in parts if one.is_agent for key in one.agent_markers)
+        self.agent_markers = frozenset(key for key, _ in self.agent_tests)
+        self.agent_names = tuple(
+            (key, one.agent_name, one.is_agent is not None)
+            for one in parts if one.agent_name for key in one.agent_markers
+        )  # fmt: skip
+        self.placeholders = frozenset(("agent", "LangGraph", "", *_keys(one.placeholders for one in parts)))
+        self.graph_scopes = frozenset(_keys(one.graph_scopes for one in parts))
+        self.graph_markers = frozenset(_keys(one.graph_markers for one in parts))
+        self.handoff_tests = _given(one.is_handoff for one in parts)
+
+    def _combine_models(self, parts: Sequence[ModelCalls]) -> None:
+        self.call_tests = _given(one.is_call for one in parts)
+        self.weak_call_tests = _given(one.may_be_call for one in parts)
+        self.model_markers = frozenset(_keys(one.markers for one in parts))
+        self.usage_markers = frozenset(_keys(one.usage_markers for one in parts))
+        having = [(test, one.usage) for one in parts if (test := one.has_usage or one.is_call) is not None]
+        self.usage = tuple(sorted(having, key=lambda pair: pair[1] is None))  # a reader of its own knows more
+        self.input_tokens = _keys(one.input_tokens for one in parts)
+        self.output_tokens = _keys(one.output_tokens for one in parts)
+        self.costs = _keys(one.costs for one in parts)
+        self.model_names = _keys(one.names for one in parts)
+
+    def _combine_messages(self, parts: Sequence[Messages]) -> None:
+        self.inputs = MessageKeys(
+            _keys((*(one.inputs for one in parts), *(one.raw_inputs for one in parts))),
+            frozenset(_keys(one.input_events for one in parts)),
+        )
+        self.outputs = MessageKeys(
+            _keys((*(one.outputs for one in parts), *(one.raw_outputs for one in parts))),
+            frozenset(_keys(one.output_events for one in parts)),
+            _given(one.assemble_output for one in parts),
+            of_model=True,
+        )
+        self.transcripts = MessageKeys(_keys(one.transcripts for one in parts))
+        self.event_lists = _keys(one.event_lists for one in parts)
+        self.tools = _keys(one.tools for one in parts)
+        self.workflow_inputs = _keys(one.workflow_inputs for one in parts)
+        self.workflow_outputs = _keys(one.workflow_outputs for one in parts)
+        self.no_transcript = frozenset(_keys(one.no_transcript for one in parts))
+
+
+def _keys(fields: Iterable[Keys]) -> Keys:
+    """The keys of several rows, each once, in order."""
+    return tuple(dict.fromkeys(key for keys in fields for key in keys))
+
+
+def _given(fields: Iterable[T | None]) -> tuple[T, ...]:
+    """The fields that a row has filled in."""
+    return tuple(one for one in fields if one is not None)
+
+
+DIALECTS: Final = DialectTable(_BUILT_IN)
+
+
+def table_of(dialects: Sequence[Dialect]) -> DialectTable:
+    """A sequence of rows as a table; the fields of the same rows are combined once."""
+    return dialects if isinstance(dialects, DialectTable) else _combined(tuple(dialects))
 
 
 @lru_cache(maxsize=64)
-def markers_of(dialects: tuple[Dialect, ...]) -> frozenset[str]:
-    """Keys at least one of which every tool span of these dialects carries: ``MARKERS`` for a table of one's own."""
-    return MARKERS if dialects is DIALECTS else frozenset(key for dialect in dialects for key in dialect.markers)
+def _combined(rows: tuple[Dialect, ...]) -> DialectTable:
+    return DIALECTS if rows == DIALECTS else DialectTable(rows)
 
 
-def recognise(span: SpanView, dialects: tuple[Dialect, ...] = DIALECTS) -> Dialect | None:
+def is_rejected(span: SpanView, table: DialectTable = DIALECTS) -> bool:
+    """Spans that look like tools and are none: model calls that name a tool, pending copies, other MCP methods."""
+    for test in table.rejecting_tests:  # noqa: SIM110  a generator would cost more than the tests
+        if test(span):
+            return True
+    return False
+
+
+def recognise(span: SpanView, dialects: Sequence[Dialect] = DIALECTS) -> Dialect | None:
     """The dialect of a tool span, None if the span is no tool span."""
-    if dialects is not DIALECTS:
-        for dialect in dialects:
-            if dialect.declared and dialect.matches(span):
-                return dialect
-    if is_rejected(span):
+    table = table_of(dialects)
+    for row in table.declared_rows:
+        if row.matches(span):
+            return row
+    if is_rejected(span, table):
         return None
-    for dialect in dialects:
-        if dialect.matches(span):
-            return dialect
+    for row in table.tool_rows:
+        if row.matches(span):
+            return row
     return None

@@ -24,28 +24,21 @@ from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
 from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.span import SpanEvent, SpanView
-from trajectory_guard.dialects.table import MARKERS, markers_of, recognise
+from trajectory_guard.dialects.table import recognise
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.otel.metrics import register
 from trajectory_guard.otel.verdict_spans import VerdictSpans
 from trajectory_guard.runtime import _add_scorer, board_for, follow
 from trajectory_guard.spans.duplicates import MAX_ANCESTORS, is_inner_duplicate
-from trajectory_guard.spans.extract import USAGE_MARKERS, model_usage, read_step
-from trajectory_guard.spans.identity import (
-    AGENT_MARKERS,
-    CONVERSATION_KEYS,
-    all_conversation_ids,
-    conversation_id,
-    is_agent_span,
-)
+from trajectory_guard.spans.extract import model_usage, read_step
+from trajectory_guard.spans.identity import all_conversation_ids, conversation_id, is_agent_span
 from trajectory_guard.store import FlagBoard
 from trajectory_guard.transcripts.asked import asked_in
 
 _log: Final = logging.getLogger(telemetry.LOGGER)
 _KINDS: Final = ("internal", "server", "client", "producer", "consumer")
 _STATUS: Final = {StatusCode.UNSET: "unset", StatusCode.OK: "ok", StatusCode.ERROR: "error"}
-_INTERESTING: Final = MARKERS | USAGE_MARKERS | CONVERSATION_KEYS | AGENT_MARKERS
 _LATENCY_SAMPLE: Final = 16
 _EXPIRY_CHECK: Final = 256
 _EXPIRY_LOOK: Final = 64
@@ -98,9 +91,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self.config = config
         self._max_open = config.max_open_spans
         self._table = table_with(config.dialects)
-        self._markers = markers_of(self._table)
-        self._declared = tuple(key for row in self._table for key in row.conversations)
-        self._interesting = _INTERESTING | self._markers | frozenset(self._declared)
+        self._markers = self._table.markers
+        self._interesting = self._table.interesting
 
     def _renew_lock(self) -> None:
         self._lock = threading.Lock()
@@ -166,7 +158,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         step = None if self._markers.isdisjoint(attributes) else self._step(span, view)
         if step is None:
             self._learn(view, context)
-            if is_agent_span(view):
+            if is_agent_span(view, self._table):
                 self.board.end_instance(self._conversation_of(view), view.span_id)
             return
         verdict = self._judge(step, view, context)
@@ -191,14 +183,14 @@ class TrajectoryGuardProcessor(SpanProcessor):
         if dialect is None:
             return None
         above = list(self._ancestors(span))
-        if above and is_inner_duplicate(view, above, self._table):
+        if above and is_inner_duplicate(view, above, self._table, dialect):
             return None
-        return read_step(view, dialect, above, self._conversation_of)
+        return read_step(view, dialect, above, self._conversation_of, self._table)
 
     def _judge(self, step: StepRecord, view: SpanView, context: trace.SpanContext) -> Verdict | None:
         if step.trajectory_id != view.trace_id:
             self._remember_conversation(context.trace_id, step.trajectory_id)
-            self.board.link(step.trajectory_id, (view.trace_id, *all_conversation_ids(view.attributes)))
+            self.board.link(step.trajectory_id, (view.trace_id, *all_conversation_ids(view.attributes, self._table)))
         ledger = self._usage.get(context.trace_id)
         if ledger is not None:
             unnamed = ("",) if step.trajectory_id == self._conversation_of(view) else ()
@@ -238,11 +230,11 @@ class TrajectoryGuardProcessor(SpanProcessor):
         return named or self.board.resolve_alias(span.trace_id)
 
     def _learn(self, view: SpanView, context: trace.SpanContext) -> None:
-        named = conversation_id(view.attributes, self._declared)
+        named = conversation_id(view.attributes, self._table)
         if named is not None and context.trace_id not in self._conversations:
             self._remember_conversation(context.trace_id, named)
             self.board.join(view.trace_id, named)
-        usage = model_usage(view)
+        usage = model_usage(view, self._table)
         if usage is not None:
             for one in usage.unpriced:
                 self.board.prices.get(one.model)  # asks for it, in the background
@@ -253,7 +245,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 with self._lock:
                     self._usage[context.trace_id] = ledger
             if not ledger.knows(view.trace_id, conversation):
-                usage = usage._replace(asked=asked_in(view))
+                usage = usage._replace(asked=asked_in(view, self._table))
             with self._lock:
                 ledger.add(view.trace_id, view.scope, usage, conversation)
         if self.board.scorer is not None:

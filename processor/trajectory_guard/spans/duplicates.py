@@ -1,4 +1,4 @@
-"""Counting a call once: spans that repeat the tool span around them, records that stand for one call."""
+"""Each call counts once: spans that repeat the tool span around them, and records that stand for one call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trajectory_guard.core.calls import CallRecord, is_fuller, same_call
 from trajectory_guard.core.steps import INTERRUPTED, StepRecord
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import DIALECTS, MARKERS, markers_of, recognise
+from trajectory_guard.dialects.table import DIALECTS, recognise, table_of
 
 MAX_ANCESTORS: Final = 64
 WINDOW_STEPS: Final = 32
@@ -26,14 +26,24 @@ def ancestors(span: SpanView, by_id: Mapping[tuple[str, str], SpanView]) -> Iter
         span = parent
 
 
-def is_inner_duplicate(span: SpanView, above: Iterable[SpanView], dialects: tuple[Dialect, ...] = DIALECTS) -> bool:
-    """Whether a span repeats a tool span around it: transport inside framework, wrapper inside wrapper."""
-    dialect = recognise(span, dialects)
+def is_inner_duplicate(
+    span: SpanView,
+    above: Iterable[SpanView],
+    dialects: Sequence[Dialect] = DIALECTS,
+    dialect: Dialect | None = None,
+) -> bool:
+    """Whether a span repeats a tool span around it: transport inside framework, wrapper inside wrapper.
+
+    Parameters:
+        dialect: the row that reads the span, if the caller knows it.
+    """
+    table = table_of(dialects)
+    dialect = dialect or recognise(span, table)
     if dialect is None:
         return False
-    name, markers = dialect.tool_name(span), MARKERS if dialects is DIALECTS else markers_of(dialects)
+    name, markers = dialect.tool_name(span), table.markers
     for ancestor in above:
-        outer = None if markers.isdisjoint(ancestor.attributes) else recognise(ancestor, dialects)
+        outer = None if markers.isdisjoint(ancestor.attributes) else recognise(ancestor, table)
         if outer is not None and outer.tool_name(ancestor) == name:
             return True
     return False
@@ -42,8 +52,8 @@ def is_inner_duplicate(span: SpanView, above: Iterable[SpanView], dialects: tupl
 def drop_duplicates(steps: Sequence[StepRecord]) -> list[StepRecord]:
     """One step per call. ``steps`` are ordered by start time; so is the result.
 
-    What counts as one call says ``core.calls.same_call``; an interrupted call that is made again is represented by its
-    last run. Each step is compared with the ``WINDOW_STEPS`` before it in its trajectory.
+    ``core.calls.same_call`` decides whether two records are of one call; an interrupted call that is made again is
+    represented by its last run. Each step is compared with the ``WINDOW_STEPS`` before it in its trajectory.
     """
     kept: list[StepRecord | None] = []
     windows: dict[str, deque[tuple[int, CallRecord]]] = {}

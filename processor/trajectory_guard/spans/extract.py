@@ -8,27 +8,17 @@ from typing import Any, Final
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.steps import ERROR, Evidence, ModelTokens, StepRecord, Usage
-from trajectory_guard.dialects.base import ARGUMENT_KEYS, CALL_ID_KEYS, RESULT_KEYS, Dialect, RawCall, first
+from trajectory_guard.dialects.base import ARGUMENT_KEYS, CALL_ID_KEYS, RESULT_KEYS, Dialect, RawCall, RawUsage, first
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import DIALECTS, MARKERS, markers_of, recognise
+from trajectory_guard.dialects.table import DIALECTS, DialectTable, recognise, table_of
 from trajectory_guard.spans.arguments import Decoded, decode_arguments
-from trajectory_guard.spans.identity import agent_name, batch_label, conversation_id, instance_of, json_object
+from trajectory_guard.spans.identity import agent_name, batch_label, conversation_id, instance_of
 from trajectory_guard.spans.outcome import error_class, outcome
 from trajectory_guard.spans.results import Payload, decode_result
 
 MAX_RESULT_CHARS: Final = 1_000_000
 STATE_KEY: Final = "trajectory_guard.state"
 """Attribute of a tool span by which an application supplies the state after the call: a page, a board, a hash of it."""
-USAGE_MARKERS: Final = frozenset(
-    (
-        "langfuse.observation.usage_details",
-        "gen_ai.usage.input_tokens",
-        "gen_ai.usage.output_tokens",
-        "llm.token_count.prompt",
-        "llm.token_count.completion",
-    )
-)
-"""A span with none of these keys is no model call with usage; see ``model_usage``."""
 
 
 def extract_step(
@@ -44,41 +34,47 @@ def extract_step(
         ancestors: spans above it, nearest first, as far as they are known.
         trajectory_of: called if neither the span nor an ancestor names a conversation; the trace id otherwise.
     """
-    table = dialects if isinstance(dialects, tuple) else tuple(dialects)
-    if (MARKERS if table is DIALECTS else markers_of(table)).isdisjoint(span.attributes):
+    table = table_of(dialects)
+    if table.markers.isdisjoint(span.attributes):
         return None
     dialect = recognise(span, table)
-    return read_step(span, dialect, list(ancestors), trajectory_of) if dialect is not None else None
+    return read_step(span, dialect, list(ancestors), trajectory_of, table) if dialect is not None else None
 
 
 def read_step(
-    span: SpanView, dialect: Dialect, above: list[SpanView], trajectory_of: Callable[[SpanView], str] | None = None
+    span: SpanView,
+    dialect: Dialect,
+    above: list[SpanView],
+    trajectory_of: Callable[[SpanView], str] | None = None,
+    table: DialectTable = DIALECTS,
 ) -> StepRecord | None:
     """As ``extract_step``, for a span whose dialect is known; None if the dialect says that it must not count."""
     name = dialect.tool_name(span)
     if name is None:
         return None
-    return _record(span, dialect, name, above, trajectory_id(span, above, trajectory_of, dialect.conversations))
+    return _record(span, dialect, name, above, trajectory_id(span, above, trajectory_of, table), table)
 
 
-def _record(span: SpanView, dialect: Dialect, name: str, above: list[SpanView], trajectory: str) -> StepRecord:
+def _record(
+    span: SpanView, dialect: Dialect, name: str, above: list[SpanView], trajectory: str, table: DialectTable
+) -> StepRecord:
     raw = _raw_call(span, dialect)
     payload = decode_result(raw.result)
     decoded = _arguments(dialect, raw, payload)
     payload = _complete(span, dialect, payload, decoded)
-    kind = outcome(span, payload, arguments_known=decoded.value is not None)
+    kind = outcome(span, payload, arguments_known=decoded.value is not None, table=table)
     text = payload.text if payload.text is None else payload.text[:MAX_RESULT_CHARS]
     failure = error_class(span) if kind == ERROR else None
-    told = text if text is not None else _failure_text(span, kind)
+    visible = text if text is not None else _failure_text(span, kind)
     stated = span.attributes.get(STATE_KEY)
     return StepRecord(
         step_id=span.span_id,
         trajectory_id=trajectory,
         tool_name=name,
         tool_args_hash=args_hash(decoded.value),
-        state_snapshot_hash=result_hash(kind, told if stated is None else str(stated)),
+        state_snapshot_hash=result_hash(kind, visible if stated is None else str(stated)),
         outcome_type=kind,
-        agent_id=agent_of(span, above, dialect),
+        agent_id=agent_of(span, above, dialect, table),
         timestamp=span.start,
         duration=max(0.0, span.end - span.start),
         call_id=_call_id(raw, decoded, payload),
@@ -86,11 +82,11 @@ def _record(span: SpanView, dialect: Dialect, name: str, above: list[SpanView], 
         trace_id=span.trace_id,
         span_id=span.span_id,
         args=decoded.value,
-        result=told,
+        result=visible,
         error_class=failure,
-        evidence=_evidence(decoded, told, kind),
-        batch=batch_label(span),
-        run=instance_of(span, above),
+        evidence=_evidence(decoded, visible, kind),
+        batch=batch_label(span, table),
+        run=instance_of(span, above, table),
         stated=stated is not None,
     )
 
@@ -119,13 +115,9 @@ def _arguments(dialect: Dialect, raw: RawCall, payload: Payload) -> Decoded:
 
 def _complete(span: SpanView, dialect: Dialect, payload: Payload, decoded: Decoded) -> Payload:
     """A result that is missing because there was nothing to write down."""
-    if dialect.empty_result and payload == Payload() and decoded.value is not None and span.status != "error":
-        return (
-            Payload("")
-            if "traceloop.entity.output" not in span.attributes and span.scope.endswith(".mcp.instrumentation")
-            else payload
-        )
-    return payload
+    if dialect.empty_result is None or payload != Payload() or decoded.value is None or span.status == "error":
+        return payload
+    return Payload("") if dialect.empty_result(span) else payload
 
 
 def _failure_text(span: SpanView, kind: str) -> str | None:
@@ -146,15 +138,15 @@ def _call_id(raw: RawCall, decoded: Decoded, payload: Payload) -> str | None:
     return None
 
 
-def _evidence(decoded: Decoded, told: str | None, kind: str) -> Evidence:
+def _evidence(decoded: Decoded, visible: str | None, kind: str) -> Evidence:
     if decoded.value is None:
         return Evidence.NAME_ONLY
-    return Evidence.FULL if told is not None or kind == ERROR else Evidence.NO_RESULT
+    return Evidence.FULL if visible is not None or kind == ERROR else Evidence.NO_RESULT
 
 
-def agent_of(span: SpanView, above: Sequence[SpanView], dialect: Dialect) -> str | None:
+def agent_of(span: SpanView, above: Sequence[SpanView], dialect: Dialect, table: DialectTable = DIALECTS) -> str | None:
     """The acting agent of a tool span: by the keys its dialect declares, else by the common ones."""
-    return _named(span, above, dialect.agents) or agent_name(span, above)
+    return _named(span, above, dialect.identity.agents) or agent_name(span, above, table)
 
 
 def _named(span: SpanView, above: Iterable[SpanView], keys: tuple[str, ...]) -> str | None:
@@ -169,53 +161,45 @@ def trajectory_id(
     span: SpanView,
     above: Iterable[SpanView],
     trajectory_of: Callable[[SpanView], str] | None = None,
-    keys: tuple[str, ...] = (),
+    table: DialectTable = DIALECTS,
 ) -> str:
-    """Conversation of a span: declared ``keys`` first, then its own and its ancestors' ids, then ``trajectory_of``."""
-    declared = _named(span, above, keys)
+    """Conversation of a span: by declared keys, then by its own and its ancestors' ids, then by ``trajectory_of``."""
+    declared = _named(span, above, table.declared_conversations)
     if declared is not None:
         return declared
     for candidate in (span, *above):
-        found = conversation_id(candidate.attributes)
+        found = conversation_id(candidate.attributes, table)
         if found is not None:
             return found
     return trajectory_of(span) if trajectory_of is not None else span.trace_id
 
 
-def model_usage(span: SpanView) -> Usage | None:
+def model_usage(span: SpanView, table: DialectTable = DIALECTS) -> Usage | None:
     """Tokens, cost and running time of a model call; None if the span is none (agent totals are not model calls)."""
+    for has_usage, read in table.usage:
+        if has_usage(span):
+            raw = read(span) if read is not None else _common_usage(span, table)
+            return None if raw is None else _usage(span, raw, table)
+    return None
+
+
+def _common_usage(span: SpanView, table: DialectTable) -> RawUsage:
     attributes = span.attributes
-    if attributes.get("langfuse.observation.type") == "generation":
-        tokens = json_object(attributes.get("langfuse.observation.usage_details"))
-        cost = json_object(attributes.get("langfuse.observation.cost_details"))
-        if not tokens:
-            return None
-        return _usage(span, tokens.get("input"), tokens.get("output"), cost.get("total"))
-    operation = attributes.get("gen_ai.operation.name")
-    if operation not in ("chat", "generate_content", "text_completion") and (
-        attributes.get("openinference.span.kind") != "LLM"
-    ):
-        return None
-    return _usage(
-        span, first(attributes, _INPUT_TOKENS), first(attributes, _OUTPUT_TOKENS),
-        first(attributes, ("gen_ai.usage.cost", "llm.cost.total", "operation.cost")),
-    )  # fmt: skip
+    return RawUsage(
+        first(attributes, table.input_tokens), first(attributes, table.output_tokens), first(attributes, table.costs)
+    )
 
 
-_INPUT_TOKENS: Final = ("gen_ai.usage.input_tokens", "llm.token_count.prompt", "gen_ai.usage.prompt_tokens")
-_OUTPUT_TOKENS: Final = ("gen_ai.usage.output_tokens", "llm.token_count.completion", "gen_ai.usage.completion_tokens")
-
-
-def _usage(span: SpanView, inputs: Any, outputs: Any, cost: Any) -> Usage:
-    tokens, usd = (_integer(inputs), _integer(outputs)), _number(cost)
-    model = model_name(span) if any(tokens) and not usd else None
+def _usage(span: SpanView, raw: RawUsage, table: DialectTable) -> Usage:
+    tokens, usd = (_integer(raw.input_tokens), _integer(raw.output_tokens)), _number(raw.cost)
+    model = model_name(span, table) if any(tokens) and not usd else None
     unpriced = (ModelTokens(model, *tokens),) if model is not None else ()
     return Usage(*tokens, usd, max(0.0, span.end - span.start), unpriced)
 
 
-def model_name(span: SpanView) -> str | None:
+def model_name(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
     """Name of the model that answered, None if the span does not say."""
-    name = first(span.attributes, ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name"))
+    name = first(span.attributes, table.model_names)
     return name if isinstance(name, str) else None
 
 

@@ -8,13 +8,14 @@ from typing import Final
 from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import INTERRUPTED, SUCCESS, Outcome
 from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import DIALECTS, DialectTable
 from trajectory_guard.spans.results import Payload
 
 _CONTROL_TYPES: Final = ("GraphInterrupt", "NodeInterrupt", "ParentCommand", "GraphBubbleUp")
 _CONTROL: Final = re.compile(rf"\b(?:{'|'.join(_CONTROL_TYPES)})\b|^\(?Interrupt\(value=|^\(Interrupt\(|^Command\(")
 _INTERRUPT: Final = re.compile(r"\b(?:GraphInterrupt|NodeInterrupt)\b|^\(?Interrupt\(value=|^\(Interrupt\(")
 _NAME_CHARS: Final = 512
-_TOLD_CHARS: Final = 8_192
+_STATUS_CHARS: Final = 8_192
 GENERIC_FAILURE: Final = "An error occurred while running the tool. Please try again."
 
 
@@ -31,43 +32,39 @@ def error_class(span: SpanView) -> str | None:
     return match[1] if match else None
 
 
-def outcome(span: SpanView, payload: Payload, *, arguments_known: bool = False) -> Outcome:
+def outcome(
+    span: SpanView, payload: Payload, *, arguments_known: bool = False, table: DialectTable = DIALECTS
+) -> Outcome:
     """The outcome of a tool span."""
-    control = _control_flow(span)
-    if arguments_known and payload == Payload() and _awaits_approval(span):
+    control = _control_flow(span, table)
+    if arguments_known and payload == Payload() and any(test(span) for test in table.approval_tests):
         return INTERRUPTED
     if control is not None and payload.text is None and not payload.control:
         return control
-    failed = control is None and (span.status == "error" or _says_error(span, payload))
+    failed = control is None and (span.status == "error" or _says_error(span, payload, table))
     text = payload.text if payload.text is not None else span.status_description or None
     return classify(text, failed=failed, refused=span.attributes.get("trajectory_guard.denied") is True)
 
 
-def _awaits_approval(span: SpanView) -> bool:
-    """OpenAI Agents writes a finished span for a call that waits for approval; every executed call has an output."""
-    return span.status != "error" and "openai_agents" in span.scope
-
-
-def _control_flow(span: SpanView) -> Outcome | None:
+def _control_flow(span: SpanView, table: DialectTable) -> Outcome | None:
     texts = [span.status_description, str(span.attributes.get("error.type", ""))]
-    texts.append(str(span.attributes.get("langfuse.observation.status_message", "")))
+    texts += [str(span.attributes.get(key, "")) for key in table.status_messages]
     for event in span.events:
         if event.name == "exception":
             texts += [str(event.attributes.get(key, "")) for key in ("exception.type", "exception.message")]
-    texts = [text[:_TOLD_CHARS] for text in texts if text]
+    texts = [text[:_STATUS_CHARS] for text in texts if text]
     if not any(_CONTROL.search(text) for text in texts):
         return None
     return INTERRUPTED if any(_INTERRUPT.search(text) for text in texts) else SUCCESS
 
 
-def _says_error(span: SpanView, payload: Payload) -> bool:
-    attributes = span.attributes
+def _says_error(span: SpanView, payload: Payload, table: DialectTable) -> bool:
     if payload.error is not None:
         return payload.error
-    return (
-        bool(attributes.get("error.type"))
-        or attributes.get("gen_ai.task.status") == "failure"
-        or attributes.get("langfuse.observation.level") == "ERROR"
-        or attributes.get("tool.is_error") is True
-        or payload.text == GENERIC_FAILURE
-    )
+    attributes = span.attributes
+    if attributes.get("error.type") or payload.text == GENERIC_FAILURE:
+        return True
+    for key, value in table.failed_when:  # noqa: SIM110  a generator would cost more than the look-ups
+        if attributes.get(key) == value:
+            return True
+    return False

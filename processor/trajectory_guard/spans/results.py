@@ -1,4 +1,4 @@
-"""Decoding what a tool returned, by the shape of the value."""
+"""Decoding the result of a call, by the shape of the value."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from trajectory_guard.spans.arguments import is_redacted, plain, python_literal
 
 
 class Payload(NamedTuple):
-    """What a result attribute says.
+    """The content of a result attribute.
 
     Attributes:
         text: payload as the model saw it (JSON values as compact JSON text), None if unknown.
         error: whether the payload itself says that the call failed; None if it does not say.
         call_id: tool call id, if the payload holds one.
-        control: the payload is control flow (a LangGraph ``Command``), not an answer.
+        control: the payload is control flow (a LangGraph ``Command``), not a result.
     """
 
     text: str | None = None
@@ -113,7 +113,7 @@ def _message(message: dict[str, Any]) -> Payload:
 
 
 def _command(command: dict[str, Any]) -> Payload:
-    """A hand-off: its answer is the tool message inside the update, if there is one."""
+    """A hand-off: its result is the tool message inside the update, if there is one."""
     update = command.get("update")
     messages = update.get("messages") if isinstance(update, dict) else None
     for message in reversed(messages if isinstance(messages, list) else []):

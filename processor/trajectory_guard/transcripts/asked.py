@@ -1,4 +1,4 @@
-"""Which user message a model works at, read from the input of its call: a new one is a new user turn."""
+"""The user message that a model call serves, read from its input: a new one begins a new user turn."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Final
 from trajectory_guard.core.fingerprints import digest64
 from trajectory_guard.core.tracking.scope import ASKED
 from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import DIALECTS, DialectTable
 from trajectory_guard.transcripts.messages import input_items
 from trajectory_guard.transcripts.parts import read_messages
 from trajectory_guard.transcripts.transcript import Message
@@ -16,7 +17,7 @@ MAX_INPUT_CHARS: Final = 200_000
 """A longer input is not read: it would delay the application."""
 
 
-def asked_in(span: SpanView) -> str | None:
+def asked_in(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
     """Label of the newest user message in the input of a model call; None if the input was not captured.
 
     Frameworks write much in the name of the user: observations of agents whose calls are plain text, reminders, our own
@@ -25,7 +26,7 @@ def asked_in(span: SpanView) -> str | None:
     """
     if _chars(span.attributes) > MAX_INPUT_CHARS:
         return None
-    items = input_items(span)
+    items = input_items(span, table)
     newest = first = None
     structured = False
     later: Message | None = None  # the message after the one looked at, if it is the user's
@@ -33,10 +34,10 @@ def asked_in(span: SpanView) -> str | None:
         message = next(iter(read_messages(items[place])), None)
         if message is None:
             continue
-        structured = structured or bool(message.calls or message.answers) or message.role == "tool"
+        structured = structured or bool(message.calls or message.results) or message.role == "tool"
         if later is not None and newest is None and message.role == "assistant" and not message.calls:
             newest = f"{place + 1} {later.text}"
-        later = message if message.role == "user" and message.text and not message.answers else None
+        later = message if message.role == "user" and message.text and not message.results else None
         if later is not None:
             first = f"{place} {later.text}"
         if structured and newest is not None:

@@ -6,28 +6,28 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trajectory_guard.core.masking import result_hash
-from trajectory_guard.core.outcome import is_empty_result, is_refusal
-from trajectory_guard.core.steps import DENIED, EMPTY, INTERRUPTED, SUCCESS, Evidence, StepRecord
+from trajectory_guard.core.outcome import classify
+from trajectory_guard.core.steps import DENIED, INTERRUPTED, SUCCESS, Evidence, StepRecord
 from trajectory_guard.core.tracking.tables import NameTable
 from trajectory_guard.dialects.base import RESULT_KEYS, Dialect, first
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import DIALECTS, markers_of
+from trajectory_guard.dialects.table import DIALECTS, DialectTable, recognise, table_of
 from trajectory_guard.spans.duplicates import (
     MAX_ANCESTORS,
     ancestors,
     drop_duplicates,
     is_inner_duplicate,
 )
-from trajectory_guard.spans.extract import extract_step, trajectory_id
+from trajectory_guard.spans.extract import read_step, trajectory_id
 from trajectory_guard.spans.identity import conversation_id
 from trajectory_guard.spans.results import is_object_repr
-from trajectory_guard.transcripts.answers import find_answers
 from trajectory_guard.transcripts.matching import match_steps
 from trajectory_guard.transcripts.messages import is_model_span
-from trajectory_guard.transcripts.spanless import family_of, is_handoff, is_handoff_span, step_of
+from trajectory_guard.transcripts.requested_calls import Place, RequestedCall, requested_calls
+from trajectory_guard.transcripts.spanless import is_handoff, is_handoff_span, step_of
 from trajectory_guard.transcripts.spending import with_usage
-from trajectory_guard.transcripts.told import Place, Told, told_calls
-from trajectory_guard.transcripts.transcript import ToolCall, answer_text
+from trajectory_guard.transcripts.tool_results import find_results
+from trajectory_guard.transcripts.transcript import ToolCall, result_text
 from trajectory_guard.transcripts.workflows import agents_by_call, wrapped_call
 
 __all__ = ["MAX_ANCESTORS", "drop_duplicates", "extract_steps", "is_inner_duplicate"]
@@ -46,21 +46,19 @@ def extract_steps(
         messages: also count calls that left no tool span (unknown tools, refused calls, bare model clients), read from
             the messages of model spans. Their ``dialect`` ends in ``.messages``.
     """
-    assembly = _Assembly(spans, tuple(dialects))
-    return with_usage(assembly.steps(messages), assembly.spans, assembly.conversation_of)
+    assembly = _Assembly(spans, table_of(dialects))
+    return with_usage(assembly.steps(messages), assembly.spans, assembly.conversation_of, assembly.table)
 
 
 class _Assembly:
-    """One set of spans, and what is known of them together."""
+    """One set of spans, with the conversations and ancestors that they name for each other."""
 
-    def __init__(self, spans: Iterable[SpanView], dialects: tuple[Dialect, ...]) -> None:
-        self.dialects = DIALECTS if dialects == DIALECTS else dialects
+    def __init__(self, spans: Iterable[SpanView], table: DialectTable) -> None:
+        self.table = table
         self.by_id = {(span.trace_id, span.span_id): span for span in spans}
         self.spans = sorted(self.by_id.values(), key=lambda span: (span.start, span.span_id, span.trace_id))
-        self.markers = markers_of(self.dialects)
-        self.keys = tuple(key for dialect in self.dialects for key in dialect.conversations)
         self.places: dict[tuple[str, str], Place] = {}
-        self.conversations = _trace_conversations(self.spans, self.keys)
+        self.conversations = _trace_conversations(self.spans, table)
 
     def steps(self, messages: bool) -> list[StepRecord]:
         found = [step for span in self.spans if (step := self._tool_step(span)) is not None]
@@ -68,22 +66,23 @@ class _Assembly:
         found.sort(key=lambda step: (step.timestamp, step.step_id))
         found = drop_duplicates(found)
         if messages:
-            told = told_calls(self.spans, self._place, self._above)
-            found = self._with_messages(found, told) + self._spanless(told)
+            requested = requested_calls(self.spans, self._place, self._above, self.table)
+            found = self._with_messages(found, requested) + self._spanless(requested)
             found.sort(key=lambda step: (step.timestamp, step.step_id))
         return found
 
     def _tool_step(self, span: SpanView) -> StepRecord | None:
-        if self.markers.isdisjoint(span.attributes):
+        dialect = None if self.table.markers.isdisjoint(span.attributes) else recognise(span, self.table)
+        if dialect is None:
             return None
         above = list(self._above(span))
-        if is_inner_duplicate(span, above, self.dialects):
+        if is_inner_duplicate(span, above, self.table, dialect):
             return None
-        return extract_step(span, ancestors=above, dialects=self.dialects, trajectory_of=self._conversation)
+        return read_step(span, dialect, above, self._conversation, self.table)
 
     def conversation_of(self, span: SpanView) -> str:
         """The conversation that a span names, else that of its trace."""
-        named = conversation_id(span.attributes, self.keys)
+        named = conversation_id(span.attributes, self.table)
         return named if named is not None else self._conversation(span)
 
     def _conversation(self, span: SpanView) -> str:
@@ -92,26 +91,26 @@ class _Assembly:
     def _place(self, span: SpanView) -> Place:
         key = (span.trace_id, span.span_id)
         if key not in self.places:
-            named = trajectory_id(span, list(self._above(span)), self._conversation, self.keys)
+            named = trajectory_id(span, list(self._above(span)), self._conversation, self.table)
             self.places[key] = Place(span.trace_id, named)
         return self.places[key]
 
     def _above(self, span: SpanView) -> Iterator[SpanView]:
         return ancestors(span, self.by_id)
 
-    # --- what other spans know of a tool span --------------------------------------------------------------------
+    # --- completed from other spans -----------------------------------------------------------------------------
 
     def _complete_workflows(self, steps: list[StepRecord]) -> list[StepRecord]:
         """Call ids and agents that stand in the workflow steps around a LlamaIndex tool span."""
-        agents = agents_by_call(self.spans)
+        agents = agents_by_call(self.spans, self.table)
         return [self._with_agent(self._with_call_id(step), agents) for step in steps]
 
     def _with_call_id(self, step: StepRecord) -> StepRecord:
-        if step.call_id is not None or step.dialect != "openinference":
+        if step.call_id is not None or step.dialect not in self.table.workflow_dialects:
             return step
         span = self.by_id[step.trace_id or "", step.span_id or ""]
         parent = next(self._above(span), None)
-        wrapped = wrapped_call(parent) if parent is not None else None
+        wrapped = wrapped_call(parent, self.table) if parent is not None else None
         return step if wrapped is None else step._replace(call_id=wrapped[0])
 
     def _with_agent(self, step: StepRecord, agents: Mapping[tuple[str, str], str]) -> StepRecord:
@@ -119,47 +118,49 @@ class _Assembly:
             return step
         return step._replace(agent_id=agents.get((step.trace_id or "", step.call_id)))
 
-    # --- what messages know of them ------------------------------------------------------------------------------
+    # --- completed from messages --------------------------------------------------------------------------------
 
-    def _with_messages(self, steps: list[StepRecord], told: list[Told]) -> list[StepRecord]:
-        match_steps(told, steps)
-        self._argue(told)
-        unsettled = {step.step_id for step in steps if self._is_unsettled(step)}
-        asked = [one for one in told if one.step is None or one.step.step_id in unsettled]
-        covered = {one.step.step_id for one in asked if one.step is not None}
-        asked += [self._as_told(step) for step in steps if step.step_id in unsettled - covered]
-        find_answers(asked, self.spans, self._place)
-        thoughts = {one.step.step_id: one.thought for one in told if one.step is not None and one.thought}
-        answers = {one.step.step_id: one for one in asked if one.step is not None}
+    def _with_messages(self, steps: list[StepRecord], requested: list[RequestedCall]) -> list[StepRecord]:
+        match_steps(requested, steps)
+        self._fill_arguments(requested)
+        incomplete = {step.step_id for step in steps if self._lacks_result(step)}
+        open_calls = [one for one in requested if one.step is None or one.step.step_id in incomplete]
+        covered = {one.step.step_id for one in open_calls if one.step is not None}
+        open_calls += [self._as_requested(step) for step in steps if step.step_id in incomplete - covered]
+        find_results(open_calls, self.spans, self._place, self.table)
+        thoughts = {one.step.step_id: one.thought for one in requested if one.step is not None and one.thought}
+        results = {one.step.step_id: one for one in open_calls if one.step is not None}
         return [
-            _settled(step._replace(thought=thoughts.get(step.step_id)), answers.get(step.step_id)) for step in steps
+            _with_result(step._replace(thought=thoughts.get(step.step_id)), results.get(step.step_id)) for step in steps
         ]
 
-    def _argue(self, told: Iterable[Told]) -> None:
-        """Arguments that only the workflow step around a call shows."""
-        if not any(one.step is None and one.args is None for one in told):
+    def _fill_arguments(self, requested: Iterable[RequestedCall]) -> None:
+        """Fill in arguments that only the workflow step around a call shows."""
+        if not any(one.step is None and one.args is None for one in requested):
             return
         wrapped = {
-            (span.trace_id, found[0]): found[1] for span in self.spans if (found := wrapped_call(span)) is not None
+            (span.trace_id, found[0]): found[1]
+            for span in self.spans
+            if (found := wrapped_call(span, self.table)) is not None
         }
-        for one in told:
+        for one in requested:
             if one.args is None and one.call.call_id is not None:
                 one.args = wrapped.get((one.span.trace_id, one.call.call_id))
 
-    def _as_told(self, step: StepRecord) -> Told:
-        """A tool span as if told by the model call before it: so that answers to it can be found."""
+    def _as_requested(self, step: StepRecord) -> RequestedCall:
+        """A tool span as a call that the model call before it requested, so that its result can be found."""
         span = self.by_id[step.trace_id or "", step.span_id or ""]
         place = Place(span.trace_id, step.trajectory_id)
         asker = span
         for one in self.spans:
             if one.start > span.start:
                 break
-            if one.trace_id == span.trace_id and is_model_span(one):
+            if one.trace_id == span.trace_id and is_model_span(one, self.table):
                 asker = one
         call = ToolCall(step.tool_name, step.args, step.call_id)
-        return Told(asker, 0, call, step.args, step.timestamp, place, (0, 0), step=step)
+        return RequestedCall(asker, 0, call, step.args, step.timestamp, place, (0, 0), step=step)
 
-    def _is_unsettled(self, step: StepRecord) -> bool:
+    def _lacks_result(self, step: StepRecord) -> bool:
         """A call that waits for approval, or whose result is the repr of an object instead of its content."""
         if step.result is not None:
             return False
@@ -169,36 +170,36 @@ class _Assembly:
         written = first(attributes, RESULT_KEYS)
         return isinstance(written, str) and is_object_repr(written)
 
-    def _spanless(self, told: Iterable[Told]) -> list[StepRecord]:
-        handoffs = {span.trace_id for span in self.spans if is_handoff_span(span)}
+    def _spanless(self, requested: Iterable[RequestedCall]) -> list[StepRecord]:
+        handoffs = {span.trace_id for span in self.spans if is_handoff_span(span, self.table)}
         return [
-            step_of(one, list(self._above(one.span)), family_of(one.span))
-            for one in told
+            step_of(one, list(self._above(one.span)), self.table)
+            for one in requested
             if one.step is None and one.call.name and not is_handoff(one, handoffs)
         ]
 
 
-def _settled(step: StepRecord, told: Told | None) -> StepRecord:
-    """A step with what the model was told about it: that a person refused, or the text behind an object's repr."""
-    if told is None or told.answer is None:
+def _with_result(step: StepRecord, requested: RequestedCall | None) -> StepRecord:
+    """A step with the result that the model saw: a person's refusal, or the text behind an object's repr."""
+    if requested is None or requested.result is None:
         return step
-    text, kind = answer_text(told.answer), step.outcome_type
+    text, kind = result_text(requested.result), step.outcome_type
     if kind == INTERRUPTED:
-        if told.answer.approved is not False and not (text and is_refusal(text)):
+        if classify(text, failed=None, refused=requested.result.approved is False) != DENIED:
             return step
         kind = DENIED
-    elif kind == SUCCESS and text is not None and is_empty_result(text):
-        kind = EMPTY
+    elif kind == SUCCESS:
+        kind = classify(text)
     evidence = Evidence.FULL if text is not None and step.args is not None else step.evidence
     return step._replace(outcome_type=kind, result=text, state_snapshot_hash=result_hash(kind, text), evidence=evidence)
 
 
-def _trace_conversations(spans: Iterable[SpanView], keys: tuple[str, ...]) -> dict[str, str]:
+def _trace_conversations(spans: Iterable[SpanView], table: DialectTable) -> dict[str, str]:
     """Conversation id per trace, of those whose spans name one and no other."""
     found: NameTable[str, str] = NameTable(sys.maxsize)
     traces = set()
     for span in spans:
-        named = conversation_id(span.attributes, keys)
+        named = conversation_id(span.attributes, table)
         if named is not None:
             found.learn(span.trace_id, named)
             traces.add(span.trace_id)

@@ -1,4 +1,4 @@
-"""Which tool span stands for a call that a model asked for."""
+"""Matching of requested calls with the tool spans that stand for them."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.spans.arguments import SINGLE
-from trajectory_guard.transcripts.told import Place, Told, is_named, meets
+from trajectory_guard.transcripts.requested_calls import Place, RequestedCall, is_named, shares_scope
 
 _MAX_SCAN: Final = 64
 """Calls of one name compared argument by argument before giving up."""
 
 
-def match_steps(told: Sequence[Told], steps: Iterable[StepRecord]) -> None:
-    """Give every told call the tool span that stands for it: by call id, by arguments, else by its place in time."""
+def match_steps(requested: Sequence[RequestedCall], steps: Iterable[StepRecord]) -> None:
+    """Give every requested call its tool span: by call id, by arguments, else by its place in time."""
     index = _Steps(steps)
-    ends = _next_model_start(told)
-    ways: tuple[Callable[[Told], StepRecord | None], ...] = (
+    ends = _next_model_start(requested)
+    ways: tuple[Callable[[RequestedCall], StepRecord | None], ...] = (
         index.by_id,
         lambda one: index.take(one, None),
         index.by_id_elsewhere,
         lambda one: index.take(one, ends.get(id(one))),
     )
     for find in ways:
-        for one in told:
+        for one in requested:
             if one.step is None:
                 one.step = find(one)
 
 
-def _next_model_start(told: Sequence[Told]) -> dict[int, float]:
-    """For each call, when the next model call of its trace that asked for something began."""
+def _next_model_start(requested: Sequence[RequestedCall]) -> dict[int, float]:
+    """For each call, when the next model call of its trace that requested a call began."""
     later: dict[str, tuple[SpanView, float]] = {}
     found: dict[int, float] = {}
-    for one in reversed(told):
+    for one in reversed(requested):
         trace = one.span.trace_id
         span, bound = later.get(trace, (one.span, float("inf")))
         if span is not one.span:
@@ -58,40 +58,45 @@ class _Steps:
             if step.call_id is not None:
                 self._ids[step.call_id].append(step)
 
-    def by_id(self, told: Told) -> StepRecord | None:
+    def by_id(self, requested: RequestedCall) -> StepRecord | None:
         """The first step with the call's id in the same trace or trajectory; all of these are used up."""
         found = None
-        for call_id in told.ids:
+        for call_id in requested.ids:
             for step in self._ids.get(call_id, ()):
-                if _same_name(step, told) and meets(_place(step), told.place):
+                if _same_name(step, requested) and shares_scope(_place(step), requested.place):
                     self._used.add(step.step_id)
                     found = found or step
         return found
 
-    def by_id_elsewhere(self, told: Told) -> StepRecord | None:
+    def by_id_elsewhere(self, requested: RequestedCall) -> StepRecord | None:
         """A later, unused step with the call's id and arguments in another trace: a call that waited for approval."""
-        for call_id in told.ids:
+        for call_id in requested.ids:
             for step in self._ids.get(call_id, ())[:_MAX_SCAN]:
-                named = is_named(_place(step)) and is_named(told.place)
-                if step.step_id in self._used or named or step.timestamp < told.time or not _same_name(step, told):
+                named = is_named(_place(step)) and is_named(requested.place)
+                if (
+                    step.step_id in self._used
+                    or named
+                    or step.timestamp < requested.time
+                    or not _same_name(step, requested)
+                ):
                     continue
-                if same_arguments(step.args, told.args):
+                if same_arguments(step.args, requested.args):
                     self._used.add(step.step_id)
                     return step
         return None
 
-    def take(self, told: Told, before: float | None) -> StepRecord | None:
+    def take(self, requested: RequestedCall, before: float | None) -> StepRecord | None:
         """The first unused step of that name after the model call began: with fitting arguments, or any one ``before``
         the next model call."""
         scanned = 0
-        if not told.call.name:
+        if not requested.call.name:
             return None
-        for step in self._names.get(told.call.name.casefold(), ()):
-            if step.step_id in self._used or not meets(_place(step), told.place):
+        for step in self._names.get(requested.call.name.casefold(), ()):
+            if step.step_id in self._used or not shares_scope(_place(step), requested.place):
                 continue
-            if step.timestamp < told.span.start or (step.timestamp > told.span.end and told.transcript):
+            if step.timestamp < requested.span.start or (step.timestamp > requested.span.end and requested.transcript):
                 continue
-            fits = same_arguments(step.args, told.args) if before is None else step.timestamp < before
+            fits = same_arguments(step.args, requested.args) if before is None else step.timestamp < before
             if fits:
                 self._used.add(step.step_id)
                 return step
@@ -101,8 +106,8 @@ class _Steps:
         return None
 
 
-def _same_name(step: StepRecord, told: Told) -> bool:
-    return not told.call.name or step.tool_name.casefold() == told.call.name.casefold()
+def _same_name(step: StepRecord, requested: RequestedCall) -> bool:
+    return not requested.call.name or step.tool_name.casefold() == requested.call.name.casefold()
 
 
 def _place(step: StepRecord) -> Place:

@@ -1,4 +1,4 @@
-"""Model spans: what was sent to a model, what it answered, and which tools it could call."""
+"""Model spans: the messages sent to a model, its answer, and the tools it could call."""
 
 from __future__ import annotations
 
@@ -9,141 +9,104 @@ from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import DIALECTS, DialectTable, MessageKeys
 from trajectory_guard.transcripts.flattened import unflatten
 from trajectory_guard.transcripts.parts import message_items, read_messages
 from trajectory_guard.transcripts.transcript import Message
 
-_MODEL_OPERATIONS: Final = frozenset(
-    ("chat", "generate_content", "text_completion", "completion", "generate", "message", "messages", "responses")
-)
-_OTHER_OPERATIONS: Final = frozenset(
-    (
-        "execute_tool", "invoke_agent", "create_agent", "invoke_workflow", "execute_task", "embeddings", "retrieval",
-        "chain",
-    )
-)  # fmt: skip
-_MESSAGE_KEYS: Final = (
-    "gen_ai.output.messages", "gen_ai.input.messages", "gen_ai.completion.0.role", "gen_ai.completion.0.content",
-    "gen_ai.prompt.0.role", "gen_ai.completion.0.tool_calls.0.name", "llm.input_messages.0.message.role",
-    "llm.output_messages.0.message.role", "ai.response.toolCalls", "ai.prompt.messages",
-)  # fmt: skip
-_OUTPUTS: Final = (
-    "gen_ai.output.messages", "llm.output_messages.", "gen_ai.completion.", "langfuse.observation.output",
-    "gen_ai.completion", "output.value", "output", "response_data", "traceloop.entity.output", "mlflow.spanOutputs",
-)  # fmt: skip
-_INPUTS: Final = (
-    "gen_ai.input.messages", "llm.input_messages.", "gen_ai.prompt.", "langfuse.observation.input", "gen_ai.prompt",
-    "input.value", "input", "ai.prompt.messages", "request_data", "mlflow.spanInputs",
-)  # fmt: skip
-_TRANSCRIPTS: Final = (
-    "gen_ai.output.messages", "pydantic_ai.all_messages", "all_messages_events", "crewai.crew.tasks_output",
-    "output.value", "traceloop.entity.output", "langfuse.observation.output", "gen_ai.completion",
-)  # fmt: skip
-_OUTPUT_EVENTS: Final = frozenset(("gen_ai.choice", "gen_ai.content.completion"))
-_INPUT_EVENTS: Final = frozenset(
-    ("gen_ai.user.message", "gen_ai.assistant.message", "gen_ai.tool.message", "gen_ai.content.prompt")
-)
 _OTHER_ROLES: Final = frozenset(("user", "tool", "system", "developer"))
 MAX_TEXT_CHARS: Final = 4_000
 """Text of the model kept with a step, in characters."""
 
 
-def is_model_span(span: SpanView) -> bool:
-    """Whether a span is one call of a language model (not of an agent, a tool or an embedding)."""
-    attributes = span.attributes
-    if attributes.get("logfire.span_type") == "pending_span":
+def is_model_span(span: SpanView, table: DialectTable = DIALECTS) -> bool:
+    """Whether a span is one call of a language model (not of an agent, a tool or an embedding).
+
+    The rows that tell kinds of spans apart are asked first: one yes decides, then one no; then the weaker signs.
+    """
+    if any(test(span) for test in table.copy_tests):
         return False
-    operation = str(attributes.get("gen_ai.operation.name") or "")
-    kind = attributes.get("openinference.span.kind")
-    if operation in _MODEL_OPERATIONS or kind == "LLM" or attributes.get("langfuse.observation.type") == "generation":
-        return True
-    if operation in _OTHER_OPERATIONS or kind is not None or "langfuse.observation.type" in attributes:
-        return False
-    if attributes.get("langsmith.span.kind") == "llm" or attributes.get("llm.request.type") in ("chat", "completion"):
-        return True
-    if str(attributes.get("logfire.msg_template", "")).startswith(("Chat completion", "Responses API", "Message with")):
-        return True
-    return "traceloop.span.kind" not in attributes and any(key in attributes for key in _MESSAGE_KEYS)
+    for tests in (table.call_tests, table.weak_call_tests):
+        opinions = [test(span) for test in tests]
+        if True in opinions or False in opinions:
+            return True in opinions
+    return not table.model_markers.isdisjoint(span.attributes)
 
 
-def output_messages(span: SpanView) -> list[Message]:
-    """The answer of the model in this span; empty if the span does not record it.
+def output_messages(span: SpanView, table: DialectTable = DIALECTS) -> list[Message]:
+    """The model's answer in this span; empty if the span does not show it.
 
     Where the output repeats the conversation, the answer is what follows the last message that is not the model's.
     """
-    messages = _best(_sources(span, _OUTPUTS, _OUTPUT_EVENTS))
+    messages = _best(_sources(span, table.outputs, table))
     echoed = [place for place, message in enumerate(messages) if message.role in _OTHER_ROLES]
     return messages[echoed[-1] + 1 :] if echoed else messages
 
 
-def input_messages(span: SpanView, last: int | None = None) -> list[Message]:
-    """The input of the model in this span, oldest first, or only the ``last`` messages; empty if it is not recorded."""
-    return _best(_sources(span, _INPUTS, _INPUT_EVENTS), last)
+def input_messages(span: SpanView, last: int | None = None, table: DialectTable = DIALECTS) -> list[Message]:
+    """The messages sent to the model in this span, oldest first, or only the ``last`` ones; empty if not captured."""
+    return _best(_sources(span, table.inputs, table), last)
 
 
-def input_items(span: SpanView) -> list[Any]:
-    """The input messages of a model, undecoded: the first source that has any. For comparing histories."""
-    for source in _sources(span, _INPUTS, _INPUT_EVENTS):
+def input_items(span: SpanView, table: DialectTable = DIALECTS) -> list[Any]:
+    """The messages sent to a model, undecoded: the first source that has any. For comparing histories."""
+    for source in _sources(span, table.inputs, table):
         items = message_items(source())
         if items:
             return items
     return []
 
 
-def transcript_messages(span: SpanView) -> list[Message]:
+def transcript_messages(span: SpanView, table: DialectTable = DIALECTS) -> list[Message]:
     """The whole conversation where a span of an agent or workflow keeps it as its output."""
-    return _best(_sources(span, _TRANSCRIPTS, frozenset()))
+    return _best(_sources(span, table.transcripts, table))
 
 
 def _best(sources: Iterator[Callable[[], Any]], last: int | None = None) -> list[Message]:
-    """The first source with calls (by name) or answers, else the first with any message."""
-    told: list[Message] = []
+    """The first source that shows calls (by name) or their results, else the first that shows anything."""
+    fallback: list[Message] = []
     for source in sources:
         value = source()
         messages = read_messages(value if last is None else message_items(value)[-last:])
-        if any(message.answers or any(call.name for call in message.calls) for message in messages):
+        if any(message.results or any(call.name for call in message.calls) for message in messages):
             return messages
-        if not told and any(message.text or message.calls for message in messages):
-            told = messages
-    return told
+        if not fallback and any(message.text or message.calls for message in messages):
+            fallback = messages
+    return fallback
 
 
-def _sources(span: SpanView, keys: tuple[str, ...], events: frozenset[str]) -> Iterator[Callable[[], Any]]:
+def _sources(span: SpanView, wanted: MessageKeys, table: DialectTable) -> Iterator[Callable[[], Any]]:
     """Where messages may stand on a span, as functions that fetch the raw value."""
     attributes = span.attributes
-    for key in keys:
+    for key in wanted.keys:
         if key.endswith("."):
             if any(name.startswith((f"{key}0.", f"{key}1.")) for name in attributes):
                 yield partial(unflatten, attributes, key)
         elif attributes.get(key) is not None:
             yield partial(attributes.get, key)
-    if keys is _OUTPUTS and "ai.response.toolCalls" in attributes:
-        yield partial(_vercel, attributes)
-    if "events" in attributes:
-        yield partial(_event_list, attributes["events"], keys is _OUTPUTS)
+    for assemble in wanted.assemble:
+        yield partial(assemble, attributes)
+    for key in table.event_lists:
+        if key in attributes:
+            yield partial(_event_list, attributes[key], wanted.of_model, table.outputs.events)
     if span.events:
-        yield partial(_span_events, span, keys, events)
+        yield partial(_span_events, span, wanted)
 
 
-def _vercel(attributes: Mapping[str, Any]) -> list[Any]:
-    text, calls = attributes.get("ai.response.text"), attributes["ai.response.toolCalls"]
-    return [{"role": "assistant", "content": text, "tool_calls": calls}]
-
-
-def _span_events(span: SpanView, keys: tuple[str, ...], names: frozenset[str]) -> list[Any]:
+def _span_events(span: SpanView, wanted: MessageKeys) -> list[Any]:
     """Messages as span events: one event a message, or one event that holds them all."""
     found: list[Any] = []
     for event in span.events:
-        whole = next((event.attributes[key] for key in keys if key in event.attributes), None)
+        whole = next((event.attributes[key] for key in wanted.keys if key in event.attributes), None)
         if whole is not None and event.name != "exception":
             found += message_items(whole)
-        elif event.name in names:
+        elif event.name in wanted.events:
             found.append(_event_body(event.name, event.attributes))
     return found
 
 
-def _event_list(value: Any, outputs: bool) -> list[Any]:
-    """Messages as a list of event bodies in one attribute (Pydantic AI 1.x)."""
+def _event_list(value: Any, of_model: bool, output_events: frozenset[str]) -> list[Any]:
+    """Messages as a list of event bodies in one attribute. ``output_events`` are names of events of the model."""
     if isinstance(value, str):
         try:
             value = parse_json(value)
@@ -151,7 +114,7 @@ def _event_list(value: Any, outputs: bool) -> list[Any]:
             return []
     bodies = [body for body in value if isinstance(body, Mapping)] if isinstance(value, (list, tuple)) else []
     named = [(str(body.get("event.name", "")), body) for body in bodies]
-    return [_event_body(name, body) for name, body in named if (name in _OUTPUT_EVENTS) == outputs]
+    return [_event_body(name, body) for name, body in named if (name in output_events) == of_model]
 
 
 def _event_body(name: str, body: Mapping[str, Any]) -> Any:
@@ -168,11 +131,11 @@ _ID_IN_TEXT: Final = re.compile(
 _TAIL_CHARS: Final = 40_000
 
 
-def ids_told(span: SpanView) -> set[str] | None:
-    """Call ids that the end of a span's input may mention, found without decoding it; None if that is impossible."""
+def call_ids_in(span: SpanView, table: DialectTable = DIALECTS) -> set[str] | None:
+    """Call ids that the end of a span's input may mention, found without decoding it; None if that cannot be said."""
     found: set[str] = set()
     for key, value in span.attributes.items():
-        if key in _INPUTS:
+        if key in table.inputs.keys:
             if not isinstance(value, str):
                 return None
             found.update(_ID_IN_TEXT.findall(value, max(0, len(value) - _TAIL_CHARS)))
@@ -190,15 +153,13 @@ def text_of(messages: list[Message]) -> str | None:
 # --- tools the model could call ------------------------------------------------------------------------------
 
 
-def defined_tools(span: SpanView) -> dict[str, bool] | None:
+def defined_tools(span: SpanView, table: DialectTable = DIALECTS) -> dict[str, bool] | None:
     """Names of the tools offered to the model, and whether a person must approve each; None if the span lists none."""
     attributes = span.attributes
-    listed: list[Any] = []
-    for key in ("model_request_parameters", "gen_ai.tool.definitions"):
-        listed += _tool_list(attributes.get(key))
+    listed = [tool for key in table.tools if not key.endswith(".") for tool in _tool_list(attributes.get(key))]
     if not listed:
-        listed = [_tool_list(tool.get("json_schema")) for tool in unflatten(attributes, "llm.tools.") if _is_tool(tool)]
-        listed = [tool for tools in listed for tool in tools] + unflatten(attributes, "llm.request.functions.")
+        spread = [tool for key in table.tools if key.endswith(".") for tool in unflatten(attributes, key)]
+        listed = [tool for one in spread for tool in _with_schema(one)]
     found: dict[str, bool] = {}
     for tool in listed:
         inner = tool.get("function") if isinstance(tool, Mapping) else None
@@ -208,8 +169,9 @@ def defined_tools(span: SpanView) -> dict[str, bool] | None:
     return found or None
 
 
-def _is_tool(value: Any) -> bool:
-    return isinstance(value, Mapping) and "json_schema" in value
+def _with_schema(tool: Any) -> list[Any]:
+    """A tool that is spread over attributes; the whole definition may stand in one of them, as JSON."""
+    return _tool_list(tool["json_schema"]) if isinstance(tool, Mapping) and "json_schema" in tool else [tool]
 
 
 def _tool_list(value: Any) -> list[Any]:

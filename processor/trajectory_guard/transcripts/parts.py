@@ -14,7 +14,7 @@ from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.dialects.base import first
 from trajectory_guard.transcripts.react import read_react
 from trajectory_guard.transcripts.reprs import CLASS_KEY, looks_like_repr, parse_repr
-from trajectory_guard.transcripts.transcript import MAX_ITEMS, Message, ToolAnswer, ToolCall
+from trajectory_guard.transcripts.transcript import MAX_ITEMS, Message, ToolCall, ToolResult
 
 MAX_DEPTH: Final = 12
 
@@ -24,7 +24,7 @@ _CALL_KINDS: Final = frozenset(
         "mcp_tool_use", "invalid_tool_call",
     )
 )  # fmt: skip
-_ANSWER_KINDS: Final = frozenset(
+_RESULT_KINDS: Final = frozenset(
     (
         "tool_call_response", "tool_result", "tool-result", "toolcallresult", "function_call_output", "function_result",
         "tool-return", "tool_return", "retry-prompt", "custom_tool_call_output", "mcp_tool_result", "function_response",
@@ -32,7 +32,7 @@ _ANSWER_KINDS: Final = frozenset(
 )  # fmt: skip
 _TEXT_KINDS: Final = frozenset(("text", "output_text", "input_text", "reasoning", "thinking", "summary_text", ""))
 _CALL_WRAPPERS: Final = ("toolUse", "functionCall", "function_call", "tool_use")
-_ANSWER_WRAPPERS: Final = ("toolResult", "functionResponse", "function_response", "tool_result")
+_RESULT_WRAPPERS: Final = ("toolResult", "functionResponse", "function_response", "tool_result")
 _NAME_KEYS: Final = ("name", "tool_name", "toolName")
 _ARGUMENT_KEYS: Final = ("arguments", "args", "input", "tool_kwargs")
 _ID_KEYS: Final = ("call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "tool_id", "id")
@@ -112,7 +112,7 @@ def _mapping(value: Mapping[str, Any], depth: int) -> Iterator[Message]:
     part = _part(value)
     if isinstance(part, ToolCall):
         yield Message("assistant", "", (part,))
-    elif isinstance(part, ToolAnswer):
+    elif isinstance(part, ToolResult):
         yield Message("tool", "", (), (part,))
     elif _role(value):
         yield _message(value)
@@ -147,28 +147,28 @@ def _role(value: Mapping[str, Any]) -> str:
 
 def _message(value: Mapping[str, Any]) -> Message:
     role = _role(value)
-    calls, answers, texts = _listed_calls(value), list[ToolAnswer](), list[str]()
+    calls, results, texts = _listed_calls(value), list[ToolResult](), list[str]()
     parts = next((value[key] for key in _PART_KEYS if value.get(key) is not None), None)
     known = bool(calls)
-    if role in _TOOL_ROLES and not _holds_answers(parts):
-        answers.append(_tool_message(value, parts))
+    if role in _TOOL_ROLES and not _holds_results(parts):
+        results.append(_tool_message(value, parts))
     else:
         for part in _parts(parts):
             if isinstance(part, ToolCall):
                 calls += [] if known else [part]  # a provider's own parts beside the common list repeat it
-            elif isinstance(part, ToolAnswer):
-                answers.append(part)
+            elif isinstance(part, ToolResult):
+                results.append(part)
             else:
                 texts.append(part)
     text = "\n".join(text for text in texts if text)
-    if not calls and not answers and role in ("assistant", ""):
-        told = read_react(text)
-        calls, answers = [call for call, _ in told], [answer for _, answer in told]
+    if not calls and not results and role in ("assistant", ""):
+        pairs = read_react(text)
+        calls, results = [call for call, _ in pairs], [result for _, result in pairs]
     name = value.get("name")
-    return Message(role, text, tuple(calls), tuple(answers), name if isinstance(name, str) and role == "" else None)
+    return Message(role, text, tuple(calls), tuple(results), name if isinstance(name, str) and role == "" else None)
 
 
-def _tool_message(value: Mapping[str, Any], parts: Any) -> ToolAnswer:
+def _tool_message(value: Mapping[str, Any], parts: Any) -> ToolResult:
     if isinstance(parts, (list, tuple)) and len(parts) == 1 and isinstance(parts[0], Mapping):
         inner = parts[0].get("content", parts[0].get("text"))
         parts = inner if isinstance(inner, str) else parts
@@ -177,16 +177,16 @@ def _tool_message(value: Mapping[str, Any], parts: Any) -> ToolAnswer:
     if call_id is None and isinstance(extra, Mapping):
         call_id = extra.get("tool_call_id")
     content = "" if parts is None and "content" not in value and call_id is not None else parts
-    return ToolAnswer(_text_or_none(call_id), content, _failed(value))
+    return ToolResult(_text_or_none(call_id), content, _failed(value))
 
 
-def _holds_answers(parts: Any) -> bool:
+def _holds_results(parts: Any) -> bool:
     return isinstance(parts, (list, tuple)) and any(
-        isinstance(part, Mapping) and isinstance(_part(part), ToolAnswer) for part in parts
+        isinstance(part, Mapping) and isinstance(_part(part), ToolResult) for part in parts
     )
 
 
-def _parts(parts: Any) -> Iterator[ToolCall | ToolAnswer | str]:
+def _parts(parts: Any) -> Iterator[ToolCall | ToolResult | str]:
     if isinstance(parts, str):
         yield parts
         return
@@ -194,7 +194,7 @@ def _parts(parts: Any) -> Iterator[ToolCall | ToolAnswer | str]:
         if isinstance(part, str):
             yield part
         elif isinstance(part, Mapping):
-            found: ToolCall | ToolAnswer | str | None = _part(part)
+            found: ToolCall | ToolResult | str | None = _part(part)
             if found is None and (text := _text(part)):
                 inner = _item_in_text(text)
                 found = inner if inner is not None else text
@@ -202,7 +202,7 @@ def _parts(parts: Any) -> Iterator[ToolCall | ToolAnswer | str]:
                 yield found
 
 
-def _item_in_text(text: str) -> ToolCall | ToolAnswer | str | None:
+def _item_in_text(text: str) -> ToolCall | ToolResult | str | None:
     """A text part that is the repr of an API item (contrib's OpenAI Agents instrumentation writes these)."""
     if not text.startswith("{'") or "'type'" not in text:
         return None
@@ -223,19 +223,19 @@ def _text(part: Mapping[str, Any]) -> str | None:
     return value if isinstance(value, str) else None
 
 
-# --- calls and answers ---------------------------------------------------------------------------------------
+# --- calls and results ---------------------------------------------------------------------------------------
 
 
-def _part(part: Mapping[str, Any]) -> ToolCall | ToolAnswer | None:
+def _part(part: Mapping[str, Any]) -> ToolCall | ToolResult | None:
     kind = str(part.get("type") or part.get("part_kind") or part.get(CLASS_KEY) or "").lower()
     if kind in _CALL_KINDS:
         return _call(part)
-    if kind in _ANSWER_KINDS:
-        return _answer(part)
+    if kind in _RESULT_KINDS:
+        return _result(part)
     if kind == "function_approval_response":
         return _approval(part)
     if not kind or kind in _TEXT_KINDS:
-        for keys, read in ((_CALL_WRAPPERS, _call), (_ANSWER_WRAPPERS, _answer)):
+        for keys, read in ((_CALL_WRAPPERS, _call), (_RESULT_WRAPPERS, _result)):
             inner = next((part[key] for key in keys if isinstance(part.get(key), Mapping)), None)
             if inner is not None and "role" not in part:
                 return read(inner)
@@ -274,20 +274,20 @@ def _ids(item: Mapping[str, Any]) -> tuple[str | None, str | None]:
     return call_id, item_id if item_id != call_id else None
 
 
-def _answer(item: Mapping[str, Any]) -> ToolAnswer:
+def _result(item: Mapping[str, Any]) -> ToolResult:
     origin = item.get("origin")
     call = _call(origin) if isinstance(origin, Mapping) else None
     call_id = call.call_id if call is not None else _text_or_none(first(item, _ID_KEYS))
-    return ToolAnswer(call_id, first(item, _VALUE_KEYS), _failed(item), None, call)
+    return ToolResult(call_id, first(item, _VALUE_KEYS), _failed(item), None, call)
 
 
-def _approval(item: Mapping[str, Any]) -> ToolAnswer | None:
+def _approval(item: Mapping[str, Any]) -> ToolResult | None:
     """A person's decision on a call (Microsoft Agent Framework). An approval tells nothing about the result."""
     inner, approved = item.get("function_call"), item.get("approved")
     call = _call(inner) if isinstance(inner, Mapping) else None
     if call is None or approved is not False:
         return None
-    return ToolAnswer(call.call_id, None, None, False, call)
+    return ToolResult(call.call_id, None, None, False, call)
 
 
 def _failed(item: Mapping[str, Any]) -> bool | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from trajectory_guard.transcripts.transcript import ToolAnswer, ToolCall
+from trajectory_guard.transcripts.transcript import ToolCall, ToolResult
 
 _ACTION: Final = re.compile(r"\A[ \t]*Action:([^\n,]*)\Z")
 _INPUT: Final = re.compile(r"\A[ \t]*Action Input:")
@@ -16,21 +16,21 @@ _MAX_NAME_CHARS: Final = 100
 _MAX_CHARS: Final = 200_000
 
 
-def read_react(text: str) -> list[tuple[ToolCall, ToolAnswer]]:
+def read_react(text: str) -> list[tuple[ToolCall, ToolResult]]:
     """Calls with their observations. Text that stops before the observation holds no call that was surely made.
 
     The tool list that a framework glues to an observation is cut off.
     """
     if "Observation:" not in text or len(text) > _MAX_CHARS:
         return []
-    found: list[tuple[ToolCall, ToolAnswer]] = []
+    found: list[tuple[ToolCall, ToolResult]] = []
     lines = _Lines(text)
     while (name := lines.action()) is not None:
         given = lines.until(_SEEN)
         if given is None:
             break
         seen = lines.observation()
-        found.append((ToolCall(name.strip("`*\"' "), given.strip()), ToolAnswer(value=seen)))
+        found.append((ToolCall(name.strip("`*\"' "), given.strip()), ToolResult(value=seen)))
     return found
 
 

@@ -8,114 +8,88 @@ from typing import Final
 
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
-from trajectory_guard.core.outcome import classify, is_refusal, looks_like_error
-from trajectory_guard.core.steps import DENIED, ERROR, INTERRUPTED, SUCCESS, Evidence, Outcome, StepRecord
+from trajectory_guard.core.outcome import classify
+from trajectory_guard.core.steps import DENIED, ERROR, INTERRUPTED, Evidence, Outcome, StepRecord
+from trajectory_guard.dialects.base import json_object
+from trajectory_guard.dialects.semconv import SEMCONV
 from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import DIALECTS, DialectTable
 from trajectory_guard.spans.extract import MAX_RESULT_CHARS
-from trajectory_guard.spans.identity import agent_name, instance_of, is_agent_span, json_object
-from trajectory_guard.transcripts.told import Told
-from trajectory_guard.transcripts.transcript import ToolAnswer, answer_text
+from trajectory_guard.spans.identity import agent_name, instance_of, is_agent_span
+from trajectory_guard.transcripts.requested_calls import RequestedCall
+from trajectory_guard.transcripts.transcript import ToolResult, result_text
 
 SUFFIX: Final = ".messages"
 """Ends the dialect of a step that was read from messages."""
-_UNKNOWN_TOOL: Final = re.compile(
-    r"\b(?:tool|function)\b.{0,80}?\b(?:not found|does not exist|doesn't exist|is not (?:a )?valid|not available"
-    r"|is not defined|not recognized)\b|\b(?:unknown|no such|undefined|invalid|unrecognized) (?:tool|function)\b"
-    r"|\bis not a valid (?:tool|function)\b",
-    re.IGNORECASE,
-)
-_FAILED: Final = re.compile(
-    r"^\W*(?:i )?(?:encountered an error|tried reusing the same input|got an error)\b", re.IGNORECASE
-)
 _HANDOFF: Final = re.compile(r"^(?:transfer|hand_?off|delegate)_(?:back_)?to_", re.IGNORECASE)
-_TOLD_CHARS: Final = 400
 
 
-def told_outcome(told: Told, text: str | None) -> Outcome:
-    """Outcome of a call without a tool span. ``text`` is what the model was told, None if unknown."""
-    name, tools, answer = told.call.name, told.tools or {}, told.answer or ToolAnswer()
-    if answer.approved is False or (text is not None and is_refusal(text)):
-        return DENIED
-    if answer.failed or (tools and name not in tools):
-        return ERROR
-    needs_approval = tools.get(name, False)
-    if text is None:
-        return INTERRUPTED if needs_approval else SUCCESS
-    start = text[:_TOLD_CHARS]
-    if looks_like_error(start) or _UNKNOWN_TOOL.search(start) or _FAILED.search(start):
-        return ERROR
-    if needs_approval:
-        return DENIED  # had it been approved, it would have a span of its own
-    return classify(text)
+def outcome_of(requested: RequestedCall, text: str | None) -> Outcome:
+    """Outcome of a call without a tool span. ``text`` is the result that the model saw, None if unknown."""
+    name, tools, result = requested.call.name, requested.tools or {}, requested.result or ToolResult()
+    failed = True if result.failed or (tools and name not in tools) else None
+    kind = classify(text, failed=failed, refused=result.approved is False)
+    if not tools.get(name, False) or kind in (DENIED, ERROR):
+        return kind
+    return INTERRUPTED if text is None else DENIED  # an approved call would have a span of its own
 
 
-def step_of(told: Told, above: Iterable[SpanView], dialect: str) -> StepRecord:
-    """The step of a call without a tool span. ``step_id`` is the span that told of it and the call's place in it.
+def step_of(requested: RequestedCall, above: Iterable[SpanView], table: DialectTable = DIALECTS) -> StepRecord:
+    """The step of a call without a tool span.
 
-    Its time is that of the model's answer, its duration 0: nothing shows how long the call took.
+    Its id is that of the span whose messages show it, with the place of the call in it. Its time is that of the model's
+    answer, its duration 0: nothing shows how long the call took.
     """
-    span, text = told.span, answer_text(told.answer)
+    span, text = requested.span, result_text(requested.result)
     text = text if text is None else text[:MAX_RESULT_CHARS]
-    kind = told_outcome(told, text)
-    own, around = (span,) if told.transcript else (), list(above)
+    kind = outcome_of(requested, text)
+    own, around = (span,) if requested.transcript else (), list(above)
     known = Evidence.FULL if text is not None or kind == ERROR else Evidence.NO_RESULT
     return StepRecord(
-        step_id=f"{span.span_id}#{told.index:03d}",
-        trajectory_id=told.place.trajectory_id,
-        tool_name=told.call.name,
-        tool_args_hash=args_hash(told.args),
+        step_id=f"{span.span_id}#{requested.index:03d}",
+        trajectory_id=requested.place.trajectory_id,
+        tool_name=requested.call.name,
+        tool_args_hash=args_hash(requested.args),
         state_snapshot_hash=result_hash(kind, text),
         outcome_type=kind,
-        agent_id=told.agent or agent_name(span, (*own, *around)),
-        timestamp=told.time,
-        call_id=_call_id(told),
-        dialect=dialect + SUFFIX,
+        agent_id=requested.agent or agent_name(span, (*own, *around), table),
+        timestamp=requested.time,
+        call_id=_call_id(requested),
+        dialect=family_of(span, table) + SUFFIX,
         trace_id=span.trace_id,
         span_id=span.span_id,
-        args=told.args,
+        args=requested.args,
         result=text,
-        evidence=Evidence.NAME_ONLY if told.args is None else known,
-        batch=None if told.transcript else f"{span.trace_id}/{span.span_id}",
-        thought=told.thought,
-        run=span.span_id if is_agent_span(span) else instance_of(span, around),
+        evidence=Evidence.NAME_ONLY if requested.args is None else known,
+        batch=None if requested.transcript else f"{span.trace_id}/{span.span_id}",
+        thought=requested.thought,
+        run=span.span_id if is_agent_span(span, table) else instance_of(span, around, table),
     )
 
 
-def _call_id(told: Told) -> str | None:
-    """The id the answer goes by: outputs of the Responses API may show an item's id instead of the call's."""
-    return (told.answer.call_id if told.answer is not None else None) or told.call.call_id
+def _call_id(requested: RequestedCall) -> str | None:
+    """The id that the result refers to: outputs of the Responses API may show an item's id instead of the call's."""
+    return (requested.result.call_id if requested.result is not None else None) or requested.call.call_id
 
 
-def is_handoff(told: Told, traces_with_handoffs: Set[str]) -> bool:
+def is_handoff(requested: RequestedCall, traces_with_handoffs: Set[str]) -> bool:
     """Whether a call is the model's side of a hand-off that has a span of its own kind: control flow, no step."""
-    if not _HANDOFF.match(told.call.name):
+    if not _HANDOFF.match(requested.call.name):
         return False
-    if told.span.trace_id in traces_with_handoffs:
+    if requested.span.trace_id in traces_with_handoffs:
         return True
-    return json_object((answer_text(told.answer) or "").lstrip()).keys() == {"assistant"}
+    return json_object((result_text(requested.result) or "").lstrip()).keys() == {"assistant"}
 
 
-def is_handoff_span(span: SpanView) -> bool:
+def is_handoff_span(span: SpanView, table: DialectTable = DIALECTS) -> bool:
     """A span that stands for a hand-off between agents."""
-    attributes = span.attributes
-    return (
-        attributes.get("gen_ai.operation.name") in ("handoff", "agent_handoff")
-        or attributes.get("traceloop.span.kind") == "handoff"
-        or (attributes.get("openinference.span.kind") == "TOOL" and "tool.name" not in attributes)
-        or str(attributes.get("logfire.msg_template", "")).lower().startswith("handoff")
-    )
+    return any(test(span) for test in table.handoff_tests)
 
 
-def family_of(span: SpanView) -> str:
-    """Which family of conventions a model or agent span follows: the dialect's name without its suffix."""
-    attributes = span.attributes
-    for key, family in (
-        ("langsmith.span.kind", "langsmith"), ("langfuse.observation.type", "langfuse"),
-        ("openinference.span.kind", "openinference"), ("traceloop.span.kind", "openllmetry"),
-        ("logfire.msg_template", "logfire"),
-    ):  # fmt: skip
-        if key in attributes:
-            return family
-    if span.scope.startswith("openlit"):
-        return "openlit"
-    return "openllmetry" if "gen_ai.completion.0.role" in attributes else "semconv"
+def family_of(span: SpanView, table: DialectTable = DIALECTS) -> str:
+    """The dialect whose conventions a model or agent span follows."""
+    for key, name in table.family_markers:
+        if key in span.attributes:
+            return name
+    named: str = next((name for test, name in table.in_family if test(span)), SEMCONV.name)
+    return named

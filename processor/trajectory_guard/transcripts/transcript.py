@@ -14,7 +14,7 @@ _SUFFIX_CHARS: Final = 2
 
 
 class ToolCall(NamedTuple):
-    """A call the model asked for.
+    """A call that the model requested.
 
     ``arguments`` is raw (text, map or None where unknown). ``item_id`` is a second id some APIs give the same call
     (OpenAI Responses: item id beside call id).
@@ -26,11 +26,11 @@ class ToolCall(NamedTuple):
     item_id: str | None = None
 
 
-class ToolAnswer(NamedTuple):
-    """What the model was told about a call.
+class ToolResult(NamedTuple):
+    """The result of a call as the model saw it.
 
-    ``value`` is raw, None where unknown; ``failed`` is what the message itself says about success; ``approved`` is a
-    person's decision where the message carries one; ``call`` is the call, where the answer repeats it.
+    ``value`` is raw, None where unknown; ``failed`` says whether the call failed, None if the message does not say;
+    ``approved`` is a person's decision where the message carries one; ``call`` is the call if the result repeats it.
     """
 
     call_id: str | None = None
@@ -41,18 +41,18 @@ class ToolAnswer(NamedTuple):
 
 
 class Message(NamedTuple):
-    """One message: its role, its text, the calls in it and the answers in it. ``agent`` is its author, if named."""
+    """One message: its role, its text, the calls and the tool results in it. ``agent`` is its author, if named."""
 
     role: str = ""
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
-    answers: tuple[ToolAnswer, ...] = ()
+    results: tuple[ToolResult, ...] = ()
     agent: str | None = None
 
 
-def answer_text(answer: ToolAnswer | None) -> str | None:
-    """The answer as the model saw it: text as it is, text parts joined, anything else as JSON; None if unknown."""
-    value = None if answer is None else answer.value
+def result_text(result: ToolResult | None) -> str | None:
+    """The result as the model saw it: text as it is, text parts joined, anything else as JSON; None if unknown."""
+    value = None if result is None else result.value
     if value is None or is_redacted(value) or (isinstance(value, str) and is_object_repr(value)):
         return None
     if isinstance(value, (list, tuple)):
@@ -82,77 +82,77 @@ def _json_ready(value: Any) -> Any:
     return value
 
 
-def linked(messages: Sequence[Message]) -> list[tuple[ToolCall, ToolAnswer | None]]:
-    """Every call of a transcript, in order, with its answer: by id, by the id's tail, else by place in its turn."""
-    pairs: list[tuple[ToolCall, ToolAnswer | None]] = []
-    for calls, answers in _turns(messages):
-        pairs += _link_turn(calls, answers)
+def linked(messages: Sequence[Message]) -> list[tuple[ToolCall, ToolResult | None]]:
+    """Every call of a transcript, in order, with its result: by id, by the id's tail, else by place in its turn."""
+    pairs: list[tuple[ToolCall, ToolResult | None]] = []
+    for calls, results in _turns(messages):
+        pairs += _link_turn(calls, results)
     return pairs
 
 
-def _turns(messages: Sequence[Message]) -> list[tuple[list[ToolCall], list[ToolAnswer]]]:
-    """Calls up to the next model message that follows an answer, with the answers in between."""
-    turns: list[tuple[list[ToolCall], list[ToolAnswer]]] = []
+def _turns(messages: Sequence[Message]) -> list[tuple[list[ToolCall], list[ToolResult]]]:
+    """Calls up to the next model message that follows a result, with the results in between."""
+    turns: list[tuple[list[ToolCall], list[ToolResult]]] = []
     for message in messages:
         if message.calls and (not turns or turns[-1][1]):
             turns.append(([], []))
         if turns:
             turns[-1][0].extend(message.calls)
-            turns[-1][1].extend(message.answers)
+            turns[-1][1].extend(message.results)
     return turns
 
 
-def _link_turn(calls: list[ToolCall], answers: list[ToolAnswer]) -> list[tuple[ToolCall, ToolAnswer | None]]:
-    open_answers = list(answers)
-    found: list[ToolAnswer | None] = [_take(call, open_answers, _same_id) for call in calls]
+def _link_turn(calls: list[ToolCall], results: list[ToolResult]) -> list[tuple[ToolCall, ToolResult | None]]:
+    open_results = list(results)
+    found: list[ToolResult | None] = [_take(call, open_results, _same_id) for call in calls]
     for place, call in enumerate(calls):
         if found[place] is None:
-            found[place] = _take(call, open_answers, _same_tail)
-    missing = [place for place, answer in enumerate(found) if answer is None]
-    if len(missing) == len(open_answers) and all(answer.call is None for answer in open_answers):
-        for place, answer in zip(missing, open_answers, strict=True):
-            if not (calls[place].call_id and answer.call_id) or len(missing) == 1:
-                found[place] = answer
+            found[place] = _take(call, open_results, _same_tail)
+    missing = [place for place, result in enumerate(found) if result is None]
+    if len(missing) == len(open_results) and all(result.call is None for result in open_results):
+        for place, result in zip(missing, open_results, strict=True):
+            if not (calls[place].call_id and result.call_id) or len(missing) == 1:
+                found[place] = result
     return list(zip(calls, found, strict=True))
 
 
-def _take(call: ToolCall, answers: list[ToolAnswer], fits: Any) -> ToolAnswer | None:
-    for place, answer in enumerate(answers):
-        if fits(call, answer):
-            return answers.pop(place)
+def _take(call: ToolCall, results: list[ToolResult], fits: Any) -> ToolResult | None:
+    for place, result in enumerate(results):
+        if fits(call, result):
+            return results.pop(place)
     return None
 
 
-def _same_id(call: ToolCall, answer: ToolAnswer) -> bool:
-    if answer.call_id is None:
-        return answer.call is not None and answer.call.call_id is None and answer.call.name == call.name
-    return answer.call_id in (call.call_id, call.item_id)
+def _same_id(call: ToolCall, result: ToolResult) -> bool:
+    if result.call_id is None:
+        return result.call is not None and result.call.call_id is None and result.call.name == call.name
+    return result.call_id in (call.call_id, call.item_id)
 
 
-def _same_tail(call: ToolCall, answer: ToolAnswer) -> bool:
+def _same_tail(call: ToolCall, result: ToolResult) -> bool:
     """``fc_call_1`` and ``call_1``: an item id that was made from the call id."""
-    one, other = call.call_id, answer.call_id
+    one, other = call.call_id, result.call_id
     return bool(one and other and len(other) >= _SUFFIX_CHARS and one.endswith(other))
 
 
-def trailing_answers(messages: Sequence[Message]) -> list[ToolAnswer]:
-    """Answers at the end of a transcript: what the model is told in this very call."""
-    found: list[ToolAnswer] = []
+def trailing_results(messages: Sequence[Message]) -> list[ToolResult]:
+    """Results at the end of a transcript: those that this very model call sends."""
+    found: list[ToolResult] = []
     for message in reversed(messages):
-        if message.answers:
-            found[:0] = message.answers
+        if message.results:
+            found[:0] = message.results
         elif found or message.calls or message.role == "assistant":
             break
     return found
 
 
 def trailing_calls(messages: Sequence[Message]) -> list[Message]:
-    """The model messages whose calls are answered at the end of a transcript: the last turn before it was sent."""
+    """The model messages whose results stand at the end of a transcript: the last turn before it was sent."""
     found: list[Message] = []
     for message in reversed(messages):
         if message.calls:
             found.insert(0, message)
-        elif message.answers and not found:
+        elif message.results and not found:
             continue
         elif found or message.role not in ("user", "human", "system", "developer"):
             break

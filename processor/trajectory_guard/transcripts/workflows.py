@@ -1,18 +1,19 @@
-"""LlamaIndex workflows: what a tool span lacks stands in the steps around it."""
+"""LlamaIndex workflows: the steps around a tool span show what it lacks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from trajectory_guard.dialects.base import first, json_object
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.spans.identity import json_object
+from trajectory_guard.dialects.table import DIALECTS, DialectTable
 from trajectory_guard.transcripts.reprs import parse_repr
 
 
-def wrapped_call(span: SpanView) -> tuple[str, Any] | None:
-    """Call id and arguments in the ``call_tool`` step of a workflow (OpenInference), None if the span is none."""
-    text = span.attributes.get("input.value")
+def wrapped_call(span: SpanView, table: DialectTable = DIALECTS) -> tuple[str, Any] | None:
+    """Call id and arguments in the ``call_tool`` step of a workflow, None if the span is none."""
+    text = first(span.attributes, table.workflow_inputs)
     if not isinstance(text, str) or "ToolCall(tool_name=" not in text:
         return None
     outer = json_object(text.lstrip())
@@ -22,14 +23,14 @@ def wrapped_call(span: SpanView) -> tuple[str, Any] | None:
     return event["tool_id"], event.get("tool_kwargs")
 
 
-def agents_by_call(spans: Iterable[SpanView]) -> dict[tuple[str, str], str]:
-    """(trace, call id) to agent, from the steps that name the current agent and its calls (OpenLLMetry).
+def agents_by_call(spans: Iterable[SpanView], table: DialectTable = DIALECTS) -> dict[tuple[str, str], str]:
+    """(trace, call id) to agent, from the steps that name the current agent and its calls.
 
     ``spans`` are in order of time; the first step that lists a call decides.
     """
     found: dict[tuple[str, str], str] = {}
     for span in spans:
-        text = span.attributes.get("traceloop.entity.output")
+        text = first(span.attributes, table.workflow_outputs)
         if not isinstance(text, str) or '"current_agent_name"' not in text or '"tool_id"' not in text:
             continue
         output = json_object(text.lstrip())

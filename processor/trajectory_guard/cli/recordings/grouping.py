@@ -71,11 +71,11 @@ def offered_calls(span: SpanView) -> set[str]:
     if not is_model_span(span) and "gen_ai.input.messages" not in span.attributes:
         return names
     for message in input_messages(span):
-        answered = [answer.call for answer in message.answers if answer.call is not None]
+        answered = [answer.call for answer in message.results if answer.call is not None]
         for call in (*message.calls, *answered):
             names |= {one for one in (call.call_id, call.item_id) if one}
             names.add(_name(call.name, args_hash(decode_arguments(call.arguments).value)))
-        names |= {answer.call_id for answer in message.answers if answer.call_id}
+        names |= {answer.call_id for answer in message.results if answer.call_id}
     return names
 
 

@@ -22,7 +22,7 @@ from trajectory_guard.cli.recordings.sink import MIB, Limits, Recorded, Sink
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import DIALECTS
+from trajectory_guard.dialects.table import DIALECTS, table_of
 from trajectory_guard.spans.identity import conversation_id
 from trajectory_guard.transcripts.assemble import drop_duplicates, extract_steps
 
@@ -58,8 +58,7 @@ class Spool:
 
     def __init__(self, limits: Limits | None = None, dialects: tuple[Dialect, ...] = DIALECTS) -> None:
         self._limits = limits or Limits()
-        self._dialects = dialects
-        self._conversations = tuple(key for dialect in dialects for key in dialect.conversations)
+        self._dialects = table_of(dialects)
         self._db = sqlite3.connect("", isolation_level=None)  # the empty name: private, temporary, on disk if it grows
         self._db.execute(f"PRAGMA cache_size = -{max(64, self._limits.cache_bytes // 1024)}")
         self._db.execute("PRAGMA journal_mode = OFF")
@@ -88,7 +87,7 @@ class Spool:
         trace, data = _key(span.trace_id), _dump(fields)
         self._stored_bytes += len(data)
         self._rows.append(_Row(trace, len(self._sources) - 1, self._resources.number(span.resource), data))
-        conversation = conversation_id(span.attributes, self._conversations)
+        conversation = conversation_id(span.attributes, self._dialects)
         if conversation is not None:
             self._links.add((_key(conversation), trace))
         if len(self._rows) >= _BATCH_ROWS:

@@ -77,7 +77,7 @@ def _label(step: Mapping[str, Any], key: str) -> str | None:
 
 
 def _outcome(step: Mapping[str, Any], result: str | None) -> Outcome:
-    outcome = step.get("outcome") or classify(result)
+    outcome = step.get("outcome") or classify(result, failed=None)
     if outcome not in OUTCOMES:
         raise ValueError(f"outcome {outcome!r} is none of {', '.join(OUTCOMES)}")
     return outcome
