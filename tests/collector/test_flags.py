@@ -92,7 +92,7 @@ async def test_a_reader_can_wait_for_news(collector: Collector) -> None:
     started = time.monotonic()
     await send(collector, loop(3)[2])
     assert (await waiting)["level"] == "NUDGE"
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 15
 
 
 async def test_a_reader_that_waits_in_vain_is_told_to_go_on(collector: Collector) -> None:

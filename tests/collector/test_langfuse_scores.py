@@ -368,6 +368,7 @@ async def test_scores_that_wait_survive_a_restart(server: Langfuse, tmp_path: Pa
     assert server.violations == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reply", [None, rate_limited(0), Reply(500)], ids=["fine", "429", "500"])
 async def test_scores_arrive_once_per_change_over_a_kill(server: Langfuse, tmp_path: Path, reply: Reply | None) -> None:
     process = Process(tmp_path, {"langfuse": exporter(server)}, queue={"storage": str(tmp_path / "store")}).start()
@@ -394,6 +395,7 @@ async def test_scores_arrive_once_per_change_over_a_kill(server: Langfuse, tmp_p
     assert server.violations == []
 
 
+@pytest.mark.slow
 async def test_scores_that_were_not_even_written_down_are_found_in_the_journal(
     server: Langfuse, tmp_path: Path
 ) -> None:

@@ -220,7 +220,7 @@ async def test_an_unknown_authority_is_not_trusted(tmp_path, caplog):
     certificates = Certificates(tmp_path)
     server = grpc.ssl_server_credentials([(certificates.key.read_bytes(), certificates.cert.read_bytes())])
     async with grpc_backend(server) as backend:
-        config = settings({"otlp": {"endpoint": backend.endpoint}}, deadline_s=0.5)
+        config = settings({"otlp": {"endpoint": backend.endpoint}}, deadline_s=1.5)
         async with delivering(config) as delivery:
             with pytest.raises(UnavailableError):
                 await delivery.deliver(spans(range(2)))
