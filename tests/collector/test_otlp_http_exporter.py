@@ -210,7 +210,7 @@ async def test_a_broken_connection_is_retried(answer):
 async def test_an_attempt_takes_no_longer_than_its_timeout():
     async with (
         http_backend() as backend,
-        delivering(settings({"otlphttp": http(backend, timeout_s=0.2)})) as delivery,
+        delivering(settings({"otlphttp": http(backend, timeout_s=1.0)})) as delivery,
     ):
         backend.script.append(held(asyncio.Event(), status(200)))
         await delivery.deliver(spans(range(3)))
@@ -229,7 +229,7 @@ async def test_a_reply_that_trickles_does_not_outlast_the_timeout():
 
     async with (
         http_backend() as backend,
-        delivering(settings({"otlphttp": http(backend, timeout_s=0.3)}, deadline_s=20.0)) as delivery,
+        delivering(settings({"otlphttp": http(backend, timeout_s=1.0)}, deadline_s=20.0)) as delivery,
     ):
         backend.script.append(trickle)
         await delivery.deliver(spans(range(3)))
