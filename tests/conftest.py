@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,12 +36,16 @@ SLOW = (
 """Folders and modules that start many processes, wait for clocks, or hold very much in memory."""
 
 
+@cache
+def is_slow(path: Path) -> bool:
+    return any(path.is_relative_to(TESTS / name) for name in SLOW)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of ``SLOW`` before ``-m`` selects, except for those that stand for their module in the fast part."""
-    slow = {TESTS / name for name in SLOW}
     for item in items:
-        if not slow.isdisjoint((item.path, *item.path.parents)) and item.get_closest_marker("smoke") is None:
+        if is_slow(item.path) and item.get_closest_marker("smoke") is None:
             item.add_marker("slow")
 
 

@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 from tests.helpers import COLLECTOR_PACKAGE, PACKAGE
@@ -23,6 +24,7 @@ EVERYTHING = MODULES | COLLECTOR
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 500, 80
 
 
+@cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 

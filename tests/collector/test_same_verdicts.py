@@ -81,6 +81,7 @@ def unplaced(compared: tuple[Any, ...]) -> tuple[Any, ...]:
     return (compared[0], *compared[2:])
 
 
+@pytest.mark.slow
 def test_captures_are_replayed_as_the_collector_evaluates_them(tmp_path: Path) -> None:
     """A replay reads transcripts too: compared are captures in which it finds the same steps.
 
