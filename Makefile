@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench bench-accuracy dashboards format clean help
+.PHONY: demo test test-slow test-all lint bench bench-accuracy dashboards format clean help
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -18,8 +18,19 @@ $(STAMP): pyproject.toml requirements-dev.txt
 demo: $(STAMP) ## four scripted agents under real instrumentation: recovered, stopped, and two left alone
 	$(BIN)/trajectory-guard demo
 
-test: $(STAMP) ## all tests
-	$(BIN)/python -m pytest
+# Processes that run tests side by side. Three on two cores: some tests wait for others' processes.
+JOBS ?= 3
+PYTEST := $(BIN)/python -m pytest --numprocesses=$(JOBS)
+# Without bytecode on disk every process that a test starts would compile all its imports again.
+unexport PYTHONDONTWRITEBYTECODE
+
+test: $(STAMP) ## the tests, without the slow ones
+	$(PYTEST) --dist=worksteal -m "not slow"
+
+test-slow: $(STAMP) ## fault matrix, real instrumentations, Prometheus; property tests with five times the examples
+	$(PYTEST) --dist=loadfile -m "slow or hypothesis" --hypothesis-profile=thorough
+
+test-all: test test-slow ## both
 
 lint: $(STAMP) ## ruff, formatting and mypy
 	$(BIN)/ruff check .

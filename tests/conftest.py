@@ -1,12 +1,15 @@
-"""One profile for all property tests: the same examples on every run, no example database. Reports that can be sent."""
+"""Which tests are slow, how many examples property tests try, and reports that pytest-xdist can send."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+# The same examples on every run, and no example database.
 settings.register_profile(
     "repeatable",
     derandomize=True,
@@ -15,7 +18,35 @@ settings.register_profile(
     max_examples=60,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+settings.register_profile("thorough", settings.get_profile("repeatable"), max_examples=300)
 settings.load_profile("repeatable")
+
+TESTS = Path(__file__).parent
+SLOW = (
+    "cli/test_missing_extras.py",
+    "collector/test_durable_queue_faults.py",
+    "faults",
+    "live",
+    "dashboards/test_alert_rules.py",
+    "dashboards/test_dashboard_schema.py",
+    "dashboards/test_dashboards_live.py",
+    "dashboards/test_demonstration.py",
+    "dashboards/test_tempo_live.py",
+)
+"""Folders and modules that start many processes, wait for clocks, or hold very much in memory."""
+
+
+@cache
+def is_slow(path: Path) -> bool:
+    return any(path.is_relative_to(TESTS / name) for name in SLOW)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of ``SLOW`` before ``-m`` selects, except for those that stand for their module in the fast part."""
+    for item in items:
+        if is_slow(item.path) and item.get_closest_marker("smoke") is None:
+            item.add_marker("slow")
 
 
 @pytest.hookimpl(wrapper=True)

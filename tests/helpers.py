@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hypothesis import settings
+
 import trajectory_guard
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine, Verdict
@@ -85,6 +87,11 @@ def judge_run(run: Mapping[str, Any], config: GuardConfig | None = None) -> list
     """Verdicts on a case or a recorded run."""
     lines = enumerate(run["steps"])
     return judge((from_line(line, step_id=f"{run['id']}-{at}", trajectory=run["id"]) for at, line in lines), config)
+
+
+def fewer_examples(divisor: int) -> settings:
+    """For a property whose examples are costly: a part of the examples that the profile asks for."""
+    return settings(max_examples=settings.default.max_examples // divisor)
 
 
 def first_level(verdicts: Sequence[Verdict | None], *levels: Level) -> int | None:

@@ -127,7 +127,7 @@ class Langfuse:
         found = [one for one in self.scores.values() if target in (one.get("traceId"), one.get("sessionId"))]
         return [one for one in found if name in (None, one["name"])]
 
-    def wait(self, holds: Callable[[], bool], timeout_s: float = 15.0) -> None:
+    def wait(self, holds: Callable[[], bool], timeout_s: float = 30.0) -> None:
         """Return once a condition on what was received holds."""
         with self._changed:
             assert self._changed.wait_for(holds, timeout_s), f"not in time; scores: {self.written}"
@@ -377,7 +377,7 @@ def langfuse(form: Form = "list", port: int = 0) -> Iterator[Langfuse]:
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    end = time.monotonic() + 15
+    end = time.monotonic() + 30
     while not server.started:
         assert time.monotonic() < end, "the server did not start"
         time.sleep(0.005)

@@ -28,6 +28,7 @@ EVERYTHING = MODULES | COLLECTOR
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 500, 80
 
 
+@cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 

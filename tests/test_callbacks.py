@@ -69,12 +69,15 @@ def test_an_error_in_the_callback_is_contained_and_counted(caplog: pytest.LogCap
 
 async def test_a_coroutine_runs_on_the_loop_of_the_caller() -> None:
     told = asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
 
     async def tell(_: Intervention) -> None:
+        loops.append(asyncio.get_running_loop())
         told.set()
 
     notify(tell, intervention(), Counter())
     await asyncio.wait_for(told.wait(), 10)
+    assert loops == [asyncio.get_running_loop()]
 
 
 def test_a_coroutine_runs_without_a_loop_too() -> None:

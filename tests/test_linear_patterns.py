@@ -107,6 +107,7 @@ def every_pattern() -> dict[tuple[Any, int], tuple[str, re.Pattern[Any]]]:
     return found
 
 
+@pytest.mark.slow
 def test_every_regular_expression_takes_linear_time() -> None:
     found = every_pattern()
     assert len(found) > 90, "the search for expressions finds too few: is it broken?"

@@ -200,8 +200,12 @@ def test_a_second_configuration_that_differs_is_refused_by_key_and_values(first:
 @pytest.mark.parametrize(("first", "then"), itertools.product(WITH, WITH))
 def test_an_equal_configuration_is_welcome(first: str, then: str) -> None:
     provider = TracerProvider(shutdown_on_exit=False)
-    WITH[first](provider, GuardConfig(redact=True))
-    WITH[then](provider, GuardConfig(redact=True))
+    config = GuardConfig(redact=True)
+    WITH[first](provider, config)
+    board = shared_board()
+    made = WITH[then](provider, GuardConfig(redact=True))
+    assert shared_board() is getattr(made, "board", board) is board
+    assert shared_board().config == getattr(made, "config", config) == config
 
 
 def test_a_provider_that_is_instrumented_already_refuses_another_configuration() -> None:

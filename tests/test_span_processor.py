@@ -611,6 +611,7 @@ def test_a_tool_span_that_never_ends_expires_by_age_and_an_agent_span_does_not()
     assert app.board.read("thread-7").steps == 1
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_over_many_trajectories() -> None:
     app = App(max_trajectories=1_000)
     app.exporter.shutdown()

@@ -109,6 +109,7 @@ def test_a_run_that_cannot_be_judged_does_not_cost_the_others(
     assert f"{runs}:1: trajectory 'loop' cannot be judged: RuntimeError: odd" in ran.err
 
 
+@pytest.mark.slow
 def test_twenty_thousand_spans_on_disk_as_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "spans.jsonl"
     synthetic_spans(20_000, path)

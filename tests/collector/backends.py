@@ -102,7 +102,7 @@ class Received:
             self.spans.update(span_ids(data))
         self.changed.set()
 
-    async def until(self, holds: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    async def until(self, holds: Callable[[], bool], timeout_s: float = 30.0) -> None:
         """Return once a condition on what was received holds."""
 
         async def wait() -> None:
@@ -308,7 +308,7 @@ async def raw_backend(answers: Sequence[bytes]) -> AsyncIterator[tuple[str, list
         await server.wait_closed()
 
 
-async def until(holds: Callable[[], bool], timeout_s: float = 20.0) -> None:
+async def until(holds: Callable[[], bool], timeout_s: float = 30.0) -> None:
     """Return once a condition holds that nothing announces."""
     end = asyncio.get_running_loop().time() + timeout_s
     while not holds():

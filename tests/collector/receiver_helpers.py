@@ -125,7 +125,7 @@ async def http_server(sink: Sink | None = None, *, auth: Auth | None = None, **s
         await server.stop(0.2)
 
 
-async def eventually(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
+async def eventually(holds: Callable[[], bool], timeout_s: float = 30.0) -> None:
     """Wait until something holds.
 
     Raises:

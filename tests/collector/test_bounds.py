@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import tracemalloc
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,6 +58,7 @@ def test_trimming_changes_no_verdict() -> None:
     assert found == {key: expected[key] for key in found}
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 5), min_size=30, max_size=120), st.randoms(use_true_random=False))
 def test_late_steps_within_the_window_are_put_in_order(questions: list[int], random: object) -> None:
@@ -204,6 +206,7 @@ def test_one_trace_cannot_outgrow_the_bytes_of_all() -> None:
     assert table.size == sum(note.size for note in trace.spans.values()) <= 20_000
 
 
+@pytest.mark.slow
 def test_memory_is_flat_over_many_trajectories_of_one_step() -> None:
     judge = new_judge(GuardConfig(max_trajectories=50), max_traces=50, max_flagged=50)
 

@@ -82,7 +82,7 @@ async def test_wrong_keys_lose_nothing_and_are_told(caplog):
     async with http_backend(PREFIX) as backend:
         backend.always = langfuse
         wrong = {"endpoint": backend.endpoint, **KEYS, "secret_key": "sk-other"}
-        async with delivering(settings({"langfuse": wrong}, deadline_s=0.3), metrics) as delivery:
+        async with delivering(settings({"langfuse": wrong}, deadline_s=1.5), metrics) as delivery:
             with pytest.raises(UnavailableError, match=r"Invalid credentials|no reply in time"):
                 await delivery.deliver(spans(range(9)))
     assert metrics.value("send_failed_spans", "langfuse") == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -67,7 +67,6 @@ def spans_of(shapes: list[Shape], *, leaves: tuple[str, ...] = ("tool",)) -> lis
     return sorted(found, key=lambda one: one.end_time_unix_nano)
 
 
-@settings(max_examples=150, deadline=None)
 @given(shapes=SHAPES, random=st.randoms(use_true_random=False), sizes=st.lists(st.integers(1, 4), max_size=14))
 def test_the_order_of_arrival_does_not_matter(shapes: list[Shape], random: Any, sizes: list[int]) -> None:
     requests = [request(one) for one in spans_of(shapes)]
@@ -78,7 +77,6 @@ def test_the_order_of_arrival_does_not_matter(shapes: list[Shape], random: Any, 
     assert comparable(judge_all([b"".join(requests)])) == expected
 
 
-@settings(max_examples=60, deadline=None)
 @given(shapes=SHAPES)
 def test_one_conversation_a_trace_is_judged_as_in_process(shapes: list[Shape]) -> None:
     """Where a trace names one conversation, and from its first span on, the processor knows what the collector knows.
@@ -91,7 +89,6 @@ def test_one_conversation_a_trace_is_judged_as_in_process(shapes: list[Shape]) -
     assert comparable(judge_all(requests)) == comparable(judge_in_process(seen))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.permutations(range(7)))
 def test_each_intervention_is_told_once_whatever_the_order(order: list[int]) -> None:
     """A late step moves the nudge to another step: told again there, most loops behind a real network had several."""
@@ -103,7 +100,6 @@ def test_each_intervention_is_told_once_whatever_the_order(order: list[int]) -> 
     assert counted(judge.metrics, "trajectory_guard_interventions_total") == [1.0, 1.0]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.permutations(range(3, 9)))
 def test_a_recovery_is_told_once_whatever_the_order(order: list[int]) -> None:
     """Of the steps that show progress the first counts, and which that is may be learned last."""

@@ -178,7 +178,7 @@ async def test_a_huge_reply_does_not_make_us_send_again():
 async def test_an_attempt_takes_no_longer_than_its_timeout():
     never = asyncio.Event()
     async with grpc_backend() as backend:
-        config = settings({"otlp": otlp(backend, timeout_s=0.1)})
+        config = settings({"otlp": otlp(backend, timeout_s=1.0)})
         async with delivering(config) as delivery:
             backend.script.append(held(never))
             await delivery.deliver(spans(range(3)))
@@ -220,7 +220,7 @@ async def test_an_unknown_authority_is_not_trusted(tmp_path, caplog):
     certificates = Certificates(tmp_path)
     server = grpc.ssl_server_credentials([(certificates.key.read_bytes(), certificates.cert.read_bytes())])
     async with grpc_backend(server) as backend:
-        config = settings({"otlp": {"endpoint": backend.endpoint}}, deadline_s=0.5)
+        config = settings({"otlp": {"endpoint": backend.endpoint}}, deadline_s=1.5)
         async with delivering(config) as delivery:
             with pytest.raises(UnavailableError):
                 await delivery.deliver(spans(range(2)))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.collector.kit import by_name, comparable, judge_all, loop, new_judge, request, span, span_id, tool, verdicts
+from tests.helpers import fewer_examples
 from trajectory_guard import telemetry
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard_collector.app.pipeline import Pipeline
@@ -76,7 +77,7 @@ def mixed() -> list[bytes]:
     return [request(one) for one in (*loop(4), *fresh, *loop(5, prefix="again", start=20.0, conversation="other"))]
 
 
-@settings(max_examples=25, deadline=None)
+@fewer_examples(3)
 @given(killed_at=st.integers(0, 13), saved_at=st.integers(0, 13))
 async def test_scores_continue_after_a_kill_anywhere(killed_at: int, saved_at: int) -> None:
     requests, disk = mixed(), Disk()

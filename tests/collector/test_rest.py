@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.collector.kit import loop, new_judge, request, span, tool
@@ -156,7 +156,6 @@ def test_the_recovery_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "TRAJECTORY_RECOVERY" in caplog.text
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.permutations(range(4)))
 def test_the_order_of_arrival_does_not_matter(order: list[int]) -> None:
     clock = Clock()
@@ -206,7 +205,6 @@ def test_a_nudge_that_was_published_before_a_restart_is_not_the_next_one() -> No
     assert [one.told for one in judged(judge, spans)] == [Told.NUDGE]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.permutations(range(12)))
 def test_every_nudge_is_published_in_any_order(order: list[int]) -> None:
     judge, spans = new_judge(NUDGES), interleaved()

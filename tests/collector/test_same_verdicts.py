@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.collector.in_process import judge_in_process
@@ -49,7 +50,12 @@ def deliveries(requests: list[bytes], seed: str) -> dict[str, list[bytes]]:
     }
 
 
-@pytest.mark.parametrize("name", capture_names())
+def sample(values: Iterable[Any], name: Callable[[Any], str]) -> list[Any]:
+    """One value in four for the fast part, all for the slow one."""
+    return [pytest.param(one, id=name(one), marks=pytest.mark.slow if at % 4 else ()) for at, one in enumerate(values)]
+
+
+@pytest.mark.parametrize("name", sample(capture_names(), str))
 def test_captures_are_judged_as_in_process(name: str) -> None:
     expected = comparable(judge_in_process(capture(name)))
     for how, requests in deliveries(singles(capture_request(name)), name).items():
@@ -75,6 +81,7 @@ def unplaced(compared: tuple[Any, ...]) -> tuple[Any, ...]:
     return (compared[0], *compared[2:])
 
 
+@pytest.mark.slow
 def test_captures_are_replayed_as_the_collector_evaluates_them(tmp_path: Path) -> None:
     """A replay reads transcripts too: compared are captures in which it finds the same steps.
 
@@ -129,7 +136,7 @@ def test_long_results_are_the_same_everywhere(size: int, tmp_path: Path) -> None
         assert comparable(judge_all(delivered)) == expected, how
 
 
-@pytest.mark.parametrize("run", RUNS[::3], ids=lambda run: str(run["id"]))
+@pytest.mark.parametrize("run", sample(RUNS[::3], lambda run: str(run["id"])))
 def test_recorded_runs_are_judged_as_in_process(run: dict) -> None:  # type: ignore[type-arg]
     requests = run_requests(run)
     expected = comparable(judge_in_process([view for data in requests for view in views(data)]))
@@ -155,7 +162,6 @@ def _mixed() -> list[bytes]:
     return [request(one) for one in (*loop(4), *fresh, *loop(4, prefix="again", start=20.0), *other)]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     order=st.permutations(range(20)), sizes=st.lists(st.integers(1, 6), max_size=20), twice=st.sets(st.integers(0, 19))
 )

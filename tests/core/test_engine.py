@@ -251,10 +251,12 @@ def adversarial(engine: Engine, *, turn_steps: int) -> TrajectoryState:
     return state
 
 
+@pytest.mark.slow
 def test_state_stays_small_over_thousands_of_adversarial_steps() -> None:
     assert len(adversarial(Engine(), turn_steps=10_000).to_bytes()) < 16_384
 
 
+@pytest.mark.slow
 def test_each_of_a_bounded_number_of_runs_stays_small() -> None:
     state = adversarial(Engine(), turn_steps=50)
     assert len(state.runs) == MAX_RUNS

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.test_saved_state import build, one_step
-from tests.helpers import record
+from tests.helpers import fewer_examples, record
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import (
     REGISTRY,
@@ -82,7 +82,6 @@ def registered() -> Iterator[None]:
 
 
 @given(plan=plans, seed=st.integers(0, 1_000))
-@settings(max_examples=60)
 def test_a_step_that_fails_leaves_the_state_as_it_was(plan: list[dict[str, Any]], seed: int) -> None:
     chance = random.Random(seed)
     with registered():
@@ -150,7 +149,7 @@ def test_a_detector_of_the_users_own_is_put_back_too() -> None:
 
 
 @given(plan=plans)
-@settings(max_examples=40)
+@fewer_examples(2)
 def test_saving_after_every_step_keeps_detectors_of_the_users_own(plan: list[dict[str, Any]]) -> None:
     with registered():
         engine = Engine(GuardConfig(history_steps=12))
@@ -229,7 +228,6 @@ def true_count(found: DetectionResult, steps: list[StepRecord]) -> int:
 
 
 @given(plan=st.lists(loops, min_size=1, max_size=3))
-@settings(max_examples=150)
 def test_counts_tools_and_quotations_are_true_of_the_steps_that_the_finding_names(plan: list[dict[str, Any]]) -> None:
     engine = Engine()
     state = engine.new_state("t")

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import record
@@ -85,7 +85,6 @@ def saved_after_every_step(engine: Engine, steps: list[StepRecord]) -> list[Verd
 
 @pytest.mark.parametrize("redact", [False, True])
 @given(plan=st.lists(one_step, max_size=14))
-@settings(max_examples=150)
 def test_saving_after_every_step_changes_no_verdict(redact: bool, plan: list[dict[str, Any]]) -> None:
     engine, steps = Engine(GuardConfig(redact=redact, history_steps=12)), build(plan)
     assert saved_after_every_step(engine, steps) == straight(engine, steps)

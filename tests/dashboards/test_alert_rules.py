@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ BY_UID = {board(name)["uid"]: name for name in BOARDS}
 each_alert = pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert.name)
 
 
+@cache
 def loaded(path: str) -> Any:
     return yaml.safe_load((DASHBOARDS / path).read_text(encoding="utf-8"))
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import DATA, capture, capture_names, lines, span_view, tool_view
+from tests.helpers import DATA, capture, capture_names, fewer_examples, lines, span_view, tool_view
 from trajectory_guard.core.outcome import is_refusal
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanEvent, SpanView
@@ -70,7 +70,7 @@ def test_tool_spans_alone_are_a_switch() -> None:
 @pytest.mark.parametrize("name", ["client-responses-traceloop__loop", "openlit-langchain__hitl_middleware_reject", "crewai-traceloop-react__crew",
                                   "agent-framework-content__approval_rejected", "openai-agents-traceloop__approval_reject", "llamaindex-openinference__single"])  # fmt: skip
 @given(data=st.data())
-@settings(max_examples=8)
+@fewer_examples(8)
 def test_any_order_gives_the_same_steps(name: str, data: Any) -> None:
     spans = capture(name)
     assert extract_steps(data.draw(st.permutations(spans))) == extract_steps(spans)
@@ -450,7 +450,6 @@ def test_no_value_makes_reading_fail(value: Any) -> None:
         max_size=4,
     )
 )  # fmt: skip
-@settings(max_examples=60)
 def test_no_span_makes_extraction_fail(found: list[dict[str, Any]]) -> None:
     spans = [
         span_view(attributes, span_id=f"{at:016x}", parent_id=f"{at - 1:016x}", start=at, end=at + 1)

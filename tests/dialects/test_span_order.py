@@ -6,10 +6,10 @@ from itertools import chain
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import capture
+from tests.helpers import capture, fewer_examples
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.transcripts.assemble import extract_steps
 
@@ -28,7 +28,7 @@ EXPECTED = {name: extract_steps(capture(name)) for name in NAMES}
 
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
-@settings(max_examples=12)
+@fewer_examples(5)
 def test_any_order_gives_the_same_steps(name: str, data: Any) -> None:
     spans = data.draw(st.permutations(capture(name)))
     assert extract_steps(spans) == EXPECTED[name]
@@ -36,7 +36,7 @@ def test_any_order_gives_the_same_steps(name: str, data: Any) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
-@settings(max_examples=12)
+@fewer_examples(5)
 def test_any_split_into_requests_gives_the_same_steps(name: str, data: Any) -> None:
     spans = capture(name)
     places = data.draw(st.lists(st.integers(0, 3), min_size=len(spans), max_size=len(spans)))

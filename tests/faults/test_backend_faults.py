@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.processes import Collector, Rotel, arrived, eventually, slow, started
+from tests.faults.processes import Collector, Rotel, arrived, eventually, only_full, started
 from tests.faults.proxy import (
     BROKEN,
     BUSY,
@@ -124,7 +124,7 @@ async def test_a_full_queue_is_told_counted_and_overcome(tmp_path: Path) -> None
             await assert_well(collector, "after the full queue")
 
 
-@pytest.mark.parametrize("storage", [True, pytest.param(False, marks=slow)], ids=["storage", "no-storage"])
+@pytest.mark.parametrize("storage", [True, pytest.param(False, marks=only_full)], ids=["storage", "no-storage"])
 async def test_a_backend_that_is_restarted_gets_everything(tmp_path: Path, storage: bool) -> None:
     rotel = Rotel(tmp_path)
     queue = {"storage": str(tmp_path / "queue")} if storage else {}

@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.collector.kit import request, tool
-from tests.faults.processes import Collector, Rotel, arrived, eventually, slow, started
+from tests.faults.processes import Collector, Rotel, arrived, eventually, only_full, started
 from tests.faults.proxy import FINE, SILENT, proxy
 from tests.faults.senders import GrpcSender, HttpSender, Sender, assert_well, ids, plain
 from trajectory_guard_collector.gateway.storage.database import Database
@@ -107,7 +107,7 @@ async def fill(collector: Collector) -> set[str]:
     raise AssertionError("everything fits")
 
 
-@slow
+@only_full
 async def test_what_was_taken_before_the_disk_was_full_survives_a_kill(tmp_path: Path) -> None:
     rotel = Rotel(tmp_path)
     queue = {"storage": str(tmp_path / "queue")}

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.collector.kit import capture_request
-from tests.faults.processes import FULL, Collector, Resources, Rotel, arrived, eventually, slow, started
+from tests.faults.processes import FULL, Collector, Resources, Rotel, arrived, eventually, only_full, started
 from tests.faults.senders import METHOD, GrpcSender, HttpSender, assert_well, ids, plain
 
 MIB = 1 << 20
@@ -90,7 +90,7 @@ async def _chunked(collector: Collector, parts: list[bytes]) -> int:
         return (await client.post(collector.url(), content=chunks(), headers=PROTOBUF)).status_code
 
 
-@slow
+@only_full
 async def test_a_message_of_100_mb_passes_where_the_limit_allows_it(tmp_path: Path, rotel: Rotel) -> None:
     exporters = {"otlp": {"endpoint": rotel.grpc_url, "compression": "none", "timeout_s": 20.0}}
     grpc_limit, http_limit = {"max_recv_msg_size_mib": 128}, {"max_request_body_size_mib": 128}

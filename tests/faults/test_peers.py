@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from tests.collector.in_process import judge_in_process
 from tests.collector.kit import HOURS, capture_request, run_requests, singles, split, views
 from tests.faults.expected import end_in, end_of, finding_in, finding_of, last_of
-from tests.faults.processes import Collector, Rotel, arrived, eventually, slow, started
+from tests.faults.processes import Collector, Rotel, arrived, eventually, only_full, started
 from tests.faults.senders import GrpcSender, HttpSender, Sender, ids
 from tests.helpers import DATA, capture, capture_names, lines
 from trajectory_guard.core.engine import Verdict
@@ -74,6 +74,12 @@ def interleaved(requests: Sequence[Sequence[bytes]], seed: int) -> list[bytes]:
     return [next(left[at]) for at in turns]
 
 
+DELIVERIES = (
+    "in order", "interleaved, in batches", "interleaved, every span twice", "shuffled, in batches",
+    "backwards, and again shuffled",
+)  # fmt: skip
+
+
 def deliveries() -> dict[str, tuple[list[bytes], bool]]:
     """Requests, and whether each step is in order so that it is judged for good when it arrives."""
     sequences = recorded().requests
@@ -107,7 +113,7 @@ async def send(collector: Collector, requests: Sequence[bytes], *, at_a_time: in
         await sender.close()
 
 
-@pytest.mark.parametrize("how", deliveries())
+@pytest.mark.parametrize("how", DELIVERIES)
 async def test_verdicts_are_those_in_process_however_spans_arrive(tmp_path: Path, how: str) -> None:
     requests, ordered = deliveries()[how]
     verdicts = recorded().verdicts
@@ -165,6 +171,7 @@ def run_agent(exporter: Any, name: str) -> tuple[set[str], dict[int, str]]:
     return every | set(steps.values()), steps
 
 
+@pytest.mark.smoke
 async def test_the_sdk_upstream_rotel_downstream(tmp_path: Path) -> None:
     async with (
         started(Rotel(tmp_path)) as by_grpc,
@@ -184,7 +191,7 @@ async def test_the_sdk_upstream_rotel_downstream(tmp_path: Path) -> None:
             assert collector.flag(name)["level"] == "STOP"
 
 
-@pytest.mark.parametrize("protocol", ["grpc", pytest.param("http", marks=slow)])
+@pytest.mark.parametrize("protocol", ["grpc", pytest.param("http", marks=only_full)])
 async def test_rotel_upstream_and_downstream(tmp_path: Path, protocol: str) -> None:
     """rotel joins what it is sent to batches of its own; each conversation arrives in order."""
     verdicts = recorded().verdicts

@@ -50,6 +50,7 @@ def _dumps(messages: Any, turn: int) -> AIMessage:
     return calls(messages, ("dump", {"what": "a" * 1_000 + str(len(messages) % 7)}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [repeats(LOOPS), works(LOOPS), _dumps], ids=["repeats", "works", "long texts"])
 def test_the_guards_part_of_the_state_is_bounded(policy: Any) -> None:
     board = new_board(mode="nudge")

@@ -401,7 +401,7 @@ async def outcome(way: Way, graph: Any, ran: Ran, saver: bool) -> dict[str, Any]
     return found
 
 
-@pytest.mark.parametrize("saver", [False, True], ids=["", "saver"])
+@pytest.mark.parametrize("saver", [pytest.param(False, marks=pytest.mark.slow, id=""), pytest.param(True, id="saver")])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("build", GRAPHS, ids=lambda build: build.__name__)
 async def test_a_guarded_run_is_like_an_unguarded_one(build: Build, way: str, saver: bool) -> None:

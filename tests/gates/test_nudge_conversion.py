@@ -14,10 +14,7 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
-from langchain_google_genai import ChatGoogleGenerativeAI
-from langchain_openai import ChatOpenAI
 
 from trajectory_guard import TrajectoryGuardMiddleware, apply_guard
 from trajectory_guard.callbacks import STOP_TEXT
@@ -27,23 +24,33 @@ from .agents import agent_builder, calls, lookup, new_board, no_call_is_split_fr
 
 Body = dict[str, Any]
 
+# The providers' packages take seconds to import: only a worker that runs these tests does it.
+
 
 def _chat(messages: Sequence[BaseMessage]) -> list[Body]:
+    from langchain_openai import ChatOpenAI
+
     model = ChatOpenAI(model="gpt-4o", api_key="none")  # type: ignore[arg-type]
     return model._get_request_payload(list(messages))["messages"]
 
 
 def _responses(messages: Sequence[BaseMessage]) -> list[Body]:
+    from langchain_openai import ChatOpenAI
+
     model = ChatOpenAI(model="gpt-4o", api_key="none", use_responses_api=True)  # type: ignore[arg-type]
     return model._get_request_payload(list(messages))["input"]
 
 
 def _anthropic(messages: Sequence[BaseMessage], model: str = "claude-3-7-sonnet-20250219") -> list[Body]:
+    from langchain_anthropic import ChatAnthropic
+
     chat = ChatAnthropic(model=model, api_key="none", max_tokens=9)  # type: ignore[call-arg,arg-type]
     return chat._get_request_payload(list(messages))["messages"]
 
 
 def _google(messages: Sequence[BaseMessage]) -> Body:
+    from langchain_google_genai import ChatGoogleGenerativeAI
+
     return ChatGoogleGenerativeAI(model="gemini-2.5-flash", api_key="none")._prepare_request(list(messages))  # type: ignore[arg-type]
 
 

@@ -15,8 +15,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-pytestmark = pytest.mark.live
-
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 CONTENT = {
     "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
@@ -44,6 +42,7 @@ def _run(installed: str, **extra: str) -> dict[str, Any]:
     return run_agent("auto", extra, imports=(installed,), launcher=(str(launcher),))
 
 
+@pytest.mark.smoke
 def test_the_guard_is_loaded_with_no_code_at_all(installed: str) -> None:
     told = _run(installed, **CONTENT)
 

@@ -16,7 +16,10 @@ from tests.absent import python, site_with
 from tests.helpers import TESTS
 
 _README = TESTS.parent / "README.md"
-_EXAMPLES = sorted((TESTS.parent / "examples").glob("*.py"))
+_EXAMPLES = [
+    pytest.param(script, id=script.stem, marks=pytest.mark.smoke if script.stem == "basic_usage" else ())
+    for script in sorted((TESTS.parent / "examples").glob("*.py"))
+]
 _AGENT = """
 from langchain_core.tools import tool
 from trajectory_guard.cli.demo.scripted import ScriptedChatModel, call
@@ -70,7 +73,7 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return site
 
 
-@pytest.mark.parametrize("script", _EXAMPLES, ids=lambda script: script.stem)
+@pytest.mark.parametrize("script", _EXAMPLES)
 def test_an_example_shows_the_guard_at_work_with_what_it_says_to_install(
     script: Path, sites: Callable[[str], Path]
 ) -> None:

@@ -10,8 +10,6 @@ import pytest
 
 from .processes import run_agent
 
-pytestmark = pytest.mark.live
-
 GENAI = {
     "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
     "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "span_only",

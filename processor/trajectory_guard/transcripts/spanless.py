@@ -90,6 +90,5 @@ def family_of(span: SpanView, table: DialectTable = DIALECTS) -> str:
     """The dialect whose conventions a model or agent span follows."""
     for key, name in table.family_markers:
         if key in span.attributes:
-            return name
-    named: str = next((name for test, name in table.in_family if test(span)), SEMCONV.name)
-    return named
+            return str(name)
+    return next((name for test, name in table.in_family if test(span)), SEMCONV.name)

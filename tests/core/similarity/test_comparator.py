@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trajectory_guard.core.similarity import Comparison, NormalForm, Relation, compare, normalize
@@ -44,13 +44,11 @@ def relation(a: Any, b: Any, tool: str = "t") -> Relation:
 
 
 @given(ARGS, ARGS)
-@settings(deadline=None)
 def test_the_relation_is_symmetric(a: Any, b: Any) -> None:
     assert relation(a, b) == relation(b, a)
 
 
 @given(KEYS, TEXTS, TEXTS)
-@settings(deadline=None)
 def test_the_relation_of_texts_is_symmetric(key: str, a: str, b: str) -> None:
     assert relation({key: a}, {key: b}) == relation({key: b}, {key: a})
 
