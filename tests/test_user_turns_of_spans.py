@@ -11,7 +11,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.collector.in_process import judge_in_process
-from tests.collector.kit import comparable, judge_all, request, span, tool, views
+from tests.collector.kit import comparable, request, score_all, span, tool, views
 from tests.collector.test_same_verdicts import replayed, unplaced
 from tests.helpers import capture, capture_names, span_view
 from trajectory_guard.core.engine import Verdict
@@ -131,13 +131,13 @@ def chat(*, turns: int = TURNS, captured: bool = True, new_messages: bool = True
 def everywhere(spans: list[Span], folder: Path) -> list[Verdict]:
     """Verdicts of all shells, which are the same."""
     data = request(*spans)
-    found = judge_all([data])
+    found = score_all([data])
     live, recorded = judge_in_process(views(data)), replayed([data], folder)
     assert comparable(live) == comparable(found)
     assert {key: unplaced(one) for key, one in comparable(recorded).items()} == {
         key: unplaced(one) for key, one in comparable(found).items()
     }
-    assert comparable(judge_all([request(one) for one in reversed(spans)])) == comparable(found)
+    assert comparable(score_all([request(one) for one in reversed(spans)])) == comparable(found)
     return list(found.values())
 
 

@@ -26,7 +26,7 @@ from tests.bench.measure import Effort
 from tests.bench.otlp_sink import COUNT
 from tests.bench.recorded_load import Load, recorded_load
 from tests.bench.report import Row
-from tests.collector.kit import new_judge
+from tests.collector.kit import new_scorer
 from tests.collector.receiver_helpers import to_json
 from tests.rotel_binary import rotel_agent, rotel_environment
 from trajectory_guard_collector.gateway.receivers.decoding import from_json
@@ -92,9 +92,9 @@ def _recorded_rows(copies: int) -> Iterator[Row]:
 
 def evaluations_per_step(load: Load) -> float:
     """How often a scorer evaluates each step of a load, on average."""
-    scorer = new_judge()
+    scorer = new_scorer()
     for data in load.requests:
-        scorer.judge(data)
+        scorer.score(data)
     scorer.finish()
     value = scorer.metrics.registry.get_sample_value
     again = value("trajectory_guard_rejudged_steps_total") or 0.0

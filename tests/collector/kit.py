@@ -21,8 +21,8 @@ from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.gateway.receivers.decoding import from_json
 from trajectory_guard_collector.otlp.signals import Signal
 from trajectory_guard_collector.otlp.span_view import any_value
-from trajectory_guard_collector.scoring.parser import SpanReader
-from trajectory_guard_collector.scoring.scorer import Judge
+from trajectory_guard_collector.scoring.parser import RequestParser
+from trajectory_guard_collector.scoring.scorer import FleetScorer
 from trajectory_guard_collector.scoring.tagger import key_values
 from trajectory_guard_collector.scoring.trajectory import StepItem
 from trajectory_guard_collector.telemetry.metrics import Metrics
@@ -125,7 +125,7 @@ def capture_request(name: str) -> bytes:
 
 def views(data: bytes) -> list[SpanView]:
     """The agent spans of a request as the dialects see them."""
-    return [seen.view for seen in SpanReader(DIALECTS).read(data).agent_spans]
+    return [seen.view for seen in RequestParser(DIALECTS).read(data).agent_spans]
 
 
 def run_requests(run: Mapping[str, Any]) -> list[bytes]:
@@ -145,28 +145,28 @@ def run_requests(run: Mapping[str, Any]) -> list[bytes]:
     return [*requests, request(span(root, asked, trace=run["id"], dur=len(requests), span_name="POST /chat"))]
 
 
-def new_judge(config: GuardConfig | None = None, clock: Any = None, **limits: Any) -> Judge:
+def new_scorer(config: GuardConfig | None = None, clock: Any = None, **limits: Any) -> FleetScorer:
     more = {"clock": clock} if clock is not None else {}
-    return Judge(config or GuardConfig(), Trajectories(**limits), Metrics(), **more)
+    return FleetScorer(config or GuardConfig(), Trajectories(**limits), Metrics(), **more)
 
 
-def verdicts(judge: Judge) -> dict[str, Verdict]:
+def verdicts(scorer: FleetScorer) -> dict[str, Verdict]:
     """Verdicts by span id of all steps that can still be put in order."""
     return {
         item.view.span_id: item.verdict
-        for trajectory in judge.fleet
+        for trajectory in scorer.fleet
         for item in trajectory.items
         if isinstance(item, StepItem) and item.verdict is not None
     }
 
 
-def judge_all(requests: Iterable[bytes], config: GuardConfig | None = None) -> dict[str, Verdict]:
+def score_all(requests: Iterable[bytes], config: GuardConfig | None = None) -> dict[str, Verdict]:
     """Verdicts of a new judge after all requests."""
-    judge = new_judge(config)
+    scorer = new_scorer(config)
     for data in requests:
-        judge.judge(data)
-    judge.finish()
-    return verdicts(judge)
+        scorer.score(data)
+    scorer.finish()
+    return verdicts(scorer)
 
 
 def comparable(found: Mapping[str, Verdict]) -> dict[str, tuple[Any, ...]]:

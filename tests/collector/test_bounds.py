@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.collector.in_process import judge_in_process
-from tests.collector.kit import by_name, comparable, loop, new_judge, request, span, span_id, tool, verdicts, views
+from tests.collector.kit import by_name, comparable, loop, new_scorer, request, span, span_id, tool, verdicts, views
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
-from trajectory_guard_collector.scoring.traces import Note, TraceTable
+from trajectory_guard_collector.scoring.traces import SpanNode, TraceTable
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 MIB = 1 << 20
@@ -36,13 +36,13 @@ def healthy(count: int, start: int = 0) -> list[bytes]:
 
 
 def test_a_long_trajectory_keeps_only_what_can_be_put_in_order() -> None:
-    judge = new_judge(reorder_steps=64)
+    scorer = new_scorer(reorder_steps=64)
     for data in healthy(1_000):
-        judge.judge(data)
-    trajectory = next(iter(judge.fleet))
+        scorer.score(data)
+    trajectory = next(iter(scorer.fleet))
     assert trajectory.steps == 1_000
     assert 64 <= len(trajectory.items) <= 64 + 2 * 64
-    assert len(judge.fleet._items) == len(trajectory.items)
+    assert len(scorer.fleet._items) == len(trajectory.items)
 
 
 def test_trimming_changes_no_verdict() -> None:
@@ -50,10 +50,10 @@ def test_trimming_changes_no_verdict() -> None:
     requests[40:40] = healthy(90, start=500)
     ordered = sorted(requests, key=lambda data: views(data)[0].end)
     expected = comparable(judge_in_process([view for data in ordered for view in views(data)]))
-    judge = new_judge(reorder_steps=16)
+    scorer = new_scorer(reorder_steps=16)
     for data in ordered:
-        judge.judge(data)
-    found = comparable(verdicts(judge))
+        scorer.score(data)
+    found = comparable(verdicts(scorer))
     assert found
     assert found == {key: expected[key] for key in found}
 
@@ -69,95 +69,95 @@ def test_late_steps_within_the_window_are_put_in_order(questions: list[int], ran
         part = late[at : at + 8]
         random.shuffle(part)  # type: ignore[attr-defined]
         late[at : at + 8] = part
-    judge, ordered = new_judge(reorder_steps=8), new_judge(reorder_steps=8)
+    scorer, ordered = new_scorer(reorder_steps=8), new_scorer(reorder_steps=8)
     for data in late:
-        judge.judge(data)
+        scorer.score(data)
     for data in requests:
-        ordered.judge(data)
-    judge.finish()
-    first, second = next(iter(judge.fleet)), next(iter(ordered.fleet))
+        ordered.score(data)
+    scorer.finish()
+    first, second = next(iter(scorer.fleet)), next(iter(ordered.fleet))
     assert (first.steps, first.score, first.episode) == (second.steps, second.score, second.episode)
 
 
 def test_steps_older_than_the_window_are_judged_as_they_come_and_counted() -> None:
-    judge = new_judge(reorder_steps=8)
+    scorer = new_scorer(reorder_steps=8)
     for data in healthy(200, start=10):
-        judge.judge(data)
-    judge.judge(request(tool("old", {"q": "old"}, "old", at=0)))
-    assert next(iter(judge.fleet)).steps == 201
-    assert counted(judge.metrics, "trajectory_guard_late_steps_total", how="too_late") == 1
+        scorer.score(data)
+    scorer.score(request(tool("old", {"q": "old"}, "old", at=0)))
+    assert next(iter(scorer.fleet)).steps == 201
+    assert counted(scorer.metrics, "trajectory_guard_late_steps_total", how="too_late") == 1
 
 
 def test_a_clock_that_jumps_back_does_not_reorder_the_past() -> None:
-    judge = new_judge(reorder_s=300)
+    scorer = new_scorer(reorder_s=300)
     for one in loop(2, start=10_000.0):
-        judge.judge(request(one))
-    judge.judge(request(tool("third", at=1.0)))
-    assert verdicts(judge)[span_id("third").hex()].step_index == 2
+        scorer.score(request(one))
+    scorer.score(request(tool("third", at=1.0)))
+    assert verdicts(scorer)[span_id("third").hex()].step_index == 2
 
 
 def test_a_clock_that_jumps_forward_and_back_loses_no_step() -> None:
-    judge = new_judge(reorder_s=300)
+    scorer = new_scorer(reorder_s=300)
     for at, jump in enumerate((0.0, 1e6, 0.0, 1e6, 0.0, -1e6)):
-        judge.judge(request(tool(f"s{at}", at=1e7 + jump + at)))
-    assert next(iter(judge.fleet)).steps == 6
+        scorer.score(request(tool(f"s{at}", at=1e7 + jump + at)))
+    assert next(iter(scorer.fleet)).steps == 6
 
 
 def test_idle_trajectories_give_their_steps_back_and_go_on() -> None:
     clock = Clock()
-    judge = new_judge(clock=clock, reorder_s=60)
+    scorer = new_scorer(clock=clock, reorder_s=60)
     spans = loop(5)
     for one in spans[:2]:
-        judge.judge(request(one))
+        scorer.score(request(one))
     clock.now = 100.0
-    judge.judge(request(tool("else", conversation="d")))
-    trajectory = judge.fleet.find("c")
+    scorer.score(request(tool("else", conversation="d")))
+    trajectory = scorer.fleet.find("c")
     assert trajectory is not None
     assert trajectory.items == []
-    assert judge.judge(request(spans[0])).data == request(spans[0])  # delivered again: changes nothing
+    assert scorer.score(request(spans[0])).data == request(spans[0])  # delivered again: changes nothing
     assert trajectory.steps == 2
     for one in spans[2:]:
-        judge.judge(request(one))
+        scorer.score(request(one))
     assert trajectory.last is not None
     assert (trajectory.steps, trajectory.last.level) == (5, "STOP")
 
 
 def test_history_is_bounded_over_all_trajectories() -> None:
-    judge = new_judge(max_history_mib=0.05)
+    scorer = new_scorer(max_history_mib=0.05)
     for at in range(400):
-        judge.judge(request(tool(f"s{at}", {"q": at}, "x" * 500, conversation=f"c{at % 100}", at=at)))
-    assert judge.fleet._kept_bytes <= 0.05 * 1024 * 1024 + 4_000
-    assert sum(trajectory.steps for trajectory in judge.fleet) == 400
+        scorer.score(request(tool(f"s{at}", {"q": at}, "x" * 500, conversation=f"c{at % 100}", at=at)))
+    assert scorer.fleet._kept_bytes <= 0.05 * 1024 * 1024 + 4_000
+    assert sum(trajectory.steps for trajectory in scorer.fleet) == 400
 
 
 def test_trajectories_are_bounded_by_number_and_evictions_counted() -> None:
-    judge = new_judge(GuardConfig(max_trajectories=10))
+    scorer = new_scorer(GuardConfig(max_trajectories=10))
     for at in range(50):
-        judge.judge(request(tool(f"s{at}", conversation=f"c{at}", trace=f"t{at}", at=at)))
-    assert len(judge.fleet) == 10
-    assert counted(judge.metrics, "trajectory_guard_evictions_total", reason="full") == 40
+        scorer.score(request(tool(f"s{at}", conversation=f"c{at}", trace=f"t{at}", at=at)))
+    assert len(scorer.fleet) == 10
+    assert counted(scorer.metrics, "trajectory_guard_evictions_total", reason="full") == 40
 
 
 def test_idle_trajectories_are_evicted() -> None:
     clock = Clock()
-    judge = new_judge(GuardConfig(idle_ttl_s=100), clock=clock)
-    judge.judge(request(tool("s")))
+    scorer = new_scorer(GuardConfig(idle_ttl_s=100), clock=clock)
+    scorer.score(request(tool("s")))
     clock.now = 200.0
-    judge.judge(request(tool("t", conversation="d")))
-    assert [trajectory.key[1] for trajectory in judge.fleet] == ["d"]
-    assert counted(judge.metrics, "trajectory_guard_evictions_total", reason="idle") == 1
+    scorer.score(request(tool("t", conversation="d")))
+    assert [trajectory.key[1] for trajectory in scorer.fleet] == ["d"]
+    assert counted(scorer.metrics, "trajectory_guard_evictions_total", reason="idle") == 1
 
 
 def test_a_late_span_of_a_flagged_conversation_stays_flagged_after_eviction() -> None:
-    judge = new_judge(GuardConfig(max_trajectories=1))
+    scorer = new_scorer(GuardConfig(max_trajectories=1))
     for one in loop(5, start=10.0):
-        judge.judge(request(one))
-    judge.judge(request(tool("else", conversation="d")))  # evicts "c"
-    late = by_name(judge.judge(request(tool("late", {"q": 9}, "x", at=5.0))).data)[span_id("late")]
+        scorer.score(request(one))
+    scorer.score(request(tool("else", conversation="d")))  # evicts "c"
+    late = by_name(scorer.score(request(tool("late", {"q": 9}, "x", at=5.0))).data)[span_id("late")]
     assert late[telemetry.INTERVENTION] == "STOP"
-    again = by_name(judge.judge(request(tool("late", {"q": 9}, "x", at=5.0))).data)[span_id("late")]
+    again = by_name(scorer.score(request(tool("late", {"q": 9}, "x", at=5.0))).data)[span_id("late")]
     assert again == late
-    new = by_name(judge.judge(request(tool("new", {"q": 9}, "x", at=60.0))).data)[span_id("new")]
+    new = by_name(scorer.score(request(tool("new", {"q": 9}, "x", at=60.0))).data)[span_id("new")]
     assert telemetry.INTERVENTION not in new
 
 
@@ -165,24 +165,24 @@ def test_traces_are_bounded_by_number_and_by_spans() -> None:
     table = TraceTable(max_traces=4, max_spans_per_trace=8, max_bytes=MIB)
     for at in range(100):
         trace = table.get(bytes([at % 10]) * 16)
-        table.note(trace, bytes([at]) * 8, Note(b""))
+        table.remember(trace, bytes([at]) * 8, SpanNode(b""))
     assert len(table) == 4
     one = table.get(b"x" * 16)
     for at in range(100):
-        table.note(one, bytes([at]) * 8, Note(b""))
+        table.remember(one, bytes([at]) * 8, SpanNode(b""))
     assert len(one.spans) == 8
 
 
 def test_traces_are_bounded_in_bytes() -> None:
     """Twenty thousand traces of four spans with 64 attributes each could take gigabytes."""
-    judge = new_judge(GuardConfig(max_trajectories=5), max_flagged=5, max_traces_mib=2.0)
+    scorer = new_scorer(GuardConfig(max_trajectories=5), max_flagged=5, max_traces_mib=2.0)
     keys = [f"key.{at}" for at in range(60)]
 
     def judge_many(start: int, count: int) -> int:
         for at in range(start, start + count):
             extra = dict.fromkeys(keys, f"{at}" + "x" * 490)
             extra = {key: f"{value}{key}" for key, value in extra.items()}
-            judge.judge(request(tool(f"s{at}", conversation=None, trace=f"t{at}", parent="never", at=at, extra=extra)))
+            scorer.score(request(tool(f"s{at}", conversation=None, trace=f"t{at}", parent="never", at=at, extra=extra)))
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 
@@ -192,27 +192,27 @@ def test_traces_are_bounded_in_bytes() -> None:
         grown = judge_many(10, 300)
     finally:
         tracemalloc.stop()
-    assert 30 < len(judge.traces) < 60
-    assert 0.5 * judge.traces.size < grown < 1.5 * 2.0 * MIB
+    assert 30 < len(scorer.traces) < 60
+    assert 0.5 * scorer.traces.size < grown < 1.5 * 2.0 * MIB
 
 
 def test_one_trace_cannot_outgrow_the_bytes_of_all() -> None:
     table, step = TraceTable(max_traces=9, max_spans_per_trace=1_000, max_bytes=20_000), views(request(tool("s")))[0]
     trace = table.get(b"x" * 16)
     for at in range(100):
-        table.note(trace, at.to_bytes(8, "big"), Note(b"", step))
-        table.note(trace, at.to_bytes(8, "big"), Note(b"", step))
+        table.remember(trace, at.to_bytes(8, "big"), SpanNode(b"", step))
+        table.remember(trace, at.to_bytes(8, "big"), SpanNode(b"", step))
     assert 5 < len(trace.spans) < 12
     assert table.size == sum(note.size for note in trace.spans.values()) <= 20_000
 
 
 @pytest.mark.slow
 def test_memory_is_flat_over_many_trajectories_of_one_step() -> None:
-    judge = new_judge(GuardConfig(max_trajectories=50), max_traces=50, max_flagged=50)
+    scorer = new_scorer(GuardConfig(max_trajectories=50), max_traces=50, max_flagged=50)
 
     def judge_many(start: int, count: int) -> int:
         for at in range(start, start + count):
-            judge.judge(request(tool(f"s{at}", {"q": at}, f"a {at}", conversation=f"c{at}", trace=f"t{at}", at=at)))
+            scorer.score(request(tool(f"s{at}", {"q": at}, f"a {at}", conversation=f"c{at}", trace=f"t{at}", at=at)))
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 
@@ -226,47 +226,47 @@ def test_memory_is_flat_over_many_trajectories_of_one_step() -> None:
 
 
 def test_spans_that_repeat_an_ancestor_for_ever_do_no_harm() -> None:
-    judge = new_judge()
+    scorer = new_scorer()
     for at in range(50):
-        judge.judge(request(tool(f"s{at}", {"q": at}, parent="missing", at=at)))
-        judge.judge(request(span("missing", {"gen_ai.agent.name": "bob"}, parent="missing")))
-    assert next(iter(judge.fleet)).steps == 50
+        scorer.score(request(tool(f"s{at}", {"q": at}, parent="missing", at=at)))
+        scorer.score(request(span("missing", {"gen_ai.agent.name": "bob"}, parent="missing")))
+    assert next(iter(scorer.fleet)).steps == 50
 
 
 def test_steps_that_wait_for_a_parent_that_never_comes_hold_no_texts() -> None:
-    judge = new_judge(reorder_steps=8)
+    scorer = new_scorer(reorder_steps=8)
     for at in range(400):
         one = tool(f"s{at}", {"q": at}, "x" * 900, parent="never", conversation=None, at=at)
-        judge.judge(request(one))
-    waiting = [item for trace in judge.traces._traces.values() for items in trace.waiting.values() for item in items]
+        scorer.score(request(one))
+    waiting = [item for trace in scorer.traces._traces.values() for items in trace.waiting.values() for item in items]
     assert len(waiting) == 400
     assert sum(item.step.result is not None for item in waiting) <= 8 + 2 * 64
 
 
 def test_spans_without_times_are_judged_as_they_come() -> None:
-    judge = new_judge()
+    scorer = new_scorer()
     for at in range(4):
         one = tool(f"s{at}")
         one.start_time_unix_nano = one.end_time_unix_nano = 0
-        judge.judge(request(one))
-    assert [verdicts(judge)[span_id(f"s{at}").hex()].step_index for at in range(4)] == [0, 1, 2, 3]
+        scorer.score(request(one))
+    assert [verdicts(scorer)[span_id(f"s{at}").hex()].step_index for at in range(4)] == [0, 1, 2, 3]
 
 
 def test_spans_without_ids_are_forwarded_counted_and_not_judged() -> None:
-    judge = new_judge()
+    scorer = new_scorer()
     one = tool("s")
     one.span_id = b""
     data = request(one, tool("t"))
-    assert judge.judge(data).data is data
-    assert counted(judge.metrics, "trajectory_guard_errors_total", where="judge.ids") == 1
-    assert next(iter(judge.fleet)).steps == 1
+    assert scorer.score(data).data is data
+    assert counted(scorer.metrics, "trajectory_guard_errors_total", where="judge.ids") == 1
+    assert next(iter(scorer.fleet)).steps == 1
 
 
 def test_interrupted_and_ignored_calls_are_no_duplicates() -> None:
-    judge = new_judge(GuardConfig(tools={"search": {"ignore": True}}))  # type: ignore[dict-item]
+    scorer = new_scorer(GuardConfig(tools={"search": {"ignore": True}}))  # type: ignore[dict-item]
     for one in loop(3):
-        judge.judge(request(one))
-    assert counted(judge.metrics, "trajectory_guard_duplicates_total") == 0
-    judge = new_judge()
-    judge.judge(request(tool("a"), tool("b", extra={"gen_ai.tool.call.id": "call-a"})))
-    assert counted(judge.metrics, "trajectory_guard_duplicates_total") == 1
+        scorer.score(request(one))
+    assert counted(scorer.metrics, "trajectory_guard_duplicates_total") == 0
+    scorer = new_scorer()
+    scorer.score(request(tool("a"), tool("b", extra={"gen_ai.tool.call.id": "call-a"})))
+    assert counted(scorer.metrics, "trajectory_guard_duplicates_total") == 1

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.collector.kit import loop, new_judge, request, span, span_id, tool, verdicts
+from tests.collector.kit import loop, new_scorer, request, span, span_id, tool, verdicts
 from trajectory_guard.core.policy import Level
-from trajectory_guard_collector.scoring.scorer import Judge
+from trajectory_guard_collector.scoring.scorer import FleetScorer
 
 
-def steps(judge: Judge) -> dict[str, int]:
-    return {trajectory.key[1]: trajectory.steps for trajectory in judge.fleet if trajectory.steps}
+def steps(scorer: FleetScorer) -> dict[str, int]:
+    return {trajectory.key[1]: trajectory.steps for trajectory in scorer.fleet if trajectory.steps}
 
 
 def agent(name: str, who: str, conversation: str | None = None, **fields: Any) -> Any:
@@ -21,27 +21,27 @@ def agent(name: str, who: str, conversation: str | None = None, **fields: Any) -
 
 
 def test_steps_move_to_the_conversation_that_their_parent_names() -> None:
-    judge = new_judge()
+    scorer = new_scorer()
     for one in loop(3, conversation=None, parent="agent"):
-        judge.judge(request(one))
-    assert len(steps(judge)) == 1
-    judge.judge(request(agent("agent", "bob", "conv")))
-    assert steps(judge) == {"conv": 3}
-    assert verdicts(judge)[span_id("s2").hex()].level is Level.NUDGE
+        scorer.score(request(one))
+    assert len(steps(scorer)) == 1
+    scorer.score(request(agent("agent", "bob", "conv")))
+    assert steps(scorer) == {"conv": 3}
+    assert verdicts(scorer)[span_id("s2").hex()].level is Level.NUDGE
 
 
 def test_a_link_learned_late_joins_the_histories_of_two_traces() -> None:
-    judge = new_judge()
+    scorer = new_scorer()
     for at, one in enumerate(loop(4, conversation=None)):
         trace = "first" if at < 2 else "second"
         one.trace_id = span(f"x{at}", {}, trace=trace).trace_id
-        judge.judge(request(one))
-    assert sorted(steps(judge).values()) == [2, 2]
-    assert {verdict.level for verdict in verdicts(judge).values()} == {Level.OBSERVE}
+        scorer.score(request(one))
+    assert sorted(steps(scorer).values()) == [2, 2]
+    assert {verdict.level for verdict in verdicts(scorer).values()} == {Level.OBSERVE}
     for trace in ("first", "second"):
-        judge.judge(request(span(f"root-{trace}", {"session.id": "conv"}, trace=trace)))
-    assert steps(judge) == {"conv": 4}
-    assert [verdicts(judge)[span_id(f"s{at}").hex()].level for at in range(4)] == [
+        scorer.score(request(span(f"root-{trace}", {"session.id": "conv"}, trace=trace)))
+    assert steps(scorer) == {"conv": 4}
+    assert [verdicts(scorer)[span_id(f"s{at}").hex()].level for at in range(4)] == [
         "OBSERVE",
         "OBSERVE",
         "NUDGE",
@@ -51,49 +51,49 @@ def test_a_link_learned_late_joins_the_histories_of_two_traces() -> None:
 
 def test_the_name_of_an_agent_that_arrives_late_changes_the_verdict() -> None:
     """Two agents that make the same call once each do not repeat themselves."""
-    judge = new_judge()
+    scorer = new_scorer()
     for at in range(4):
-        judge.judge(request(tool(f"s{at}", parent=f"agent{at % 2}", at=at)))
-    before = verdicts(judge)[span_id("s3").hex()]
+        scorer.score(request(tool(f"s{at}", parent=f"agent{at % 2}", at=at)))
+    before = verdicts(scorer)[span_id("s3").hex()]
     for at in range(2):
-        judge.judge(request(agent(f"agent{at}", f"agent {at}")))
-    after = verdicts(judge)[span_id("s3").hex()]
-    assert {one.step.agent_id for one in next(iter(judge.fleet)).items} == {"agent 0", "agent 1"}  # type: ignore[union-attr]
+        scorer.score(request(agent(f"agent{at}", f"agent {at}")))
+    after = verdicts(scorer)[span_id("s3").hex()]
+    assert {one.step.agent_id for one in next(iter(scorer.fleet)).items} == {"agent 0", "agent 1"}  # type: ignore[union-attr]
     assert after != before
 
 
 def test_ancestors_are_found_through_spans_that_say_nothing_of_agents() -> None:
-    judge = new_judge()
-    judge.judge(request(tool("t", conversation=None, parent="middle")))
-    judge.judge(request(span("middle", {"code.function": "run"}, parent="agent")))
-    judge.judge(request(agent("agent", "bob", "conv")))
-    assert steps(judge) == {"conv": 1}
-    assert next(iter(judge.fleet)).agents == ("bob",)
+    scorer = new_scorer()
+    scorer.score(request(tool("t", conversation=None, parent="middle")))
+    scorer.score(request(span("middle", {"code.function": "run"}, parent="agent")))
+    scorer.score(request(agent("agent", "bob", "conv")))
+    assert steps(scorer) == {"conv": 1}
+    assert next(iter(scorer.fleet)).agents == ("bob",)
 
 
 def test_a_tool_span_inside_another_record_of_the_same_call_counts_once() -> None:
-    judge = new_judge()
+    scorer = new_scorer()
     for at in range(3):
         inner = tool(f"inner{at}", parent=f"outer{at}", at=at + 0.1, dur=0.1, extra={"gen_ai.tool.call.id": ""})
-        judge.judge(request(inner))
-        judge.judge(request(tool(f"outer{at}", at=at)))
-    assert steps(judge) == {"c": 3}
+        scorer.score(request(inner))
+        scorer.score(request(tool(f"outer{at}", at=at)))
+    assert steps(scorer) == {"c": 3}
 
 
 def test_ping_pong_between_two_services_with_separate_traces_is_found() -> None:
     """Whether the next trace is a new question is not known: there is advice, and no stop."""
-    judge = new_judge()
+    scorer = new_scorer()
     for at in range(12):
         service = ("planner", "critic")[at % 2]
         one = tool(
             f"s{at}", {"plan": 1}, "revise it", tool_name=f"ask_{service}", conversation=None, trace=f"{service}-{at}",
             parent=f"agent{at}", at=at,
         )  # fmt: skip
-        judge.judge(request(one, service=service))
+        scorer.score(request(one, service=service))
         above = {"session.id": "shared", "agent.name": service}
-        judge.judge(request(span(f"agent{at}", above, trace=f"{service}-{at}"), service=service))
-    assert steps(judge) == {"shared": 12}
-    trajectory = next(iter(judge.fleet))
+        scorer.score(request(span(f"agent{at}", above, trace=f"{service}-{at}"), service=service))
+    assert steps(scorer) == {"shared": 12}
+    trajectory = next(iter(scorer.fleet))
     assert set(trajectory.services) == {"planner", "critic"}
     assert trajectory.last is not None
     assert "TYPE_IV_PINGPONG" in trajectory.last.types
@@ -102,45 +102,45 @@ def test_ping_pong_between_two_services_with_separate_traces_is_found() -> None:
 
 
 def test_equal_ids_in_two_environments_are_two_trajectories() -> None:
-    judge = new_judge()
+    scorer = new_scorer()
     for at, one in enumerate(loop(4)):
-        judge.judge(request(one, resource={"deployment.environment.name": ("dev", "prod")[at % 2]}))
-    assert [trajectory.steps for trajectory in judge.fleet] == [2, 2]
+        scorer.score(request(one, resource={"deployment.environment.name": ("dev", "prod")[at % 2]}))
+    assert [trajectory.steps for trajectory in scorer.fleet] == [2, 2]
 
 
 def test_services_that_count_their_own_conversations_can_be_kept_apart() -> None:
-    judge = new_judge(separate_by=("service.name",))
+    scorer = new_scorer(separate_by=("service.name",))
     for at, one in enumerate(loop(4)):
-        judge.judge(request(one, service=f"app{at % 2}"))
-    assert [trajectory.steps for trajectory in judge.fleet] == [2, 2]
+        scorer.score(request(one, service=f"app{at % 2}"))
+    assert [trajectory.steps for trajectory in scorer.fleet] == [2, 2]
 
 
 def test_a_trace_around_several_conversations_names_none() -> None:
-    judge = new_judge()
-    judge.judge(
+    scorer = new_scorer()
+    scorer.score(
         request(tool("a", conversation="one"), tool("b", conversation="two"), tool("n", {"z": 1}, conversation=None))
     )
-    assert set(steps(judge)) == {"one", "two", tool("n").trace_id.hex()}
+    assert set(steps(scorer)) == {"one", "two", tool("n").trace_id.hex()}
 
 
 def test_a_trajectory_is_found_by_the_names_it_goes_by() -> None:
-    judge = new_judge()
+    scorer = new_scorer()
     one = tool("t", conversation="conv", extra={"session.id": "session"})
-    judge.judge(request(one))
-    found = judge.fleet.find("conv")
+    scorer.score(request(one))
+    found = scorer.fleet.find("conv")
     assert found is not None
-    assert judge.fleet.find(one.trace_id.hex()) is found
-    assert judge.fleet.find("session") is found
-    assert judge.fleet.find("unknown") is None
+    assert scorer.fleet.find(one.trace_id.hex()) is found
+    assert scorer.fleet.find("session") is found
+    assert scorer.fleet.find("unknown") is None
 
 
 def test_what_was_told_under_the_trace_is_told_again_under_the_conversation() -> None:
     """Once more for those who write it down by conversation, as Langfuse's sessions; it is counted once."""
-    judge = new_judge()
-    first = [news for one in loop(3, conversation=None) for news in judge.judge(request(one)).news]
-    late = judge.judge(request(span("root", {"session.id": "conv"}))).news
-    assert [(news.told, news.renamed) for news in first] == [("start", False), ("nudge", False)]
-    assert [(news.told, news.renamed, news.verdict.trajectory_id) for news in late] == [
+    scorer = new_scorer()
+    first = [events for one in loop(3, conversation=None) for events in scorer.score(request(one)).events]
+    late = scorer.score(request(span("root", {"session.id": "conv"}))).events
+    assert [(events.kind, events.renamed) for events in first] == [("start", False), ("nudge", False)]
+    assert [(events.kind, events.renamed, events.verdict.trajectory_id) for events in late] == [
         ("start", True, "conv"),
         ("nudge", True, "conv"),
     ]
@@ -148,7 +148,7 @@ def test_what_was_told_under_the_trace_is_told_again_under_the_conversation() ->
         "service_name": "app", "gen_ai_agent_name": "", "gen_ai_tool_name": "search",
         "trajectory_guard_intervention": "NUDGE", "trajectory_guard_loop_type": "TYPE_I_STUTTER",
     }  # fmt: skip
-    assert judge.metrics.registry.get_sample_value("trajectory_guard_interventions_total", labels) == 1
+    assert scorer.metrics.registry.get_sample_value("trajectory_guard_interventions_total", labels) == 1
     episodes = {key: value for key, value in labels.items() if key != "trajectory_guard_intervention"}
-    assert judge.metrics.registry.get_sample_value("trajectory_guard_episodes_total", episodes) == 1
-    assert judge.metrics.registry.get_sample_value("trajectory_guard_loop_steps_total", {"service_name": "app"}) == 2
+    assert scorer.metrics.registry.get_sample_value("trajectory_guard_episodes_total", episodes) == 1
+    assert scorer.metrics.registry.get_sample_value("trajectory_guard_loop_steps_total", {"service_name": "app"}) == 2

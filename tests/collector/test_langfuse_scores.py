@@ -26,7 +26,7 @@ from trajectory_guard.integrations.langfuse.scores import HEALTH, LOOP, Stage
 from trajectory_guard_collector.app.service import Collector
 from trajectory_guard_collector.config.models import Exporter
 from trajectory_guard_collector.scoring.langfuse import score_writers
-from trajectory_guard_collector.scoring.registry import News
+from trajectory_guard_collector.scoring.registry import LoopEvent
 from trajectory_guard_collector.scoring.trajectory import StepItem
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
@@ -429,11 +429,11 @@ async def test_what_an_older_collector_saved_of_a_loop_is_understood(server: Lan
         view=SimpleNamespace(trace_id=TRACE, attributes={}), origin=SimpleNamespace(attributes={}), tenant="",
         order=(1_700_000_004.0, ""),
     )  # fmt: skip
-    news = [News(None, verdict, cast(StepItem, item)) for verdict in judge(steps) if verdict is not None]
+    events = [LoopEvent(None, verdict, cast(StepItem, item)) for verdict in judge(steps) if verdict is not None]
     exporters = {"langfuse": Exporter.model_validate(exporter(server))}
     [writer] = score_writers(exporters, Metrics(), Store(), redact=False)
     await writer.start()
-    writer.tell(news)
+    writer.notify(events)
     await writer.stop(10.0)
     assert stages(server, TRACE) == ["STOP"]
     assert {score["timestamp"] for score in server.written} == {"2023-11-14T22:13:20.250000Z"}

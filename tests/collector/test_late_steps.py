@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from tests.bench.collector import evaluations_per_step
 from tests.bench.recorded_load import recorded_load
-from tests.collector.kit import all_spans, attributes, comparable, judge_all, loop, new_judge, request, tool, verdicts
+from tests.collector.kit import all_spans, attributes, comparable, loop, new_scorer, request, score_all, tool, verdicts
 from trajectory_guard import telemetry
 from trajectory_guard_collector.app.pipeline import Pipeline
 from trajectory_guard_collector.errors import OverloadedError
 from trajectory_guard_collector.otlp.signals import Batch, Signal
-from trajectory_guard_collector.scoring.scorer import Judge
-from trajectory_guard_collector.scoring.trajectory import Told
+from trajectory_guard_collector.scoring.scorer import FleetScorer
+from trajectory_guard_collector.scoring.trajectory import EventKind
 from trajectory_guard_collector.state.codec import dump, load
 
 LATE = [tool("later", {"q": 8}, "eight", at=8.0), tool("earlier", {"q": 4}, "four", at=4.0)]
@@ -42,15 +42,15 @@ class Backend:
         self.batches.append(batch)
 
 
-def out_of_order(clock: Clock, **limits: float) -> Judge:
-    judge = new_judge(clock=clock, **limits)
+def out_of_order(clock: Clock, **limits: float) -> FleetScorer:
+    scorer = new_scorer(clock=clock, **limits)
     for one in LATE:
-        judge.judge(request(one))
-    return judge
+        scorer.score(request(one))
+    return scorer
 
 
-def steps(judge: Judge) -> int:
-    trajectory = judge.fleet.find("c")
+def steps(scorer: FleetScorer) -> int:
+    trajectory = scorer.fleet.find("c")
     assert trajectory is not None
     return trajectory.steps
 
@@ -78,97 +78,97 @@ def test_waiting_changes_no_verdict(seed: int, wait: float) -> None:
         for at in range(40)
     ]
     arrival = sorted(spans, key=lambda one: one.end_time_unix_nano / 1e9 + chance.uniform(0.0, 5.0))
-    judge = new_judge(max_wait_s=wait)
+    scorer = new_scorer(max_wait_s=wait)
     for one in arrival:
-        judge.judge(request(one))
-    judge.finish()
-    assert comparable(verdicts(judge)) == comparable(judge_all([request(one) for one in spans]))
+        scorer.score(request(one))
+    scorer.finish()
+    assert comparable(verdicts(scorer)) == comparable(score_all([request(one) for one in spans]))
 
 
 def test_in_order_nothing_waits() -> None:
-    judge = new_judge(clock=Clock())
-    told = [news.told for one in loop(3) for news in judge.judge(request(one)).news]
-    assert told == [Told.START, Told.NUDGE]
+    scorer = new_scorer(clock=Clock())
+    told = [events.kind for one in loop(3) for events in scorer.score(request(one)).events]
+    assert told == [EventKind.START, EventKind.NUDGE]
 
 
 def test_a_step_waits_until_the_service_is_as_much_further() -> None:
-    judge = out_of_order(Clock())
-    judge.judge(request(tool("new", {"q": 20}, "twenty", at=20.0)))
-    assert steps(judge) == 2
-    judge.judge(request(tool("other", {"q": 1}, "one", at=23.0, conversation="d")))
-    assert steps(judge) == 2
-    judge.judge(request(tool("another", {"q": 2}, "two", at=25.0, conversation="d")))
-    assert steps(judge) == 3
+    scorer = out_of_order(Clock())
+    scorer.score(request(tool("new", {"q": 20}, "twenty", at=20.0)))
+    assert steps(scorer) == 2
+    scorer.score(request(tool("other", {"q": 1}, "one", at=23.0, conversation="d")))
+    assert steps(scorer) == 2
+    scorer.score(request(tool("another", {"q": 2}, "two", at=25.0, conversation="d")))
+    assert steps(scorer) == 3
 
 
 def test_a_service_in_order_does_not_wait_for_another_one() -> None:
-    judge = out_of_order(Clock())
-    judge.judge(request(tool("new", {"q": 20}, "twenty", at=20.0), service="else"))
-    assert steps(judge) == 3
+    scorer = out_of_order(Clock())
+    scorer.score(request(tool("new", {"q": 20}, "twenty", at=20.0), service="else"))
+    assert steps(scorer) == 3
 
 
 def test_where_nothing_newer_comes_the_clock_ends_the_wait() -> None:
     clock = Clock()
-    judge = out_of_order(clock)
+    scorer = out_of_order(clock)
     for one in loop(3, start=20.0):
-        assert judge.judge(request(one)).news == []
+        assert scorer.score(request(one)).events == []
     clock.now = 3.5
-    assert judge.rest().news == []
+    assert scorer.rest().events == []
     clock.now = 4.5
-    judged = judge.rest()
-    assert [news.told for news in judged.news] == [Told.START, Told.NUDGE]
-    levels = [attributes(one)[telemetry.INTERVENTION] for one in all_spans(judged.data)]
-    assert (judged.spans, levels) == (2, ["OBSERVE", "NUDGE"])
+    scored = scorer.rest()
+    assert [events.kind for events in scored.events] == [EventKind.START, EventKind.NUDGE]
+    levels = [attributes(one)[telemetry.INTERVENTION] for one in all_spans(scored.data)]
+    assert (scored.spans, levels) == (2, ["OBSERVE", "NUDGE"])
 
 
 def test_the_longest_wait_is_bounded() -> None:
     clock = Clock()
-    judge = out_of_order(clock, max_wait_s=1.0)
-    judge.judge(request(tool("new", {"q": 20}, "twenty", at=20.0)))
+    scorer = out_of_order(clock, max_wait_s=1.0)
+    scorer.score(request(tool("new", {"q": 20}, "twenty", at=20.0)))
     clock.now = 1.0
-    judge.rest()
-    assert steps(judge) == 3
+    scorer.rest()
+    assert steps(scorer) == 3
     never = out_of_order(Clock(), max_wait_s=0.0)
-    never.judge(request(tool("new", {"q": 20}, "twenty", at=20.0)))
+    never.score(request(tool("new", {"q": 20}, "twenty", at=20.0)))
     assert steps(never) == 3
 
 
 def test_a_service_that_is_in_order_again_stops_waiting() -> None:
-    judge = out_of_order(Clock())
+    scorer = out_of_order(Clock())
     for at in range(2_000):
-        judge.judge(request(tool(f"n{at}", {"q": at}, f"answer {at}", at=20.0 + at / 100)))
-    assert steps(judge) == 2_002
+        scorer.score(request(tool(f"n{at}", {"q": at}, f"answer {at}", at=20.0 + at / 100)))
+    assert steps(scorer) == 2_002
 
 
 def test_a_service_whose_clock_was_wrong_once_harms_no_other_one() -> None:
-    judge = new_judge(clock=Clock())
-    judge.judge(request(tool("future", at=1e8), service="wrong"))
+    scorer = new_scorer(clock=Clock())
+    scorer.score(request(tool("future", at=1e8), service="wrong"))
     for one in LATE:
-        judge.judge(request(one))
-    judge.judge(request(tool("new", {"q": 20}, "twenty", at=20.0)))
-    judge.finish()
-    assert steps(judge) == 4
+        scorer.score(request(one))
+    scorer.score(request(tool("new", {"q": 20}, "twenty", at=20.0)))
+    scorer.finish()
+    assert steps(scorer) == 4
 
 
 def test_what_waits_is_not_in_the_saved_state_and_counts_when_it_comes_again() -> None:
-    judge = out_of_order(Clock())
+    scorer = out_of_order(Clock())
     waits = [request(one) for one in loop(3, start=20.0)]
     for data in waits:
-        judge.judge(data)
-    saved = dump(judge.fleet.find("c"), {})  # type: ignore[arg-type]
+        scorer.score(data)
+    saved = dump(scorer.fleet.find("c"), {})  # type: ignore[arg-type]
     assert saved is not None
-    restored = new_judge()
+    restored = new_scorer()
     restored.fleet.restore(*load(saved))
     for data in [*(request(one) for one in LATE), *waits]:
-        restored.judge(data)
+        restored.score(data)
     restored.finish()
     assert steps(restored) == 5
     assert restored.metrics.registry.get_sample_value("trajectory_guard_duplicates_total") == 2
 
 
 async def test_at_the_end_all_that_waits_is_evaluated_and_delivered() -> None:
-    judge, backend = out_of_order(Clock()), Backend()
-    pipeline = Pipeline(judge, backend, judge.metrics)
+    scorer, backend = out_of_order(Clock()), Backend()
+    pipeline = Pipeline(scorer, backend, scorer.metrics)
     for one in loop(3, start=20.0):
         await pipeline.accept(Batch(Signal.TRACES, request(one), 1))
     assert len(backend.batches) == 3
@@ -179,8 +179,8 @@ async def test_at_the_end_all_that_waits_is_evaluated_and_delivered() -> None:
 
 async def test_guard_spans_wait_for_a_backend_that_is_full() -> None:
     clock = Clock()
-    judge, backend = out_of_order(clock), Backend()
-    pipeline = Pipeline(judge, backend, judge.metrics)
+    scorer, backend = out_of_order(clock), Backend()
+    pipeline = Pipeline(scorer, backend, scorer.metrics)
     for one in loop(3, start=20.0):
         await pipeline.accept(Batch(Signal.TRACES, request(one), 1))
     clock.now, backend.full = 10.0, True

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.collector.in_process import judge_in_process
-from tests.collector.kit import HOURS, comparable, judge_all, loop, new_judge, request, span, split, tool, views
-from trajectory_guard_collector.scoring.trajectory import Told
+from tests.collector.kit import HOURS, comparable, loop, new_scorer, request, score_all, span, split, tool, views
+from trajectory_guard_collector.scoring.trajectory import EventKind
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 
@@ -72,9 +72,9 @@ def test_the_order_of_arrival_does_not_matter(shapes: list[Shape], random: Any, 
     requests = [request(one) for one in spans_of(shapes)]
     shuffled = requests[:]
     random.shuffle(shuffled)
-    expected = comparable(judge_all(requests))
-    assert comparable(judge_all(split(shuffled, sizes))) == expected
-    assert comparable(judge_all([b"".join(requests)])) == expected
+    expected = comparable(score_all(requests))
+    assert comparable(score_all(split(shuffled, sizes))) == expected
+    assert comparable(score_all([b"".join(requests)])) == expected
 
 
 @given(shapes=SHAPES)
@@ -86,31 +86,31 @@ def test_one_conversation_a_trace_is_judged_as_in_process(shapes: list[Shape]) -
     named = [shape._replace(conversation=f"conversation {shape.trace}") for shape in shapes]
     requests = [request(one) for one in spans_of(named, leaves=("tool", "chat"))]
     seen = [view for data in requests for view in views(data)]
-    assert comparable(judge_all(requests)) == comparable(judge_in_process(seen))
+    assert comparable(score_all(requests)) == comparable(judge_in_process(seen))
 
 
 @given(st.permutations(range(7)))
 def test_each_intervention_is_told_once_whatever_the_order(order: list[int]) -> None:
     """A late step moves the nudge to another step: told again there, most loops behind a real network had several."""
     spans = loop(7)
-    judge = new_judge()
-    told = [news.told for at in order for news in judge.judge(request(spans[at])).news]
-    told += [news.told for news in judge.finish().news]
-    assert sorted(told, key=str) == [Told.NUDGE, Told.START, Told.STOP]
-    assert counted(judge.metrics, "trajectory_guard_interventions_total") == [1.0, 1.0]
+    scorer = new_scorer()
+    told = [events.kind for at in order for events in scorer.score(request(spans[at])).events]
+    told += [events.kind for events in scorer.finish().events]
+    assert sorted(told, key=str) == [EventKind.NUDGE, EventKind.START, EventKind.STOP]
+    assert counted(scorer.metrics, "trajectory_guard_interventions_total") == [1.0, 1.0]
 
 
 @given(st.permutations(range(3, 9)))
 def test_a_recovery_is_told_once_whatever_the_order(order: list[int]) -> None:
     """Of the steps that show progress the first counts, and which that is may be learned last."""
     spans = [*loop(3), *(tool(f"new{at}", {"q": at}, f"answer {at}", at=at) for at in range(3, 9))]
-    judge = new_judge()
+    scorer = new_scorer()
     for one in spans[:3]:
-        judge.judge(request(one))
-    told = [news.told for at in order for news in judge.judge(request(spans[at])).news]
-    told += [news.told for news in judge.finish().news]
+        scorer.score(request(one))
+    told = [events.kind for at in order for events in scorer.score(request(spans[at])).events]
+    told += [events.kind for events in scorer.finish().events]
     assert told == [None]
-    assert counted(judge.metrics, "trajectory_guard_recoveries_total") == [1.0]
+    assert counted(scorer.metrics, "trajectory_guard_recoveries_total") == [1.0]
 
 
 def counted(metrics: Metrics, name: str) -> list[float]:

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.collector.kit import by_name, comparable, judge_all, loop, new_judge, request, span, span_id, tool, verdicts
+from tests.collector.kit import by_name, comparable, loop, new_scorer, request, score_all, span, span_id, tool, verdicts
 from tests.helpers import fewer_examples
 from trajectory_guard import telemetry
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard_collector.app.pipeline import Pipeline
 from trajectory_guard_collector.errors import OverloadedError
 from trajectory_guard_collector.otlp.signals import Batch, Signal
-from trajectory_guard_collector.scoring.scorer import Judge
+from trajectory_guard_collector.scoring.scorer import FleetScorer
 from trajectory_guard_collector.state.codec import dump, load
 from trajectory_guard_collector.state.wal import journal_of, request_of
 from trajectory_guard_collector.state.writer import StateWriter
@@ -52,23 +52,23 @@ class Disk:
             self.journal[self.last_journal_id] = journal
 
 
-async def run(disk: Disk, requests: Sequence[bytes], *, save_after: int | None = None, **limits: object) -> Judge:
+async def run(disk: Disk, requests: Sequence[bytes], *, save_after: int | None = None, **limits: object) -> FleetScorer:
     """A collector that is killed when it has taken all requests."""
-    judge = new_judge(**limits)
-    pipeline = Pipeline(judge, disk, judge.metrics, journal_of=journal_of)
-    saver = StateWriter(judge, disk, 60.0)
+    scorer = new_scorer(**limits)
+    pipeline = Pipeline(scorer, disk, scorer.metrics, journal_of=journal_of)
+    saver = StateWriter(scorer, disk, 60.0)
     await saver.restore()
     for at, data in enumerate(requests):
         if at == save_after:
             await saver.save()
         await pipeline.accept(Batch(Signal.TRACES, data, 1))
-    return judge
+    return scorer
 
 
-def flags(judge: Judge) -> dict[str, object]:
+def flags(scorer: FleetScorer) -> dict[str, object]:
     return {
         one.key[1]: (one.steps, round(one.score, 9), one.episode, one.nudges, one.level, one.last and one.last.types)
-        for one in judge.fleet
+        for one in scorer.fleet
     }
 
 
@@ -82,24 +82,24 @@ def mixed() -> list[bytes]:
 async def test_scores_continue_after_a_kill_anywhere(killed_at: int, saved_at: int) -> None:
     requests, disk = mixed(), Disk()
     await run(disk, requests[:killed_at], save_after=saved_at)
-    judge = await run(disk, requests[killed_at:])
-    assert flags(judge) == flags(await run(Disk(), requests))
+    scorer = await run(disk, requests[killed_at:])
+    assert flags(scorer) == flags(await run(Disk(), requests))
 
 
 async def test_a_batch_that_was_judged_before_the_kill_changes_nothing_afterwards() -> None:
     requests, disk = mixed(), Disk()
     await run(disk, requests, save_after=6)
-    judge = await run(disk, requests)
-    assert flags(judge) == flags(await run(Disk(), requests))
+    scorer = await run(disk, requests)
+    assert flags(scorer) == flags(await run(Disk(), requests))
 
 
 async def test_a_span_flagged_before_the_restart_is_tagged_when_it_comes_again() -> None:
     requests, disk = [request(one) for one in loop(3)], Disk()
     first = await run(disk, requests, save_after=3)
-    judge = await run(disk, [request(tool("x", {"q": 2}, "new", at=50))], save_after=1)
+    scorer = await run(disk, [request(tool("x", {"q": 2}, "new", at=50))], save_after=1)
     del first
     disk.journal.clear()
-    again = by_name(judge.judge(requests[2]).data)[span_id("s2")]
+    again = by_name(scorer.score(requests[2]).data)[span_id("s2")]
     assert again[telemetry.INTERVENTION] == "NUDGE"
 
 
@@ -108,25 +108,25 @@ async def test_links_between_traces_and_conversations_survive() -> None:
     root = span("root", {"session.id": "conv"}, dur=9.0)
     await run(disk, [request(tool("a", conversation=None)), request(root), request(tool("z"))], save_after=2)
     disk.journal.clear()
-    judge = await run(disk, [request(tool("b", conversation=None, at=1.0))])
-    assert judge.fleet.find("conv") is not None
-    assert judge.fleet.find("conv").steps == 2  # type: ignore[union-attr]
+    scorer = await run(disk, [request(tool("b", conversation=None, at=1.0))])
+    assert scorer.fleet.find("conv") is not None
+    assert scorer.fleet.find("conv").steps == 2  # type: ignore[union-attr]
 
 
 async def test_nothing_is_counted_twice_by_reading_the_journal() -> None:
     disk = Disk()
     await run(disk, mixed())
-    judge = await run(disk, [])
-    assert judge.metrics.registry.get_sample_value("trajectory_guard_steps_total", {"service_name": "app"}) is None
-    assert len(judge.fleet) == 2
+    scorer = await run(disk, [])
+    assert scorer.metrics.registry.get_sample_value("trajectory_guard_steps_total", {"service_name": "app"}) is None
+    assert len(scorer.fleet) == 2
 
 
 async def test_a_full_disk_loses_no_change() -> None:
     disk = Disk()
-    judge = new_judge()
-    saver = StateWriter(judge, disk, 60.0)
+    scorer = new_scorer()
+    saver = StateWriter(scorer, disk, 60.0)
     await saver.restore()
-    judge.judge(request(loop(1)[0]))
+    scorer.score(request(loop(1)[0]))
     disk.full = True
     await saver.save()
     assert disk.spaces == {}
@@ -139,10 +139,10 @@ async def test_evicted_trajectories_leave_the_disk() -> None:
     from trajectory_guard.config import GuardConfig
 
     disk = Disk()
-    judge = new_judge(GuardConfig(max_trajectories=2))
-    saver = StateWriter(judge, disk, 60.0)
+    scorer = new_scorer(GuardConfig(max_trajectories=2))
+    saver = StateWriter(scorer, disk, 60.0)
     for at in range(5):
-        judge.judge(request(tool(f"s{at}", conversation=f"c{at}", trace=f"t{at}")))
+        scorer.score(request(tool(f"s{at}", conversation=f"c{at}", trace=f"t{at}")))
         await saver.save()
     assert len(disk.spaces["trajectories"]) == 2
 
@@ -155,33 +155,33 @@ async def test_damaged_trajectories_are_named_counted_and_left_out(damage: bytes
     await run(disk, mixed(), save_after=9)
     disk.journal.clear()
     disk.spaces["trajectories"][b"bad"] = damage
-    judge = await run(disk, [])
-    assert len(judge.fleet) == len(disk.spaces["trajectories"]) - 1
-    assert judge.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "restore"}) == 1
+    scorer = await run(disk, [])
+    assert len(scorer.fleet) == len(disk.spaces["trajectories"]) - 1
+    assert scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "restore"}) == 1
 
 
 async def test_damaged_journal_entries_are_left_out() -> None:
     disk = Disk()
     await run(disk, mixed())
     disk.journal[1] = b"rubbish"
-    judge = await run(disk, [])
-    assert judge.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "restore"}) == 1
-    assert judge.fleet.find("other") is not None
+    scorer = await run(disk, [])
+    assert scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "restore"}) == 1
+    assert scorer.fleet.find("other") is not None
 
 
 def test_the_byte_form_restores_a_trajectory_that_behaves_the_same() -> None:
     requests = mixed()
-    judge = new_judge()
+    scorer = new_scorer()
     for data in requests[:6]:
-        judge.judge(data)
-    saved = [dump(trajectory, {}) for trajectory in judge.fleet]
-    again = new_judge()
+        scorer.score(data)
+    saved = [dump(trajectory, {}) for trajectory in scorer.fleet]
+    again = new_scorer()
     for data in saved:
         assert data is not None
         again.fleet.restore(*load(data))
     for data in requests[6:]:
-        again.judge(data)
-    expected = comparable(judge_all(requests))
+        again.score(data)
+    expected = comparable(score_all(requests))
     found = comparable(verdicts(again))
     assert found == {key: expected[key] for key in found}
     assert len(found) == len(requests) - 6
@@ -189,10 +189,10 @@ def test_the_byte_form_restores_a_trajectory_that_behaves_the_same() -> None:
 
 def test_the_journal_leaves_out_long_texts_of_model_spans() -> None:
     chat = span("chat", {"gen_ai.operation.name": "chat", "gen_ai.input.messages": "x" * 100_000, "session.id": "s"})
-    judged = new_judge().judge(request(chat, tool("t", {"q": "y" * 20_000})), journal_of=journal_of)
-    assert judged.journal is not None
-    kept = request_of(judged.journal)
+    scored = new_scorer().score(request(chat, tool("t", {"q": "y" * 20_000})), journal_of=journal_of)
+    assert scored.journal is not None
+    kept = request_of(scored.journal)
     assert 20_000 < len(kept) < 30_000
-    assert comparable(judge_all([kept])) == comparable(
-        judge_all([request(tool("t", {"q": "y" * 20_000}, conversation="c"))])
+    assert comparable(score_all([kept])) == comparable(
+        score_all([request(tool("t", {"q": "y" * 20_000}, conversation="c"))])
     )

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.collector.kit import all_spans, by_name, loop, new_judge, request, span, span_id, tool
+from tests.collector.kit import all_spans, by_name, loop, new_scorer, request, span, span_id, tool
 from trajectory_guard import telemetry
 from trajectory_guard_collector.app.pipeline import Pipeline
 from trajectory_guard_collector.errors import BadDataError, OverloadedError
 from trajectory_guard_collector.otlp.signals import Batch, Signal
-from trajectory_guard_collector.scoring.events import News
-from trajectory_guard_collector.scoring.scorer import Judge
+from trajectory_guard_collector.scoring.events import LoopEvent
+from trajectory_guard_collector.scoring.scorer import FleetScorer
 from trajectory_guard_collector.state.wal import journal_of, request_of
 
 
@@ -32,9 +32,9 @@ class Backend:
         self.journals.append(journal)
 
 
-def pipeline(backend: Backend, judge: Judge | None = None, **more: Any) -> Pipeline:
-    judge = judge or new_judge()
-    return Pipeline(judge, backend, judge.metrics, **more)
+def pipeline(backend: Backend, scorer: FleetScorer | None = None, **more: Any) -> Pipeline:
+    scorer = scorer or new_scorer()
+    return Pipeline(scorer, backend, scorer.metrics, **more)
 
 
 def traces(data: bytes) -> Batch:
@@ -82,67 +82,67 @@ async def test_what_is_no_request_is_refused_for_good() -> None:
 async def test_an_error_of_the_guard_does_not_cost_the_telemetry(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    backend, judge = Backend(), new_judge()
+    backend, scorer = Backend(), new_scorer()
 
     def broken(*args: Any) -> None:
         raise ZeroDivisionError("engine")
 
-    monkeypatch.setattr(judge.fleet.engine, "observe", broken)
+    monkeypatch.setattr(scorer.fleet.engine, "observe", broken)
     data = request(*loop(3))
-    await pipeline(backend, judge).accept(traces(data))
+    await pipeline(backend, scorer).accept(traces(data))
     assert backend.batches[0].data == data
-    assert judge.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "judge.trajectory"}) == 1
-    assert len(judge.fleet) == 0
+    assert scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "judge.trajectory"}) == 1
+    assert len(scorer.fleet) == 0
     monkeypatch.undo()
-    await pipeline(backend, judge).accept(traces(request(*loop(3, prefix="later"))))
+    await pipeline(backend, scorer).accept(traces(request(*loop(3, prefix="later"))))
     assert by_name(backend.batches[1].data)[span_id("later2")][telemetry.INTERVENTION] == "NUDGE"
 
 
 async def test_a_trajectory_that_cannot_be_judged_does_not_cost_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend, judge = Backend(), new_judge()
-    observe = judge.fleet.engine.observe
+    backend, scorer = Backend(), new_scorer()
+    observe = scorer.fleet.engine.observe
 
     def picky(state: Any, step: Any) -> Any:
         if step.trajectory_id == "bad":
             raise ValueError("bad")
         return observe(state, step)
 
-    monkeypatch.setattr(judge.fleet.engine, "observe", picky)
+    monkeypatch.setattr(scorer.fleet.engine, "observe", picky)
     for one in (*loop(2), tool("bad", conversation="bad"), loop(3)[2]):
-        await pipeline(backend, judge).accept(traces(request(one)))
+        await pipeline(backend, scorer).accept(traces(request(one)))
     assert by_name(backend.batches[-1].data)[span_id("s2")][telemetry.INTERVENTION] == "NUDGE"
 
 
 async def test_one_odd_span_does_not_cost_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend, judge = Backend(), new_judge()
-    take = judge._take
+    backend, scorer = Backend(), new_scorer()
+    take = scorer._take
 
     def picky(seen: Any) -> None:
         if seen.span_id == span_id("odd"):
             raise ValueError("odd")
         take(seen)
 
-    monkeypatch.setattr(judge, "_take", picky)
-    await pipeline(backend, judge).accept(traces(request(*loop(2), tool("odd"), loop(3)[2])))
+    monkeypatch.setattr(scorer, "_take", picky)
+    await pipeline(backend, scorer).accept(traces(request(*loop(2), tool("odd"), loop(3)[2])))
     assert by_name(backend.batches[0].data)[span_id("s2")][telemetry.INTERVENTION] == "NUDGE"
 
 
 async def test_listeners_hear_of_news_once_and_may_fail() -> None:
-    heard: list[News] = []
+    heard: list[LoopEvent] = []
 
-    def fails(news: Sequence[News]) -> None:
+    def fails(events: Sequence[LoopEvent]) -> None:
         raise RuntimeError("listener")
 
     line = pipeline(Backend(), listeners=[fails, heard.extend])
     for _ in range(2):
         for one in loop(5):
             await line.accept(traces(request(one)))
-    assert [news.told for news in heard] == ["start", "nudge", "stop"]
+    assert [events.kind for events in heard] == ["start", "nudge", "stop"]
 
 
 async def test_large_batches_let_others_in_between_and_lose_nothing() -> None:
-    backend, judge = Backend(), new_judge()
-    line = pipeline(backend, judge, journal_of=journal_of)
+    backend, scorer = Backend(), new_scorer()
+    line = pipeline(backend, scorer, journal_of=journal_of)
     others = [span(f"o{at}", {"http.route": "/"}) for at in range(9_000)]
     data = request(*others[:5_000], *loop(3), *others[5_000:])
     turns = 0

@@ -6,12 +6,12 @@ import pytest
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.collector.kit import capture_request, new_judge, request, span, tool
+from tests.collector.kit import capture_request, new_scorer, request, span, tool
 from tests.helpers import capture, capture_names
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.table import DIALECTS
 from trajectory_guard_collector.otlp.lazy import Request
-from trajectory_guard_collector.scoring.parser import SpanReader
+from trajectory_guard_collector.scoring.parser import RequestParser
 
 UNKNOWN_FIELD = bytes([0xFA, 0x3F, 3]) + b"new"  # field 1023, three bytes
 
@@ -19,17 +19,17 @@ UNKNOWN_FIELD = bytes([0xFA, 0x3F, 3]) + b"new"  # field 1023, three bytes
 @pytest.mark.parametrize("name", capture_names())
 def test_agent_spans_are_seen_as_in_json(name: str) -> None:
     expected = {(view.trace_id, view.span_id): view for view in capture(name)}
-    seen = [one.view for one in SpanReader(DIALECTS).read(capture_request(name)).agent_spans]
+    seen = [one.view for one in RequestParser(DIALECTS).read(capture_request(name)).agent_spans]
     assert seen
     assert all(view == expected[view.trace_id, view.span_id] for view in seen)
 
 
 def test_spans_that_say_nothing_of_agents_are_left_unread() -> None:
     data = request(span("a", {"http.request.method": "GET"}), span("b", {}), tool("t"))
-    reading = SpanReader(DIALECTS).read(data)
-    assert [seen.view.name for seen in reading.agent_spans] == ["execute_tool search"]
-    assert len(reading.others) == 2
-    assert reading.count == 3
+    parsed = RequestParser(DIALECTS).read(data)
+    assert [seen.view.name for seen in parsed.agent_spans] == ["execute_tool search"]
+    assert len(parsed.others) == 2
+    assert parsed.count == 3
 
 
 def test_declared_dialects_are_read() -> None:
@@ -37,22 +37,22 @@ def test_declared_dialects_are_read() -> None:
         [{"name": "acme", "match": {"acme.kind": "tool"}, "tool_name": "acme.tool", "agent": "acme.who"}]
     )
     data = request(span("a", {"acme.kind": "tool", "acme.tool": "x"}), span("b", {"acme.who": "bob"}))
-    assert len(SpanReader(table).read(data).agent_spans) == 2
-    assert SpanReader(DIALECTS).read(data).agent_spans == []
+    assert len(RequestParser(table).read(data).agent_spans) == 2
+    assert RequestParser(DIALECTS).read(data).agent_spans == []
 
 
 def test_requests_without_agents_pass_as_the_same_object() -> None:
     data = request(*(span(f"s{at}", {"http.route": "/"}) for at in range(5)))
-    judged = new_judge().judge(data)
-    assert judged.data is data
-    assert (judged.spans, judged.agent_spans) == (5, 0)
+    scored = new_scorer().score(data)
+    assert scored.data is data
+    assert (scored.spans, scored.agent_spans) == (5, 0)
 
 
 def test_requests_in_which_nothing_is_found_pass_as_the_same_object() -> None:
     data = request(tool("t"), span("s", {}))
-    judged = new_judge().judge(data)
-    assert judged.data is data
-    assert judged.agent_spans == 1
+    scored = new_scorer().score(data)
+    assert scored.data is data
+    assert scored.agent_spans == 1
 
 
 def test_what_a_request_holds_beyond_the_known_fields_is_written_back() -> None:
@@ -70,4 +70,4 @@ def test_what_a_request_holds_beyond_the_known_fields_is_written_back() -> None:
 @pytest.mark.parametrize("data", [b"\xff\xff", b"\x0a\x05abc", request(tool("t"))[:-3]])
 def test_what_is_no_request_is_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
-        new_judge().judge(data)
+        new_scorer().score(data)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.collector.kit import loop, new_judge, request, span, tool
+from tests.collector.kit import loop, new_scorer, request, span, tool
 from trajectory_guard.config import GuardConfig
 from trajectory_guard_collector.scoring.console import VerdictLog
-from trajectory_guard_collector.scoring.events import News
-from trajectory_guard_collector.scoring.scorer import Judge
-from trajectory_guard_collector.scoring.trajectory import Told
+from trajectory_guard_collector.scoring.events import LoopEvent
+from trajectory_guard_collector.scoring.scorer import FleetScorer
+from trajectory_guard_collector.scoring.trajectory import EventKind
 from trajectory_guard_collector.state.codec import dump, load
 
 AGENT = {"gen_ai.agent.name": "planner"}
@@ -28,9 +28,9 @@ class Clock:
         return self.now
 
 
-def recoveries(judge: Judge) -> float:
+def recoveries(scorer: FleetScorer) -> float:
     labels = {"service_name": "app", "gen_ai_agent_name": "planner"}
-    return judge.metrics.registry.get_sample_value("trajectory_guard_recoveries_total", labels) or 0.0
+    return scorer.metrics.registry.get_sample_value("trajectory_guard_recoveries_total", labels) or 0.0
 
 
 def nudged(progress: int, **fields: Any) -> list[Any]:
@@ -39,39 +39,44 @@ def nudged(progress: int, **fields: Any) -> list[Any]:
     return [*loop(3, extra=AGENT, **fields), *fresh]
 
 
-def judged(judge: Judge, spans: list[Any]) -> list[News]:
-    found = [news for one in spans for news in judge.judge(request(one)).news]
-    return [*found, *judge.finish().news]
+def events_of(scorer: FleetScorer, spans: list[Any]) -> list[LoopEvent]:
+    found = [events for one in spans for events in scorer.score(request(one)).events]
+    return [*found, *scorer.finish().events]
 
 
-def resting(judge: Judge, clock: Clock, after_s: float = 301.0) -> list[News]:
+def resting(scorer: FleetScorer, clock: Clock, after_s: float = 301.0) -> list[LoopEvent]:
     clock.now += after_s
-    return judge.rest().news
+    return scorer.rest().events
 
 
 def test_a_run_that_came_to_rest_after_a_step_of_progress_has_recovered() -> None:
     clock = Clock()
-    judge = new_judge(clock=clock)
-    assert [news.told for news in judged(judge, nudged(1))] == [Told.START, Told.NUDGE]
-    assert resting(judge, clock, 299.0) == []
-    [news] = resting(judge, clock, 2.0)
-    assert (news.told, news.verdict.recovered, news.verdict.episode, news.verdict.health) == (None, True, 1, 1.0)
-    assert (news.item.service, news.item.step.agent_id, news.verdict.trajectory_id) == ("app", "planner", "c")
-    assert recoveries(judge) == 1
-    trajectory = judge.fleet.find("c")
+    scorer = new_scorer(clock=clock)
+    assert [events.kind for events in events_of(scorer, nudged(1))] == [EventKind.START, EventKind.NUDGE]
+    assert resting(scorer, clock, 299.0) == []
+    [events] = resting(scorer, clock, 2.0)
+    assert (events.kind, events.verdict.recovered, events.verdict.episode, events.verdict.health) == (
+        None,
+        True,
+        1,
+        1.0,
+    )
+    assert (events.item.service, events.item.step.agent_id, events.verdict.trajectory_id) == ("app", "planner", "c")
+    assert recoveries(scorer) == 1
+    trajectory = scorer.fleet.find("c")
     assert trajectory is not None
     assert (trajectory.nudge, trajectory.score, trajectory.items) == (None, 0.0, [])
 
 
 def test_it_is_published_once() -> None:
     clock = Clock()
-    judge = new_judge(clock=clock)
-    judged(judge, nudged(1))
-    resting(judge, clock)
+    scorer = new_scorer(clock=clock)
+    events_of(scorer, nudged(1))
+    resting(scorer, clock)
     later = [tool(f"later{at}", {"q": at}, f"later {at}", at=500.0 + at, extra=AGENT) for at in range(4)]
-    assert judged(judge, later) == []
-    assert resting(judge, clock) == []
-    assert recoveries(judge) == 1
+    assert events_of(scorer, later) == []
+    assert resting(scorer, clock) == []
+    assert recoveries(scorer) == 1
 
 
 @pytest.mark.parametrize(
@@ -80,68 +85,68 @@ def test_it_is_published_once() -> None:
 )  # fmt: skip
 def test_at_rest_there_is_nothing_to_tell_of_others(spans: list[Any]) -> None:
     clock = Clock()
-    judge = new_judge(clock=clock)
-    judged(judge, spans)
-    before = recoveries(judge)
-    assert resting(judge, clock) == []
-    assert recoveries(judge) == before
+    scorer = new_scorer(clock=clock)
+    events_of(scorer, spans)
+    before = recoveries(scorer)
+    assert resting(scorer, clock) == []
+    assert recoveries(scorer) == before
 
 
 def test_the_next_request_of_another_agent_brings_the_trajectory_to_rest_too() -> None:
     clock = Clock()
-    judge = new_judge(clock=clock)
-    judged(judge, nudged(1))
+    scorer = new_scorer(clock=clock)
+    events_of(scorer, nudged(1))
     clock.now = 301.0
-    assert [news.told for news in judge.judge(request(tool("else", conversation="d"))).news] == [None]
+    assert [events.kind for events in scorer.score(request(tool("else", conversation="d"))).events] == [None]
 
 
 @pytest.mark.parametrize("bound", [{"max_trajectories": 1}, {"idle_ttl_s": 10.0}], ids=["full", "idle"])
 def test_a_trajectory_that_is_evicted_has_recovered_before(bound: dict[str, Any]) -> None:
     clock = Clock()
-    judge = new_judge(GuardConfig(**bound), clock=clock)
-    judged(judge, nudged(1))
+    scorer = new_scorer(GuardConfig(**bound), clock=clock)
+    events_of(scorer, nudged(1))
     clock.now = 11.0
-    assert [news.told for news in judge.judge(request(tool("else", conversation="d"))).news] == [None]
-    assert judge.fleet.find("c") is None
-    assert recoveries(judge) == 1
+    assert [events.kind for events in scorer.score(request(tool("else", conversation="d"))).events] == [None]
+    assert scorer.fleet.find("c") is None
+    assert recoveries(scorer) == 1
 
 
 def test_memory_pressure_is_no_rest() -> None:
     """The agent may be in the middle of its work: it counts as recovered when it pauses, and not before."""
     clock = Clock()
-    judge = new_judge(clock=clock)
-    judged(judge, nudged(1))
-    judge.relieve()
-    assert judge.rest().news == []
-    [news] = resting(judge, clock)
-    assert (news.item.service, news.item.step.agent_id) == ("app", "planner")
-    assert recoveries(judge) == 1
+    scorer = new_scorer(clock=clock)
+    events_of(scorer, nudged(1))
+    scorer.shed()
+    assert scorer.rest().events == []
+    [events] = resting(scorer, clock)
+    assert (events.item.service, events.item.step.agent_id) == ("app", "planner")
+    assert recoveries(scorer) == 1
 
 
 def test_a_trajectory_read_back_after_a_restart_comes_to_rest() -> None:
-    before, clock = new_judge(), Clock()
-    judged(before, nudged(1))
+    before, clock = new_scorer(), Clock()
+    events_of(before, nudged(1))
     saved = dump(before.fleet.find("c"), {})  # type: ignore[arg-type]
     assert saved is not None
-    judge = new_judge(clock=clock)
-    judge.fleet.restore(*load(saved))
-    [news] = resting(judge, clock)
-    assert (news.told, news.item.service, news.item.step.agent_id) == (None, "app", "planner")
-    assert resting(judge, clock) == []
+    scorer = new_scorer(clock=clock)
+    scorer.fleet.restore(*load(saved))
+    [events] = resting(scorer, clock)
+    assert (events.kind, events.item.service, events.item.step.agent_id) == (None, "app", "planner")
+    assert resting(scorer, clock) == []
 
 
 def test_every_run_of_a_trajectory_recovers_for_itself() -> None:
     """Two instances of an agent under two spans; the flag of the one that is still stuck stays."""
     clock = Clock()
-    judge = new_judge(clock=clock)
+    scorer = new_scorer(clock=clock)
     for name in ("one", "two"):
         above = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "planner", "gen_ai.conversation.id": "c"}
-        judge.judge(request(span(name, above, dur=100.0)))
+        scorer.score(request(span(name, above, dur=100.0)))
     stuck = loop(3, prefix="stuck", parent="one", start=5.0)
-    judged(judge, [*nudged(1, parent="two"), *stuck])
-    [news] = resting(judge, clock)
-    assert news.verdict.run == span("two", {}).span_id.hex()
-    trajectory = judge.fleet.find("c")
+    events_of(scorer, [*nudged(1, parent="two"), *stuck])
+    [events] = resting(scorer, clock)
+    assert events.verdict.run == span("two", {}).span_id.hex()
+    trajectory = scorer.fleet.find("c")
     assert trajectory is not None
     assert trajectory.nudge is not None
     assert trajectory.nudge.run == span("one", {}).span_id.hex()
@@ -149,23 +154,23 @@ def test_every_run_of_a_trajectory_recovers_for_itself() -> None:
 
 def test_the_recovery_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
-    judge = new_judge(clock=clock)
-    judged(judge, nudged(1))
+    scorer = new_scorer(clock=clock)
+    events_of(scorer, nudged(1))
     with caplog.at_level(logging.INFO, logger="trajectory_guard"):
-        VerdictLog().tell(resting(judge, clock))
+        VerdictLog().notify(resting(scorer, clock))
     assert "TRAJECTORY_RECOVERY" in caplog.text
 
 
 @given(st.permutations(range(4)))
 def test_the_order_of_arrival_does_not_matter(order: list[int]) -> None:
     clock = Clock()
-    judge = new_judge(clock=clock)
+    scorer = new_scorer(clock=clock)
     spans = nudged(1)
-    told = [news.told for news in judged(judge, [spans[at] for at in order])]
-    told += [news.told for news in resting(judge, clock)]
+    told = [events.kind for events in events_of(scorer, [spans[at] for at in order])]
+    told += [events.kind for events in resting(scorer, clock)]
     assert told.count(None) == 1
-    assert sorted(str(one) for one in told) == sorted(map(str, (None, Told.START, Told.NUDGE)))
-    assert recoveries(judge) == 1
+    assert sorted(str(one) for one in told) == sorted(map(str, (None, EventKind.START, EventKind.NUDGE)))
+    assert recoveries(scorer) == 1
 
 
 NUDGES = GuardConfig(mode="nudge")
@@ -177,36 +182,36 @@ def interleaved() -> list[Any]:
     return [*loop(7, extra=AGENT), other, *loop(4, prefix="again", start=7.0, extra=AGENT)]
 
 
-def nudges(judge: Judge) -> float:
+def nudges(scorer: FleetScorer) -> float:
     labels = {
         "service_name": "app", "trajectory_guard_intervention": "NUDGE", "gen_ai_agent_name": "planner",
         "gen_ai_tool_name": "search", "trajectory_guard_loop_type": "TYPE_I_STUTTER",
     }  # fmt: skip
-    return judge.metrics.registry.get_sample_value("trajectory_guard_interventions_total", labels) or 0.0
+    return scorer.metrics.registry.get_sample_value("trajectory_guard_interventions_total", labels) or 0.0
 
 
 def test_a_nudge_after_progress_within_an_episode_is_published_too() -> None:
-    judge = new_judge(NUDGES)
-    found = [one.verdict for one in judged(judge, interleaved()) if one.told is Told.NUDGE]
+    scorer = new_scorer(NUDGES)
+    found = [one.verdict for one in events_of(scorer, interleaved()) if one.kind is EventKind.NUDGE]
     assert [(one.episode, one.ordinal) for one in found] == [(1, 1), (1, 2), (1, 1)]
-    trajectory = judge.fleet.find("c")
+    trajectory = scorer.fleet.find("c")
     assert trajectory is not None
     assert trajectory.nudge == found[-1]
-    assert nudges(judge) == trajectory.nudges == 3
+    assert nudges(scorer) == trajectory.nudges == 3
 
 
 def test_a_nudge_that_was_published_before_a_restart_is_not_the_next_one() -> None:
     spans = interleaved()
-    before, judge = new_judge(NUDGES), new_judge(NUDGES)
-    judged(before, spans[:8])
+    before, scorer = new_scorer(NUDGES), new_scorer(NUDGES)
+    events_of(before, spans[:8])
     saved = dump(before.fleet.find("c"), {})  # type: ignore[arg-type]
     assert saved is not None
-    judge.fleet.restore(*load(saved))
-    assert [one.told for one in judged(judge, spans)] == [Told.NUDGE]
+    scorer.fleet.restore(*load(saved))
+    assert [one.kind for one in events_of(scorer, spans)] == [EventKind.NUDGE]
 
 
 @given(st.permutations(range(12)))
 def test_every_nudge_is_published_in_any_order(order: list[int]) -> None:
-    judge, spans = new_judge(NUDGES), interleaved()
-    news = judged(judge, [spans[at] for at in order])
-    assert sum(one.told is Told.NUDGE for one in news) >= 3
+    scorer, spans = new_scorer(NUDGES), interleaved()
+    events = events_of(scorer, [spans[at] for at in order])
+    assert sum(one.kind is EventKind.NUDGE for one in events) >= 3

@@ -16,10 +16,10 @@ from tests.collector.kit import (
     HOURS,
     capture_request,
     comparable,
-    judge_all,
     loop,
     request,
     run_requests,
+    score_all,
     singles,
     span,
     split,
@@ -59,7 +59,7 @@ def sample(values: Iterable[Any], name: Callable[[Any], str]) -> list[Any]:
 def test_captures_are_judged_as_in_process(name: str) -> None:
     expected = comparable(judge_in_process(capture(name)))
     for how, requests in deliveries(singles(capture_request(name)), name).items():
-        assert comparable(judge_all(requests)) == expected, how
+        assert comparable(score_all(requests)) == expected, how
 
 
 def test_the_captures_have_steps_and_findings() -> None:
@@ -90,7 +90,7 @@ def test_captures_are_replayed_as_the_collector_evaluates_them(tmp_path: Path) -
     alike, different = 0, {}
     for name in capture_names():
         requests = singles(capture_request(name))
-        found, expected = comparable(replayed(requests, tmp_path)), comparable(judge_all(requests))
+        found, expected = comparable(replayed(requests, tmp_path)), comparable(score_all(requests))
         if found.keys() == expected.keys():
             alike += 1
             pairs = {key: (name, unplaced(found[key]), unplaced(expected[key])) for key in found}
@@ -122,7 +122,7 @@ def test_spending_and_runs_are_the_same_everywhere(tmp_path: Path) -> None:
     assert len({one.run for one in found}) == 2
     assert comparable(replayed(requests, tmp_path)) == expected
     for how, delivered in deliveries(requests, "spending").items():
-        assert comparable(judge_all(delivered)) == expected, how
+        assert comparable(score_all(delivered)) == expected, how
 
 
 @pytest.mark.parametrize("size", [5_000, 9_000, 40_000])
@@ -133,7 +133,7 @@ def test_long_results_are_the_same_everywhere(size: int, tmp_path: Path) -> None
     expected = comparable(judge_in_process([view for data in requests for view in views(data)]))
     assert comparable(replayed(requests, tmp_path)) == expected
     for how, delivered in deliveries(requests, f"long {size}").items():
-        assert comparable(judge_all(delivered)) == expected, how
+        assert comparable(score_all(delivered)) == expected, how
 
 
 @pytest.mark.parametrize("run", sample(RUNS[::3], lambda run: str(run["id"])))
@@ -141,7 +141,7 @@ def test_recorded_runs_are_judged_as_in_process(run: dict) -> None:  # type: ign
     requests = run_requests(run)
     expected = comparable(judge_in_process([view for data in requests for view in views(data)]))
     for how, delivered in deliveries(requests, run["id"]).items():
-        assert comparable(judge_all(delivered)) == expected, how
+        assert comparable(score_all(delivered)) == expected, how
 
 
 def test_runs_that_arrive_interleaved_do_not_touch_each_other() -> None:
@@ -151,7 +151,7 @@ def test_runs_that_arrive_interleaved_do_not_touch_each_other() -> None:
         expected.update(comparable(judge_in_process([view for data in requests for view in views(data)])))
     everything = [data for requests in runs for data in requests]
     random.Random(7).shuffle(everything)
-    assert comparable(judge_all(split(everything, [40] * len(everything)))) == expected
+    assert comparable(score_all(split(everything, [40] * len(everything)))) == expected
     assert sum(bool(types) for _, _, _, _, types, *_ in expected.values()) > 20
 
 
@@ -168,4 +168,4 @@ def _mixed() -> list[bytes]:
 def test_order_batches_and_repetition_do_not_matter(order: list[int], sizes: list[int], twice: set[int]) -> None:
     requests = _mixed()
     delivered = [requests[at] for at in order] + [requests[at] for at in sorted(twice)]
-    assert comparable(judge_all(split(delivered, sizes))) == comparable(judge_all(requests))
+    assert comparable(score_all(split(delivered, sizes))) == comparable(score_all(requests))

@@ -6,7 +6,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from tests.collector.kit import all_spans, attributes, by_name, loop, new_judge, request, span, span_id, tool
+from tests.collector.kit import all_spans, attributes, by_name, loop, new_scorer, request, span, span_id, tool
 from trajectory_guard import telemetry
 from trajectory_guard_collector.scoring.tagger import tagged
 
@@ -21,8 +21,8 @@ def guard_spans(data: bytes) -> list[Span]:
 
 
 def judge_loop(count: int = 4) -> list[bytes]:
-    judge = new_judge()
-    return [judge.judge(request(one)).data for one in loop(count)]
+    scorer = new_scorer()
+    return [scorer.score(request(one)).data for one in loop(count)]
 
 
 def test_the_span_that_causes_a_verdict_carries_it() -> None:
@@ -57,11 +57,11 @@ def test_guard_spans_stand_at_loop_start_nudge_and_stop() -> None:
 
 
 def test_a_guard_span_stands_beside_the_step_with_the_resource_of_its_application() -> None:
-    judge = new_judge()
+    scorer = new_scorer()
     for one in loop(2, parent="agent"):
-        judge.judge(request(one))
+        scorer.score(request(one))
     message = ExportTraceServiceRequest.FromString(
-        judge.judge(request(loop(3, parent="agent")[2], service="shop")).data
+        scorer.score(request(loop(3, parent="agent")[2], service="shop")).data
     )
     group = message.resource_spans[0]
     assert group.resource.attributes[0].value.string_value == "shop"
@@ -70,59 +70,59 @@ def test_a_guard_span_stands_beside_the_step_with_the_resource_of_its_applicatio
 
 
 def test_the_parent_is_told_when_it_arrives() -> None:
-    judge = new_judge()
+    scorer = new_scorer()
     for one in loop(3, parent="agent"):
-        judge.judge(request(one))
+        scorer.score(request(one))
     agent = span("agent", {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "bob"}, dur=9.0)
-    told = by_name(judge.judge(request(agent)).data)[span_id("agent")]
+    told = by_name(scorer.score(request(agent)).data)[span_id("agent")]
     assert told[telemetry.INTERVENTION] == "NUDGE"
     assert told["gen_ai.agent.name"] == "bob"
 
 
 def test_a_parent_that_says_nothing_of_agents_is_told_too() -> None:
-    judge = new_judge()
+    scorer = new_scorer()
     for one in loop(3, parent="work"):
-        judge.judge(request(one))
+        scorer.score(request(one))
     data = request(span("work", {"http.route": "/chat"}, dur=9.0), tool("x", {"q": "else"}, "other", conversation="d"))
-    assert by_name(judge.judge(data).data)[span_id("work")][telemetry.LOOP_DETECTED] is True
+    assert by_name(scorer.score(data).data)[span_id("work")][telemetry.LOOP_DETECTED] is True
 
 
 def test_duplicate_delivery_changes_nothing() -> None:
-    judge = new_judge()
+    scorer = new_scorer()
     spans = [span("agent", {"gen_ai.agent.name": "bob"}, dur=9.0), *loop(4, parent="agent")]
     requests = [request(one) for one in reversed(spans)]
     for data in requests:
-        judge.judge(data)
-    steps = sum(trajectory.steps for trajectory in judge.fleet)
-    judge.judge(b"".join(requests))
-    third = [judge.judge(data).data for data in requests]
-    once_more = [judge.judge(data).data for data in requests]
+        scorer.score(data)
+    steps = sum(trajectory.steps for trajectory in scorer.fleet)
+    scorer.score(b"".join(requests))
+    third = [scorer.score(data).data for data in requests]
+    once_more = [scorer.score(data).data for data in requests]
     assert third == once_more
-    assert sum(trajectory.steps for trajectory in judge.fleet) == steps == 4
+    assert sum(trajectory.steps for trajectory in scorer.fleet) == steps == 4
 
 
 def test_in_order_a_second_delivery_is_tagged_like_the_first() -> None:
-    judge = new_judge()
+    scorer = new_scorer()
     requests = [request(one) for one in loop(5)]
-    assert [judge.judge(data).data for data in requests] == [judge.judge(data).data for data in requests]
+    assert [scorer.score(data).data for data in requests] == [scorer.score(data).data for data in requests]
 
 
 def test_a_step_that_makes_an_earlier_one_a_loop_is_told_by_a_guard_span() -> None:
-    judge = new_judge()
+    scorer = new_scorer()
     spans = loop(3)
-    judge.judge(request(spans[0]))
-    judge.judge(request(spans[2]))
-    data = judge.judge(request(spans[1], service="late")).data
+    scorer.score(request(spans[0]))
+    scorer.score(request(spans[2]))
+    data = scorer.score(request(spans[1], service="late")).data
     told = {one.links[0].span_id: attributes(one)[telemetry.INTERVENTION] for one in guard_spans(data)}
     assert told == {span_id("s2"): "NUDGE"}
 
 
 def test_what_an_in_process_guard_has_told_is_forwarded_and_no_step() -> None:
-    judge = new_judge()
+    scorer = new_scorer()
     told = span("g", {"gen_ai.tool.name": "search", telemetry.INTERVENTION: "NUDGE"}, span_name=telemetry.SPAN_NAME)
     data = request(told, scope=telemetry.SCOPE)
-    assert judge.judge(data).data is data
-    assert len(judge.fleet) == 0
+    assert scorer.score(data).data is data
+    assert len(scorer.fleet) == 0
 
 
 @pytest.mark.parametrize(
@@ -153,10 +153,10 @@ def test_unknown_fields_of_a_tagged_span_survive() -> None:
 
 
 def test_all_spans_of_a_tagged_request_are_still_there() -> None:
-    judge = new_judge()
+    scorer = new_scorer()
     others = [span(f"o{at}", {"http.route": "/"}) for at in range(20)]
     data = request(*others[:10], *loop(4), *others[10:])
     before = {one.span_id for one in all_spans(data)}
-    after = [one.span_id for one in all_spans(judge.judge(data).data)]
+    after = [one.span_id for one in all_spans(scorer.score(data).data)]
     assert before <= set(after)
-    assert len(after) == len(set(after)) == judge.judge(data).spans
+    assert len(after) == len(set(after)) == scorer.score(data).spans

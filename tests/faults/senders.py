@@ -13,7 +13,7 @@ import grpc
 import httpx
 from google.rpc.status_pb2 import Status
 
-from tests.collector.kit import all_spans, judge_all, loop, request, span
+from tests.collector.kit import all_spans, loop, request, score_all, span
 from tests.faults.processes import Collector
 from trajectory_guard_collector.otlp.signals import Signal
 
@@ -121,7 +121,7 @@ def ids(data: bytes) -> set[str]:
 async def assert_well(collector: Collector, name: str, **headers: str) -> None:
     """The collector takes data and judges a fresh loop as it is judged in process."""
     steps = [request(one) for one in loop(8, prefix=f"{name}-", conversation=name, trace=name)]
-    expected = max(judge_all(steps).values(), key=lambda verdict: verdict.step_index)
+    expected = max(score_all(steps).values(), key=lambda verdict: verdict.step_index)
     assert (expected.level.value, collector.ready()) == ("STOP", None)
     grpc_sender = GrpcSender(collector.grpc_port, metadata=tuple(headers.items()))
     http_sender = HttpSender(collector.url(), headers=headers)

@@ -12,7 +12,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from tests.collector.kit import judge_all, request, span, tool
+from tests.collector.kit import request, score_all, span, tool
 from tests.faults.expected import end_in, end_of, finding_in, finding_of, last_of
 from tests.faults.processes import Collector, Rotel, arrived, eventually, started
 from tests.faults.senders import GrpcSender, HttpSender, Sender, assert_well, ids
@@ -88,7 +88,7 @@ async def test_with_storage_nothing_acknowledged_is_lost_and_scores_go_on(tmp_pa
         await load.with_kills(3)
         await arrived(rotel, wanted(load))
 
-        expected = judge_all(load.requests)
+        expected = score_all(load.requests)
         tags = list(rotel.tags())
         seen = {one: finding_in(found) for one, found in tags}
         assert {one: seen[one] for one in expected} == {one: finding_of(verdict) for one, verdict in expected.items()}

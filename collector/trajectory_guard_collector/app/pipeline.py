@@ -15,8 +15,8 @@ from trajectory_guard_collector.cooperative import in_turns
 from trajectory_guard_collector.errors import BadDataError, OverloadedError, RefusedError
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.otlp.structure import Part, parts
-from trajectory_guard_collector.scoring.events import News
-from trajectory_guard_collector.scoring.scorer import JournalOf, Judge, Judged
+from trajectory_guard_collector.scoring.events import LoopEvent
+from trajectory_guard_collector.scoring.scorer import FleetScorer, JournalOf, ScoredRequest
 from trajectory_guard_collector.state.wal import join_journals
 from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.catalogue import Metric
@@ -29,7 +29,7 @@ _MAX_BYTES: Final = 1 << 20
 _MAX_UNSENT: Final = 64
 """Requests with more spans or bytes than these are judged in parts, so that others get their turn in between."""
 
-Listener = Callable[[Sequence[News]], None]
+Listener = Callable[[Sequence[LoopEvent]], None]
 """Called with loop events, in the event loop, before the batch is delivered."""
 
 
@@ -58,7 +58,7 @@ class Pipeline:
 
     def __init__(
         self,
-        judge: Judge,
+        scorer: FleetScorer,
         delivery: Deliver,
         metrics: Metrics,
         *,
@@ -66,13 +66,13 @@ class Pipeline:
         journal_of: JournalOf | None = None,
         listeners: Sequence[Listener] = (),
     ) -> None:
-        self._judge = judge
+        self._scorer = scorer
         self._delivery = delivery
         self._metrics = metrics
         self._refuse = refuse
         self._journal_of = journal_of
         self._listeners = listeners
-        self._judging = asyncio.Lock()
+        self._scoring = asyncio.Lock()
         self._unsent: deque[Batch] = deque(maxlen=_MAX_UNSENT)  # guard spans that no request carries
 
     async def accept(self, batch: Batch) -> None:
@@ -92,21 +92,21 @@ class Pipeline:
 
     async def rest(self) -> None:
         """Publish what was found without a request: of steps that have waited, and of agents that have recovered."""
-        async with self._judging:
-            judged = self._judge.rest()
-        await self._publish(judged)
+        async with self._scoring:
+            scored = self._scorer.rest()
+        await self._publish(scored)
 
     async def finish(self) -> None:
         """As ``rest``, for all steps that wait: nothing more is going to arrive."""
-        async with self._judging:
-            judged = self._judge.finish()
-        await self._publish(judged)
+        async with self._scoring:
+            scored = self._scorer.finish()
+        await self._publish(scored)
 
-    async def _publish(self, judged: Judged) -> None:
-        if judged.news:
-            self._notify(judged.news)
-        if judged.spans:
-            self._unsent.append(Batch(Signal.TRACES, judged.data, judged.spans))
+    async def _publish(self, scored: ScoredRequest) -> None:
+        if scored.events:
+            self._notify(scored.events)
+        if scored.spans:
+            self._unsent.append(Batch(Signal.TRACES, scored.data, scored.spans))
         while self._unsent:
             try:
                 await self._delivery.deliver(self._unsent[0])
@@ -118,56 +118,56 @@ class Pipeline:
     async def _accept_traces(self, batch: Batch) -> None:
         self._count(catalogue.INCOMING, batch.items)
         small = batch.items <= _MAX_SPANS and len(batch.data) <= _MAX_BYTES
-        judged = await (self._judged(batch) if small else self._judged_in_parts(batch))
-        if judged.news:
-            self._notify(judged.news)
-        tagged = Batch(Signal.TRACES, judged.data, judged.spans)
-        await self._delivery.deliver(tagged, key=_digest(batch.data), journal=judged.journal)
-        self._count(catalogue.OUTGOING, judged.spans)
+        scored = await (self._scored(batch) if small else self._scored_in_parts(batch))
+        if scored.events:
+            self._notify(scored.events)
+        tagged = Batch(Signal.TRACES, scored.data, scored.spans)
+        await self._delivery.deliver(tagged, key=_digest(batch.data), journal=scored.journal)
+        self._count(catalogue.OUTGOING, scored.spans)
 
-    async def _judged_in_parts(self, batch: Batch) -> Judged:
+    async def _scored_in_parts(self, batch: Batch) -> ScoredRequest:
         """Concatenated requests are one request: so parts can be judged one by one, and put together again."""
         cut, results, same = parts(batch.data), [], True
         while (part := await in_turns(_next(cut))) is not None:
-            judged = await self._judged(Batch(batch.signal, part.data, part.spans))
-            same = same and judged.data is part.data
-            results.append(judged)
+            scored = await self._scored(Batch(batch.signal, part.data, part.spans))
+            same = same and scored.data is part.data
+            results.append(scored)
             await asyncio.sleep(0)
-        return Judged(
-            batch.data if same else b"".join(judged.data for judged in results),
-            sum(judged.spans for judged in results),
-            sum(judged.agent_spans for judged in results),
-            [news for judged in results for news in judged.news],
-            join_journals([judged.journal for judged in results if judged.journal is not None]),
+        return ScoredRequest(
+            batch.data if same else b"".join(scored.data for scored in results),
+            sum(scored.spans for scored in results),
+            sum(scored.agent_spans for scored in results),
+            [event for scored in results for event in scored.events],
+            join_journals([scored.journal for scored in results if scored.journal is not None]),
         )
 
-    async def _judged(self, batch: Batch) -> Judged:
+    async def _scored(self, batch: Batch) -> ScoredRequest:
         started = time.perf_counter()
         try:
-            async with self._judging:
-                judged = await in_turns(self._judge.judging(batch.data, journal_of=self._journal_of))
+            async with self._scoring:
+                scored = await in_turns(self._scorer.scoring(batch.data, journal_of=self._journal_of))
         except DecodeError as error:
             raise BadDataError(f"not a valid ExportTraceServiceRequest: {error}") from None
         except Exception:  # noqa: BLE001  the guard fails, the telemetry goes on
             self._metrics.add(catalogue.ERRORS, where="judge")
             _log.exception("a request of %d spans could not be judged; it is forwarded as it is", batch.items)
-            return Judged(batch.data, batch.items, 0, [])
+            return ScoredRequest(batch.data, batch.items, 0, [])
         seconds = time.perf_counter() - started
-        self._metrics.observe(catalogue.JUDGE_DURATION, seconds, processor=catalogue.PROCESSOR)
-        if judged.agent_spans:
-            self._metrics.observe(catalogue.LATENCY, seconds / judged.agent_spans)
-        return judged
+        self._metrics.observe(catalogue.SCORING_DURATION, seconds, processor=catalogue.PROCESSOR)
+        if scored.agent_spans:
+            self._metrics.observe(catalogue.LATENCY, seconds / scored.agent_spans)
+        return scored
 
     def _count(self, row: Metric, spans: int) -> None:
         self._metrics.add(row, spans, processor=catalogue.PROCESSOR, otel_signal=Signal.TRACES.value)
 
-    def _notify(self, news: Sequence[News]) -> None:
+    def _notify(self, events: Sequence[LoopEvent]) -> None:
         for listener in self._listeners:
-            self._notify_one(listener, news)
+            self._notify_one(listener, events)
 
-    def _notify_one(self, listener: Listener, news: Sequence[News]) -> None:
+    def _notify_one(self, listener: Listener, events: Sequence[LoopEvent]) -> None:
         try:
-            listener(news)
+            listener(events)
         except Exception:  # noqa: BLE001  a listener that fails must not cost the batch
             self._metrics.add(catalogue.ERRORS, where="listener")
             _log.exception("a listener failed to process loop events")

@@ -28,7 +28,7 @@ from trajectory_guard_collector.gateway.receivers.http_server import HttpServer
 from trajectory_guard_collector.gateway.storage.store import Store, StoreError
 from trajectory_guard_collector.scoring.console import VerdictLog, VerdictPrinter
 from trajectory_guard_collector.scoring.langfuse import score_writers
-from trajectory_guard_collector.scoring.scorer import Judge
+from trajectory_guard_collector.scoring.scorer import FleetScorer
 from trajectory_guard_collector.scoring.trajectory import Trajectory
 from trajectory_guard_collector.state.wal import journal_of
 from trajectory_guard_collector.state.writer import StateWriter
@@ -62,42 +62,42 @@ class Collector:
         self.config = config
         self.endpoints: dict[str, str] = {}
         self.metrics = Metrics(max_label_values=config.telemetry.max_label_values)
-        self.judge = Judge(config.guard, config.trajectories, self.metrics)
-        self._limiter = MemoryLimiter(config.memory_limiter, self.metrics, relieve=self.judge.relieve)
+        self.scorer = FleetScorer(config.guard, config.trajectories, self.metrics)
+        self._limiter = MemoryLimiter(config.memory_limiter, self.metrics, shed=self.scorer.shed)
         self._store = Store(config.queue) if config.queue.storage is not None else None
         self._hops = Hops()
         self._delivery = Delivery(config, self.metrics, self._store, via=self._hops.header)
         self._scores = score_writers(
-            config.exporters, self.metrics, self._store, redact=config.guard.redact, session_of=self.judge.session_of
+            config.exporters, self.metrics, self._store, redact=config.guard.redact, session_of=self.scorer.session_of
         )
         self._pipeline = Pipeline(
-            self.judge, self._delivery, self.metrics,
+            self.scorer, self._delivery, self.metrics,
             refuse=self._limiter.refuse, journal_of=journal_of if self._store is not None else None,
             listeners=self._listeners(),
         )  # fmt: skip
         self._state_writer = None
         if self._store is not None:
-            self._state_writer = StateWriter(self.judge, self._store, config.trajectories.snapshot_interval_s)
+            self._state_writer = StateWriter(self.scorer, self._store, config.trajectories.snapshot_interval_s)
         self._resting: asyncio.Task[None] | None = None
         self._servers: dict[str, _Server] = {}
         self._auth = Authenticator(
             config.receivers.otlp.auth, failed=lambda: self.metrics.add(catalogue.ERRORS, where="tokens_reload")
         )
-        flags = FlagService(self.judge.fleet, config.guard.max_score, self.metrics)
+        flags = FlagService(self.scorer.fleet, config.guard.max_score, self.metrics)
         self._admin = AdminServer(
             config.telemetry, self.metrics, self.ready, self.rows, max_score=config.guard.max_score,
             routes=[flags.route(self._auth)] if config.flags.enabled else [],
         )  # fmt: skip
         self._phase = "starting"
-        self.metrics.watch(catalogue.ACTIVE, lambda: len(self.judge.fleet))
+        self.metrics.watch(catalogue.ACTIVE, lambda: len(self.scorer.fleet))
         self.metrics.watch_group(catalogue.BY_SCORE, self._by_score)
 
     def _listeners(self) -> list[Listener]:
         redact = self.config.guard.redact
-        listeners: list[Listener] = [VerdictLog(redact=redact).tell]
+        listeners: list[Listener] = [VerdictLog(redact=redact).notify]
         if any(name.partition("/")[0] == "debug" for name in self.config.exporters):
-            listeners.append(VerdictPrinter(redact=redact).tell)
-        return [*listeners, *(writer.tell for writer in self._scores)]
+            listeners.append(VerdictPrinter(redact=redact).notify)
+        return [*listeners, *(writer.notify for writer in self._scores)]
 
     # --- life ------------------------------------------------------------------------------------------------
 
@@ -116,9 +116,9 @@ class Collector:
         for writer in self._scores:
             await writer.start()
         if self._state_writer is not None:
-            news = await self._state_writer.restore()
+            events = await self._state_writer.restore()
             for writer in self._scores:  # what had not come so far before the restart
-                writer.tell(news)
+                writer.notify(events)
             self._state_writer.start()
         self._resting = asyncio.create_task(self._rest_regularly(), name="rest")
         await self._delivery.start()
@@ -196,7 +196,7 @@ class Collector:
 
     def rows(self) -> Sequence[Mapping[str, Any]]:
         """The trajectories used last, for the page."""
-        return [self._row(trajectory) for trajectory in self.judge.fleet.newest(_SHOWN)]
+        return [self._row(trajectory) for trajectory in self.scorer.fleet.newest(_SHOWN)]
 
     def _row(self, trajectory: Trajectory) -> dict[str, Any]:
         verdict = trajectory.last
@@ -217,7 +217,7 @@ class Collector:
         }
 
     def _by_score(self) -> Mapping[str, int]:
-        counts = Counter(_bucket(trajectory) for trajectory in self.judge.fleet.newest(len(self.judge.fleet)))
+        counts = Counter(_bucket(trajectory) for trajectory in self.scorer.fleet.newest(len(self.scorer.fleet)))
         return {name: counts[name] for name in ("healthy", "watched", "nudge", "stop")}
 
 

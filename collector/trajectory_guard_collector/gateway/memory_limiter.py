@@ -74,13 +74,13 @@ class MemoryLimiter:
         rss: Callable[[], int] = process_rss,
         total: Callable[[], int] = available_memory,
         clock: Callable[[], float] = time.monotonic,
-        relieve: Callable[[], bool] = lambda: False,
+        shed: Callable[[], bool] = lambda: False,
     ) -> None:
         self._config = config
         self._metrics = metrics
         self._rss = rss
         self._clock = clock
-        self._relieve = relieve
+        self._shed = shed
         self._log = ThrottledLog(logger)
         self.hard_limit, self.soft_limit = _limits(config, total)
         self._used = 0
@@ -164,14 +164,14 @@ class MemoryLimiter:
             logger.log(level, "memory: %d MiB, limit %d MiB: %s", self._used // _MIB, self.soft_limit // _MIB, text)
 
     def _reclaim(self) -> None:
-        before, relieved = self._used, False
+        before, shed = self._used, False
         if self._short:
-            relieved = self._relieve()
+            shed = self._shed()
             gc.collect()
         _give_back()
         self._look()
         self._reclaimed_at = self._clock()
-        useful = relieved or before - self._used >= _USEFUL_SHARE * before
+        useful = shed or before - self._used >= _USEFUL_SHARE * before
         self._was_short = self._short or useful
         self._pause_s = self._config.check_interval_s if useful else min(2.0 * self._pause_s, _MAX_PAUSE_S)
 

@@ -75,5 +75,5 @@ Request: Final = _class("Request")
 structure and the same numbers."""
 Metric: Final = _class("Metric")
 """A ``Metric`` whose data points are bytes."""
-Outline: Final = _class("Outline")
+SpanHeader: Final = _class("Outline")
 """A ``Span``'s ids, and its attributes as a mapping whose values are left undecoded."""

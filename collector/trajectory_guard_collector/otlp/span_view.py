@@ -26,7 +26,7 @@ _MAX_KEPT_METADATA_CHARS: Final = 8_192
 _MAX_KEPT_KEYS: Final = 64
 
 
-class Origin(NamedTuple):
+class ResourceInfo(NamedTuple):
     """The resource that spans come from.
 
     Fields:
@@ -61,7 +61,7 @@ def view_of(span: Span, scope: InstrumentationScope, resource: Mapping[str, Any]
     )
 
 
-def lean(view: SpanView) -> SpanView:
+def strip_content(view: SpanView) -> SpanView:
     """As much of a span as it takes to recognise it later as somebody's ancestor: no content, no events."""
     short = {
         key: value

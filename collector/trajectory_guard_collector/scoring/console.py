@@ -8,10 +8,10 @@ from typing import Final, TextIO
 
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.printable import printable
-from trajectory_guard_collector.scoring.events import News
-from trajectory_guard_collector.scoring.trajectory import Told
+from trajectory_guard_collector.scoring.events import LoopEvent
+from trajectory_guard_collector.scoring.trajectory import EventKind
 
-_WORDS: Final = {Told.START: "loop", Told.NUDGE: "NUDGE", Told.STOP: "STOP", None: "recovered"}
+_WORDS: Final = {EventKind.START: "loop", EventKind.NUDGE: "NUDGE", EventKind.STOP: "STOP", None: "recovered"}
 
 
 class VerdictPrinter:
@@ -26,17 +26,17 @@ class VerdictPrinter:
         self._redact = redact
         self._stream = stream
 
-    def tell(self, news: Sequence[News]) -> None:
+    def notify(self, events: Sequence[LoopEvent]) -> None:
         """Print them."""
-        for one in (one for one in news if not one.renamed):
+        for one in (one for one in events if not one.renamed):
             print(self._line(one), file=self._stream or sys.stdout, flush=True)
 
-    def _line(self, news: News) -> str:
-        verdict, item = news.verdict, news.item
+    def _line(self, event: LoopEvent) -> str:
+        verdict, item = event.verdict, event.item
         who = f"{item.service}/{item.step.agent_id}" if item.step.agent_id else item.service
         types = ",".join(verdict.types) or "-"
         reason = "" if self._redact else verdict.reason
-        word = _WORDS[news.told]
+        word = _WORDS[event.kind]
         line = f"{word:<9} {who}  {verdict.trajectory_id}  score {verdict.score:.2f}  {types}  {reason}"
         return printable(line).rstrip()  # nearly all of it comes from senders: no line of their own, no escapes
 
@@ -47,10 +47,10 @@ class VerdictLog:
     def __init__(self, *, redact: bool = False) -> None:
         self._redact = redact
 
-    def tell(self, news: Sequence[News]) -> None:
+    def notify(self, events: Sequence[LoopEvent]) -> None:
         """Log them."""
-        for one in (one for one in news if not one.renamed):
-            if one.told is None:
+        for one in (one for one in events if not one.renamed):
+            if one.kind is None:
                 log_recovery(one.verdict)
             else:
                 log_verdict(one.verdict, redact=self._redact)

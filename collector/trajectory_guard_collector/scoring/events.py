@@ -11,29 +11,29 @@ from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence
-from trajectory_guard_collector.scoring.trajectory import Published, StepItem, Told, Trajectory
+from trajectory_guard_collector.scoring.trajectory import EventKind, Published, StepItem, Trajectory
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 
-class News(NamedTuple):
+class LoopEvent(NamedTuple):
     """Something to tell.
 
     Fields:
-        told: a loop began, a nudge or a stop is due; None if an agent has recovered.
+        kind: a loop began, a nudge or a stop is due; None if an agent has recovered.
         verdict, item: what was found, at which step.
-        renamed: it was told before, under the name that the trajectory had until its conversation became known.
+        renamed: it was published before, under the name that the trajectory had until its conversation became known.
     """
 
-    told: Told | None
+    kind: EventKind | None
     verdict: Verdict
     item: StepItem
     renamed: bool = False
 
 
-def weigh(trajectory: Trajectory, item: StepItem, metrics: Metrics) -> Iterator[News]:
+def publish(trajectory: Trajectory, item: StepItem, metrics: Metrics) -> Iterator[LoopEvent]:
     """Count a step that was judged, or judged again, keep its trajectory's flag, and say what is news."""
-    verdict, first_time = item.verdict, not item.judged
-    item.judged = True
+    verdict, first_time = item.verdict, not item.evaluated
+    item.evaluated = True
     if not first_time:
         metrics.rejudged()
     trajectory.last_seen = max(trajectory.last_seen, item.order[0])
@@ -54,12 +54,14 @@ def weigh(trajectory: Trajectory, item: StepItem, metrics: Metrics) -> Iterator[
         yield from _found(trajectory, item, verdict, metrics)
 
 
-def settled(trajectory: Trajectory, verdict: Verdict, item: StepItem, metrics: Metrics) -> Iterator[News]:
+def recovered_at_rest(
+    trajectory: Trajectory, verdict: Verdict, item: StepItem, metrics: Metrics
+) -> Iterator[LoopEvent]:
     """A run recovered before it came to rest, or was forgotten; ``item`` is its newest step."""
     yield from _recovered(trajectory, item, verdict, metrics)
 
 
-def _recovered(trajectory: Trajectory, item: StepItem, verdict: Verdict, metrics: Metrics) -> Iterator[News]:
+def _recovered(trajectory: Trajectory, item: StepItem, verdict: Verdict, metrics: Metrics) -> Iterator[LoopEvent]:
     for flag in ("nudge", "stop"):
         flagged = getattr(trajectory, flag)
         if flagged is not None and flagged.run == verdict.run:
@@ -71,17 +73,17 @@ def _recovered(trajectory: Trajectory, item: StepItem, verdict: Verdict, metrics
     if not item.recovered:
         metrics.recovery(item.service, item.step.agent_id or "")
     item.recovered = True
-    yield News(None, verdict, item)
+    yield LoopEvent(None, verdict, item)
 
 
-def _found(trajectory: Trajectory, item: StepItem, verdict: Verdict, metrics: Metrics) -> Iterator[News]:
-    told = _to_tell(trajectory, item, verdict)
-    if told is None:
+def _found(trajectory: Trajectory, item: StepItem, verdict: Verdict, metrics: Metrics) -> Iterator[LoopEvent]:
+    kind = _event_kind(trajectory, item, verdict)
+    if kind is None:
         return
-    renamed, item.told, item.told_as = item.told_as is told, told, told
-    if told is not Told.START and not renamed:
+    renamed, item.announced, item.announced_as = item.announced_as is kind, kind, kind
+    if kind is not EventKind.START and not renamed:
         metrics.intervention(str(verdict.level), *_labels(item, verdict))
-    yield News(told, verdict, item, renamed)
+    yield LoopEvent(kind, verdict, item, renamed)
 
 
 def _count(trajectory: Trajectory, item: StepItem, verdict: Verdict, metrics: Metrics, *, first_time: bool) -> None:
@@ -119,7 +121,7 @@ def _labels(item: StepItem, verdict: Verdict) -> tuple[str, str, str, str, str]:
     return item.service, item.step.agent_id or "", item.step.tool_name, verdict.types[0], item.view.trace_id
 
 
-def _to_tell(trajectory: Trajectory, item: StepItem, verdict: Verdict) -> Told | None:
+def _event_kind(trajectory: Trajectory, item: StepItem, verdict: Verdict) -> EventKind | None:
     """What is worth a guard span: the first finding of an episode, each of its nudges, and its first stop."""
     published = trajectory.published(verdict.episode)
     starts, published.started = not published.started, True
@@ -127,12 +129,12 @@ def _to_tell(trajectory: Trajectory, item: StepItem, verdict: Verdict) -> Told |
         if published.stopped:
             return None
         published.stopped = True
-        return Told.STOP
+        return EventKind.STOP
     if verdict.nudge is not None:
         nth = trajectory.nth_nudge(item)
         if published.nudges >= nth:
             return None
         published.nudges = nth
         trajectory.nudge = verdict
-        return Told.NUDGE
-    return Told.START if starts and item.told is None else None
+        return EventKind.NUDGE
+    return EventKind.START if starts and item.announced is None else None

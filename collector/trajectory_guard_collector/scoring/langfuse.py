@@ -27,7 +27,7 @@ from trajectory_guard_collector.config.client_tls import client_context
 from trajectory_guard_collector.config.langfuse import base_url
 from trajectory_guard_collector.config.models import Exporter
 from trajectory_guard_collector.errors import RefusedError
-from trajectory_guard_collector.scoring.events import News
+from trajectory_guard_collector.scoring.events import LoopEvent
 from trajectory_guard_collector.scoring.trajectory import StepItem
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
@@ -148,10 +148,10 @@ class ScoreWriter:
 
     # --- scores ----------------------------------------------------------------------------------------------
 
-    def tell(self, news: Sequence[News]) -> None:
+    def notify(self, events: Sequence[LoopEvent]) -> None:
         """Write what has changed."""
         scores: list[Score] = []
-        for one in news:
+        for one in events:
             item = one.item
             scores += self._book.changes(
                 one.verdict, item.view.trace_id, self._session_of(item), scope=item.tenant, redact=self._redact,

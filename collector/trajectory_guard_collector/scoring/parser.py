@@ -13,8 +13,8 @@ from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import table_of
 from trajectory_guard_collector.cooperative import at_once
-from trajectory_guard_collector.otlp.lazy import Outline, Request
-from trajectory_guard_collector.otlp.span_view import Origin, lean, resource_attributes, view_of
+from trajectory_guard_collector.otlp.lazy import Request, SpanHeader
+from trajectory_guard_collector.otlp.span_view import ResourceInfo, resource_attributes, strip_content, view_of
 from trajectory_guard_collector.scoring.traces import Trace
 from trajectory_guard_collector.scoring.trajectory import Item
 
@@ -25,7 +25,7 @@ _AT_A_STRETCH: Final = 16
 T = TypeVar("T")
 
 
-class SeenSpan:
+class AgentSpan:
     """A span of an agent, and where it stands in the request.
 
     Attributes:
@@ -38,17 +38,17 @@ class SeenSpan:
         item: the step or usage it stands for; set when it is taken.
     """
 
-    __slots__ = ("group", "holder", "item", "lean", "origin", "place", "scope", "size", "span", "trace", "view")
+    __slots__ = ("group", "holder", "item", "kept_view", "origin", "place", "scope", "size", "span", "trace", "view")
 
     def __init__(
-        self, place: tuple[Any, Any, int], origin: Origin, scope: bytes, span: Span, view: SpanView, size: int
+        self, place: tuple[Any, Any, int], origin: ResourceInfo, scope: bytes, span: Span, view: SpanView, size: int
     ) -> None:
         self.group, self.holder, self.place = place
         self.origin = origin
         self.scope = scope
         self.span = span
         self.view = view
-        self.lean = lean(view)
+        self.kept_view = strip_content(view)
         self.size = size
         self.trace: Trace | None = None
         self.item: Item | None = None
@@ -79,12 +79,12 @@ OtherSpan = tuple[Any, Any, int]
 spans in ten are one of these."""
 
 
-class Reading:
+class ParsedRequest:
     """A request with its spans told apart."""
 
     def __init__(self, request: Any) -> None:
         self.request = request
-        self.agent_spans: list[SeenSpan] = []
+        self.agent_spans: list[AgentSpan] = []
         self.others: list[OtherSpan] = []
 
     @property
@@ -93,7 +93,7 @@ class Reading:
         return len(self.agent_spans) + len(self.others)
 
 
-class SpanReader:
+class RequestParser:
     """Reads requests.
 
     Parameters:
@@ -106,46 +106,46 @@ class SpanReader:
         self._separate_by = separate_by
         combined = table_of(table)
         self._interesting = combined.interesting | combined.name_keys
-        self._origins: OrderedDict[bytes, Origin] = OrderedDict()
+        self._origins: OrderedDict[bytes, ResourceInfo] = OrderedDict()
         self._scopes: OrderedDict[bytes, InstrumentationScope] = OrderedDict()
 
-    def read(self, data: bytes) -> Reading:
+    def read(self, data: bytes) -> ParsedRequest:
         """``reading`` without interruption."""
-        return at_once(self.reading(data))
+        return at_once(self.parsing(data))
 
-    def reading(self, data: bytes) -> Generator[None, None, Reading]:
+    def parsing(self, data: bytes) -> Generator[None, None, ParsedRequest]:
         """Tell the spans of a serialized request apart, yielding wherever other work may have its turn.
 
         Raises:
             google.protobuf.message.DecodeError: the bytes are no ``ExportTraceServiceRequest``.
         """
         request = Request.FromString(data)
-        reading, interesting = Reading(request), self._interesting
+        parsed, interesting = ParsedRequest(request), self._interesting
         for group in request.resource_spans:
             for scoped in group.scope_spans:
                 holder = scoped.spans
                 for place, raw in enumerate(holder):
-                    outline = Outline.FromString(raw)
-                    if interesting.isdisjoint(outline.attributes):
-                        reading.others.append((outline, holder, place))
+                    header = SpanHeader.FromString(raw)
+                    if interesting.isdisjoint(header.attributes):
+                        parsed.others.append((header, holder, place))
                         if place % _AT_A_STRETCH == 0:
                             yield
                     else:
-                        reading.agent_spans.append(self._seen(raw, holder, place, group, scoped))
+                        parsed.agent_spans.append(self._seen(raw, holder, place, group, scoped))
                         yield
-        return reading
+        return parsed
 
-    def _seen(self, raw: bytes, holder: Any, place: int, group: Any, scoped: Any) -> SeenSpan:
+    def _seen(self, raw: bytes, holder: Any, place: int, group: Any, scoped: Any) -> AgentSpan:
         span = Span.FromString(raw)
         scope = _cached(self._scopes, scoped.scope, InstrumentationScope.FromString)
         origin = _cached(self._origins, group.resource, self._origin)
         view = view_of(span, scope, origin.attributes)
-        return SeenSpan((group, holder, place), origin, scoped.scope, span, view, len(raw))
+        return AgentSpan((group, holder, place), origin, scoped.scope, span, view, len(raw))
 
-    def _origin(self, data: bytes) -> Origin:
+    def _origin(self, data: bytes) -> ResourceInfo:
         attributes = resource_attributes(data)
         tenant = "/".join(str(attributes.get(name, "")) for name in self._separate_by).strip("/")
-        return Origin(attributes, str(attributes.get("service.name", "unknown_service")), tenant)
+        return ResourceInfo(attributes, str(attributes.get("service.name", "unknown_service")), tenant)
 
 
 def _cached(table: OrderedDict[bytes, T], data: bytes, read: Callable[[bytes], T]) -> T:

@@ -18,14 +18,14 @@ from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
 from trajectory_guard.otel.verdict_spans import verdict_attributes
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
-from trajectory_guard_collector.scoring.events import News, settled, weigh
+from trajectory_guard_collector.scoring.events import LoopEvent, publish, recovered_at_rest
 from trajectory_guard_collector.scoring.lateness import ALWAYS, Pace, Paces
 from trajectory_guard_collector.scoring.trajectory import (
+    EventKind,
     Item,
     Key,
     Order,
     StepItem,
-    Told,
     Trajectory,
     stand_in,
 )
@@ -80,8 +80,8 @@ class Fleet:
         self._items: dict[bytes, Item] = {}
         self._kept_bytes = 0
         self._flagged: BoundedTable[Key, Flagged] = BoundedTable(limits.max_flagged)
-        self._marks: BoundedTable[bytes, Attributes] = BoundedTable(limits.max_flagged)
-        self._gone: list[Key] | None = None
+        self._pending_tags: BoundedTable[bytes, Attributes] = BoundedTable(limits.max_flagged)
+        self._evicted_keys: list[Key] | None = None
         self._names: NameTable[str, Key] = NameTable(_NAMES_PER_TRAJECTORY * config.max_trajectories)
 
     def __len__(self) -> int:
@@ -154,8 +154,8 @@ class Fleet:
             else:
                 self._drop(before.key)
         if isinstance(item, StepItem):
-            item.told = item.verdict = None
-            item.moved = item.judged
+            item.announced = item.verdict = None
+            item.moved = item.evaluated
         if key is not None:
             self.add(item, key)
 
@@ -179,27 +179,27 @@ class Fleet:
 
     # --- judging ---------------------------------------------------------------------------------------------
 
-    def judging(self) -> Generator[None, None, list[News]]:
+    def scoring(self) -> Generator[None, None, list[LoopEvent]]:
         """Judge all steps that are due, new or in another light now, a few at a time; what there is to tell."""
         now = self._clock()
         for key in [key for pace in self._active for key in pace.reminders()]:
             if key in self._waiting:
                 self._dirty[key] = self._waiting[key]
         self._active.clear()
-        news: list[News] = []
+        events: list[LoopEvent] = []
         for trajectory in list(self._dirty.values()):
-            news += yield from self._judge(trajectory, now)
-        return [*news, *self.rest()]
+            events += yield from self._evaluate(trajectory, now)
+        return [*events, *self.rest()]
 
-    def _judge(self, trajectory: Trajectory, now: float) -> Generator[None, None, list[News]]:
+    def _evaluate(self, trajectory: Trajectory, now: float) -> Generator[None, None, list[LoopEvent]]:
         """Judge the steps of a trajectory that are due."""
-        news: list[News] = []
+        events: list[LoopEvent] = []
         evicted_runs = trajectory.evicted_runs
         while trajectory.is_due(now):
-            for item in self._fold(trajectory, now):
-                for one in weigh(trajectory, item, self.metrics):
-                    self._mark_parent(one)
-                    news.append(one)
+            for item in self._evaluate_some(trajectory, now):
+                for one in publish(trajectory, item, self.metrics):
+                    self._tag_parent_later(one)
+                    events.append(one)
             yield
         self.metrics.evicted_runs(max(0, trajectory.evicted_runs - evicted_runs))
         self._clear(trajectory)
@@ -211,21 +211,21 @@ class Fleet:
             self._waiting[trajectory.key] = trajectory
             if waits.pace is not None:
                 waits.pace.remind(waits.order[0] + waits.wait_s, trajectory.key)
-        return news
+        return events
 
-    def finish(self) -> list[News]:
+    def finish(self) -> list[LoopEvent]:
         """Judge all steps that wait, at once; what there is to tell."""
-        news: list[News] = []
+        events: list[LoopEvent] = []
         for trajectory in [*self._dirty.values(), *self._waiting.values()]:
-            news += self._finish(trajectory)
-        return news
+            events += self._finish(trajectory)
+        return events
 
-    def _finish(self, trajectory: Trajectory) -> list[News]:
-        return at_once(self._judge(trajectory, ALWAYS)) if trajectory.waiting is not None else []
+    def _finish(self, trajectory: Trajectory) -> list[LoopEvent]:
+        return at_once(self._evaluate(trajectory, ALWAYS)) if trajectory.waiting is not None else []
 
-    def _fold(self, trajectory: Trajectory, now: float) -> list[StepItem]:
+    def _evaluate_some(self, trajectory: Trajectory, now: float) -> list[StepItem]:
         try:
-            return trajectory.fold(self.engine, self._limits.reorder_steps, now)
+            return trajectory.evaluate(self.engine, self._limits.reorder_steps, now)
         except Exception:  # noqa: BLE001  one trajectory must not cost the others
             self.metrics.error("judge.trajectory")
             _log.exception("trajectory %r cannot be judged and starts anew", trajectory.key[1])
@@ -233,11 +233,11 @@ class Fleet:
             self._drop(trajectory.key)
             return []
 
-    def _mark_parent(self, one: News) -> None:
+    def _tag_parent_later(self, one: LoopEvent) -> None:
         """The span above the step, which comes later, is tagged too where somebody has to act."""
         item = one.item
-        if one.told in (Told.NUDGE, Told.STOP) and item.parent_id:
-            self.mark(item.span[:16] + item.parent_id, self.attributes(item) or {})
+        if one.kind in (EventKind.NUDGE, EventKind.STOP) and item.parent_id:
+            self.tag_later(item.span[:16] + item.parent_id, self.attributes(item) or {})
 
     # --- marks -----------------------------------------------------------------------------------------------
 
@@ -249,67 +249,67 @@ class Fleet:
             return None
         return verdict_attributes(item.verdict, item.first_step)
 
-    def mark(self, span: bytes, attributes: Attributes) -> None:
+    def tag_later(self, span: bytes, attributes: Attributes) -> None:
         """Remember what a span is to be tagged with when it arrives (again)."""
-        self._marks[span] = attributes
+        self._pending_tags[span] = attributes
 
     @property
-    def has_marks(self) -> bool:
+    def has_pending_tags(self) -> bool:
         """Whether any span is to be tagged when it arrives."""
-        return bool(self._marks)
+        return bool(self._pending_tags)
 
-    def marked(self, span: bytes) -> Attributes | None:
+    def pending_tags(self, span: bytes) -> Attributes | None:
         """What a span is to be tagged with, as far as remembered."""
-        return self._marks.get(span)
+        return self._pending_tags.get(span)
 
     # --- bounds ----------------------------------------------------------------------------------------------
 
     def _clear(self, trajectory: Trajectory) -> None:
         """Take what a trajectory has folded for good."""
-        for item in trajectory.forgotten:
+        for item in trajectory.evicted_items:
             self._items.pop(item.span, None)
             self._kept_bytes -= item.size
             if isinstance(item, StepItem):
                 attributes = self.attributes(item)
                 if attributes is not None:
-                    self.mark(item.span, attributes)
+                    self.tag_later(item.span, attributes)
                 item.release()
-        trajectory.forgotten.clear()
+        trajectory.evicted_items.clear()
 
-    def rest(self) -> list[News]:
+    def rest(self) -> list[LoopEvent]:
         """Let go of what was idle for long enough, or is too much. What recovered meanwhile is to be published.
 
         Nothing may be under evaluation.
         """
         now = self._clock()
-        news: list[News] = []
+        events: list[LoopEvent] = []
         for trajectory in [one for one in self._waiting.values() if one.is_due(now)]:
-            news += at_once(self._judge(trajectory, now))
+            events += at_once(self._evaluate(trajectory, now))
         while self._awake:
             oldest = next(iter(self._awake.values()))
             if now - oldest.last_used <= self._limits.reorder_s:
                 break
-            news += self._settle(oldest)
+            events += self._settle(oldest)
         while self._kept_bytes > self._limits.max_history_mib * _MIB and len(self._open) > 1:
             oldest = next(iter(self._open.values()))
-            news += self._finish(oldest)
+            events += self._finish(oldest)
             self._rest(oldest)
         while self._all:
             oldest = next(iter(self._all.values()))
             full = len(self._all) > self._config.max_trajectories
             if not full and now - oldest.last_used <= self._config.idle_ttl_s:
                 break
-            news += self._evict(oldest, "full" if full else "idle")
-        return news
+            events += self._evict(oldest, "full" if full else "idle")
+        return events
 
-    def relieve(self) -> bool:
+    def shed(self) -> bool:
         """Give back half of the memory of single steps and of marks, the longest unused ones; whether there was any."""
         some = bool(self._open)
         for trajectory in list(islice(self._open.values(), (len(self._open) + 1) // 2)):
             if trajectory.key not in self._dirty and trajectory.waiting is None:  # else it is going to be judged
                 self._rest(trajectory)
-        for _ in range(len(self._marks) // 2):
-            self._marks.popitem(last=False)
+        for _ in range(len(self._pending_tags) // 2):
+            self._pending_tags.popitem(last=False)
         return some
 
     def _rest(self, trajectory: Trajectory) -> None:
@@ -317,28 +317,28 @@ class Fleet:
         self._clear(trajectory)
         self._open.pop(trajectory.key, None)
 
-    def _settle(self, trajectory: Trajectory) -> list[News]:
+    def _settle(self, trajectory: Trajectory) -> list[LoopEvent]:
         """The runs of a trajectory pause or end: what is left of them once they are judged as they stand."""
         self._awake.pop(trajectory.key, None)
-        news = self._finish(trajectory)
+        events = self._finish(trajectory)
         try:
             for verdict, item in trajectory.settle_runs(self.engine):
-                news += settled(trajectory, verdict, item or stand_in(trajectory, verdict), self.metrics)
+                events += recovered_at_rest(trajectory, verdict, item or stand_in(trajectory, verdict), self.metrics)
         except Exception:  # noqa: BLE001  one trajectory must not cost the others
             self.metrics.error("judge.trajectory")
             _log.exception("trajectory %r cannot be settled", trajectory.key[1])
         self._rest(trajectory)
-        return news
+        return events
 
-    def _evict(self, trajectory: Trajectory, reason: str) -> list[News]:
-        news = self._settle(trajectory)
+    def _evict(self, trajectory: Trajectory, reason: str) -> list[LoopEvent]:
+        events = self._settle(trajectory)
         self.metrics.eviction(reason)
         verdict = trajectory.last
         if verdict is not None and verdict.level is not Level.OBSERVE:
             attributes = verdict_attributes(verdict, str(verdict.first_step))
             self._flagged[trajectory.key] = Flagged(trajectory.floor, attributes)
         self._drop(trajectory.key)
-        return news
+        return events
 
     def _drop(self, key: Key) -> None:
         self._all.pop(key, None)
@@ -346,8 +346,8 @@ class Fleet:
         self._awake.pop(key, None)
         self._dirty.pop(key, None)
         self._waiting.pop(key, None)
-        if self._gone is not None:
-            self._gone.append(key)
+        if self._evicted_keys is not None:
+            self._evicted_keys.append(key)
 
     # --- saving ----------------------------------------------------------------------------------------------
 
@@ -357,17 +357,17 @@ class Fleet:
         changed = [one for one in known if one.changed]
         for trajectory in changed:
             trajectory.changed = False
-        gone = [key for key in self._gone or () if key not in self._all]
-        self._gone = []
+        gone = [key for key in self._evicted_keys or () if key not in self._all]
+        self._evicted_keys = []
         return changed, gone
 
-    def restore(self, trajectory: Trajectory, marks: Mapping[bytes, Attributes]) -> None:
+    def restore(self, trajectory: Trajectory, tags: Mapping[bytes, Attributes]) -> None:
         """Take in a trajectory that was saved."""
         trajectory.last_used = self._clock()
         self._all[trajectory.key] = self._awake[trajectory.key] = trajectory
         self.name(trajectory.key, (trajectory.key[1],))
-        for span, attributes in marks.items():
-            self.mark(span, attributes)
+        for span, attributes in tags.items():
+            self.tag_later(span, attributes)
 
     # --- reading ---------------------------------------------------------------------------------------------
 

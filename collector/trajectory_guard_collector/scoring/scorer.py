@@ -29,11 +29,11 @@ from trajectory_guard.spans.identity import all_conversation_ids, conversation_i
 from trajectory_guard.transcripts.asked import asked_in
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
-from trajectory_guard_collector.scoring.events import News
-from trajectory_guard_collector.scoring.parser import Reading, SeenSpan, SpanReader
+from trajectory_guard_collector.scoring.events import LoopEvent
+from trajectory_guard_collector.scoring.parser import AgentSpan, ParsedRequest, RequestParser
 from trajectory_guard_collector.scoring.registry import Fleet
 from trajectory_guard_collector.scoring.tagger import Tagger
-from trajectory_guard_collector.scoring.traces import Note, Trace, TraceTable
+from trajectory_guard_collector.scoring.traces import SpanNode, Trace, TraceTable
 from trajectory_guard_collector.scoring.trajectory import Item, Key, StepItem, UsageItem
 from trajectory_guard_collector.telemetry.metrics import Metrics
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
@@ -47,11 +47,11 @@ _STEP_BYTES: Final = 2_200
 _KEPT_BYTES: Final = 16_384
 """Steps up to this size are kept whole for judging them again; of longer ones only what is understood of them."""
 
-JournalOf = Callable[[Reading], bytes]
+JournalOf = Callable[[ParsedRequest], bytes]
 """What a restart needs of a parsed request, as bytes."""
 
 
-class Judged(NamedTuple):
+class ScoredRequest(NamedTuple):
     """What became of a request.
 
     Fields:
@@ -65,11 +65,11 @@ class Judged(NamedTuple):
     data: bytes
     spans: int
     agent_spans: int
-    news: list[News]
+    events: list[LoopEvent]
     journal: bytes | None = None
 
 
-class Judge:
+class FleetScorer:
     """Judges trace requests.
 
     Parameters:
@@ -95,10 +95,10 @@ class Judge:
         self._throttled = ThrottledLog(_log)
         self.traces = TraceTable(limits.max_traces, limits.max_spans_per_trace, limits.max_traces_mib * _MIB)
         self.fleet = Fleet(Engine(config, price=self._prices.cost), config, limits, metrics, clock=clock)
-        self._reader = SpanReader(self._table, limits.separate_by)
+        self._reader = RequestParser(self._table, limits.separate_by)
         self._tagger = Tagger(self.fleet)
 
-    def judge(self, data: bytes, *, journal_of: JournalOf | None = None) -> Judged:
+    def score(self, data: bytes, *, journal_of: JournalOf | None = None) -> ScoredRequest:
         """Judge the spans of a serialized ``ExportTraceServiceRequest``.
 
         Parameters:
@@ -107,47 +107,47 @@ class Judge:
         Raises:
             google.protobuf.message.DecodeError: the bytes are no such request.
         """
-        return at_once(self.judging(data, journal_of=journal_of))
+        return at_once(self.scoring(data, journal_of=journal_of))
 
-    def judging(self, data: bytes, *, journal_of: JournalOf | None = None) -> Generator[None, None, Judged]:
+    def scoring(self, data: bytes, *, journal_of: JournalOf | None = None) -> Generator[None, None, ScoredRequest]:
         """``judge``, yielding wherever other work of the event loop may have its turn. Only one may be under way.
 
         Parameters, errors: as of ``judge``.
         """
-        reading = yield from self._reader.reading(data)
-        if not reading.agent_spans and not self.traces:
-            return Judged(data, reading.count, 0, [])
-        arrived = self._note(reading)
-        for seen in reading.agent_spans:
+        parsed = yield from self._reader.parsing(data)
+        if not parsed.agent_spans and not self.traces:
+            return ScoredRequest(data, parsed.count, 0, [])
+        arrived = self._remember(parsed)
+        for seen in parsed.agent_spans:
             self._take_safely(seen)
             yield
         for trace, span_id in arrived:
-            self._meet(trace, span_id)
+            self._ancestor_arrived(trace, span_id)
             yield
-        news = yield from self.fleet.judging()
-        journal = journal_of(reading) if journal_of is not None and reading.agent_spans else None
-        tagged, guard_spans = self._tagger.tag(reading, data, news)
-        return Judged(tagged, reading.count + guard_spans, len(reading.agent_spans), news, journal)
+        events = yield from self.fleet.scoring()
+        journal = journal_of(parsed) if journal_of is not None and parsed.agent_spans else None
+        tagged, guard_spans = self._tagger.tag(parsed, data, events)
+        return ScoredRequest(tagged, parsed.count + guard_spans, len(parsed.agent_spans), events, journal)
 
-    def rest(self) -> Judged:
+    def rest(self) -> ScoredRequest:
         """Judge steps that have waited for long enough, and let go of trajectories that were idle for long enough.
 
         No request may be under evaluation. The result holds guard spans only.
         """
         return self._told(self.fleet.rest())
 
-    def finish(self) -> Judged:
+    def finish(self) -> ScoredRequest:
         """As ``rest``, and judge all steps that wait for others to precede them."""
         return self._told([*self.fleet.finish(), *self.fleet.rest()])
 
-    def _told(self, news: list[News]) -> Judged:
-        data, count = self._tagger.guard_spans(news)
-        return Judged(data, count, 0, news)
+    def _told(self, events: list[LoopEvent]) -> ScoredRequest:
+        data, count = self._tagger.guard_spans(events)
+        return ScoredRequest(data, count, 0, events)
 
-    def relieve(self) -> bool:
+    def shed(self) -> bool:
         """Memory is short: give back half of what serves late spans only; whether there was any. Scores are kept."""
-        self.traces.relieve()
-        return self.fleet.relieve()
+        self.traces.shed()
+        return self.fleet.shed()
 
     def session_of(self, item: StepItem) -> str | None:
         """The session Langfuse puts a step into, as far as is known by now; None if it has none.
@@ -157,15 +157,15 @@ class Judge:
         trace = self.traces.find(item.span[:-_SPAN_ID_BYTES])
         if trace is None:
             return session_of([item.view.attributes])
-        near = trace.above(item.span[-_SPAN_ID_BYTES:]).known
+        near = trace.ancestors(item.span[-_SPAN_ID_BYTES:]).known
         named = session_of(view.attributes for view in (item.view, *near))
         if named is not None:
             return named
-        views = (note.view for note in trace.spans.values())
+        views = (node.view for node in trace.spans.values())
         every = {session_of([view.attributes]) for view in views if view is not None} - {None}
         return every.pop() if len(every) == 1 else None
 
-    def _take_safely(self, seen: SeenSpan) -> None:
+    def _take_safely(self, seen: AgentSpan) -> None:
         try:
             self._take(seen)
         except Exception:  # noqa: BLE001  one odd span must not cost the others
@@ -174,38 +174,38 @@ class Judge:
 
     # --- what is known of traces -----------------------------------------------------------------------------
 
-    def _note(self, reading: Reading) -> list[tuple[Trace, bytes]]:
+    def _remember(self, parsed: ParsedRequest) -> list[tuple[Trace, bytes]]:
         """Remember all spans as possible ancestors; those that steps of earlier requests have waited for."""
         arrived = []
-        for seen in reading.agent_spans:
+        for seen in parsed.agent_spans:
             trace = seen.trace = self.traces.get(seen.trace_id)
-            self.traces.note(trace, seen.span_id, Note(seen.parent_id, seen.lean))
+            self.traces.remember(trace, seen.span_id, SpanNode(seen.parent_id, seen.kept_view))
             if trace.waiting and seen.span_id in trace.waiting:
                 arrived.append((trace, seen.span_id))
         find = self.traces.find
-        for outline, _, _ in reading.others:
-            known = find(outline.trace_id)
+        for header, _, _ in parsed.others:
+            known = find(header.trace_id)
             if known is not None:
-                self.traces.note(known, outline.span_id, Note(outline.parent_span_id))
-                if known.waiting and outline.span_id in known.waiting:
-                    arrived.append((known, outline.span_id))
+                self.traces.remember(known, header.span_id, SpanNode(header.parent_span_id))
+                if known.waiting and header.span_id in known.waiting:
+                    arrived.append((known, header.span_id))
         return arrived
 
-    def _meet(self, trace: Trace, span_id: bytes) -> None:
+    def _ancestor_arrived(self, trace: Trace, span_id: bytes) -> None:
         """An ancestor has arrived: what do the steps below it learn?"""
         for item in trace.waiting.pop(span_id, ()):
-            if not item.gone:
+            if not item.evicted:
                 self._identify_again(trace, item)
 
     def _learn(self, trace: Trace, conversation: str) -> None:
         if self.traces.learn(trace, conversation):
             for item in trace.by_trace:
-                if not item.gone and item.key is not None:
+                if not item.evicted and item.key is not None:
                     self._follow(trace, item)
 
     # --- spans in --------------------------------------------------------------------------------------------
 
-    def _take(self, seen: SeenSpan) -> None:
+    def _take(self, seen: AgentSpan) -> None:
         view, trace = seen.view, seen.trace
         if view.scope == telemetry.SCOPE or trace is None:
             return  # a guard in process has told of a step; the step itself comes too
@@ -223,7 +223,7 @@ class Judge:
         else:
             self._take_step(seen, trace, dialect)
 
-    def _take_other(self, seen: SeenSpan, trace: Trace) -> None:
+    def _take_other(self, seen: AgentSpan, trace: Trace) -> None:
         view = seen.view
         conversation = conversation_id(view.attributes, self._table)
         if conversation is not None:
@@ -239,8 +239,8 @@ class Judge:
         if conversation is None:
             trace.follow(item, self.traces.max_spans)
 
-    def _take_step(self, seen: SeenSpan, trace: Trace, dialect: Dialect) -> None:
-        above, missing = trace.above(seen.parent_id)
+    def _take_step(self, seen: AgentSpan, trace: Trace, dialect: Dialect) -> None:
+        above, missing = trace.ancestors(seen.parent_id)
         step = read_step(seen.view, dialect, above, lambda span: self._by_trace(trace, span), self._table)
         if step is None:
             return
@@ -252,16 +252,16 @@ class Judge:
             trace.wait(missing, item, self.traces.max_spans)
         if above and is_inner_duplicate(item.view, above, self._table, dialect):
             return
-        self._file(trace, item, above)
+        self._assign(trace, item, above)
 
-    def _item(self, seen: SeenSpan, step: StepRecord, dialect: Dialect) -> StepItem:
+    def _item(self, seen: AgentSpan, step: StepRecord, dialect: Dialect) -> StepItem:
         size = min(seen.size, _KEPT_BYTES)
         if seen.size > _KEPT_BYTES:
             step = within_budget(step, self._max_chars)
             size += len(step.result or "")
-        return StepItem(seen.key, step, seen.lean, dialect, seen.origin, _STEP_BYTES + size)
+        return StepItem(seen.key, step, seen.kept_view, dialect, seen.origin, _STEP_BYTES + size)
 
-    def _file(self, trace: Trace, item: StepItem, above: list[SpanView]) -> None:
+    def _assign(self, trace: Trace, item: StepItem, above: list[SpanView]) -> None:
         """Put a step into its trajectory."""
         view, key = item.view, (item.tenant, item.step.trajectory_id)
         if self._names_conversation((view, *above)):
@@ -287,7 +287,7 @@ class Judge:
     # --- what becomes known later ----------------------------------------------------------------------------
 
     def _identify_again(self, trace: Trace, item: StepItem) -> None:
-        above, missing = trace.above(item.parent_id)
+        above, missing = trace.ancestors(item.parent_id)
         if missing:
             trace.wait(missing, item, self.traces.max_spans)
         if is_inner_duplicate(item.view, above, self._table):
@@ -300,7 +300,7 @@ class Judge:
         item.step = item.step._replace(agent_id=agent, trajectory_id=named, run=run)
         if item.key is None or named != item.key[1]:
             self.fleet.move(item, None)
-            self._file(trace, item, above)
+            self._assign(trace, item, above)
         elif changed:
             self.fleet.refresh(item)
 
@@ -310,7 +310,7 @@ class Judge:
         if key == item.key:
             return
         if isinstance(item, StepItem):
-            if self._names_conversation(trace.above(item.parent_id).known):
+            if self._names_conversation(trace.ancestors(item.parent_id).known):
                 return
             item.step = item.step._replace(trajectory_id=key[1])
         self.fleet.move(item, key)

@@ -14,10 +14,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from trajectory_guard import __version__, telemetry
 from trajectory_guard_collector.otlp.lazy import Request
 from trajectory_guard_collector.otlp.span_view import any_value
-from trajectory_guard_collector.scoring.events import News
-from trajectory_guard_collector.scoring.parser import OtherSpan, Reading
+from trajectory_guard_collector.scoring.events import LoopEvent
+from trajectory_guard_collector.scoring.parser import OtherSpan, ParsedRequest
 from trajectory_guard_collector.scoring.registry import Attributes, Fleet
-from trajectory_guard_collector.scoring.trajectory import StepItem, Told
+from trajectory_guard_collector.scoring.trajectory import EventKind, StepItem
 
 _SCOPE: Final = InstrumentationScope(name=telemetry.SCOPE, version=__version__).SerializeToString()
 _NANO: Final = 1_000_000_000
@@ -29,46 +29,48 @@ class Tagger:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
 
-    def tag(self, reading: Reading, data: bytes, news: Sequence[News]) -> tuple[bytes, int]:
+    def tag(self, parsed: ParsedRequest, data: bytes, events: Sequence[LoopEvent]) -> tuple[bytes, int]:
         """The request with tags and guard spans, and the number of the latter.
 
         ``data``, the request as it came, is returned unchanged if there is nothing to write.
         """
         changed = False
-        told: set[bytes] = set()
-        for seen in reading.agent_spans:
+        described: set[bytes] = set()
+        for seen in parsed.agent_spans:
             item = seen.item
             own = self._fleet.attributes(item) if isinstance(item, StepItem) else None
-            attributes = own or self._fleet.marked(seen.key)
+            attributes = own or self._fleet.pending_tags(seen.key)
             if attributes:
                 seen.holder[seen.place] = tagged(seen.span, attributes)
                 changed = True
-            if isinstance(item, StepItem) and item.told is not None and item.key is not None:
-                told.add(item.span)
-                _add_guard_span(seen.group, guard_span(item, item.told, own or {}))
-        if self._fleet.has_marks:
-            changed = self._tag_others(reading.others) or changed
-        late = self._add_guard_spans(reading.request, [one for one in news if one.item.span not in told])
-        changed = changed or bool(told or late)
-        return reading.request.SerializeToString() if changed else data, len(told) + late
+            if isinstance(item, StepItem) and item.announced is not None and item.key is not None:
+                described.add(item.span)
+                _add_guard_span(seen.group, guard_span(item, item.announced, own or {}))
+        if self._fleet.has_pending_tags:
+            changed = self._tag_others(parsed.others) or changed
+        late = self._add_guard_spans(parsed.request, [one for one in events if one.item.span not in described])
+        changed = changed or bool(described or late)
+        return parsed.request.SerializeToString() if changed else data, len(described) + late
 
-    def guard_spans(self, news: Sequence[News]) -> tuple[bytes, int]:
+    def guard_spans(self, events: Sequence[LoopEvent]) -> tuple[bytes, int]:
         """A request with the guard spans of what was found without a request of its own, and their number."""
         request = Request()
-        count = self._add_guard_spans(request, news)
+        count = self._add_guard_spans(request, events)
         return request.SerializeToString(), count
 
-    def _add_guard_spans(self, request: Any, news: Sequence[News]) -> int:
-        found = [one.item for one in news if one.told is not None]
+    def _add_guard_spans(self, request: Any, events: Sequence[LoopEvent]) -> int:
+        found = [one.item for one in events if one.kind is not None]
         for item in found:
             group = request.resource_spans.add(resource=_resource(item.service))
-            _add_guard_span(group, guard_span(item, item.told or Told.START, self._fleet.attributes(item) or {}))
+            _add_guard_span(
+                group, guard_span(item, item.announced or EventKind.START, self._fleet.attributes(item) or {})
+            )
         return len(found)
 
     def _tag_others(self, others: Iterable[OtherSpan]) -> bool:
         changed = False
-        for outline, holder, place in others:
-            attributes = self._fleet.marked(outline.trace_id + outline.span_id)
+        for header, holder, place in others:
+            attributes = self._fleet.pending_tags(header.trace_id + header.span_id)
             if attributes:
                 holder[place] = tagged(Span.FromString(holder[place]), attributes)
                 changed = True
@@ -101,15 +103,15 @@ def _tags(value: AnyValue) -> list[str]:
     return [str(one) for one in plain if one not in (None, "")] if isinstance(plain, list) else []
 
 
-def guard_span(item: StepItem, told: Told, attributes: Attributes) -> Span:
+def guard_span(item: StepItem, kind: EventKind, attributes: Attributes) -> Span:
     """The guard's own span about a step. Its id follows from the step: delivered twice it is the same span."""
     end = round(item.view.end * _NANO)
     span_id = item.span[16:]
     span = Span(
         trace_id=item.span[:16],
-        span_id=blake2b(item.span + told.value.encode(), digest_size=8, person=b"guard-span").digest(),
+        span_id=blake2b(item.span + kind.value.encode(), digest_size=8, person=b"guard-span").digest(),
         parent_span_id=item.parent_id or span_id,
-        name=telemetry.LOOP_SPAN_NAME if told is Told.START else telemetry.SPAN_NAME,
+        name=telemetry.LOOP_SPAN_NAME if kind is EventKind.START else telemetry.SPAN_NAME,
         kind=Span.SPAN_KIND_INTERNAL,
         start_time_unix_nano=end,
         end_time_unix_nano=end,

@@ -18,7 +18,7 @@ _VIEW_BYTES: Final = 1_500
 _SLOT_BYTES: Final = 30
 
 
-class Note:
+class SpanNode:
     """A span that may turn out to be an ancestor.
 
     Attributes:
@@ -61,24 +61,24 @@ class Trace:
 
     def __init__(self, trace_id: bytes) -> None:
         self.id = trace_id
-        self.spans: dict[bytes, Note] = {}
+        self.spans: dict[bytes, SpanNode] = {}
         self.conversation: str | None = None
         self.waiting: dict[bytes, list[StepItem]] = {}
         self.by_trace: list[Item] = []
         self.key: Key | None = None
 
-    def above(self, parent: bytes) -> Ancestors:
+    def ancestors(self, parent: bytes) -> Ancestors:
         """The known spans above a span with this parent."""
         known: list[SpanView] = []
         for _ in range(MAX_ANCESTORS):
             if not parent:
                 break
-            note = self.spans.get(parent)
-            if note is None:
+            node = self.spans.get(parent)
+            if node is None:
                 return Ancestors(known, parent)
-            if note.view is not None:
-                known.append(note.view)
-            parent = note.parent
+            if node.view is not None:
+                known.append(node.view)
+            parent = node.parent
         return Ancestors(known, b"")
 
     def wait(self, missing: bytes, item: StepItem, limit: int) -> None:
@@ -92,7 +92,7 @@ class Trace:
         item.held = True
         self.by_trace.append(item)
         if len(self.by_trace) > limit:
-            self.by_trace = [one for one in self.by_trace if not one.gone][-limit:]
+            self.by_trace = [one for one in self.by_trace if not one.evicted][-limit:]
 
 
 class TraceTable:
@@ -114,7 +114,7 @@ class TraceTable:
         self.max_spans = max_spans_per_trace
         self._max_notes = max(max_spans_per_trace, _NOTES_PER_TRACE * max_traces)
         self._max_bytes = max_bytes
-        self._notes = 0
+        self._nodes = 0
         self.size = 0
         self.changed: dict[bytes, str | None] | None = None
         self._traces: OrderedDict[bytes, Trace] = OrderedDict()
@@ -142,32 +142,32 @@ class TraceTable:
             self.changed[trace.id] = trace.conversation
         return True
 
-    def note(self, trace: Trace, span_id: bytes, note: Note) -> None:
+    def remember(self, trace: Trace, span_id: bytes, node: SpanNode) -> None:
         """Remember a span of a trace; its oldest ones, and then the oldest traces, are forgotten beyond the limits."""
         spans = trace.spans
         if (before := spans.get(span_id)) is not None:
             self._discount(before)
-        spans[span_id] = note
-        self._notes += 1
-        self.size += note.size
+        spans[span_id] = node
+        self._nodes += 1
+        self.size += node.size
         while len(spans) > self.max_spans or (self.size > self._max_bytes and len(self._traces) == 1 < len(spans)):
             self._discount(spans.pop(next(iter(spans))))
-        while (self._notes > self._max_notes or self.size > self._max_bytes) and len(self._traces) > 1:
+        while (self._nodes > self._max_notes or self.size > self._max_bytes) and len(self._traces) > 1:
             self._forget_oldest()
 
-    def _discount(self, note: Note) -> None:
-        self._notes -= 1
-        self.size -= note.size
+    def _discount(self, node: SpanNode) -> None:
+        self._nodes -= 1
+        self.size -= node.size
 
-    def relieve(self) -> None:
+    def shed(self) -> None:
         """Forget half of the traces, the longer unused ones."""
         for _ in range(len(self._traces) // 2):
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
         _, oldest = self._traces.popitem(last=False)
-        for note in oldest.spans.values():
-            self._discount(note)
+        for node in oldest.spans.values():
+            self._discount(node)
         if oldest.conversation is not None and self.changed is not None:
             self.changed[oldest.id] = None
 

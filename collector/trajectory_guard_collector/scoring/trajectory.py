@@ -25,7 +25,7 @@ from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS
-from trajectory_guard_collector.otlp.span_view import Origin
+from trajectory_guard_collector.otlp.span_view import ResourceInfo
 from trajectory_guard_collector.scoring.lateness import Pace
 
 Order = tuple[float, str]
@@ -43,7 +43,7 @@ _USAGE_BYTES: Final = 512
 FIRST: Final[Order] = (float("-inf"), "")
 
 
-class Told(str, Enum):
+class EventKind(str, Enum):
     """What a guard span tells: a loop has begun, a nudge or a stop is due."""
 
     START = "start"
@@ -55,11 +55,13 @@ class UsageItem:
     """Tokens and money of a model call."""
 
     __slots__ = (
-        "arrived", "gone", "held", "key", "order", "pace", "scope", "service", "size", "span", "tenant", "trace_id",
+        "arrived", "evicted", "held", "key", "order", "pace", "scope", "service", "size", "span", "tenant", "trace_id",
         "usage", "wait_s",
     )  # fmt: skip
 
-    def __init__(self, span: bytes, order: Order, trace_id: str, scope: str, usage: Usage, origin: Origin) -> None:
+    def __init__(
+        self, span: bytes, order: Order, trace_id: str, scope: str, usage: Usage, origin: ResourceInfo
+    ) -> None:
         self.span = span
         self.size = _USAGE_BYTES
         self.tenant = origin.tenant
@@ -72,7 +74,7 @@ class UsageItem:
         self.arrived: float | None = None
         self.pace: Pace | None = None
         self.wait_s = 0.0
-        self.gone = False
+        self.evicted = False
         self.held = False
 
 
@@ -101,13 +103,13 @@ class StepItem:
     """
 
     __slots__ = (
-        "arrived", "dialect", "first_step", "gone", "held", "judged", "key", "late", "moved", "order", "origin",
-        "own_agent", "own_run", "pace", "recovered", "repeats", "service", "size", "span", "step", "tenant", "told",
-        "told_as", "verdict", "view", "wait_s",
+        "announced", "announced_as", "arrived", "dialect", "evaluated", "evicted", "first_step", "held", "key", "late",
+        "moved", "order", "origin", "own_agent", "own_run", "pace", "recovered", "repeats", "service", "size", "span",
+        "step", "tenant", "verdict", "view", "wait_s",
     )  # fmt: skip
 
     def __init__(
-        self, span: bytes, step: StepRecord, view: SpanView, dialect: Dialect, origin: Origin, size: int
+        self, span: bytes, step: StepRecord, view: SpanView, dialect: Dialect, origin: ResourceInfo, size: int
     ) -> None:
         self.span = span
         self.size = size
@@ -123,17 +125,17 @@ class StepItem:
         self.key: Key | None = None
         self.verdict: Verdict | None = None
         self.first_step = ""
-        self.judged = False
+        self.evaluated = False
         self.moved = False
         self.recovered = False
         self.repeats = False
-        self.told: Told | None = None
-        self.told_as: Told | None = None
+        self.announced: EventKind | None = None
+        self.announced_as: EventKind | None = None
         self.late: Mapping[str, Any] | None = None
         self.arrived: float | None = None
         self.pace: Pace | None = None
         self.wait_s = 0.0
-        self.gone = False
+        self.evicted = False
         self.held = False
 
     @property
@@ -235,9 +237,9 @@ class Trajectory:
         self.seen = Ring(SEEN)
         self.changed = True
         self.episodes: dict[int, Published] = {}
-        self.forgotten: list[Item] = []  # for the owner to take
+        self.evicted_items: list[Item] = []  # for the owner to take
         self._head: Head | None = None
-        self._folded = 0  # items that the head covers
+        self._evaluated = 0  # items that the head covers
         self._snapshots: list[tuple[int, Snapshot]] = []
 
     # --- items in --------------------------------------------------------------------------------------------
@@ -264,7 +266,7 @@ class Trajectory:
             return True
         place = bisect_right(self.items, item.order, key=_order)
         self.items.insert(place, item)
-        self._unfold(place)
+        self._invalidate(place)
         return False
 
     def add_last(self, item: Item) -> None:
@@ -279,20 +281,20 @@ class Trajectory:
         item.key = None
         if place is not None:
             del self.items[place]
-            self._unfold(place)
+            self._invalidate(place)
             self.changed = True
 
     def refresh(self, item: Item) -> None:
         """What is known of an item has changed: judge again from there."""
         place = next((at for at, one in enumerate(self.items) if one is item), None)
         if place is not None:
-            self._unfold(place)
+            self._invalidate(place)
             self.changed = True
 
-    def _unfold(self, place: int) -> None:
-        if place < self._folded:
+    def _invalidate(self, place: int) -> None:
+        if place < self._evaluated:
             self._head = None
-            self._folded = place
+            self._evaluated = place
         while self._snapshots and self._snapshots[-1][0] > place:
             self._snapshots.pop()
 
@@ -301,38 +303,38 @@ class Trajectory:
     @property
     def waiting(self) -> Item | None:
         """The first item that was not judged yet, or has to be judged again; None if there is none."""
-        return self.items[self._folded] if self._folded < len(self.items) else None
+        return self.items[self._evaluated] if self._evaluated < len(self.items) else None
 
     def is_due(self, now: float) -> bool:
         """Whether there is something to judge that need not wait any longer."""
         item = self.waiting
         return item is not None and is_due(item, now)
 
-    def fold(self, engine: Engine, reorder_steps: int, now: float) -> list[StepItem]:
+    def evaluate(self, engine: Engine, reorder_steps: int, now: float) -> list[StepItem]:
         """Judge the first eight items that are due; returns those steps."""
-        due = self._folded
+        due = self._evaluated
         while due < len(self.items) and is_due(self.items[due], now):
             due += 1
         head = self._head if self._head is not None else self._rewind(engine)
-        judged = []
-        end = min(due, self._folded + _AT_A_STRETCH)
-        for place in range(self._folded, end):
+        evaluated = []
+        end = min(due, self._evaluated + _AT_A_STRETCH)
+        for place in range(self._evaluated, end):
             item = self.items[place]
             if isinstance(item, StepItem):
-                item.verdict = self._judge(engine, head, item)
-                judged.append(item)
+                item.verdict = self._evaluate(engine, head, item)
+                evaluated.append(item)
             else:
                 head.usage.add(item.trace_id, item.scope, item.usage)
             if place % _SNAPSHOT_STEPS == _SNAPSHOT_STEPS - 1:
                 self._snapshots.append((place + 1, _freeze(head)))
-        self._head, self._folded = head, end
-        self._read(head.state, judged)
+        self._head, self._evaluated = head, end
+        self._read(head.state, evaluated)
         if end == due and len(self.items) > reorder_steps + _SNAPSHOT_STEPS:
             self._trim(reorder_steps)
-        return judged
+        return evaluated
 
-    def _read(self, state: TrajectoryState, judged: list[StepItem]) -> None:
-        newest = next((item.verdict for item in reversed(judged) if item.verdict is not None), None)
+    def _read(self, state: TrajectoryState, evaluated: list[StepItem]) -> None:
+        newest = next((item.verdict for item in reversed(evaluated) if item.verdict is not None), None)
         if newest is not None:
             self.level = newest.level
         self.steps, self.score, self.episode, self.nudges = state.index, state.score, state.episodes, state.nudges
@@ -341,7 +343,7 @@ class Trajectory:
     def _rewind(self, engine: Engine) -> Head:
         """The head as it was at the nearest snapshot before the first item to be judged."""
         place, snapshot = self._snapshots[-1] if self._snapshots else (0, self.base)
-        self._folded = place
+        self._evaluated = place
         return self._thaw(engine, snapshot)
 
     def _thaw(self, engine: Engine, snapshot: Snapshot | None) -> Head:
@@ -349,7 +351,7 @@ class Trajectory:
             return Head(engine.new_state(self.key[1]), deque(maxlen=_RECENT), UsageLedger())
         return Head(engine.load_state(snapshot.state), deque(snapshot.recent, maxlen=_RECENT), snapshot.usage.copy())
 
-    def _judge(self, engine: Engine, head: Head, item: StepItem) -> Verdict | None:
+    def _evaluate(self, engine: Engine, head: Head, item: StepItem) -> Verdict | None:
         step = item.step
         seen = CallRecord.of(step)
         other = reported(head.recent, seen)
@@ -367,13 +369,13 @@ class Trajectory:
 
     def _trim(self, keep: int) -> None:
         """Fold what lies before the last ``keep`` items into the base, up to a snapshot."""
-        old = [at for at, (place, _) in enumerate(self._snapshots) if place <= self._folded - keep]
+        old = [at for at, (place, _) in enumerate(self._snapshots) if place <= self._evaluated - keep]
         if not old:
             return
         place, self.base = self._snapshots[old[-1]]
         self._forget(place)
         self._snapshots = [(where - place, snapshot) for where, snapshot in self._snapshots[old[-1] + 1 :]]
-        self._folded -= place
+        self._evaluated -= place
 
     def settle_runs(self, engine: Engine) -> list[tuple[Verdict, StepItem | None]]:
         """The runs pause, or are forgotten: verdicts on those that recovered, and their newest steps if still kept.
@@ -400,7 +402,7 @@ class Trajectory:
         if self._head is not None:
             self.base = _freeze(self._head)
             self._forget(len(self.items))
-            self._snapshots, self._head, self._folded = [], None, 0
+            self._snapshots, self._head, self._evaluated = [], None, 0
 
     def abandon(self) -> None:
         """Let go of all items."""
@@ -408,12 +410,12 @@ class Trajectory:
 
     def _forget(self, count: int) -> None:
         for item in self.items[:count]:
-            item.gone = True
+            item.evicted = True
             if isinstance(item, StepItem) and _is_nudge(item) and item.verdict.episode in self.episodes:  # type: ignore[union-attr]
                 self.episodes[item.verdict.episode].folded += 1  # type: ignore[union-attr]
             self.seen.append(item.span[-8:])
             self.floor = max(self.floor, item.order)
-        self.forgotten += self.items[:count]
+        self.evicted_items += self.items[:count]
         del self.items[:count]
 
     def describe(self, item: StepItem) -> None:
@@ -442,23 +444,23 @@ class Trajectory:
     @property
     def can_be_saved(self) -> bool:
         """Whether the head is known: not while a step further back waits to be judged."""
-        return self._head is not None or not self._folded
+        return self._head is not None or not self._evaluated
 
     def snapshot(self) -> Snapshot | None:
         """The head as it is now, which covers the items that were judged; None before the first step."""
         return _freeze(self._head) if self._head is not None else self.base
 
     @property
-    def judged(self) -> list[Item]:
+    def evaluated(self) -> list[Item]:
         """Items that the head covers."""
-        return self.items[: self._folded]
+        return self.items[: self._evaluated]
 
 
 def stand_in(trajectory: Trajectory, verdict: Verdict) -> StepItem:
     """The step of a verdict, as far as its trajectory still knows it: service, agent, trace, and when it ended."""
     (tenant, name), agent = trajectory.key, trajectory.agents[-1] if trajectory.agents else None
     view = SpanView("", {}, trajectory.trace_id, verdict.step_id, start=trajectory.last_seen, end=trajectory.last_seen)
-    origin = Origin({}, trajectory.services[-1] if trajectory.services else "", tenant)
+    origin = ResourceInfo({}, trajectory.services[-1] if trajectory.services else "", tenant)
     step = StepRecord(verdict.step_id, name, "", agent_id=agent, trace_id=trajectory.trace_id)
     item = StepItem(bytes.fromhex(trajectory.trace_id + verdict.step_id), step, view, DIALECTS[-1], origin, 0)
     item.key = trajectory.key

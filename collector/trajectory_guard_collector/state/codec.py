@@ -34,27 +34,27 @@ def key_bytes(key: Key) -> bytes:
     return orjson.dumps(key)
 
 
-def dump(trajectory: Trajectory, marks: Mapping[bytes, Attributes]) -> bytes | None:
+def dump(trajectory: Trajectory, tags: Mapping[bytes, Attributes]) -> bytes | None:
     """The byte form of a trajectory and the tags of its spans; None if it has no step yet."""
     snapshot = trajectory.snapshot()
     if snapshot is None:
         return None
     seen = Ring(SEEN, trajectory.seen.data)
-    judged = trajectory.judged
-    for item in judged:
+    evaluated = trajectory.evaluated
+    for item in evaluated:
         seen.append(item.span[-8:])
     plain = {
         "v": FORMAT_VERSION,
         "key": trajectory.key,
         "base": _plain_snapshot(snapshot),
-        "floor": judged[-1].order if judged else trajectory.floor,
+        "floor": evaluated[-1].order if evaluated else trajectory.floor,
         "seen": seen.data.hex(),
         "names": [trajectory.services, trajectory.agents, trajectory.trace_id],
         "last_seen": trajectory.last_seen,
         "level": trajectory.level.value,
         "counters": [getattr(trajectory, name) for name in _COUNTERS],
         "episodes": [[episode, one.to_plain()] for episode, one in trajectory.episodes.items()],
-        "marks": {span.hex(): attributes for span, attributes in marks.items()},
+        "marks": {span.hex(): attributes for span, attributes in tags.items()},
         "flags": {name: _plain_verdict(verdict) for name in _FLAGS if (verdict := getattr(trajectory, name))},
     }
     return orjson.dumps(plain)
@@ -70,8 +70,8 @@ def load(data: bytes) -> tuple[Trajectory, dict[bytes, Attributes]]:
         plain = orjson.loads(data)
         if plain["v"] != FORMAT_VERSION:
             raise StateFormatError(f"trajectory format version {plain['v']!r} is unknown")
-        marks = {bytes.fromhex(span): attributes for span, attributes in plain["marks"].items()}
-        return _from_plain(plain), marks
+        tags = {bytes.fromhex(span): attributes for span, attributes in plain["marks"].items()}
+        return _from_plain(plain), tags
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StateFormatError(f"damaged trajectory: {type(error).__name__}: {error}") from None
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from trajectory_guard_collector.otlp.lazy import Request
-from trajectory_guard_collector.scoring.parser import Reading, SeenSpan
+from trajectory_guard_collector.scoring.parser import AgentSpan, ParsedRequest
 from trajectory_guard_collector.scoring.trajectory import StepItem
 
 _LEVEL: Final = 1
@@ -21,12 +21,12 @@ _WHOLE_BYTES: Final = 4_096
 _MAX_KEPT_BYTES: Final = 8_192
 
 
-def journal_of(reading: Reading) -> bytes:
+def journal_of(parsed: ParsedRequest) -> bytes:
     """The agent spans of a request, compressed. Call it before the request is tagged."""
     request = Request()
     groups: dict[int, Any] = {}
     scopes: dict[int, Any] = {}
-    for seen in reading.agent_spans:
+    for seen in parsed.agent_spans:
         group = groups.get(id(seen.group))
         if group is None:
             group = groups[id(seen.group)] = request.resource_spans.add(resource=seen.group.resource)
@@ -62,7 +62,7 @@ def request_of(journal: bytes) -> bytes:
     return b"".join(request)
 
 
-def _kept(seen: SeenSpan) -> bytes:
+def _kept(seen: AgentSpan) -> bytes:
     """A tool span as it came; of other spans no attribute that is as long as a conversation."""
     raw: bytes = seen.holder[seen.place]
     if len(raw) <= _WHOLE_BYTES or isinstance(seen.item, StepItem):

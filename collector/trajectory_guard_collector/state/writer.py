@@ -13,9 +13,9 @@ from google.protobuf.message import DecodeError
 
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard_collector.errors import RefusedError
-from trajectory_guard_collector.scoring.events import News
+from trajectory_guard_collector.scoring.events import LoopEvent
 from trajectory_guard_collector.scoring.registry import Attributes
-from trajectory_guard_collector.scoring.scorer import Judge
+from trajectory_guard_collector.scoring.scorer import FleetScorer
 from trajectory_guard_collector.scoring.trajectory import StepItem, Trajectory
 from trajectory_guard_collector.state.codec import dump, key_bytes, load
 from trajectory_guard_collector.state.wal import request_of
@@ -25,7 +25,7 @@ _log: Final = logging.getLogger(__name__)
 _TRAJECTORIES: Final = "trajectories"
 _TRACES: Final = "traces"
 _SLICE: Final = 64
-_MAX_MARKS: Final = 16
+_MAX_TAGS: Final = 16
 _JOURNAL_S: Final = 60.0
 """Journal rows are kept a minute longer than the states need: they also tell of the traces' newest spans."""
 
@@ -63,8 +63,8 @@ class StateWriter:
         interval_s: seconds between writes.
     """
 
-    def __init__(self, judge: Judge, store: SavedState, interval_s: float) -> None:
-        self._judge = judge
+    def __init__(self, scorer: FleetScorer, store: SavedState, interval_s: float) -> None:
+        self._scorer = scorer
         self._store = store
         self._interval_s = interval_s
         self._unsaved: dict[str, Rows] = {_TRAJECTORIES: [], _TRACES: []}
@@ -73,7 +73,7 @@ class StateWriter:
 
     # --- reading back ----------------------------------------------------------------------------------------
 
-    async def restore(self) -> list[News]:
+    async def restore(self) -> list[LoopEvent]:
         """Read the saved state and evaluate the journal entries after it. Unreadable rows are logged and counted.
 
         Returns:
@@ -82,42 +82,42 @@ class StateWriter:
         trajectories = await self._store.load_kv(_TRAJECTORIES)
         traces = await self._store.load_kv(_TRACES)
         journal = await self._store.journal_rows()
-        news = self._restore(trajectories, traces, journal)
+        events = self._restore(trajectories, traces, journal)
         if trajectories or journal:
             _log.info("restored %d trajectories, %d journal entries", len(trajectories), len(journal))
-        return news
+        return events
 
     def _restore(
         self,
         trajectories: list[tuple[bytes, bytes]],
         traces: list[tuple[bytes, bytes]],
         journal: list[tuple[int, bytes]],
-    ) -> list[News]:
-        judge, metrics = self._judge, self._judge.metrics
-        judge.metrics = judge.fleet.metrics = _Silence()  # type: ignore[assignment]
+    ) -> list[LoopEvent]:
+        scorer, metrics = self._scorer, self._scorer.metrics
+        scorer.metrics = scorer.fleet.metrics = _Silence()  # type: ignore[assignment]
         try:
             unreadable = sum(not self._restore_one(data) for _, data in trajectories)
             for trace_id, conversation in traces:
-                judge.traces.learn(judge.traces.get(trace_id), conversation.decode("utf-8", "replace"))
-            judge.traces.changed = {}
-            again = [*(self._judge_again(entry) for _, entry in journal), judge.finish().news]
+                scorer.traces.learn(scorer.traces.get(trace_id), conversation.decode("utf-8", "replace"))
+            scorer.traces.changed = {}
+            again = [*(self._score_again(entry) for _, entry in journal), scorer.finish().events]
         finally:
-            judge.metrics = judge.fleet.metrics = metrics
+            scorer.metrics = scorer.fleet.metrics = metrics
         for _ in range(unreadable + again.count(None)):
             metrics.add(catalogue.ERRORS, where="restore")
-        return [one for news in again for one in news or ()]
+        return [one for events in again for one in events or ()]
 
     def _restore_one(self, data: bytes) -> bool:
         try:
-            self._judge.fleet.restore(*load(data))
+            self._scorer.fleet.restore(*load(data))
         except StateFormatError as error:
             _log.error("queue.storage: discarding unreadable trajectory state: %s", error)
             return False
         return True
 
-    def _judge_again(self, entry: bytes) -> list[News] | None:
+    def _score_again(self, entry: bytes) -> list[LoopEvent] | None:
         try:
-            return self._judge.judge(request_of(entry)).news
+            return self._scorer.score(request_of(entry)).events
         except (ValueError, DecodeError) as error:
             _log.error("queue.storage: discarding an unreadable journal entry: %s", error)
             return None
@@ -145,12 +145,12 @@ class StateWriter:
     async def save(self) -> None:
         """Write what has changed. A full disk is no loss: it is written the next time."""
         journal_id = self._store.last_journal_id
-        changed, gone = self._judge.fleet.take_changes()
+        changed, gone = self._scorer.fleet.take_changes()
         for at in range(0, len(changed), _SLICE):  # in slices: requests are judged in between
             self._unsaved[_TRAJECTORIES] += self._rows(changed[at : at + _SLICE])
             await asyncio.sleep(0)
         self._unsaved[_TRAJECTORIES] += [(key_bytes(key), None) for key in gone]
-        links, self._judge.traces.changed = self._judge.traces.changed or {}, {}
+        links, self._scorer.traces.changed = self._scorer.traces.changed or {}, {}
         self._unsaved[_TRACES] += [
             (trace_id, name.encode("utf-8", "replace") if name is not None else None)
             for trace_id, name in links.items()
@@ -180,18 +180,18 @@ class StateWriter:
     def _rows(self, trajectories: Sequence[Trajectory]) -> Rows:
         rows: Rows = []
         for trajectory in trajectories:
-            data = dump(trajectory, self._marks(trajectory))
+            data = dump(trajectory, self._pending_tags(trajectory))
             if data is not None:
                 rows.append((key_bytes(trajectory.key), data))
         return rows
 
-    def _marks(self, trajectory: Trajectory) -> dict[bytes, Attributes]:
+    def _pending_tags(self, trajectory: Trajectory) -> dict[bytes, Attributes]:
         """Tags of the steps flagged last, for when they are delivered again."""
-        marks: dict[bytes, Attributes] = {}
+        tags: dict[bytes, Attributes] = {}
         for item in reversed(trajectory.items):
-            attributes = self._judge.fleet.attributes(item) if isinstance(item, StepItem) else None
+            attributes = self._scorer.fleet.attributes(item) if isinstance(item, StepItem) else None
             if attributes is not None:
-                marks[item.span] = attributes
-                if len(marks) >= _MAX_MARKS:
+                tags[item.span] = attributes
+                if len(tags) >= _MAX_TAGS:
                     break
-        return marks
+        return tags

@@ -116,7 +116,7 @@ OUTGOING: Final = Metric(
     "otelcol_processor_outgoing_items", "counter", _THROUGH, "{items}", "items that left it, its own spans included",
     "a few more than incoming",
 )  # fmt: skip
-JUDGE_DURATION: Final = Metric(
+SCORING_DURATION: Final = Metric(
     "otelcol_processor_internal_duration_seconds", "histogram", ("processor",), "s", "time to judge and tag a request",
     "milliseconds",
 )  # fmt: skip
@@ -188,7 +188,7 @@ LABEL_OVERFLOW: Final = Metric(
 METRICS: Final[tuple[Metric, ...]] = (
     *ACCEPTED.values(), *REFUSED.values(), *FAILED.values(), REQUESTS,
     *SENT.values(), *SEND_FAILED.values(), *ENQUEUE_FAILED.values(), QUEUE_SIZE, QUEUE_CAPACITY, IN_FLIGHT,
-    INCOMING, OUTGOING, JUDGE_DURATION, *LIMITER_REFUSED.values(), UPTIME, MEMORY_RSS, CPU_SECONDS,
+    INCOMING, OUTGOING, SCORING_DURATION, *LIMITER_REFUSED.values(), UPTIME, MEMORY_RSS, CPU_SECONDS,
     STEPS, DETECTIONS, INTERVENTIONS, EPISODES, RECOVERIES, ACTIVE, BY_SCORE, EVICTIONS, EVICTED_RUNS, DUPLICATES,
     FINGERPRINTED, LATE_STEPS, REJUDGED_STEPS, LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, FLAG_REQUESTS,
     SCORES_SENT, SCORES_FAILED,
