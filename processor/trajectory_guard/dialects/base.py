@@ -168,8 +168,8 @@ class Dialect:
         empty_result: whether the missing result of this span, successful and with visible arguments, means "returned
             nothing".
         adjust: last word on the raw fields (call id, arguments, result), for quirks that fit no rule.
-        not_a_tool: whether a span only looks like a tool span of any row.
-        is_copy: whether a span is an unfinished copy of one that is still to come.
+        not_a_tool: attributes with a test of their value: if true, the span only looks like a tool span of any row.
+        copies: attributes with the value that marks an unfinished copy of a span that is still to come.
         failed_when: attributes with the value that says, on a tool span of any row, that the call failed.
         status_messages: keys of texts that say how a call ended, beside the status of the span.
         awaits_approval: whether a call without a result waits for a person's approval.
@@ -188,8 +188,8 @@ class Dialect:
     empty_arguments: bool = False
     empty_result: Test | None = None
     adjust: Callable[[SpanView, RawCall], RawCall] | None = None
-    not_a_tool: Test | None = None
-    is_copy: Test | None = None
+    not_a_tool: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
+    copies: Mapping[str, Any] = field(default_factory=dict)
     failed_when: Mapping[str, Any] = field(default_factory=dict)
     status_messages: Keys = ()
     awaits_approval: Test | None = None

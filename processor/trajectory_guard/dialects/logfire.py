@@ -25,10 +25,6 @@ def _drop_nulls(span: SpanView, raw: RawCall) -> RawCall:
     return RawCall(raw.call_id, *(None if value == "null" else value for value in (raw.arguments, raw.result)))
 
 
-def _is_pending(span: SpanView) -> bool:
-    return span.attributes.get("logfire.span_type") == "pending_span"
-
-
 def _is_agent(span: SpanView) -> bool:
     return str(span.attributes.get(_TEMPLATE, "")).startswith("Agent run: ")
 
@@ -51,7 +47,7 @@ LOGFIRE = Dialect(
     arguments=("input",),
     results=("output",),
     adjust=_drop_nulls,
-    is_copy=_is_pending,
+    copies={"logfire.span_type": "pending_span"},
     identity=Identity(
         sessions=("group_id",),
         agent_markers=(_TEMPLATE,),

@@ -5,6 +5,8 @@ They carry a call only where no framework span around them does; the extractor d
 
 from __future__ import annotations
 
+from typing import Any
+
 from trajectory_guard.dialects.base import Dialect, Messages, named_by
 from trajectory_guard.dialects.span import SpanView
 
@@ -13,9 +15,8 @@ def _matches(span: SpanView) -> bool:
     return span.attributes.get("mcp.method.name") == "tools/call"
 
 
-def _is_other_method(span: SpanView) -> bool:
-    method = span.attributes.get("mcp.method.name")
-    return method is not None and method != "tools/call"
+def _is_other_method(method: Any) -> bool:
+    return bool(method != "tools/call")
 
 
 MCP = Dialect(
@@ -24,6 +25,6 @@ MCP = Dialect(
     markers=("mcp.method.name",),
     tool_name=named_by("gen_ai.tool.name", "mcp.tool.name", prefixes=("tools/call ",)),
     arguments=("gen_ai.tool.call.arguments", "mcp.request.argument"),
-    not_a_tool=_is_other_method,
+    not_a_tool={"mcp.method.name": _is_other_method},
     messages=Messages(no_transcript=("mcp.method.name",)),
 )

@@ -6,7 +6,7 @@ AutoGen, the MCP SDK, and by hand.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, named_by, text_or_empty
 from trajectory_guard.dialects.span import SpanView
@@ -34,8 +34,7 @@ def _matches(span: SpanView) -> bool:
     return span.attributes.get(_OPERATION) == "execute_tool"
 
 
-def _not_a_tool(span: SpanView) -> bool:
-    operation = span.attributes.get(_OPERATION)
+def _is_other_operation(operation: Any) -> bool:
     return isinstance(operation, str) and operation in _NOT_A_TOOL
 
 
@@ -70,7 +69,7 @@ SEMCONV = Dialect(
     matches=_matches,
     markers=(_OPERATION,),
     tool_name=_name,
-    not_a_tool=_not_a_tool,
+    not_a_tool={_OPERATION: _is_other_operation},
     identity=Identity(
         conversations=("gen_ai.conversation.id",),
         agent_markers=(_OPERATION,),

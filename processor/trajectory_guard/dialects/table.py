@@ -73,7 +73,7 @@ class DialectTable(tuple[Dialect, ...]):
 
     def __init__(self, rows: Iterable[Dialect]) -> None:
         """Combine the fields of the rows."""
-        families = tuple(dict.fromkeys((*self, *_BUILT_IN)))
+        families: tuple[Dialect, ...] = tuple(dict.fromkeys((*self, *_BUILT_IN)))
         ordered = (*(row for row in families if row not in _READING_ORDER), *_READING_ORDER)
         self._combine_tools(ordered)
         self._combine_identity(ordered)
@@ -93,8 +93,8 @@ class DialectTable(tuple[Dialect, ...]):
         self.markers = frozenset(key for row in self for key in row.markers)
         self.tool_rows = tuple(row for row in self if row.matches is not never)
         self.declared_rows = tuple(row for row in self if row.declared)
-        self.copy_tests = _given(row.is_copy for row in rows)
-        self.rejecting_tests = (*_given(row.not_a_tool for row in rows), *self.copy_tests)
+        self.copies = tuple(pair for row in rows for pair in row.copies.items())
+        self.not_a_tool = tuple(pair for row in rows for pair in row.not_a_tool.items())
         self.failed_when = tuple(pair for row in rows for pair in row.failed_when.items())
         self.status_messages = _keys(row.status_messages for row in rows)
         self.approval_tests = _given(row.awaits_approval for row in rows)
@@ -177,8 +177,18 @@ def _combined(rows: tuple[Dialect, ...]) -> DialectTable:
 
 def is_rejected(span: SpanView, table: DialectTable = DIALECTS) -> bool:
     """Spans that look like tools and are none: model calls that name a tool, pending copies, other MCP methods."""
-    for test in table.rejecting_tests:  # noqa: SIM110  a generator would cost more than the tests
-        if test(span):
+    attributes = span.attributes
+    for key, test in table.not_a_tool:
+        value = attributes.get(key)
+        if value is not None and test(value):
+            return True
+    return is_copy(span, table)
+
+
+def is_copy(span: SpanView, table: DialectTable = DIALECTS) -> bool:
+    """Unfinished copies of spans that are still to come."""
+    for key, value in table.copies:  # noqa: SIM110  a generator would cost more than the look-ups
+        if span.attributes.get(key) == value:
             return True
     return False
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import DIALECTS, DialectTable, MessageKeys
+from trajectory_guard.dialects.table import DIALECTS, DialectTable, MessageKeys, is_copy
 from trajectory_guard.transcripts.flattened import unflatten
 from trajectory_guard.transcripts.parts import message_items, read_messages
 from trajectory_guard.transcripts.transcript import Message
@@ -24,7 +24,7 @@ def is_model_span(span: SpanView, table: DialectTable = DIALECTS) -> bool:
 
     The rows that tell kinds of spans apart are asked first: one yes decides, then one no; then the weaker signs.
     """
-    if any(test(span) for test in table.copy_tests):
+    if is_copy(span, table):
         return False
     for tests in (table.call_tests, table.weak_call_tests):
         opinions = [test(span) for test in tests]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import DIALECTS, DialectTable, recognise
+from trajectory_guard.dialects.table import DIALECTS, DialectTable, is_copy, recognise
 from trajectory_guard.spans.arguments import decode_arguments
 from trajectory_guard.transcripts.messages import (
     defined_tools,
@@ -205,9 +205,7 @@ def _from_transcripts(
 def _may_hold_transcript(span: SpanView, table: DialectTable) -> bool:
     """Whether a span is neither a tool call, nor a pending copy of a span, nor a protocol message."""
     return (
-        table.no_transcript.isdisjoint(span.attributes)
-        and not any(test(span) for test in table.copy_tests)
-        and recognise(span, table) is None
+        table.no_transcript.isdisjoint(span.attributes) and not is_copy(span, table) and recognise(span, table) is None
     )
 
 
