@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tests.helpers import DATA
 from trajectory_guard.config import ConfigError, GuardConfig, ToolPolicy
 from trajectory_guard.core.detectors import weights
+from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
 
 CONFIGS = DATA / "config"
 
@@ -163,7 +165,7 @@ def test_switches_are_read_in_the_usual_spellings(text: str, wanted: bool) -> No
 def test_single_variables_override_the_file() -> None:
     environ = {"TRAJECTORY_GUARD_CONFIG": str(CONFIGS / "good.toml"), "TRAJECTORY_GUARD_NUDGE_THRESHOLD": "2.5"}
     config = GuardConfig.from_env(environ)
-    assert (config.nudge_threshold, config.redact, config.policy("JOB_STATUS")) == (2.5, True, ToolPolicy(poll=True))
+    assert (config.nudge_threshold, config.redact, config.tools) == (2.5, True, {"job_status": ToolPolicy(poll=True)})
 
 
 def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,8 +191,9 @@ def test_weights_left_out_keep_their_default() -> None:
 
 def test_tools_are_found_whatever_their_case() -> None:
     config = GuardConfig(tools={"Job_Status": {"poll": True}})
-    assert config.policy("JOB_STATUS") == ToolPolicy(poll=True)
-    assert config.policy("other") is None
+    assert config.tools == {"job_status": ToolPolicy(poll=True)}
+    assert config.engine_settings().tool("JOB_STATUS") == ToolSettings(poll=True)
+    assert config.engine_settings().tool("other") is None
 
 
 def test_a_configuration_cannot_be_changed() -> None:
@@ -202,6 +205,38 @@ def test_a_configuration_cannot_be_changed() -> None:
 def test_defaults_are_those_of_the_design() -> None:
     config = GuardConfig()
     assert (config.nudge_threshold, config.stop_threshold, config.max_score, config.decay) == (2.0, 3.0, 5.0, 0.5)
+
+
+def test_defaults_of_the_engine_are_those_of_the_configuration() -> None:
+    assert GuardConfig().engine_settings() == EngineSettings()
+    assert ToolSettings() == ToolSettings(**ToolPolicy().model_dump())
+
+
+def test_the_engine_is_set_by_every_key_that_it_has() -> None:
+    values: dict[str, Any] = {
+        "nudge_threshold": 1.0, "stop_threshold": 1.5, "max_score": 4.0, "decay": 0.25, "history_steps": 16,
+        "stop_patience": 4, "renudge": 5, "max_polls": 6, "max_wait_s": 7.0, "max_understood_chars": 512,
+        "slow_gap_s": 8.0, "poll_patience": 9, "redact": True, "weights": {**weights(), "TYPE_I_STUTTER": 1.0},
+    }  # fmt: skip
+    given = GuardConfig(**values, mode="nudge", tools={"Search": {"ignore": True, "weight": 0.5}}).engine_settings()  # type: ignore[dict-item]
+    expected = EngineSettings(**values, may_stop=False, tools={"search": ToolSettings(ignore=True, weight=0.5)})
+    assert given == expected
+    assert all(getattr(given, one.name) != getattr(EngineSettings(), one.name) for one in fields(EngineSettings))
+
+
+@pytest.mark.parametrize(
+    ("values", "path", "message"),
+    [
+        ({"weights": {"TYPE_I": 1.0}}, "weights", "unknown loop type 'TYPE_I'"),
+        ({"weights": {"TYPE_I_STUTTER": -1.0}}, "weights.TYPE_I_STUTTER", "-1.0 is below 0 or no number"),
+        ({"max_score": 2.5}, "thresholds", "must hold, got 2.0 / 3.0 / 2.5"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(values: dict[str, Any], path: str, message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        EngineSettings(**values)
+    assert caught.value.path == path
+    assert message in caught.value.message
 
 
 def test_every_key_is_explained_in_the_source() -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextvars import ContextVar
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
-from trajectory_guard.core.budget import MAX_UNDERSTOOD_CHARS
 from trajectory_guard.core.detectors import weights as default_weights
+from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.templates import template_mistake
+from trajectory_guard.core.text import nearest
 
 ENV_PREFIX: Final = "TRAJECTORY_GUARD_"
 GATE_KEYS: Final = frozenset({"mode", "nudge_text", "on_intervention", "stop_text"})
@@ -27,6 +28,8 @@ NESTED: Final = "nested too deeply"
 _MAX_SHOWN: Final = 80
 _USERINFO: Final = re.compile(r"//[^/@\s]{1,256}@")
 _SOURCE: Final[ContextVar[str]] = ContextVar("source", default="GuardConfig")
+_ENGINE: Final = EngineSettings()
+_TOOL: Final = ToolSettings()
 
 
 class ConfigError(ValueError):
@@ -40,15 +43,15 @@ class _Model(BaseModel):
 class ToolPolicy(_Model):
     """What is known of one tool beyond its spans. All optional; nothing needs to be declared."""
 
-    poll: bool = False
+    poll: bool = _TOOL.poll
     """Asking again is the tool's purpose: repeats are waiting. They are nudged late and never lead to a stop."""
-    never_stop: bool = False
+    never_stop: bool = _TOOL.never_stop
     """Findings at this tool never lead to a stop, whatever they are."""
-    idempotent: bool = False
+    idempotent: bool = _TOOL.idempotent
     """A read: the second equal answer is already certain to be a repeat."""
-    ignore: bool = False
+    ignore: bool = _TOOL.ignore
     """Not judged and not remembered."""
-    weight: float = Field(default=1.0, ge=0.0, le=10.0)
+    weight: float = Field(default=_TOOL.weight, ge=0.0, le=10.0)
     """Factor on the confidence of findings at this tool, capped at 1 after multiplication."""
 
 
@@ -59,32 +62,32 @@ class GuardConfig(_Model):
         ConfigError: unknown key, wrong type, or values that contradict each other; all mistakes are listed.
     """
 
-    nudge_threshold: float = Field(default=2.0, gt=0.0)
+    nudge_threshold: float = Field(default=_ENGINE.nudge_threshold, gt=0.0)
     """Score from which a nudge is due."""
-    stop_threshold: float = Field(default=3.0, gt=0.0)
+    stop_threshold: float = Field(default=_ENGINE.stop_threshold, gt=0.0)
     """Score from which a stop is due, if a nudge was due before in the same episode."""
-    max_score: float = Field(default=5.0, gt=0.0)
+    max_score: float = Field(default=_ENGINE.max_score, gt=0.0)
     """Cap of the score; health = 1 - score / max_score."""
-    decay: float = Field(default=0.5, ge=0.0, lt=1.0)
+    decay: float = Field(default=_ENGINE.decay, ge=0.0, lt=1.0)
     """Factor on the score per step without a finding."""
     weights: Mapping[str, float] = Field(default_factory=default_weights)
     """Weight per loop type; types left out keep their default, 0 switches a detector off."""
-    history_steps: int = Field(default=32, ge=12, le=4096)
+    history_steps: int = Field(default=_ENGINE.history_steps, ge=12, le=4096)
     """Steps remembered per trajectory."""
-    stop_patience: int = Field(default=2, ge=1, le=1000)
+    stop_patience: int = Field(default=_ENGINE.stop_patience, ge=1, le=1000)
     """Unproductive steps after a nudge before a stop, where the evidence is certain."""
-    renudge: int = Field(default=3, ge=1, le=1000)
+    renudge: int = Field(default=_ENGINE.renudge, ge=1, le=1000)
     """Least number of unproductive steps between two nudges, and before a stop, where the evidence is likely."""
-    max_polls: int | None = Field(default=None, ge=2)
+    max_polls: int | None = Field(default=_ENGINE.max_polls, ge=2)
     """Repeats of a waiting call at which a stop may become due; by default waiting is never stopped."""
-    max_wait_s: float | None = Field(default=None, gt=0.0)
+    max_wait_s: float | None = Field(default=_ENGINE.max_wait_s, gt=0.0)
     """Seconds of waiting at which a stop may become due; by default waiting is never stopped."""
-    max_understood_chars: int = Field(default=MAX_UNDERSTOOD_CHARS, ge=256, le=1_048_576)
+    max_understood_chars: int = Field(default=_ENGINE.max_understood_chars, ge=256, le=1_048_576)
     """Characters of a call, arguments and result together, that are masked, normalised and searched for words; a longer
     call is compared by fingerprints (and counted)."""
-    slow_gap_s: float = Field(default=120.0, ge=0.0)
+    slow_gap_s: float = Field(default=_ENGINE.slow_gap_s, ge=0.0)
     """Idle seconds from which on a pause separates what lies before it: that proves less, and never leads to a stop."""
-    poll_patience: int = Field(default=3, ge=1, le=1000)
+    poll_patience: int = Field(default=_ENGINE.poll_patience, ge=1, le=1000)
     """Factor on the number of repeats while something is under way; once more where a pause lies between them."""
     tools: Mapping[str, ToolPolicy] = Field(default_factory=dict)
     """Policies by tool name, compared case-folded."""
@@ -104,7 +107,7 @@ class GuardConfig(_Model):
     """File with calibrated thresholds, as written by ``trajectory-guard calibrate``."""
     dialects: tuple[Mapping[str, Any], ...] = ()
     """Further span dialects, by attribute names; see ``dialects.custom_dialect``."""
-    redact: bool = False
+    redact: bool = _ENGINE.redact
     """Keep hashes only: no excerpt of arguments or results in messages, logs or state."""
     collector_url: str | None = Field(default=None, pattern="^https?://")
     """Base URL of a collector whose flags gates heed too, as in ``http://localhost:4318``."""
@@ -140,18 +143,7 @@ class GuardConfig(_Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> GuardConfig:
-        known = default_weights()
-        unknown = [name for name in self.weights if name not in known]
-        if unknown:
-            raise ValueError(f"weights: unknown loop type {unknown[0]!r}{nearest(unknown[0], known)}")
-        negative = [name for name, weight in self.weights.items() if not weight >= 0]  # NaN is not either
-        if negative:
-            raise ValueError(f"weights.{negative[0]}: {self.weights[negative[0]]} is below 0 or no number")
-        if not self.nudge_threshold <= self.stop_threshold <= self.max_score:
-            raise ValueError(
-                "thresholds: nudge_threshold <= stop_threshold <= max_score must hold, got "
-                f"{self.nudge_threshold} / {self.stop_threshold} / {self.max_score}"
-            )
+        self.engine_settings()
         return self
 
     def __init__(self, **values: Any) -> None:
@@ -219,15 +211,27 @@ class GuardConfig(_Model):
                 values[name] = _from_text(text)
         return cls.from_mapping(values, source=f"environment ({ENV_PREFIX}*)")
 
-    def policy(self, tool: str) -> ToolPolicy | None:
-        """The policy of a tool, None if it has none."""
-        return self.tools.get(tool.casefold()) if self.tools else None
+    def engine_settings(self) -> EngineSettings:
+        """The part of the configuration that the engine is set by.
+
+        Raises:
+            SettingsError: values contradict each other.
+        """
+        values = {name: getattr(self, name) for name in _ENGINE_KEYS}
+        tools = {name: ToolSettings(**dict(policy)) for name, policy in self.tools.items()}
+        # whoever only nudges goes on nudging, ever more rarely
+        return EngineSettings(**values, tools=tools, may_stop=self.mode != "nudge")
 
     def with_gate_keys(self, given: GuardConfig | None) -> GuardConfig:
         """This configuration, with the keys that are a gate's own as ``given`` has them."""
         if given is None:
             return self
         return self.model_copy(update={key: getattr(given, key) for key in GATE_KEYS & type(self).model_fields.keys()})
+
+
+_ENGINE_KEYS: Final = tuple(
+    one.name for one in fields(EngineSettings) if one.name in GuardConfig.model_fields and one.name != "tools"
+)
 
 
 def differences(
@@ -356,12 +360,6 @@ def decode_toml(text: str) -> Any:
     else:
         import tomli as tomllib
     return tomllib.loads(text)
-
-
-def nearest(key: str, known: Iterable[str]) -> str:
-    """`` (did you mean 'x'?)``, or nothing."""
-    close = difflib.get_close_matches(key, list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _messages(error: ValidationError, source: str, model: type[BaseModel]) -> Iterator[str]:

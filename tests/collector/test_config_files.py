@@ -182,8 +182,7 @@ def test_later_files_win_key_by_key() -> None:
     assert grpc.tls is not None
     assert grpc.endpoint == "0.0.0.0:14317"
     assert (config.exporters["otlp/tempo"].signals, config.exporters["otlp/tempo"].timeout_s) == ((Signal.TRACES,), 7.5)
-    policy = config.guard.policy("job_status")
-    assert policy is not None
+    policy = config.guard.tools["job_status"]
     assert (policy.poll, policy.weight) == (True, 0.5)
 
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from tests.core.test_saved_state import build, one_step
 from tests.helpers import record
-from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import (
     REGISTRY,
     TYPE_IV,
@@ -27,6 +26,7 @@ from trajectory_guard.core.detectors import (
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.interventions import args_excerpt, clip
 from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.steps import StepRecord
 
 plans = st.lists(one_step, min_size=1, max_size=10)
@@ -86,7 +86,7 @@ def registered() -> Iterator[None]:
 def test_a_step_that_fails_leaves_the_state_as_it_was(plan: list[dict[str, Any]], seed: int) -> None:
     chance = random.Random(seed)
     with registered():
-        engine = Engine(GuardConfig(history_steps=12))
+        engine = Engine(EngineSettings(history_steps=12))
         state, undisturbed = engine.new_state("t"), engine.new_state("t")
         for step in build(plan):
             if chance.random() < 0.5:
@@ -153,7 +153,7 @@ def test_a_detector_of_the_users_own_is_put_back_too() -> None:
 @settings(max_examples=40)
 def test_saving_after_every_step_keeps_detectors_of_the_users_own(plan: list[dict[str, Any]]) -> None:
     with registered():
-        engine = Engine(GuardConfig(history_steps=12))
+        engine = Engine(EngineSettings(history_steps=12))
         state, restored = engine.new_state("t"), engine.new_state("t")
         for step in build(plan):
             assert engine.observe(restored, step) == engine.observe(state, step)

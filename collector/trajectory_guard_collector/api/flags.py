@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard_collector.config.models import Flags
@@ -41,14 +42,14 @@ class FlagBook:
     Parameters:
         config: bounds of waiting.
         fleet: the trajectories.
-        max_score: score at which health is 0.
+        guard: what flags may say, and the score at which health is 0.
         metrics: counts questions by status.
     """
 
-    def __init__(self, config: Flags, fleet: Fleet, max_score: float, metrics: Metrics) -> None:
+    def __init__(self, config: Flags, fleet: Fleet, guard: GuardConfig, metrics: Metrics) -> None:
         self._config = config
         self._fleet = fleet
-        self._max_score = max_score
+        self._guard = guard
         self._metrics = metrics
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self._waiters = 0
@@ -113,13 +114,13 @@ class FlagBook:
         trajectory = self._fleet.find(name)
         if trajectory is None:
             return {"trajectory": name, "known": False, "level": Level.OBSERVE.value, "score": 0.0, "health": 1.0}
-        verdict = _due(trajectory, after, self._fleet.engine.config.mode)
+        verdict = _due(trajectory, after, self._guard.mode)
         return {
             "trajectory": trajectory.key[1],
             "known": True,
             "level": (verdict.level if verdict is not None else Level.OBSERVE).value,
             "score": trajectory.score,
-            "health": 1.0 - trajectory.score / self._max_score,
+            "health": 1.0 - trajectory.score / self._guard.max_score,
             "steps": trajectory.steps,
             "episode": trajectory.episode,
             "nudges": trajectory.nudges,

@@ -67,7 +67,7 @@ class Collector:
         self._scores = score_writers(
             config.exporters, self.metrics, self._store, redact=config.guard.redact, session_of=self.judge.session_of
         )
-        self._flags = FlagBook(config.flags, self.judge.fleet, config.guard.max_score, self.metrics)
+        self._flags = FlagBook(config.flags, self.judge.fleet, config.guard, self.metrics)
         self._pipeline = Pipeline(
             self.judge, self._delivery, self.metrics,
             refuse=self._limiter.refuse, journaled=self._store is not None, listeners=self._listeners(),

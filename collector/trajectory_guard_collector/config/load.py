@@ -12,7 +12,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, 
 import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from trajectory_guard.config import ConfigError, GuardConfig, nearest
+from trajectory_guard.config import ConfigError, GuardConfig
+from trajectory_guard.core.text import nearest
 from trajectory_guard_collector.config.checks import UNKNOWN_KEY, without_secrets
 from trajectory_guard_collector.config.models import CollectorConfig
 from trajectory_guard_collector.config.references import Text, resolve

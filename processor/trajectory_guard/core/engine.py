@@ -8,7 +8,6 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from trajectory_guard.config import GuardConfig, ToolPolicy
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core import relay
 from trajectory_guard.core.budget import within_budget
@@ -19,10 +18,11 @@ from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.history import Symbol
 from trajectory_guard.core.interventions import Spent, nudge_text, reason_text
 from trajectory_guard.core.observation import FrozenRun, Observation, frozen_fields
-from trajectory_guard.core.policy import Decision, Ladder, Level, PolicySettings
+from trajectory_guard.core.policy import Decision, Ladder, Level
 from trajectory_guard.core.reading import Reader, call_symbol
 from trajectory_guard.core.run import BATCH_MASK, Run, run_fields
 from trajectory_guard.core.scoring import Score, Scorer
+from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.state import MAX_RUNS, TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, Evidence, ModelTokens, StepRecord
@@ -99,37 +99,31 @@ class Verdict(NamedTuple):
 
 
 class Engine:
-    """Evaluates steps. Holds configuration only: all memory is in the ``TrajectoryState`` it is handed.
+    """Evaluates steps. Holds settings only: all memory is in the ``TrajectoryState`` it is handed.
 
     Not thread-safe per state: callers serialise the steps of one trajectory.
 
     Parameters:
-        config: thresholds, weights, policies.
+        settings: thresholds, weights, policies; the defaults if there are none.
         settle: tells whether two texts mean the same where the comparator cannot; must not block.
         price: puts a price on tokens for which the telemetry names none, each time it is read.
     """
 
     def __init__(
-        self, config: GuardConfig | None = None, *, settle: Settle | None = None, price: Price | None = None
+        self, settings: EngineSettings | None = None, *, settle: Settle | None = None, price: Price | None = None
     ) -> None:
-        self.config = config or GuardConfig()
+        self.settings = settings = settings or EngineSettings()
         self.price = price
-        self._weights = {**weights(), **self.config.weights}
-        self._scorer = Scorer(weights=self._weights, max_score=self.config.max_score, decay=self.config.decay)
-        self._policy = PolicySettings(
-            self.config.nudge_threshold, self.config.stop_threshold, self.config.stop_patience, self.config.renudge,
-            self.config.max_polls, self.config.max_wait_s,
-        )  # fmt: skip
-        self._reader = Reader(self.config)
-        settings = DetectorSettings(redact=self.config.redact, settle=settle)
-        self._factories = [_factory(kind, settings) for kind in REGISTRY.values() if self._weights[kind.loop_type] > 0]
-        self._no_policies = not self.config.tools
+        self._weights = {**weights(), **settings.weights}
+        self._scorer = Scorer(weights=self._weights, max_score=settings.max_score, decay=settings.decay)
+        self._reader = Reader(settings)
+        given = DetectorSettings(redact=settings.redact, settle=settle)
+        self._factories = [_factory(kind, given) for kind in REGISTRY.values() if self._weights[kind.loop_type] > 0]
         self._laps = self._weights[TYPE_IV] > 0
-        self._may_stop = self.config.mode != "nudge"  # whoever only nudges goes on nudging, ever more rarely
 
     def new_state(self, trajectory_id: str) -> TrajectoryState:
         """Empty state of a trajectory."""
-        return TrajectoryState(trajectory_id, self.config.history_steps)
+        return TrajectoryState(trajectory_id, self.settings.history_steps)
 
     def load_state(self, data: bytes) -> TrajectoryState:
         """State from its byte form; raises ``StateFormatError``."""
@@ -146,23 +140,23 @@ class Engine:
         A step does not count if it was seen before (same ``step_id``), if its tool is set to ``ignore``, or if the
         call was interrupted before it answered: it will come again. A step that fails leaves the state as it was.
         """
-        policy = None if self._no_policies else self.config.policy(step.tool_name)
+        policy = self.settings.tool(step.tool_name)
         if step.outcome_type == INTERRUPTED or (policy is not None and policy.ignore):
             return None
         key = _id_symbol(step.step_id)
         if key in state.step_ids:
             return None
-        step = within_budget(step, self.config.max_understood_chars)
+        step = within_budget(step, self.settings.max_understood_chars)
         run = self._run_of(state, step)
         before = _Before(state, run)
         try:
             seen = self._reader.read(state, run, step, policy)
             found = self._detect(run, seen, policy)
             new_batch = not seen.same_batch
-            may_stop = self._may_stop and run.stoppable and not (policy is not None and policy.never_stop)
+            may_stop = self.settings.may_stop and run.stoppable and not (policy is not None and policy.never_stop)
             self._scorer.apply(run.score, found, new_batch=new_batch)
             decision = ladder_policy.decide(
-                run.ladder, found, run.score.value, self._policy, new_batch=new_batch, progress=seen.progress,
+                run.ladder, found, run.score.value, self.settings, new_batch=new_batch, progress=seen.progress,
                 now=step.timestamp, may_stop=may_stop,
             )  # fmt: skip
             verdict = self._verdict(state, run, seen, found, decision)
@@ -181,7 +175,7 @@ class Engine:
         """Take a visit that has ended into the run of visits of the user turn."""
         label = scope.label_of(relay.AGENTS, state.turns.get(""))
         run = state.relay
-        pause = run is not None and 0.0 < run.last_end <= visit.timestamp - self.config.slow_gap_s
+        pause = run is not None and 0.0 < run.last_end <= visit.timestamp - self.settings.slow_gap_s
         if run is None or run.label != label or pause:
             run = state.relay = Run(label, state.capacity, relay.relay_detectors())
         before = _Before(state, run)
@@ -192,8 +186,8 @@ class Engine:
             )
             self._scorer.apply(run.score, found, new_batch=True)
             decision = ladder_policy.decide(
-                run.ladder, found, run.score.value, self._policy, new_batch=True, progress=seen.progress,
-                now=visit.timestamp, may_stop=self._may_stop,
+                run.ladder, found, run.score.value, self.settings, new_batch=True, progress=seen.progress,
+                now=visit.timestamp, may_stop=self.settings.may_stop,
             )  # fmt: skip
         except BaseException:
             before.restore(state, run)
@@ -229,7 +223,7 @@ class Engine:
         run = state.runs.get(label)
         return run if run is not None else Run(label, state.capacity, self._detectors())
 
-    def _detect(self, run: Run, seen: Observation, policy: ToolPolicy | None) -> tuple[DetectionResult, ...]:
+    def _detect(self, run: Run, seen: Observation, policy: ToolSettings | None) -> tuple[DetectionResult, ...]:
         found = []
         for detector in run.detectors:
             result = detector.update(seen)
@@ -315,7 +309,7 @@ class Engine:
         episode = state.episodes + 1 if decision.opened else run.ladder.episode
         began = step.timestamp if decision.opened else run.began
         nudges = state.nudges + bool(decision.nudge)
-        base = (state.trajectory_id, step.step_id, state.index, score, 1.0 - score / self.config.max_score)
+        base = (state.trajectory_id, step.step_id, state.index, score, 1.0 - score / self.settings.max_score)
         common = {
             "episode": episode, "evidence": step.evidence, "nudges": nudges, "tool": step.tool_name, "began": began,
             "run": run.label,
@@ -324,7 +318,7 @@ class Engine:
             return Verdict(*base, decision.level, recovered=decision.recovered, **common)  # type: ignore[arg-type]
         first = max(0, min(run.ladder.first_step, *(one.first_step for one in found)))
         spent = self._spent(run, seen, first)
-        excerpt = not self.config.redact
+        excerpt = not self.settings.redact
         nudge = nudge_text(found, step, decision.nudge, excerpt=excerpt) if decision.nudge else None
         placed = tuple(
             one._replace(

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.certainty import PACE, Certainty, strongest
 from trajectory_guard.core.detectors.base import DetectionResult
+from trajectory_guard.core.settings import EngineSettings
 
 QUIET_STEPS: Final = 2
 
@@ -35,25 +36,6 @@ class Level(str, Enum):
 
     def __str__(self) -> str:
         return self.value
-
-
-class PolicySettings(NamedTuple):
-    """Numbers of the ladder.
-
-    Fields:
-        nudge_at, stop_at: scores from which a nudge and a stop may become due.
-        stop_patience: unproductive steps after a nudge before a stop, where the evidence is certain.
-        renudge: least number of unproductive steps between two nudges where the evidence is likely.
-        max_polls: repeats of a waiting call at which a stop may become due; None: never.
-        max_wait_s: seconds of waiting at which a stop may become due; None: never.
-    """
-
-    nudge_at: float = 2.0
-    stop_at: float = 3.0
-    stop_patience: int = 2
-    renudge: int = 3
-    max_polls: int | None = None
-    max_wait_s: float | None = None
 
 
 class Ladder:
@@ -128,7 +110,7 @@ class Decision(NamedTuple):
 
 
 def decide(
-    ladder: Ladder, found: Sequence[DetectionResult], score: float, settings: PolicySettings, *,
+    ladder: Ladder, found: Sequence[DetectionResult], score: float, settings: EngineSettings, *,
     new_batch: bool, progress: bool, now: float = 0.0, may_stop: bool = True,
 ) -> Decision:  # fmt: skip
     """Advance ``ladder`` by one step and say what is due.
@@ -156,16 +138,17 @@ def decide(
     elif ladder.waited_from == 0.0:
         ladder.waited_from = now
     count = max(one.count for one in found)
-    if score < settings.nudge_at:
+    if score < settings.nudge_threshold:
         level = Level.STOP if ladder.stopped else Level.OBSERVE
         return Decision(level, opened=opened, certainty=certainty)
-    if may_stop and not ladder.stopped and score >= settings.stop_at and not ladder.awaiting:
+    may_stop = may_stop and score >= settings.stop_threshold
+    if may_stop and not ladder.stopped and not ladder.awaiting:
         ladder.stopped = _stop_due(ladder, certainty, count, now, settings)
         if ladder.stopped:
             return Decision(Level.STOP, stop_due=True, opened=opened, certainty=certainty)
     if ladder.stopped:
         return Decision(Level.STOP, opened=opened, certainty=certainty)
-    near_stop = may_stop and certainty is Certainty.CERTAIN and score >= settings.stop_at and ladder.segment_nudges > 0
+    near_stop = may_stop and certainty is Certainty.CERTAIN and ladder.segment_nudges > 0
     nudge = _nudge(ladder, count) if not near_stop and _nudge_due(ladder, certainty, count, settings) else 0
     return Decision(Level.NUDGE, nudge, opened=opened, certainty=certainty)
 
@@ -213,12 +196,12 @@ def _close(ladder: Ladder) -> bool:
     return ladder.nudged
 
 
-def _distance(ladder: Ladder, certainty: Certainty, settings: PolicySettings) -> int:
+def _distance(ladder: Ladder, certainty: Certainty, settings: EngineSettings) -> int:
     """Unproductive steps that have to lie between two nudges, and between the last nudge and a stop."""
     return max(settings.renudge, ladder.lead) * PACE[certainty]
 
 
-def _nudge_due(ladder: Ladder, certainty: Certainty, count: int, settings: PolicySettings) -> bool:
+def _nudge_due(ladder: Ladder, certainty: Certainty, count: int, settings: EngineSettings) -> bool:
     if ladder.awaiting:
         return False
     if ladder.nudges == 0:
@@ -241,7 +224,7 @@ def _nudge(ladder: Ladder, count: int) -> int:
     return ladder.nudges
 
 
-def _stop_due(ladder: Ladder, certainty: Certainty, count: int, now: float, settings: PolicySettings) -> bool:
+def _stop_due(ladder: Ladder, certainty: Certainty, count: int, now: float, settings: EngineSettings) -> bool:
     if ladder.segment_nudges == 0:
         return False
     if certainty is Certainty.CERTAIN:

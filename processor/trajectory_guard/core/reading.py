@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from trajectory_guard.config import GuardConfig, ToolPolicy
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.fingerprints import digest64
@@ -26,6 +25,7 @@ from trajectory_guard.core.result_text import (
     reports_status,
 )
 from trajectory_guard.core.run import BATCH_MASK, Run
+from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.state import MAX_DENIALS, MAX_LEARNED_CALLS, TrajectoryState
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, REFUSED_BY_GUARD, SUCCESS, StepRecord
 from trajectory_guard.core.tools import is_lookup, is_status_lookup, is_waiting, moves_cursor, took_its_time
@@ -48,18 +48,18 @@ _PACE_BESIDE_OTHERS: Final = 2
 class Reader:
     """Works out one observation from a step and what is remembered. Replaces memory, never changes it in place."""
 
-    def __init__(self, config: GuardConfig) -> None:
-        self.config = config
+    def __init__(self, settings: EngineSettings) -> None:
+        self.settings = settings
 
-    def read(self, state: TrajectoryState, run: Run, step: StepRecord, policy: ToolPolicy | None) -> Observation:
+    def read(self, state: TrajectoryState, run: Run, step: StepRecord, policy: ToolSettings | None) -> Observation:
         """The observation of a step of ``run``; begins a new segment where an uncertain boundary lies before it."""
         seen = Observation(step, run.index, call_symbol(step), result_symbol(step), run.frozen)
-        seen.waiting_pace = self.config.poll_patience
+        seen.waiting_pace = self.settings.poll_patience
         seen.same_batch = _joins_batch(run, step)
         seen.gap_s = 0.0 if seen.same_batch else scope.idle_s(run, step)
-        if scope.is_boundary(run, step, seen.gap_s, self.config.slow_gap_s):
+        if scope.is_boundary(run, step, seen.gap_s, self.settings.slow_gap_s):
             run.boundary = run.index
-            run.score.decay(self.config.decay)
+            run.score.decay(self.settings.decay)
             ladder_policy.begin_segment(run.ladder)
         if step.outcome_type in (ERROR, DENIED):
             seen.signature = _signature(step)
@@ -132,7 +132,7 @@ class Reader:
     # --- a call made before ----------------------------------------------------------------------------------
 
     def _read_repeat(
-        self, state: TrajectoryState, run: Run, seen: Observation, previous: int, policy: ToolPolicy | None
+        self, state: TrajectoryState, run: Run, seen: Observation, previous: int, policy: ToolSettings | None
     ) -> None:
         """Did it return the same, volatile parts aside?"""
         history, step = run.history, seen.step
@@ -193,7 +193,7 @@ class Reader:
 
     # --- how much a repeat can prove -------------------------------------------------------------------------
 
-    def _weigh(self, run: Run, seen: Observation, policy: ToolPolicy | None) -> None:
+    def _weigh(self, run: Run, seen: Observation, policy: ToolSettings | None) -> None:
         """Set the strongest evidence that this step can be part of, and the number of repeats that goes with it."""
         seen.certainty = _certainty(seen, policy, paced=scope.is_paced(run, seen.gap_s))
         seen.pace = seen.pace_of(seen.certainty)
@@ -204,13 +204,13 @@ class Reader:
         if seen.certainty is Certainty.WAITING:
             run.last_waiting = run.index
             if seen.gap_s >= scope.PACED_S and seen.outcome != ERROR:
-                seen.pace *= self.config.poll_patience
+                seen.pace *= self.settings.poll_patience
         elif seen.others_progress:  # they may have changed what this call looks at
             seen.certainty = weakest(seen.certainty, Certainty.LIKELY)
             seen.pace = max(seen.pace, _PACE_BESIDE_OTHERS)
 
 
-def _certainty(seen: Observation, policy: ToolPolicy | None, *, paced: bool) -> Certainty:
+def _certainty(seen: Observation, policy: ToolSettings | None, *, paced: bool) -> Certainty:
     step, text = seen.step, (seen.step.result or "").strip()
     if (policy is not None and policy.poll) or is_waiting(step.tool_name, step.args):
         return Certainty.WAITING
