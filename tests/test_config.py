@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import DATA
-from trajectory_guard.config import ConfigError, GuardConfig, ToolPolicy
+from trajectory_guard.config import ConfigError, GuardConfig, Mistake, ToolPolicy
 from trajectory_guard.core.detectors import weights
 from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
 
@@ -127,6 +128,28 @@ def test_a_long_value_is_not_repeated_at_length() -> None:
     with pytest.raises(ConfigError) as caught:
         GuardConfig(mode="x" * 10_000)
     assert len(str(caught.value)) < 600
+
+
+def test_mistakes_are_there_as_data() -> None:
+    with pytest.raises(ConfigError) as caught:
+        GuardConfig.from_mapping(
+            {"mode": "x", "tools": {"a": {"pol": True}}, "weights": {"TYPE_I": 1}, "decai": 1}, source="guard.toml"
+        )
+    mode, policy, unknown = caught.value.mistakes
+    assert mode == Mistake("mode", "String should match pattern '^(enforce|nudge|observe)$', got 'x'", "guard.toml")
+    assert policy == Mistake("tools.a.pol", "unknown key (did you mean 'poll'?)", "guard.toml")
+    assert unknown == Mistake("decai", "unknown key (did you mean 'decay'?)", "guard.toml")
+    assert str(caught.value).splitlines()[1] == "guard.toml: unknown key 'tools.a.pol' (did you mean 'poll'?)"
+    with pytest.raises(ConfigError) as caught:
+        GuardConfig(weights={"TYPE_I_STUTTER": -1})
+    assert caught.value.mistakes == (Mistake("weights.TYPE_I_STUTTER", "-1.0 is below 0 or no number", "GuardConfig"),)
+
+
+def test_a_config_error_crosses_processes() -> None:
+    error = ConfigError("it cannot be read", Mistake("decay", "too small, got 0", "guard.toml"))
+    again = pickle.loads(pickle.dumps(error))
+    assert again.mistakes == error.mistakes
+    assert str(again) == str(error) == "it cannot be read\nguard.toml: decay: too small, got 0"
 
 
 def test_a_config_error_is_a_value_error() -> None:

@@ -7,15 +7,14 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from contextvars import ContextVar
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from trajectory_guard.core.detectors import weights as default_weights
-from trajectory_guard.core.settings import EngineSettings, ToolSettings
+from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
 from trajectory_guard.core.templates import template_mistake
 from trajectory_guard.core.text import nearest
 
@@ -26,14 +25,53 @@ MAX_VALUES: Final = 100_000
 """Values a configuration file may hold, each alias of YAML counted as what it stands for."""
 NESTED: Final = "nested too deeply"
 _MAX_SHOWN: Final = 80
+_MAX_MESSAGE_CHARS: Final = 500
+_UNKNOWN_KEY: Final = "unknown key"
 _USERINFO: Final = re.compile(r"//[^/@\s]{1,256}@")
-_SOURCE: Final[ContextVar[str]] = ContextVar("source", default="GuardConfig")
 _ENGINE: Final = EngineSettings()
 _TOOL: Final = ToolSettings()
 
 
+class Mistake(NamedTuple):
+    """One mistake in a configuration.
+
+    Fields:
+        path: the key, those above it before it with dots; empty if the message names it, or none is meant.
+        message: the reason, with the value.
+        source: the file, or whatever else the configuration was read from; empty if the message names it.
+    """
+
+    path: str
+    message: str
+    source: str = ""
+
+    def __str__(self) -> str:
+        parts = (self.source, self.path, self.message)
+        if self.message.startswith(_UNKNOWN_KEY):
+            parts = (self.source, f"{_UNKNOWN_KEY} {self.path!r}{self.message.removeprefix(_UNKNOWN_KEY)}", "")
+        return ": ".join(filter(None, parts))
+
+
 class ConfigError(ValueError):
-    """A configuration that cannot be used. The message names source, key and value, one line per mistake."""
+    """A configuration that cannot be used. Its text has one line per mistake, with source, key and value.
+
+    Parameters:
+        mistakes: the mistakes; one that is text has neither path nor source.
+
+    Attributes:
+        mistakes: all of them.
+    """
+
+    def __init__(self, *mistakes: Mistake | str) -> None:
+        super().__init__(*mistakes)
+        self.mistakes = tuple(Mistake("", one) if isinstance(one, str) else one for one in mistakes)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.mistakes))
+
+    def at(self, source: str) -> ConfigError:
+        """The same mistakes in another source."""
+        return ConfigError(*(one._replace(source=source) for one in self.mistakes))
 
 
 class _Model(BaseModel):
@@ -147,11 +185,10 @@ class GuardConfig(_Model):
         return self
 
     def __init__(self, **values: Any) -> None:
-        source = _SOURCE.get()
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ConfigError("\n".join(_messages(error, source, type(self)))) from None
+            raise ConfigError(*_mistakes(error, type(self))).at("GuardConfig") from None
 
     @field_validator("nudge_text", "stop_text")
     @classmethod
@@ -174,11 +211,10 @@ class GuardConfig(_Model):
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], *, source: str = "configuration") -> GuardConfig:
         """Build from decoded JSON, TOML or YAML; ``source`` names it in errors."""
-        token = _SOURCE.set(source)
         try:
             return cls(**{str(key): value for key, value in values.items()})
-        finally:
-            _SOURCE.reset(token)
+        except ConfigError as error:
+            raise error.at(source) from None
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> GuardConfig:
@@ -362,13 +398,14 @@ def decode_toml(text: str) -> Any:
     return tomllib.loads(text)
 
 
-def _messages(error: ValidationError, source: str, model: type[BaseModel]) -> Iterator[str]:
+def _mistakes(error: ValidationError, model: type[BaseModel]) -> Iterator[Mistake]:
     for item in error.errors():
-        path = ".".join(str(part) for part in item["loc"])
+        path, reason = ".".join(str(part) for part in item["loc"]), item.get("ctx", {}).get("error")
         if item["type"] == "extra_forbidden":
             known = ToolPolicy.model_fields if str(item["loc"][0]) == "tools" else model.model_fields
-            yield f"{source}: unknown key {path!r}{nearest(str(item['loc'][-1]), known)}"
+            yield Mistake(path, _UNKNOWN_KEY + nearest(str(item["loc"][-1]), known))
+        elif isinstance(reason, SettingsError):
+            yield Mistake(reason.path, reason.message)
         else:
-            message = item["msg"].removeprefix("Value error, ")
             value = f", got {item['input']!r}" if path else ""
-            yield f"{source}: {path + ': ' if path else ''}{message}{value}"[:500]
+            yield Mistake(path, (item["msg"].removeprefix("Value error, ") + value)[:_MAX_MESSAGE_CHARS])

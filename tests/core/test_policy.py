@@ -238,7 +238,7 @@ def test_no_sequence_stops_before_it_was_nudged_since_the_last_progress(sequence
         if decision.stop_due:
             assert nudged
             assert certainty is not WAITING
-            assert score >= SETTINGS.stop_at
+            assert score >= SETTINGS.stop_threshold
         nudged = nudged or decision.nudge > 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 from trajectory_guard.config import ConfigError, GuardConfig
@@ -21,22 +21,14 @@ def load_config(name: str | None, overrides: Iterable[str] = ()) -> GuardConfig:
     Raises:
         ConfigError: the file or an override cannot be used.
     """
-    config = GuardConfig() if name in (None, DEFAULT) else _plain(lambda: GuardConfig.from_file(str(name)))
+    config = GuardConfig() if name is None or name == DEFAULT else GuardConfig.from_file(name)
     items = list(overrides)
     if not items:
         return config
     values = config.model_dump(exclude_unset=True)
     for item in items:
         _override(values, item)
-    return _plain(lambda: GuardConfig.from_mapping(values, source="--set"))
-
-
-def _plain(load: Callable[[], GuardConfig]) -> GuardConfig:
-    """Errors name where the value stands, not the class that refused it too."""
-    try:
-        return load()
-    except ConfigError as error:
-        raise ConfigError(str(error).replace(": GuardConfig: ", ": ")) from None
+    return GuardConfig.from_mapping(values, source="--set")
 
 
 def _override(values: dict[str, Any], item: str) -> None:
