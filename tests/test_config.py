@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import DATA
-from trajectory_guard.config import ConfigError, GuardConfig, Mistake, ToolPolicy
+from tests.helpers import DATA, TESTS
+from trajectory_guard.config import SECTIONS, ConfigError, GuardConfig, Mistake, ToolPolicy
 from trajectory_guard.core.detectors import weights
 from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
 
@@ -135,11 +135,11 @@ def test_mistakes_are_there_as_data() -> None:
         GuardConfig.from_mapping(
             {"mode": "x", "tools": {"a": {"pol": True}}, "weights": {"TYPE_I": 1}, "decai": 1}, source="guard.toml"
         )
-    mode, policy, unknown = caught.value.mistakes
+    policy, mode, unknown = caught.value.mistakes
     assert mode == Mistake("mode", "String should match pattern '^(enforce|nudge|observe)$', got 'x'", "guard.toml")
     assert policy == Mistake("tools.a.pol", "unknown key (did you mean 'poll'?)", "guard.toml")
     assert unknown == Mistake("decai", "unknown key (did you mean 'decay'?)", "guard.toml")
-    assert str(caught.value).splitlines()[1] == "guard.toml: unknown key 'tools.a.pol' (did you mean 'poll'?)"
+    assert str(caught.value).splitlines()[0] == "guard.toml: unknown key 'tools.a.pol' (did you mean 'poll'?)"
     with pytest.raises(ConfigError) as caught:
         GuardConfig(weights={"TYPE_I_STUTTER": -1})
     assert caught.value.mistakes == (Mistake("weights.TYPE_I_STUTTER", "-1.0 is below 0 or no number", "GuardConfig"),)
@@ -154,6 +154,79 @@ def test_a_config_error_crosses_processes() -> None:
 
 def test_a_config_error_is_a_value_error() -> None:
     assert issubclass(ConfigError, ValueError)
+
+
+# --- sections ------------------------------------------------------------------------------------------------
+
+
+def test_every_key_has_one_section_and_the_readme_says_which() -> None:
+    assert sorted(key for keys in SECTIONS.values() for key in keys) == sorted(GuardConfig.model_fields)
+    assert not SECTIONS.keys() & GuardConfig.model_fields
+    readme = (TESTS.parent / "processor" / "README.md").read_text(encoding="utf-8")
+    for section, keys in SECTIONS.items():
+        assert f"- `{section}`: {', '.join(f'`{key}`' for key in keys)}\n" in readme
+
+
+def test_a_file_in_sections_says_the_same_as_a_flat_one(tmp_path: Path) -> None:
+    file = tmp_path / "guard.toml"
+    file.write_text(
+        """redact = true
+        [engine]
+        decay = 0.25
+        weights.TYPE_I_STUTTER = 1.0
+        [policy]
+        nudge_threshold = 1.5
+        [policy.tools.Job_Status]
+        poll = true
+        [gate]
+        """,
+        encoding="utf-8",
+    )
+    flat = {
+        "redact": True, "decay": 0.25, "weights": {"TYPE_I_STUTTER": 1.0}, "nudge_threshold": 1.5,
+        "tools": {"job_status": {"poll": True}},
+    }  # fmt: skip
+    assert GuardConfig.from_file(file) == GuardConfig(**flat)  # type: ignore[arg-type]
+    environ = {"TRAJECTORY_GUARD_CONFIG": str(file), "TRAJECTORY_GUARD_DECAY": "0.75"}
+    assert GuardConfig.from_env(environ) == GuardConfig(**{**flat, "decay": 0.75})  # type: ignore[arg-type]
+
+
+def test_an_empty_section_of_yaml_has_its_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "guard.yaml"
+    file.write_text("engine:\nlimits:\n  max_trajectories: 5\n", encoding="utf-8")
+    assert GuardConfig.from_file(file) == GuardConfig(max_trajectories=5)
+
+
+@pytest.mark.parametrize(
+    ("values", "path", "message"),
+    [
+        ({"engine": {"mode": "nudge"}}, "engine.mode", "belongs in the section 'gate'"),
+        ({"decay": 0.5, "engine": {"decay": 0.5}}, "engine.decay", "given twice, as 'decay' too"),
+        ({"engine": {"decay": 0.5}, "decay": 0.5}, "decay", "given twice, as 'engine.decay' too"),
+        ({"engine": {"decai": 0.5}}, "engine.decai", "unknown key (did you mean 'decay'?)"),
+        ({"collector": {"url": "http://x"}}, "collector.url", "unknown key (did you mean 'collector_url'?)"),
+        ({"engin": {"decay": 0.5}}, "engin", "unknown key (did you mean 'engine'?)"),
+        ({"engine": 5}, "engine", "expected a mapping, got int"),
+        ({"engine": {"decay": 7}}, "engine.decay", "Input should be less than 1, got 7"),
+        ({"policy": {"tools": {"a": {"pol": 1}}}}, "policy.tools.a.pol", "unknown key (did you mean 'poll'?)"),
+        ({"engine": {"weights": {"x": 1}}}, "engine.weights", "unknown loop type 'x'"),
+    ],
+)
+def test_mistakes_in_sections_name_the_path_as_written(values: dict[str, Any], path: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        GuardConfig.from_mapping(values, source="guard.toml")
+    assert caught.value.mistakes == (Mistake(path, message, "guard.toml"),)
+
+
+def test_mistakes_of_sections_and_of_values_are_listed_together() -> None:
+    with pytest.raises(ConfigError) as caught:
+        GuardConfig.from_mapping({"engine": {"mode": "nudge", "decay": 7}, "limits": 1})
+    assert [one.path for one in caught.value.mistakes] == ["engine.decay", "engine.mode", "limits"]
+
+
+def test_keyword_arguments_stay_flat() -> None:
+    with pytest.raises(ConfigError, match="unknown key 'engine'"):
+        GuardConfig(engine={"decay": 0.5})
 
 
 # --- environment ---------------------------------------------------------------------------------------------

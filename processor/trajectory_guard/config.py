@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,7 +19,21 @@ from trajectory_guard.core.templates import template_mistake
 from trajectory_guard.core.text import nearest
 
 ENV_PREFIX: Final = "TRAJECTORY_GUARD_"
-GATE_KEYS: Final = frozenset({"mode", "nudge_text", "on_intervention", "stop_text"})
+SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "engine": ("decay", "dialects", "history_steps", "max_score", "max_understood_chars", "redact", "weights"),
+    "policy": (
+        "max_polls", "max_wait_s", "nudge_threshold", "poll_patience", "renudge", "slow_gap_s", "stop_patience",
+        "stop_threshold", "tools",
+    ),
+    "model": ("calibration", "model_download", "model_path"),
+    "gate": ("mode", "nudge_text", "on_intervention", "stop_text"),
+    "collector": ("collector_timeout_s", "collector_token", "collector_url"),
+    "langfuse": ("langfuse_batches_per_minute", "langfuse_max_waiting", "langfuse_scores"),
+    "limits": ("idle_ttl_s", "max_open_spans", "max_trajectories", "open_span_ttl_s"),
+}  # fmt: skip
+"""The keys of each section that a configuration file may have; without sections the keys are the same."""
+SECTION_OF: Final[Mapping[str, str]] = {key: section for section, keys in SECTIONS.items() for key in keys}
+GATE_KEYS: Final = frozenset(SECTIONS["gate"])
 """Keys that concern one gate alone: gates of one process may differ in them."""
 MAX_VALUES: Final = 100_000
 """Values a configuration file may hold, each alias of YAML counted as what it stands for."""
@@ -210,11 +224,15 @@ class GuardConfig(_Model):
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], *, source: str = "configuration") -> GuardConfig:
-        """Build from decoded JSON, TOML or YAML; ``source`` names it in errors."""
+        """Build from decoded JSON, TOML or YAML, with or without ``SECTIONS``; ``source`` names it in errors."""
+        flat, written, mistakes = _without_sections(values, cls.model_fields)
         try:
-            return cls(**{str(key): value for key, value in values.items()})
+            config = cls(**flat)
         except ConfigError as error:
-            raise error.at(source) from None
+            mistakes = [*(_where_written(one, written) for one in error.mistakes), *mistakes]
+        if mistakes:
+            raise ConfigError(*mistakes).at(source)
+        return config
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> GuardConfig:
@@ -396,6 +414,48 @@ def decode_toml(text: str) -> Any:
     else:
         import tomli as tomllib
     return tomllib.loads(text)
+
+
+def _without_sections(
+    values: Mapping[str, Any], known: Collection[str]
+) -> tuple[dict[str, Any], dict[str, str], list[Mistake]]:
+    """Keys with their values, whatever section they stand in; the path at which each was written; and mistakes."""
+    flat: dict[str, Any] = {}
+    written: dict[str, str] = {}
+    mistakes: list[Mistake] = []
+    for name, value in values.items():
+        section = str(name) if name in SECTIONS else ""
+        if section and not isinstance(value, (Mapping, type(None))):
+            mistakes.append(Mistake(section, f"expected a mapping, got {type(value).__name__}"))
+            continue
+        for key, one in (value or {}).items() if section else ((name, value),):
+            path = f"{section}.{key}" if section else str(key)
+            wrong = _misplaced(str(key), section, known)
+            if wrong is None and key in flat:
+                wrong = f"given twice, as {written[key]!r} too"
+            if wrong is not None:
+                mistakes.append(Mistake(path, wrong))
+            else:
+                flat[key], written[key] = one, path
+    return flat, written, mistakes
+
+
+def _misplaced(key: str, section: str, known: Collection[str]) -> str | None:
+    """The reason why a key cannot stand in a section (empty: in none), None if it can."""
+    if key not in known:
+        candidates = SECTIONS[section] if section else (*known, *SECTIONS)
+        longer = f"{section}_{key}"
+        close = f" (did you mean {longer!r}?)" if longer in candidates else nearest(key, candidates)
+        return _UNKNOWN_KEY + close
+    if section and SECTION_OF[key] != section:
+        return f"belongs in the section {SECTION_OF[key]!r}"
+    return None
+
+
+def _where_written(mistake: Mistake, written: Mapping[str, str]) -> Mistake:
+    """The mistake at the path that the user wrote, section included."""
+    key, dot, rest = mistake.path.partition(".")
+    return mistake._replace(path=f"{written.get(key, key)}{dot}{rest}")
 
 
 def _mistakes(error: ValidationError, model: type[BaseModel]) -> Iterator[Mistake]:

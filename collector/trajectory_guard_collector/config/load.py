@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from trajectory_guard.config import ConfigError, GuardConfig, Mistake
+from trajectory_guard.config import SECTIONS, ConfigError, GuardConfig, Mistake
 from trajectory_guard.core.text import nearest
 from trajectory_guard_collector.config.checks import UNKNOWN_KEY, without_secrets
 from trajectory_guard_collector.config.models import CollectorConfig
@@ -107,6 +107,8 @@ def _model(annotation: Any) -> type[BaseModel] | None:
 def _inner(annotation: Any, key: str) -> Any:
     """The annotation of what is under a key of a value with this annotation; ``Any`` where that is not known."""
     model = _model(annotation)
+    if model is GuardConfig and key in SECTIONS:
+        return model  # the same keys, one level deeper
     if model is not None:
         return model.model_fields[key].annotation if key in model.model_fields else Any
     for one in _alternatives(annotation):
