@@ -111,7 +111,7 @@ def test_a_tool_that_is_never_stopped_is_nudged_ever_more_rarely() -> None:
 
 
 def test_below_the_nudge_threshold_nothing_is_due() -> None:
-    assert step(Ladder(), score=1.99) == Decision(Level.OBSERVE, opened=True, certainty=CERTAIN)
+    assert step(Ladder(), score=1.99) == Decision(Level.OBSERVE, opened=True)
 
 
 def test_below_the_stop_threshold_there_is_no_stop() -> None:

@@ -8,10 +8,10 @@ from typing import Final
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.fingerprints import digest64
-from trajectory_guard.core.history import UNKNOWN, Symbol
+from trajectory_guard.core.history import BATCH_MASK, UNKNOWN, Symbol
 from trajectory_guard.core.masking import masked_hash
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.outcome import error_signature, is_empty_result, is_transient, looks_like_error
+from trajectory_guard.core.outcome import error_signature, is_empty_result, is_pending, is_transient, looks_like_error
 from trajectory_guard.core.result_text import (
     MAX_FORM_CHARS,
     answer_form,
@@ -24,7 +24,7 @@ from trajectory_guard.core.result_text import (
     is_short,
     reports_status,
 )
-from trajectory_guard.core.run import BATCH_MASK, Run
+from trajectory_guard.core.run import Run
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.state import MAX_DENIALS, MAX_LEARNED_CALLS, TrajectoryState
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, REFUSED_BY_GUARD, SUCCESS, StepRecord
@@ -32,12 +32,6 @@ from trajectory_guard.core.tools import is_lookup, is_status_lookup, is_waiting,
 from trajectory_guard.core.tracking import scope
 from trajectory_guard.core.volatile import Lesson, is_volatile_throughout, learn
 
-_PENDING: Final = re.compile(
-    r"\b(?:pending|running|in[ _-]?progress|queued|waiting|processing|not (?:yet )?(?:ready|finished|done|complete)"
-    r"|still|starting|scheduled|accepted|202|building|deploying|unchanged so far)\b",
-    re.IGNORECASE,
-)
-_MAX_PENDING_CHARS: Final = 200
 _TRACEBACK: Final = re.compile(
     r"\bline \d+, in \b|^Traceback |^E   |^\s{0,8}at [^\s(]{1,200}\([^\s:]{1,200}:\d+\)", re.MULTILINE
 )
@@ -116,7 +110,7 @@ class Reader:
             self._form(seen, result)
         if not result or seen.outcome in (EMPTY, DENIED) or seen.echo:
             return
-        seen.progress = seen.result not in run.history.results and seen.form not in run.forms
+        seen.progress = seen.result not in run.history.results and seen.form not in run.history.forms
 
     def _form(self, seen: Observation, result: str) -> None:
         """What came back without what the request named, without order and scores."""
@@ -136,7 +130,7 @@ class Reader:
     ) -> None:
         """Did it return the same, volatile parts aside?"""
         history, step = run.history, seen.step
-        seen.form = run.forms[previous]
+        seen.form = run.history.forms[previous]
         seen.in_a_row = previous == seen.index - 1
         if step.error_class == REFUSED_BY_GUARD:
             seen.result = history.results[previous]
@@ -161,7 +155,7 @@ class Reader:
         seen.first_repeat = before[-1] if before else seen.index
         seen.repeated_at = (*reversed(before), seen.index)
         current = (run.score.batch + (not seen.same_batch)) & BATCH_MASK  # copies within one model turn count once
-        seen.repeats = len({run.batch_of(at) for at in before} | {current})
+        seen.repeats = len({run.history.batch_of(at) for at in before} | {current})
         seen.worked = run.last_fresh > previous
         key = (seen.call + seen.result).hex()
         known, count, first, last_batch = run.chain
@@ -197,7 +191,7 @@ class Reader:
         """Set the strongest evidence that this step can be part of, and the number of repeats that goes with it."""
         seen.certainty = _certainty(seen, policy, paced=scope.is_paced(run, seen.gap_s))
         seen.pace = seen.pace_of(seen.certainty)
-        if seen.certainty is Certainty.ACKNOWLEDGED and not _is_bare_acknowledgement(seen):
+        if seen.certainty is Certainty.ACKNOWLEDGED and not seen.is_bare_acknowledgement:
             seen.pace = 1  # found as early as any repeat; only escalation is slow
         if seen.certainty is not Certainty.WAITING and seen.repeats > 1 and run.last_waiting > seen.repeated_at[-2]:
             seen.certainty, seen.pace = Certainty.WAITING, seen.waiting_pace  # a look at something is part of the lap
@@ -229,11 +223,11 @@ def _certainty(seen: Observation, policy: ToolSettings | None, *, paced: bool) -
         return Certainty.ACKNOWLEDGED if moves_cursor(step.tool_name, step.args) else Certainty.CERTAIN
     if seen.outcome != SUCCESS or step.stated:
         return Certainty.CERTAIN
-    if is_status_lookup(step.tool_name) or (len(text) <= _MAX_PENDING_CHARS and _PENDING.search(text)):
+    if is_status_lookup(step.tool_name) or is_pending(text):
         return Certainty.WAITING
     if paced and (is_brief(text) or reports_status(text)):
         return Certainty.WAITING
-    if _is_bare_acknowledgement(seen):
+    if seen.is_bare_acknowledgement:
         return Certainty.ACKNOWLEDGED
     if carries_content(step.args) and is_acknowledgement(text):
         return Certainty.LIKELY  # handing over the same content again achieves nothing
@@ -242,20 +236,6 @@ def _certainty(seen: Observation, policy: ToolSettings | None, *, paced: bool) -
     if seen.in_a_row and seen.gap_s >= scope.RETRY_PAUSE_S and is_brief(text):
         return Certainty.ACKNOWLEDGED  # who pauses before each look may be waiting for what they look at
     return Certainty.LIKELY if seen.noisy or short else Certainty.CERTAIN
-
-
-def _is_bare_acknowledgement(seen: Observation) -> bool:
-    """Whether an action was done again and again, and all that came back is that it was done."""
-    step, text = seen.step, (seen.step.result or "").strip()
-    if seen.outcome == EMPTY:
-        return moves_cursor(step.tool_name, step.args)
-    return (
-        seen.outcome == SUCCESS
-        and seen.in_a_row
-        and is_acknowledgement(text)
-        and not is_lookup(step.tool_name)
-        and not carries_content(step.args)
-    )
 
 
 def _signature(step: StepRecord) -> str | None:

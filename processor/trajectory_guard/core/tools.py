@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+
+
+@lru_cache(maxsize=1024)
+def _words(tool: str) -> tuple[str, ...]:
+    """The words of a tool's name, in lower case."""
+    return tuple(word.lower() for word in _WORDS.findall(tool))
+
+
+def _values(args: object) -> Iterable[object]:
+    """The values of arguments; arguments without names are one value."""
+    return args.values() if isinstance(args, dict) else (args,)
+
+
 _COMMUNICATION: Final = frozenset(
     (
         "answer", "broadcast", "chat", "comment", "discuss", "email", "inform", "log", "mail", "memo", "message",
@@ -23,7 +37,7 @@ def is_communication(tool: str) -> bool:
     >>> is_communication("send_message"), is_communication("searchMessages"), is_communication("search")
     (True, False, False)
     """
-    words = [word.lower() for word in _WORDS.findall(tool)]
+    words = _words(tool)
     return bool(words) and words[0] in _COMMUNICATION
 
 
@@ -36,11 +50,10 @@ def is_waiting(tool: str, args: object) -> bool:
     >>> is_waiting("wait_for", {"seconds": 5}), is_waiting("bash", {"command": "sleep 30"}), is_waiting("bash", "ls")
     (True, True, False)
     """
-    if not _WAITING.isdisjoint(word.lower() for word in _WORDS.findall(tool)[:1]):
+    if not _WAITING.isdisjoint(_words(tool)[:1]):
         return True
-    values = args.values() if isinstance(args, dict) else (args,)
     return any(
-        isinstance(value, str) and value.lstrip()[:6].lower().startswith(("sleep ", "wait ")) for value in values
+        isinstance(value, str) and value.lstrip()[:6].lower().startswith(("sleep ", "wait ")) for value in _values(args)
     )
 
 
@@ -60,8 +73,7 @@ def took_its_time(args: object, duration: float, *, short: bool) -> bool:
     """
     if not short or duration < _LEAST_WAIT_S:
         return False
-    values = args.values() if isinstance(args, dict) else (args,)
-    asked = (value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool))
+    asked = (value for value in _values(args) if isinstance(value, (int, float)) and not isinstance(value, bool))
     return duration >= _BLOCKING_S or any(0.8 * value <= duration <= 1.25 * value + 1.0 for value in asked)
 
 
@@ -82,10 +94,9 @@ def moves_cursor(tool: str, args: object) -> bool:
     >>> moves_cursor("bash", {"command": "cd .."}), moves_cursor("scroll", {"dy": 300}), moves_cursor("search", "x")
     (True, True, False)
     """
-    if not _CURSOR.isdisjoint(word.lower() for word in _WORDS.findall(tool)):
+    if not _CURSOR.isdisjoint(_words(tool)):
         return True
-    values = args.values() if isinstance(args, dict) else (args,)
-    return any(isinstance(value, str) and _is_move(value) for value in values)
+    return any(isinstance(value, str) and _is_move(value) for value in _values(args))
 
 
 def _is_move(text: str) -> bool:
@@ -112,7 +123,7 @@ def is_status_lookup(tool: str) -> bool:
     >>> is_status_lookup("get_job_status"), is_status_lookup("set_status"), is_status_lookup("search")
     (True, False, False)
     """
-    words = [word.lower() for word in _WORDS.findall(tool)]
+    words = _words(tool)
     return not _STATUS.isdisjoint(words) and _WRITES.isdisjoint(words)
 
 
@@ -131,7 +142,7 @@ def is_lookup(tool: str) -> bool:
     >>> is_lookup("read_file"), is_lookup("press_key")
     (True, False)
     """
-    return not _LOOKUP.isdisjoint(word.lower() for word in _WORDS.findall(tool)[:2])
+    return not _LOOKUP.isdisjoint(_words(tool)[:2])
 
 
 _HANDOFF: Final = re.compile(r"(?:hand_?off|hand_?over|delegate|escalate)(?:_|$)|transfer_(?:back_)?to_", re.IGNORECASE)
