@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
+from trajectory_guard.core.wordlists import groups
+
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
@@ -21,13 +23,8 @@ def _values(args: object) -> Iterable[object]:
     return args.values() if isinstance(args, dict) else (args,)
 
 
-_COMMUNICATION: Final = frozenset(
-    (
-        "answer", "broadcast", "chat", "comment", "discuss", "email", "inform", "log", "mail", "memo", "message",
-        "msg", "note", "notify", "plan", "post", "publish", "reason", "reflect", "remember", "reply", "report",
-        "respond", "say", "send", "speak", "tell", "think", "thinking", "thought",
-    )
-)  # fmt: skip
+_PURPOSES: Final = groups("tools")
+_COMMUNICATION: Final = frozenset(_PURPOSES["communication"])
 
 
 @lru_cache(maxsize=1024)
@@ -41,7 +38,7 @@ def is_communication(tool: str) -> bool:
     return bool(words) and words[0] in _COMMUNICATION
 
 
-_WAITING: Final = frozenset(("delay", "pause", "sleep", "wait"))
+_WAITING: Final = frozenset(_PURPOSES["waiting"])
 
 
 def is_waiting(tool: str, args: object) -> bool:
@@ -77,13 +74,7 @@ def took_its_time(args: object, duration: float, *, short: bool) -> bool:
     return duration >= _BLOCKING_S or any(0.8 * value <= duration <= 1.25 * value + 1.0 for value in asked)
 
 
-_CURSOR: Final = frozenset(
-    (
-        "advance", "arrow", "back", "backward", "backwards", "continue", "down", "forward", "fwd", "left", "more",
-        "next", "page", "pagedown", "pageup", "press", "prev", "previous", "right", "scroll", "skip", "swipe",
-        "tab", "up",
-    )
-)  # fmt: skip
+_CURSOR: Final = frozenset(_PURPOSES["cursor"])
 _PARENT_FOLDER: Final = re.compile(r"^\W*cd\s+(?:\.\.|-)")
 _MAX_MOVE_CHARS: Final = 40
 
@@ -105,15 +96,8 @@ def _is_move(text: str) -> bool:
     return bool(_PARENT_FOLDER.match(text)) or not _CURSOR.isdisjoint(text.lower().split())
 
 
-_STATUS: Final = frozenset(
-    (
-        "alive", "await", "health", "healthcheck", "healthz", "heartbeat", "monitor", "ping", "poll", "progress",
-        "readiness", "ready", "state", "status", "watch",
-    )
-)  # fmt: skip
-_WRITES: Final = frozenset(
-    ("apply", "change", "create", "delete", "post", "put", "remove", "save", "send", "set", "update", "write")
-)
+_STATUS: Final = frozenset(_PURPOSES["status"])
+_WRITES: Final = frozenset(_PURPOSES["writes"])
 
 
 @lru_cache(maxsize=1024)
@@ -127,12 +111,7 @@ def is_status_lookup(tool: str) -> bool:
     return not _STATUS.isdisjoint(words) and _WRITES.isdisjoint(words)
 
 
-_LOOKUP: Final = frozenset(
-    (
-        "browse", "cat", "describe", "fetch", "find", "get", "grep", "inspect", "list", "load", "look", "lookup", "ls",
-        "query", "read", "retrieve", "search", "select", "show", "view",
-    )
-)  # fmt: skip
+_LOOKUP: Final = frozenset(_PURPOSES["lookup"])
 
 
 @lru_cache(maxsize=1024)
@@ -156,3 +135,15 @@ def is_handoff(tool: str) -> bool:
     (True, True, False)
     """
     return _HANDOFF.match(tool.replace("-", "_")) is not None
+
+
+_FINISHED: Final = frozenset(_PURPOSES["finished"])
+
+
+def is_finisher(tool: str) -> bool:
+    """Whether a call of a tool declares the work done.
+
+    >>> is_finisher("final_answer"), is_finisher("finish_upload")
+    (True, False)
+    """
+    return tool.casefold().replace("-", "_") in _FINISHED
