@@ -13,11 +13,11 @@ from typing import Any
 from hypothesis import settings
 
 import trajectory_guard
-from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.otlp import spans_from_json
@@ -76,17 +76,17 @@ def from_line(step: Mapping[str, Any], *, step_id: str, trajectory: str) -> Step
     )
 
 
-def judge(steps: Iterable[StepRecord], config: GuardConfig | None = None) -> list[Verdict | None]:
+def judge(steps: Iterable[StepRecord], settings: EngineSettings | None = None) -> list[Verdict | None]:
     """Verdicts of a fresh engine on one trajectory."""
-    engine = Engine(config)
+    engine = Engine(settings)
     state = engine.new_state("t")
     return [engine.observe(state, step) for step in steps]
 
 
-def judge_run(run: Mapping[str, Any], config: GuardConfig | None = None) -> list[Verdict | None]:
+def judge_run(run: Mapping[str, Any], settings: EngineSettings | None = None) -> list[Verdict | None]:
     """Verdicts on a case or a recorded run."""
     lines = enumerate(run["steps"])
-    return judge((from_line(line, step_id=f"{run['id']}-{at}", trajectory=run["id"]) for at, line in lines), config)
+    return judge((from_line(line, step_id=f"{run['id']}-{at}", trajectory=run["id"]) for at, line in lines), settings)
 
 
 def fewer_examples(divisor: int) -> settings:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers import DATA
-from trajectory_guard.config import ConfigError, GuardConfig, ToolPolicy
+from tests.helpers import DATA, TESTS
+from trajectory_guard.config import SECTIONS, ConfigError, GuardConfig, Mistake, ToolPolicy
 from trajectory_guard.core.detectors import weights
+from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
 
 CONFIGS = DATA / "config"
 
@@ -127,8 +130,103 @@ def test_a_long_value_is_not_repeated_at_length() -> None:
     assert len(str(caught.value)) < 600
 
 
+def test_mistakes_are_there_as_data() -> None:
+    with pytest.raises(ConfigError) as caught:
+        GuardConfig.from_mapping(
+            {"mode": "x", "tools": {"a": {"pol": True}}, "weights": {"TYPE_I": 1}, "decai": 1}, source="guard.toml"
+        )
+    policy, mode, unknown = caught.value.mistakes
+    assert mode == Mistake("mode", "String should match pattern '^(enforce|nudge|observe)$', got 'x'", "guard.toml")
+    assert policy == Mistake("tools.a.pol", "unknown key (did you mean 'poll'?)", "guard.toml")
+    assert unknown == Mistake("decai", "unknown key (did you mean 'decay'?)", "guard.toml")
+    assert str(caught.value).splitlines()[0] == "guard.toml: unknown key 'tools.a.pol' (did you mean 'poll'?)"
+    with pytest.raises(ConfigError) as caught:
+        GuardConfig(weights={"TYPE_I_STUTTER": -1})
+    assert caught.value.mistakes == (Mistake("weights.TYPE_I_STUTTER", "-1.0 is below 0 or no number", "GuardConfig"),)
+
+
+def test_a_config_error_crosses_processes() -> None:
+    error = ConfigError("it cannot be read", Mistake("decay", "too small, got 0", "guard.toml"))
+    again = pickle.loads(pickle.dumps(error))
+    assert again.mistakes == error.mistakes
+    assert str(again) == str(error) == "it cannot be read\nguard.toml: decay: too small, got 0"
+
+
 def test_a_config_error_is_a_value_error() -> None:
     assert issubclass(ConfigError, ValueError)
+
+
+# --- sections ------------------------------------------------------------------------------------------------
+
+
+def test_every_key_has_one_section_and_the_readme_says_which() -> None:
+    assert sorted(key for keys in SECTIONS.values() for key in keys) == sorted(GuardConfig.model_fields)
+    assert not SECTIONS.keys() & GuardConfig.model_fields
+    readme = (TESTS.parent / "processor" / "README.md").read_text(encoding="utf-8")
+    for section, keys in SECTIONS.items():
+        assert f"- `{section}`: {', '.join(f'`{key}`' for key in keys)}\n" in readme
+
+
+def test_a_file_in_sections_says_the_same_as_a_flat_one(tmp_path: Path) -> None:
+    file = tmp_path / "guard.toml"
+    file.write_text(
+        """redact = true
+        [engine]
+        decay = 0.25
+        weights.TYPE_I_STUTTER = 1.0
+        [policy]
+        nudge_threshold = 1.5
+        [policy.tools.Job_Status]
+        poll = true
+        [gate]
+        """,
+        encoding="utf-8",
+    )
+    flat = {
+        "redact": True, "decay": 0.25, "weights": {"TYPE_I_STUTTER": 1.0}, "nudge_threshold": 1.5,
+        "tools": {"job_status": {"poll": True}},
+    }  # fmt: skip
+    assert GuardConfig.from_file(file) == GuardConfig(**flat)  # type: ignore[arg-type]
+    environ = {"TRAJECTORY_GUARD_CONFIG": str(file), "TRAJECTORY_GUARD_DECAY": "0.75"}
+    assert GuardConfig.from_env(environ) == GuardConfig(**{**flat, "decay": 0.75})  # type: ignore[arg-type]
+
+
+def test_an_empty_section_of_yaml_has_its_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "guard.yaml"
+    file.write_text("engine:\nlimits:\n  max_trajectories: 5\n", encoding="utf-8")
+    assert GuardConfig.from_file(file) == GuardConfig(max_trajectories=5)
+
+
+@pytest.mark.parametrize(
+    ("values", "path", "message"),
+    [
+        ({"engine": {"mode": "nudge"}}, "engine.mode", "belongs in the section 'gate'"),
+        ({"decay": 0.5, "engine": {"decay": 0.5}}, "engine.decay", "given twice, as 'decay' too"),
+        ({"engine": {"decay": 0.5}, "decay": 0.5}, "decay", "given twice, as 'engine.decay' too"),
+        ({"engine": {"decai": 0.5}}, "engine.decai", "unknown key (did you mean 'decay'?)"),
+        ({"collector": {"url": "http://x"}}, "collector.url", "unknown key (did you mean 'collector_url'?)"),
+        ({"engin": {"decay": 0.5}}, "engin", "unknown key (did you mean 'engine'?)"),
+        ({"engine": 5}, "engine", "expected a mapping, got int"),
+        ({"engine": {"decay": 7}}, "engine.decay", "Input should be less than 1, got 7"),
+        ({"policy": {"tools": {"a": {"pol": 1}}}}, "policy.tools.a.pol", "unknown key (did you mean 'poll'?)"),
+        ({"engine": {"weights": {"x": 1}}}, "engine.weights", "unknown loop type 'x'"),
+    ],
+)
+def test_mistakes_in_sections_name_the_path_as_written(values: dict[str, Any], path: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        GuardConfig.from_mapping(values, source="guard.toml")
+    assert caught.value.mistakes == (Mistake(path, message, "guard.toml"),)
+
+
+def test_mistakes_of_sections_and_of_values_are_listed_together() -> None:
+    with pytest.raises(ConfigError) as caught:
+        GuardConfig.from_mapping({"engine": {"mode": "nudge", "decay": 7}, "limits": 1})
+    assert [one.path for one in caught.value.mistakes] == ["engine.decay", "engine.mode", "limits"]
+
+
+def test_keyword_arguments_stay_flat() -> None:
+    with pytest.raises(ConfigError, match="unknown key 'engine'"):
+        GuardConfig(engine={"decay": 0.5})
 
 
 # --- environment ---------------------------------------------------------------------------------------------
@@ -163,7 +261,7 @@ def test_switches_are_read_in_the_usual_spellings(text: str, wanted: bool) -> No
 def test_single_variables_override_the_file() -> None:
     environ = {"TRAJECTORY_GUARD_CONFIG": str(CONFIGS / "good.toml"), "TRAJECTORY_GUARD_NUDGE_THRESHOLD": "2.5"}
     config = GuardConfig.from_env(environ)
-    assert (config.nudge_threshold, config.redact, config.policy("JOB_STATUS")) == (2.5, True, ToolPolicy(poll=True))
+    assert (config.nudge_threshold, config.redact, config.tools) == (2.5, True, {"job_status": ToolPolicy(poll=True)})
 
 
 def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,8 +287,9 @@ def test_weights_left_out_keep_their_default() -> None:
 
 def test_tools_are_found_whatever_their_case() -> None:
     config = GuardConfig(tools={"Job_Status": {"poll": True}})
-    assert config.policy("JOB_STATUS") == ToolPolicy(poll=True)
-    assert config.policy("other") is None
+    assert config.tools == {"job_status": ToolPolicy(poll=True)}
+    assert config.engine_settings().tool("JOB_STATUS") == ToolSettings(poll=True)
+    assert config.engine_settings().tool("other") is None
 
 
 def test_a_configuration_cannot_be_changed() -> None:
@@ -202,6 +301,38 @@ def test_a_configuration_cannot_be_changed() -> None:
 def test_defaults_are_those_of_the_design() -> None:
     config = GuardConfig()
     assert (config.nudge_threshold, config.stop_threshold, config.max_score, config.decay) == (2.0, 3.0, 5.0, 0.5)
+
+
+def test_defaults_of_the_engine_are_those_of_the_configuration() -> None:
+    assert GuardConfig().engine_settings() == EngineSettings()
+    assert ToolSettings() == ToolSettings(**ToolPolicy().model_dump())
+
+
+def test_the_engine_is_set_by_every_key_that_it_has() -> None:
+    values: dict[str, Any] = {
+        "nudge_threshold": 1.0, "stop_threshold": 1.5, "max_score": 4.0, "decay": 0.25, "history_steps": 16,
+        "stop_patience": 4, "renudge": 5, "max_polls": 6, "max_wait_s": 7.0, "max_understood_chars": 512,
+        "slow_gap_s": 8.0, "poll_patience": 9, "redact": True, "weights": {**weights(), "TYPE_I_STUTTER": 1.0},
+    }  # fmt: skip
+    given = GuardConfig(**values, mode="nudge", tools={"Search": {"ignore": True, "weight": 0.5}}).engine_settings()  # type: ignore[dict-item]
+    expected = EngineSettings(**values, may_stop=False, tools={"search": ToolSettings(ignore=True, weight=0.5)})
+    assert given == expected
+    assert all(getattr(given, one.name) != getattr(EngineSettings(), one.name) for one in fields(EngineSettings))
+
+
+@pytest.mark.parametrize(
+    ("values", "path", "message"),
+    [
+        ({"weights": {"TYPE_I": 1.0}}, "weights", "unknown loop type 'TYPE_I'"),
+        ({"weights": {"TYPE_I_STUTTER": -1.0}}, "weights.TYPE_I_STUTTER", "-1.0 is below 0 or no number"),
+        ({"max_score": 2.5}, "thresholds", "must hold, got 2.0 / 3.0 / 2.5"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(values: dict[str, Any], path: str, message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        EngineSettings(**values)
+    assert caught.value.path == path
+    assert message in caught.value.message
 
 
 def test_every_key_is_explained_in_the_source() -> None:

@@ -138,7 +138,7 @@ def test_every_key_can_come_late() -> None:
     config = GuardConfig(**late)
     Gate(config)
     assert shared_board().config == processor.config == gate.config == config
-    assert shared_board().engine.config == config
+    assert shared_board().engine.settings == config.engine_settings()
     assert processor._max_open == 7
     assert gate.remote is not None
 

@@ -2,35 +2,90 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from contextvars import ContextVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
-from trajectory_guard.core.budget import MAX_UNDERSTOOD_CHARS
 from trajectory_guard.core.detectors import weights as default_weights
+from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
 from trajectory_guard.core.templates import template_mistake
+from trajectory_guard.core.text import nearest
 
 ENV_PREFIX: Final = "TRAJECTORY_GUARD_"
-GATE_KEYS: Final = frozenset({"mode", "nudge_text", "on_intervention", "stop_text"})
+SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "engine": ("decay", "dialects", "history_steps", "max_score", "max_understood_chars", "redact", "weights"),
+    "policy": (
+        "max_polls", "max_wait_s", "nudge_threshold", "poll_patience", "renudge", "slow_gap_s", "stop_patience",
+        "stop_threshold", "tools",
+    ),
+    "model": ("calibration", "model_download", "model_path"),
+    "gate": ("mode", "nudge_text", "on_intervention", "stop_text"),
+    "collector": ("collector_timeout_s", "collector_token", "collector_url"),
+    "langfuse": ("langfuse_batches_per_minute", "langfuse_max_waiting", "langfuse_scores"),
+    "limits": ("idle_ttl_s", "max_open_spans", "max_trajectories", "open_span_ttl_s"),
+}  # fmt: skip
+"""The keys of each section that a configuration file may have; without sections the keys are the same."""
+SECTION_OF: Final[Mapping[str, str]] = {key: section for section, keys in SECTIONS.items() for key in keys}
+GATE_KEYS: Final = frozenset(SECTIONS["gate"])
 """Keys that concern one gate alone: gates of one process may differ in them."""
 MAX_VALUES: Final = 100_000
 """Values a configuration file may hold, each alias of YAML counted as what it stands for."""
 NESTED: Final = "nested too deeply"
 _MAX_SHOWN: Final = 80
+_MAX_MESSAGE_CHARS: Final = 500
+_UNKNOWN_KEY: Final = "unknown key"
 _USERINFO: Final = re.compile(r"//[^/@\s]{1,256}@")
-_SOURCE: Final[ContextVar[str]] = ContextVar("source", default="GuardConfig")
+_ENGINE: Final = EngineSettings()
+_TOOL: Final = ToolSettings()
+
+
+class Mistake(NamedTuple):
+    """One mistake in a configuration.
+
+    Fields:
+        path: the key, those above it before it with dots; empty if the message names it, or none is meant.
+        message: the reason, with the value.
+        source: the file, or whatever else the configuration was read from; empty if the message names it.
+    """
+
+    path: str
+    message: str
+    source: str = ""
+
+    def __str__(self) -> str:
+        parts = (self.source, self.path, self.message)
+        if self.message.startswith(_UNKNOWN_KEY):
+            parts = (self.source, f"{_UNKNOWN_KEY} {self.path!r}{self.message.removeprefix(_UNKNOWN_KEY)}", "")
+        return ": ".join(filter(None, parts))
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be used. The message names source, key and value, one line per mistake."""
+    """A configuration that cannot be used. Its text has one line per mistake, with source, key and value.
+
+    Parameters:
+        mistakes: the mistakes; one that is text has neither path nor source.
+
+    Attributes:
+        mistakes: all of them.
+    """
+
+    def __init__(self, *mistakes: Mistake | str) -> None:
+        super().__init__(*mistakes)
+        self.mistakes = tuple(Mistake("", one) if isinstance(one, str) else one for one in mistakes)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.mistakes))
+
+    def at(self, source: str) -> ConfigError:
+        """The same mistakes in another source."""
+        return ConfigError(*(one._replace(source=source) for one in self.mistakes))
 
 
 class _Model(BaseModel):
@@ -40,15 +95,15 @@ class _Model(BaseModel):
 class ToolPolicy(_Model):
     """What is known of one tool beyond its spans. All optional; nothing needs to be declared."""
 
-    poll: bool = False
+    poll: bool = _TOOL.poll
     """Asking again is the tool's purpose: repeats are waiting. They are nudged late and never lead to a stop."""
-    never_stop: bool = False
+    never_stop: bool = _TOOL.never_stop
     """Findings at this tool never lead to a stop, whatever they are."""
-    idempotent: bool = False
+    idempotent: bool = _TOOL.idempotent
     """A read: the second equal answer is already certain to be a repeat."""
-    ignore: bool = False
+    ignore: bool = _TOOL.ignore
     """Not judged and not remembered."""
-    weight: float = Field(default=1.0, ge=0.0, le=10.0)
+    weight: float = Field(default=_TOOL.weight, ge=0.0, le=10.0)
     """Factor on the confidence of findings at this tool, capped at 1 after multiplication."""
 
 
@@ -59,32 +114,32 @@ class GuardConfig(_Model):
         ConfigError: unknown key, wrong type, or values that contradict each other; all mistakes are listed.
     """
 
-    nudge_threshold: float = Field(default=2.0, gt=0.0)
+    nudge_threshold: float = Field(default=_ENGINE.nudge_threshold, gt=0.0)
     """Score from which a nudge is due."""
-    stop_threshold: float = Field(default=3.0, gt=0.0)
+    stop_threshold: float = Field(default=_ENGINE.stop_threshold, gt=0.0)
     """Score from which a stop is due, if a nudge was due before in the same episode."""
-    max_score: float = Field(default=5.0, gt=0.0)
+    max_score: float = Field(default=_ENGINE.max_score, gt=0.0)
     """Cap of the score; health = 1 - score / max_score."""
-    decay: float = Field(default=0.5, ge=0.0, lt=1.0)
+    decay: float = Field(default=_ENGINE.decay, ge=0.0, lt=1.0)
     """Factor on the score per step without a finding."""
     weights: Mapping[str, float] = Field(default_factory=default_weights)
     """Weight per loop type; types left out keep their default, 0 switches a detector off."""
-    history_steps: int = Field(default=32, ge=12, le=4096)
+    history_steps: int = Field(default=_ENGINE.history_steps, ge=12, le=4096)
     """Steps remembered per trajectory."""
-    stop_patience: int = Field(default=2, ge=1, le=1000)
+    stop_patience: int = Field(default=_ENGINE.stop_patience, ge=1, le=1000)
     """Unproductive steps after a nudge before a stop, where the evidence is certain."""
-    renudge: int = Field(default=3, ge=1, le=1000)
+    renudge: int = Field(default=_ENGINE.renudge, ge=1, le=1000)
     """Least number of unproductive steps between two nudges, and before a stop, where the evidence is likely."""
-    max_polls: int | None = Field(default=None, ge=2)
+    max_polls: int | None = Field(default=_ENGINE.max_polls, ge=2)
     """Repeats of a waiting call at which a stop may become due; by default waiting is never stopped."""
-    max_wait_s: float | None = Field(default=None, gt=0.0)
+    max_wait_s: float | None = Field(default=_ENGINE.max_wait_s, gt=0.0)
     """Seconds of waiting at which a stop may become due; by default waiting is never stopped."""
-    max_understood_chars: int = Field(default=MAX_UNDERSTOOD_CHARS, ge=256, le=1_048_576)
+    max_understood_chars: int = Field(default=_ENGINE.max_understood_chars, ge=256, le=1_048_576)
     """Characters of a call, arguments and result together, that are masked, normalised and searched for words; a longer
     call is compared by fingerprints (and counted)."""
-    slow_gap_s: float = Field(default=120.0, ge=0.0)
+    slow_gap_s: float = Field(default=_ENGINE.slow_gap_s, ge=0.0)
     """Idle seconds from which on a pause separates what lies before it: that proves less, and never leads to a stop."""
-    poll_patience: int = Field(default=3, ge=1, le=1000)
+    poll_patience: int = Field(default=_ENGINE.poll_patience, ge=1, le=1000)
     """Factor on the number of repeats while something is under way; once more where a pause lies between them."""
     tools: Mapping[str, ToolPolicy] = Field(default_factory=dict)
     """Policies by tool name, compared case-folded."""
@@ -104,7 +159,7 @@ class GuardConfig(_Model):
     """File with calibrated thresholds, as written by ``trajectory-guard calibrate``."""
     dialects: tuple[Mapping[str, Any], ...] = ()
     """Further span dialects, by attribute names; see ``dialects.custom_dialect``."""
-    redact: bool = False
+    redact: bool = _ENGINE.redact
     """Keep hashes only: no excerpt of arguments or results in messages, logs or state."""
     collector_url: str | None = Field(default=None, pattern="^https?://")
     """Base URL of a collector whose flags gates heed too, as in ``http://localhost:8888``."""
@@ -140,26 +195,14 @@ class GuardConfig(_Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> GuardConfig:
-        known = default_weights()
-        unknown = [name for name in self.weights if name not in known]
-        if unknown:
-            raise ValueError(f"weights: unknown loop type {unknown[0]!r}{nearest(unknown[0], known)}")
-        negative = [name for name, weight in self.weights.items() if not weight >= 0]  # NaN is not either
-        if negative:
-            raise ValueError(f"weights.{negative[0]}: {self.weights[negative[0]]} is below 0 or no number")
-        if not self.nudge_threshold <= self.stop_threshold <= self.max_score:
-            raise ValueError(
-                "thresholds: nudge_threshold <= stop_threshold <= max_score must hold, got "
-                f"{self.nudge_threshold} / {self.stop_threshold} / {self.max_score}"
-            )
+        self.engine_settings()
         return self
 
     def __init__(self, **values: Any) -> None:
-        source = _SOURCE.get()
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ConfigError("\n".join(_messages(error, source, type(self)))) from None
+            raise ConfigError(*_mistakes(error, type(self))).at("GuardConfig") from None
 
     @field_validator("nudge_text", "stop_text")
     @classmethod
@@ -181,12 +224,15 @@ class GuardConfig(_Model):
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], *, source: str = "configuration") -> GuardConfig:
-        """Build from decoded JSON, TOML or YAML; ``source`` names it in errors."""
-        token = _SOURCE.set(source)
+        """Build from decoded JSON, TOML or YAML, with or without ``SECTIONS``; ``source`` names it in errors."""
+        flat, written, mistakes = _without_sections(values, cls.model_fields)
         try:
-            return cls(**{str(key): value for key, value in values.items()})
-        finally:
-            _SOURCE.reset(token)
+            config = cls(**flat)
+        except ConfigError as error:
+            mistakes = [*(_where_written(one, written) for one in error.mistakes), *mistakes]
+        if mistakes:
+            raise ConfigError(*mistakes).at(source)
+        return config
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> GuardConfig:
@@ -219,15 +265,27 @@ class GuardConfig(_Model):
                 values[name] = _from_text(text)
         return cls.from_mapping(values, source=f"environment ({ENV_PREFIX}*)")
 
-    def policy(self, tool: str) -> ToolPolicy | None:
-        """The policy of a tool, None if it has none."""
-        return self.tools.get(tool.casefold()) if self.tools else None
+    def engine_settings(self) -> EngineSettings:
+        """The part of the configuration that the engine is set by.
+
+        Raises:
+            SettingsError: values contradict each other.
+        """
+        values = {name: getattr(self, name) for name in _ENGINE_KEYS}
+        tools = {name: ToolSettings(**dict(policy)) for name, policy in self.tools.items()}
+        # whoever only nudges goes on nudging, ever more rarely
+        return EngineSettings(**values, tools=tools, may_stop=self.mode != "nudge")
 
     def with_gate_keys(self, given: GuardConfig | None) -> GuardConfig:
         """This configuration, with the keys that are a gate's own as ``given`` has them."""
         if given is None:
             return self
         return self.model_copy(update={key: getattr(given, key) for key in GATE_KEYS & type(self).model_fields.keys()})
+
+
+_ENGINE_KEYS: Final = tuple(
+    one.name for one in fields(EngineSettings) if one.name in GuardConfig.model_fields and one.name != "tools"
+)
 
 
 def differences(
@@ -358,19 +416,56 @@ def decode_toml(text: str) -> Any:
     return tomllib.loads(text)
 
 
-def nearest(key: str, known: Iterable[str]) -> str:
-    """`` (did you mean 'x'?)``, or nothing."""
-    close = difflib.get_close_matches(key, list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+def _without_sections(
+    values: Mapping[str, Any], known: Collection[str]
+) -> tuple[dict[str, Any], dict[str, str], list[Mistake]]:
+    """Keys with their values, whatever section they stand in; the path at which each was written; and mistakes."""
+    flat: dict[str, Any] = {}
+    written: dict[str, str] = {}
+    mistakes: list[Mistake] = []
+    for name, value in values.items():
+        section = str(name) if name in SECTIONS else ""
+        if section and not isinstance(value, (Mapping, type(None))):
+            mistakes.append(Mistake(section, f"expected a mapping, got {type(value).__name__}"))
+            continue
+        for key, one in (value or {}).items() if section else ((name, value),):
+            path = f"{section}.{key}" if section else str(key)
+            wrong = _misplaced(str(key), section, known)
+            if wrong is None and key in flat:
+                wrong = f"given twice, as {written[key]!r} too"
+            if wrong is not None:
+                mistakes.append(Mistake(path, wrong))
+            else:
+                flat[key], written[key] = one, path
+    return flat, written, mistakes
 
 
-def _messages(error: ValidationError, source: str, model: type[BaseModel]) -> Iterator[str]:
+def _misplaced(key: str, section: str, known: Collection[str]) -> str | None:
+    """The reason why a key cannot stand in a section (empty: in none), None if it can."""
+    if key not in known:
+        candidates = SECTIONS[section] if section else (*known, *SECTIONS)
+        longer = f"{section}_{key}"
+        close = f" (did you mean {longer!r}?)" if longer in candidates else nearest(key, candidates)
+        return _UNKNOWN_KEY + close
+    if section and SECTION_OF[key] != section:
+        return f"belongs in the section {SECTION_OF[key]!r}"
+    return None
+
+
+def _where_written(mistake: Mistake, written: Mapping[str, str]) -> Mistake:
+    """The mistake at the path that the user wrote, section included."""
+    key, dot, rest = mistake.path.partition(".")
+    return mistake._replace(path=f"{written.get(key, key)}{dot}{rest}")
+
+
+def _mistakes(error: ValidationError, model: type[BaseModel]) -> Iterator[Mistake]:
     for item in error.errors():
-        path = ".".join(str(part) for part in item["loc"])
+        path, reason = ".".join(str(part) for part in item["loc"]), item.get("ctx", {}).get("error")
         if item["type"] == "extra_forbidden":
             known = ToolPolicy.model_fields if str(item["loc"][0]) == "tools" else model.model_fields
-            yield f"{source}: unknown key {path!r}{nearest(str(item['loc'][-1]), known)}"
+            yield Mistake(path, _UNKNOWN_KEY + nearest(str(item["loc"][-1]), known))
+        elif isinstance(reason, SettingsError):
+            yield Mistake(reason.path, reason.message)
         else:
-            message = item["msg"].removeprefix("Value error, ")
             value = f", got {item['input']!r}" if path else ""
-            yield f"{source}: {path + ': ' if path else ''}{message}{value}"[:500]
+            yield Mistake(path, (item["msg"].removeprefix("Value error, ") + value)[:_MAX_MESSAGE_CHARS])

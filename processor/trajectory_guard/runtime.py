@@ -59,7 +59,8 @@ class SharedBoard(FlagBoard):
         Trajectories are carried over, unless the new configuration redacts and the old one did not: they hold
         excerpts and are forgotten.
         """
-        engine = Engine(config, settle=settler.settle if settler is not None else None, price=self.prices.cost)
+        settle = settler.settle if settler is not None else None
+        engine = Engine(config.engine_settings(), settle=settle, price=self.prices.cost)
         with self._lock:
             if config.redact and not self.config.redact:
                 self._entries.clear()

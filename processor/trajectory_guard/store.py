@@ -52,9 +52,8 @@ class FlagBoard:
         self.settler = settler
         self.scorer: Scorer | None = None
         self.prices = PriceTable()
-        self.engine = Engine(
-            self.config, settle=settler.settle if settler is not None else None, price=self.prices.cost
-        )
+        settle = settler.settle if settler is not None else None
+        self.engine = Engine(self.config.engine_settings(), settle=settle, price=self.prices.cost)
         self.counts: Counter[str] = Counter() if settler is None else settler.counts
         self.loop_cost_usd = 0.0
         self._clock = clock

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tests.helpers import first_level, judge_run, lines
-from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.settings import EngineSettings
 
 FOLDER: Final = Path(__file__).parent.parent / "data" / "situations"
 SETS: Final = ("given", "first", "second", "third")
@@ -50,9 +50,9 @@ def situations(name: str) -> Iterator[Mapping[str, Any]]:
     return lines(FOLDER / f"{name}.jsonl.gz")
 
 
-def judge_situation(situation: Mapping[str, Any], config: GuardConfig | None = None) -> Outcome:
+def judge_situation(situation: Mapping[str, Any], settings: EngineSettings | None = None) -> Outcome:
     """Judge one situation with a fresh engine."""
-    verdicts = judge_run(situation, config)
+    verdicts = judge_run(situation, settings)
     return Outcome(
         situation["id"], situation["expect"], situation.get("tier") or "core",
         first_level(verdicts, Level.NUDGE), first_level(verdicts, Level.STOP),

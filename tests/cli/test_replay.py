@@ -191,6 +191,9 @@ def test_config_file_and_overrides(tmp_path: Path, runs: Path, command: Command)
     )
     assert load_config("default", ["tools.web.search.ignore=yes"]).tools.keys() == {"web.search"}
     assert load_config(None) == GuardConfig()
+    assert load_config(config, ["engine.decay=0.125", "policy.tools.web.search.poll=true"]) == load_config(
+        config, ["decay=0.125", "tools.web.search.poll=true"]
+    )
     ran = command("replay", runs, "--json", "--config", config, "--set", "tools.search.ignore=true")
     assert [one["first_nudge"] for one in ran.lines] == [None, None]
 
@@ -202,6 +205,7 @@ def test_config_file_and_overrides(tmp_path: Path, runs: Path, command: Command)
         ("=1", "--set =1: expected KEY=VALUE"),
         ("nudge_treshold=1", "--set: unknown key 'nudge_treshold' (did you mean 'nudge_threshold'?)"),
         ("decay=much", "--set: decay: "),
+        ("engine.mode=nudge", "--set: engine.mode: belongs in the section 'gate'"),
         ("weights.TYPE_IX=1", "--set: weights: unknown loop type 'TYPE_IX'"),
         ("tools.a.pol=true", "--set: unknown key 'tools.a.pol' (did you mean 'poll'?)"),
     ],

@@ -11,7 +11,7 @@ import yaml
 
 from tests.collector.backends import Certificates
 from tests.helpers import DATA
-from trajectory_guard.config import ConfigError
+from trajectory_guard.config import ConfigError, GuardConfig, ToolPolicy
 from trajectory_guard_collector.config.checks import without_secrets
 from trajectory_guard_collector.config.load import load_config
 from trajectory_guard_collector.config.models import (
@@ -189,9 +189,23 @@ def test_later_files_win_key_by_key() -> None:
     assert grpc.tls is not None
     assert grpc.endpoint == "0.0.0.0:14317"
     assert (config.exporters["otlp/tempo"].signals, config.exporters["otlp/tempo"].timeout_s) == ((Signal.TRACES,), 7.5)
-    policy = config.guard.policy("job_status")
-    assert policy is not None
+    policy = config.guard.tools["job_status"]
     assert (policy.poll, policy.weight) == (True, 0.5)
+
+
+def test_the_guard_can_be_written_in_sections(tmp_path: Path) -> None:
+    file = tmp_path / "guard.yaml"
+    file.write_text(
+        "exporters: {debug: }\nguard:\n  engine:\n    decay: ${env:DECAY}\n  policy: {tools: {a: {poll: true}}}\n"
+        "  limits:\n",
+        encoding="utf-8",
+    )
+    guard = load_config([str(file)], {"DECAY": "0.25"}, ["guard.gate.mode=nudge"]).guard
+    assert guard == GuardConfig(decay=0.25, tools={"a": ToolPolicy(poll=True)}, mode="nudge")
+    file.write_text("exporters: {debug: }\nguard:\n  engine: {mode: nudge}\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_config([str(file)], {})
+    assert str(caught.value) == f"{file}: guard.engine.mode: belongs in the section 'gate'"
 
 
 def test_overrides_win_over_files() -> None:

@@ -52,7 +52,7 @@ def test_noise_at_the_ends_of_a_long_result_is_still_masked() -> None:
 
 
 def test_the_same_long_call_again_is_a_repeat_and_another_one_is_not() -> None:
-    engine = Engine(GuardConfig())
+    engine = Engine()
     state = engine.new_state("t")
     long = [{"text": "word " * 5_000}, {"text": "word " * 4_999 + "other"}]
     same = [engine.observe(state, step(index, long[0], "")) for index in range(4)]

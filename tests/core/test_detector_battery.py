@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.helpers import record
-from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import LOOP_TYPES, REGISTRY, DetectionResult, Detector
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.observation import Observation
@@ -70,7 +69,7 @@ class Tap(Detector):
 
 
 def run(*detectors: Detector, seed: int = 1, count: int = 120) -> list[list[DetectionResult | None]]:
-    engine = Engine(GuardConfig())
+    engine = Engine()
     state = engine.new_state("t")
     tap = Tap(*detectors)
     engine._factories = [lambda: tap]

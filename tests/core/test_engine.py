@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.helpers import first_level, judge, record
-from trajectory_guard.config import GuardConfig, ToolPolicy
 from trajectory_guard.core.detectors import TYPE_I, TYPE_II, TYPE_III
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.state import MAX_RUNS, TrajectoryState
 from trajectory_guard.core.steps import REFUSED_BY_GUARD, Evidence, StepRecord, Usage
 
@@ -113,8 +114,8 @@ def test_with_content_off_the_score_is_lower() -> None:
 # --- policies ------------------------------------------------------------------------------------------------
 
 
-def with_policy(**policy: Any) -> GuardConfig:
-    return GuardConfig(tools={"SEARCH": ToolPolicy(**policy)})
+def with_policy(**policy: Any) -> EngineSettings:
+    return EngineSettings(tools={"search": ToolSettings(**policy)})
 
 
 def test_an_ignored_tool_is_neither_judged_nor_remembered() -> None:
@@ -144,11 +145,11 @@ def test_a_policy_concerns_its_tool_only() -> None:
 
 
 def test_thresholds_and_weights_are_configurable() -> None:
-    config = GuardConfig(nudge_threshold=1.0, stop_threshold=1.0, weights={TYPE_I: 1.0})
-    assert levels(judge(loop(5), config)) == ["OBSERVE", "OBSERVE", "NUDGE", "NUDGE", "STOP"]
-    impatient = config.model_copy(update={"stop_patience": 1})
+    settings = EngineSettings(nudge_threshold=1.0, stop_threshold=1.0, weights={TYPE_I: 1.0})
+    assert levels(judge(loop(5), settings)) == ["OBSERVE", "OBSERVE", "NUDGE", "NUDGE", "STOP"]
+    impatient = replace(settings, stop_patience=1)
     assert levels(judge(loop(4), impatient)) == ["OBSERVE", "OBSERVE", "NUDGE", "STOP"]
-    assert first_level(judge(loop(9), GuardConfig(weights=dict.fromkeys(GuardConfig().weights, 0)))) is None
+    assert first_level(judge(loop(9), EngineSettings(weights=dict.fromkeys(EngineSettings().weights, 0)))) is None
 
 
 # --- batches, turns, refusals --------------------------------------------------------------------------------
@@ -161,7 +162,7 @@ def test_parallel_calls_of_one_turn_are_one_step_of_time() -> None:
     nudge, stop = first_level(judge(parallel), Level.NUDGE), first_level(judge(parallel), Level.STOP)
     assert nudge is not None
     assert stop is not None
-    assert nudge // 3 + GuardConfig().stop_patience == stop // 3
+    assert nudge // 3 + EngineSettings().stop_patience == stop // 3
 
 
 def test_overlap_in_time_makes_a_batch_where_no_label_does() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.core.test_saved_state import build, one_step
 from tests.helpers import fewer_examples, record
-from trajectory_guard.config import GuardConfig
+from trajectory_guard.core import relay
 from trajectory_guard.core.detectors import (
     REGISTRY,
     TYPE_IV,
@@ -25,9 +25,11 @@ from trajectory_guard.core.detectors import (
     unregister,
 )
 from trajectory_guard.core.engine import Engine
-from trajectory_guard.core.interventions import args_excerpt, clip
+from trajectory_guard.core.interventions import args_excerpt
 from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.text import clip
 
 plans = st.lists(one_step, min_size=1, max_size=10)
 
@@ -69,38 +71,60 @@ class Saboteur(Detector):
             raise ZeroDivisionError("sabotage")
 
 
+class RelaySaboteur(Detector):
+    """The last detector of the sequence of agents: as ``Saboteur``, when a visit has ended."""
+
+    name, loop_type, shared = "relay_saboteur", "TYPE_VII_SABOTAGE", True
+    armed = False
+
+    def update(self, seen: Observation) -> None:
+        if RelaySaboteur.armed:
+            raise ZeroDivisionError("sabotage")
+
+
 @contextmanager
 def registered() -> Iterator[None]:
     register(Words)
     register(Saboteur)
+    of_relays = relay.relay_detectors
+    relay.relay_detectors = lambda: (*of_relays(), RelaySaboteur())
     try:
         yield
     finally:
-        Saboteur.armed = False
+        relay.relay_detectors = of_relays
+        Saboteur.armed = RelaySaboteur.armed = False
         unregister(Words.name)
         unregister(Saboteur.name)
 
 
 @given(plan=plans, seed=st.integers(0, 1_000))
-def test_a_step_that_fails_leaves_the_state_as_it_was(plan: list[dict[str, Any]], seed: int) -> None:
+@pytest.mark.parametrize("saboteur", [Saboteur, RelaySaboteur])
+def test_a_step_that_fails_leaves_the_state_as_it_was(
+    saboteur: type[Saboteur] | type[RelaySaboteur], plan: list[dict[str, Any]], seed: int
+) -> None:
     chance = random.Random(seed)
     with registered():
-        engine = Engine(GuardConfig(history_steps=12))
+        engine = Engine(EngineSettings(history_steps=12))
         state, undisturbed = engine.new_state("t"), engine.new_state("t")
         for step in build(plan):
             if chance.random() < 0.5:
                 before = state.to_bytes()
                 counts = step.outcome_type != "interrupted" and engine.load_state(before) is not None
-                Saboteur.armed = True
+                saboteur.armed = True
                 try:
-                    engine.observe(state, step)
+                    disturbed = engine.observe(state, step)
                     failed = False
                 except ZeroDivisionError:
                     failed = True
                 finally:
-                    Saboteur.armed = False
-                assert state.to_bytes() == before
-                assert counts or not failed
+                    saboteur.armed = False
+                if failed or disturbed is None:
+                    assert state.to_bytes() == before
+                    assert counts or not failed
+                else:  # no visit ended with this step: it has counted
+                    assert saboteur is RelaySaboteur
+                    assert engine.observe(undisturbed, step) == disturbed
+                    continue
             assert engine.observe(state, step) == engine.observe(undisturbed, step)
         assert state.to_bytes() == undisturbed.to_bytes()
 
@@ -152,7 +176,7 @@ def test_a_detector_of_the_users_own_is_put_back_too() -> None:
 @fewer_examples(2)
 def test_saving_after_every_step_keeps_detectors_of_the_users_own(plan: list[dict[str, Any]]) -> None:
     with registered():
-        engine = Engine(GuardConfig(history_steps=12))
+        engine = Engine(EngineSettings(history_steps=12))
         state, restored = engine.new_state("t"), engine.new_state("t")
         for step in build(plan):
             assert engine.observe(restored, step) == engine.observe(state, step)

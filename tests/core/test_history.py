@@ -45,8 +45,7 @@ def test_history_counts_like_a_list(
 ) -> None:
     history = History(capacity)
     for one in steps:
-        history.calls.append(one[0])
-        history.results.append(one[1])
+        history.append(*one, UNKNOWN, 0, 0.0, 0)
     kept = range(max(0, len(steps) - capacity), len(steps))
     places = [at for at in kept if call and at >= since and steps[at] == (call, result)]
     assert history.since(since, call, result) == places[::-1]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.helpers import fired, judge, record
-from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import TYPE_II
+from trajectory_guard.core.settings import EngineSettings
 
 REWORDED = [
     "flights from Berlin to Rome",
@@ -93,5 +93,5 @@ def test_calls_outside_the_window_are_forgotten() -> None:
 
 
 def test_a_weight_of_zero_switches_the_type_off() -> None:
-    off = GuardConfig(weights={TYPE_II: 0})
+    off = EngineSettings(weights={TYPE_II: 0})
     assert fired(judge((record("search", {"query": text}, "", "empty") for text in REWORDED), off), TYPE_II) == []

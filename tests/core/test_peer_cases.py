@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.helpers import DATA, first_level, judge_run, lines
-from trajectory_guard.config import GuardConfig, ToolPolicy
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.settings import EngineSettings, ToolSettings
 
 CASES = {case["id"]: case for case in lines(DATA / "peer_cases.jsonl")}
 
@@ -36,8 +36,8 @@ def tier(name: str, expect: str | None = None) -> list[str]:
     return [one for one, case in CASES.items() if case["tier"] == name and expect in (None, case["expect"])]
 
 
-def intervenes(case: dict[str, Any], config: GuardConfig | None = None) -> bool:
-    verdicts = judge_run(case, config)
+def intervenes(case: dict[str, Any], settings: EngineSettings | None = None) -> bool:
+    verdicts = judge_run(case, settings)
     if case["when"] == "end":
         return verdicts[-1] is not None and verdicts[-1].level is not Level.OBSERVE
     return first_level(verdicts) is not None
@@ -64,9 +64,9 @@ def test_nothing_undisputed_is_a_false_alarm(name: str) -> None:
 
 @pytest.mark.parametrize("name", tier("declared"))
 def test_a_declared_poll_is_left_alone(name: str) -> None:
-    config = GuardConfig(tools={CASES[name]["steps"][0]["tool"]: ToolPolicy(poll=True)})
+    settings = EngineSettings(tools={CASES[name]["steps"][0]["tool"].casefold(): ToolSettings(poll=True)})
     assert CASES[name]["expect"] == "ok"
-    assert not intervenes(CASES[name], config)
+    assert not intervenes(CASES[name], settings)
 
 
 def test_the_disputed_cases_are_judged_as_recorded() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,15 +14,15 @@ from trajectory_guard.core.policy import (
     Decision,
     Ladder,
     Level,
-    PolicySettings,
     absolve,
     begin_segment,
     decide,
     delivered,
     settle,
 )
+from trajectory_guard.core.settings import EngineSettings
 
-SETTINGS = PolicySettings()
+SETTINGS = EngineSettings()
 CERTAIN, LIKELY, ACKNOWLEDGED, WAITING = Certainty
 
 
@@ -30,13 +32,13 @@ def finding(certainty: Certainty = CERTAIN, count: int = 3) -> tuple[DetectionRe
 
 def step(
     ladder: Ladder, certainty: Certainty | None = CERTAIN, *, score: float = 5.0, progress: bool = False, count: int = 3,
-    new_batch: bool = True, settings: PolicySettings = SETTINGS, now: float = 0.0, may_stop: bool = True,
+    new_batch: bool = True, settings: EngineSettings = SETTINGS, now: float = 0.0, may_stop: bool = True,
 ) -> Decision:  # fmt: skip
     found = finding(certainty, count) if certainty is not None else ()
     return decide(ladder, found, score, settings, new_batch=new_batch, progress=progress, now=now, may_stop=may_stop)
 
 
-def tail(certainty: Certainty, steps: int, settings: PolicySettings = SETTINGS) -> tuple[list[int], int | None]:
+def tail(certainty: Certainty, steps: int, settings: EngineSettings = SETTINGS) -> tuple[list[int], int | None]:
     """Steps (from 1) at which nudges become due, and the step of the stop, in an unproductive tail."""
     ladder, nudges, stop = Ladder(), [], None
     for at in range(1, steps + 1):
@@ -58,7 +60,7 @@ def test_certain_evidence_stops_two_unproductive_steps_after_the_nudge() -> None
 
 @pytest.mark.parametrize("patience", [1, 2, 5])
 def test_stop_patience_is_configuration(patience: int) -> None:
-    assert tail(CERTAIN, 20, SETTINGS._replace(stop_patience=patience)) == ([1], 1 + patience)
+    assert tail(CERTAIN, 20, replace(SETTINGS, stop_patience=patience)) == ([1], 1 + patience)
 
 
 def test_likely_evidence_is_nudged_twice_before_it_stops() -> None:
@@ -75,7 +77,7 @@ def test_the_second_nudge_comes_after_as_many_steps_as_led_to_the_first() -> Non
 
 
 def test_renudge_is_the_least_distance() -> None:
-    assert tail(LIKELY, 40, SETTINGS._replace(renudge=6)) == ([1, 7], 13)
+    assert tail(LIKELY, 40, replace(SETTINGS, renudge=6)) == ([1, 7], 13)
 
 
 def test_acknowledged_evidence_goes_at_a_third_of_the_pace() -> None:
@@ -89,11 +91,11 @@ def test_waiting_is_nudged_when_the_count_has_doubled_and_never_stopped() -> Non
 
 
 def test_waiting_stops_only_where_max_polls_is_set() -> None:
-    assert tail(WAITING, 40, SETTINGS._replace(max_polls=12))[1] == 12
+    assert tail(WAITING, 40, replace(SETTINGS, max_polls=12))[1] == 12
 
 
 def test_waiting_stops_only_where_max_wait_s_is_set() -> None:
-    ladder, settings = Ladder(), SETTINGS._replace(max_wait_s=600.0)
+    ladder, settings = Ladder(), replace(SETTINGS, max_wait_s=600.0)
     stops = [at for at in range(40) if step(ladder, WAITING, now=1_000.0 + 60.0 * at, settings=settings).stop_due]
     assert stops == [10]
 
@@ -109,7 +111,7 @@ def test_a_tool_that_is_never_stopped_is_nudged_ever_more_rarely() -> None:
 
 
 def test_below_the_nudge_threshold_nothing_is_due() -> None:
-    assert step(Ladder(), score=1.99) == Decision(Level.OBSERVE, opened=True, certainty=CERTAIN)
+    assert step(Ladder(), score=1.99) == Decision(Level.OBSERVE, opened=True)
 
 
 def test_below_the_stop_threshold_there_is_no_stop() -> None:
@@ -236,7 +238,7 @@ def test_no_sequence_stops_before_it_was_nudged_since_the_last_progress(sequence
         if decision.stop_due:
             assert nudged
             assert certainty is not WAITING
-            assert score >= SETTINGS.stop_at
+            assert score >= SETTINGS.stop_threshold
         nudged = nudged or decision.nudge > 0
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.helpers import record
-from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine
+from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.steps import StepRecord
 
 SECRETS = ("xylophone", "quokka", "zeppelin", "vermouth")
@@ -47,7 +47,7 @@ def leaks(told: Any) -> list[str]:
 
 @pytest.mark.parametrize("name", loops())
 def test_redacted_verdicts_and_state_hold_no_content(name: str) -> None:
-    engine = Engine(GuardConfig(redact=True))
+    engine = Engine(EngineSettings(redact=True))
     state = engine.new_state("t")
     fired = False
     for step in loops()[name]:
@@ -63,12 +63,12 @@ def test_redacted_verdicts_and_state_hold_no_content(name: str) -> None:
 
 @pytest.mark.parametrize("name", loops())
 def test_redaction_never_raises_a_score(name: str) -> None:
-    def scores(config: GuardConfig) -> list[float]:
-        engine = Engine(config)
+    def scores(settings: EngineSettings) -> list[float]:
+        engine = Engine(settings)
         state = engine.new_state("t")
         return [engine.observe(state, step).score for step in loops()[name]]
 
-    redacted, plain = scores(GuardConfig(redact=True)), scores(GuardConfig())
+    redacted, plain = scores(EngineSettings(redact=True)), scores(EngineSettings())
     assert all(low <= high for low, high in zip(redacted, plain, strict=True))
     if name != "insanity":  # whether two wordings mean the same cannot be told from hashes
         assert redacted == plain

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from tests.helpers import judge, record
+from trajectory_guard.core.detectors import PingPong
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord
@@ -81,3 +83,39 @@ def test_is_saved_and_goes_on() -> None:
         found.append(engine.observe(state, step))
         state = engine.load_state(state.to_bytes())
     assert outline(found) == "......N..N..S..."
+
+
+class Sabotage(Exception):
+    """Raised at one place of a step."""
+
+
+@pytest.mark.parametrize("place", ["PingPong.update", "PingPong.explain"])
+def test_a_step_that_fails_as_a_visit_ends_leaves_the_state_as_it_was(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = place.split(".")[1]
+    original, armed = getattr(PingPong, name), [False]
+
+    def fails(*args: Any) -> Any:
+        if armed[0] and (name == "explain" or args[1].tool in dict(RELAY)):  # a visit is named after its agent
+            raise Sabotage
+        return original(*args) if name == "update" else original(*args[1:])
+
+    monkeypatch.setattr(PingPong, name, fails if name == "update" else classmethod(fails))
+    engine, failures = Engine(), 0
+    state, undisturbed = engine.new_state("t"), engine.new_state("t")
+    for step in visits(16):
+        before, relay, visit = state.to_bytes(), state.relay, state.visit
+        armed[0] = True
+        try:
+            verdict = engine.observe(state, step)
+        except Sabotage:
+            failures += 1
+            assert state.relay is relay
+            assert state.visit is visit
+            assert state.to_bytes() == before
+            armed[0] = False
+            verdict = engine.observe(state, step)
+        assert verdict == engine.observe(undisturbed, step)
+    assert failures == (15 if name == "update" else 11)
+    assert state.to_bytes() == undisturbed.to_bytes()

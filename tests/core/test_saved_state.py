@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import record
-from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import REGISTRY
 from trajectory_guard.core.engine import Engine, Verdict
+from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.state import StateFormatError, _checksum
 from trajectory_guard.core.steps import ModelTokens, StepRecord, Usage
 
@@ -78,7 +78,7 @@ def saved_after_every_step(engine: Engine, steps: list[StepRecord]) -> list[Verd
     for step in steps:
         verdicts.append(engine.observe(state, step))
         data = state.to_bytes()
-        state = Engine(engine.config).load_state(data)
+        state = Engine(engine.settings).load_state(data)
         assert state.to_bytes() == data
     return verdicts
 
@@ -86,7 +86,7 @@ def saved_after_every_step(engine: Engine, steps: list[StepRecord]) -> list[Verd
 @pytest.mark.parametrize("redact", [False, True])
 @given(plan=st.lists(one_step, max_size=14))
 def test_saving_after_every_step_changes_no_verdict(redact: bool, plan: list[dict[str, Any]]) -> None:
-    engine, steps = Engine(GuardConfig(redact=redact, history_steps=12)), build(plan)
+    engine, steps = Engine(EngineSettings(redact=redact, history_steps=12)), build(plan)
     assert saved_after_every_step(engine, steps) == straight(engine, steps)
 
 
@@ -115,7 +115,7 @@ def test_the_invariants_of_verdicts_hold(plan: list[dict[str, Any]]) -> None:
         place = (verdict.run, verdict.episode)
         if verdict.stop_due:
             assert str(verdict.level) == "STOP"
-            assert since[place] + 1 >= GuardConfig().stop_patience
+            assert since[place] + 1 >= EngineSettings().stop_patience
             assert any(found.evidence is not Certainty.WAITING for found in verdict.detections)
         if verdict.nudge is not None:
             assert str(verdict.level) == "NUDGE"
@@ -185,7 +185,7 @@ def test_garbage_is_no_saved_state(data: bytes) -> None:
 @pytest.mark.parametrize("version", [0, 1, 99, "2", None])
 def test_another_version_is_named_beside_the_one_that_is_known(version: Any) -> None:
     data = orjson.dumps({**orjson.loads(SAVED), "v": version})
-    with pytest.raises(StateFormatError, match=r"version .* is unknown \(this version reads 2\)"):
+    with pytest.raises(StateFormatError, match=r"version .* is unknown \(this version reads 3\)"):
         Engine().load_state(data)
 
 
@@ -236,6 +236,6 @@ def test_all_detectors_with_state_took_part() -> None:
 
 
 def test_state_of_a_detector_that_is_switched_off_now_is_dropped() -> None:
-    engine = Engine(GuardConfig(weights={"TYPE_II_INSANITY": 0}))
+    engine = Engine(EngineSettings(weights={"TYPE_II_INSANITY": 0}))
     (run,) = orjson.loads(engine.load_state(SAVED).to_bytes())["runs"]
     assert run["detectors"].keys() == RUN["detectors"].keys() - {"insanity"}

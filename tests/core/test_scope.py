@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.helpers import record
-from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.state import MAX_RUNS, TrajectoryState
 from trajectory_guard.core.steps import StepRecord
 
@@ -19,8 +19,8 @@ HOURS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def observe(steps: list[StepRecord], config: GuardConfig | None = None) -> tuple[list[Verdict], TrajectoryState]:
-    engine = Engine(config)
+def observe(steps: list[StepRecord], settings: EngineSettings | None = None) -> tuple[list[Verdict], TrajectoryState]:
+    engine = Engine(settings)
     state = engine.new_state("t")
     return [verdict for step in steps if (verdict := engine.observe(state, step)) is not None], state
 

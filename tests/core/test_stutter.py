@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.helpers import fired, judge, record
-from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import TYPE_I
+from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.steps import StepRecord
 
 CALL = {"q": "opening hours"}
@@ -151,20 +151,20 @@ def test_an_answer_that_says_still_running_is_given_three_times_as_many_tries() 
 
 def test_patience_is_configurable() -> None:
     waiting = same(12, result="status: in progress")
-    assert fired(judge(waiting, GuardConfig(poll_patience=2)), TYPE_I)[0] == 4
+    assert fired(judge(waiting, EngineSettings(poll_patience=2)), TYPE_I)[0] == 4
     slow = [record("check_mail", {}, "inbox unchanged", t=20.0 * n) for n in range(12)]
-    assert fired(judge(slow, GuardConfig(poll_patience=2)), TYPE_I)[0] == 10
-    assert fired(judge(slow, GuardConfig(poll_patience=1)), TYPE_I)[0] == 1
+    assert fired(judge(slow, EngineSettings(poll_patience=2)), TYPE_I)[0] == 10
+    assert fired(judge(slow, EngineSettings(poll_patience=1)), TYPE_I)[0] == 1
 
 
 def test_the_pause_across_which_evidence_is_likely_at_most_is_configurable() -> None:
     steps = [record("search", CALL, HOURS, t=4.0 * n) for n in range(5)]
 
-    def certainties(config: GuardConfig) -> list[str]:
-        return [str(verdict.certainty) for verdict in judge(steps, config)[1:]]
+    def certainties(settings: EngineSettings) -> list[str]:
+        return [str(verdict.certainty) for verdict in judge(steps, settings)[1:]]
 
-    assert certainties(GuardConfig()) == ["certain"] * 4
-    assert certainties(GuardConfig(slow_gap_s=3.0)) == ["likely"] * 4
+    assert certainties(EngineSettings()) == ["certain"] * 4
+    assert certainties(EngineSettings(slow_gap_s=3.0)) == ["likely"] * 4
 
 
 @pytest.mark.parametrize("copies", [2, 3, 4])

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
@@ -40,13 +41,13 @@ class FlagService:
 
     Parameters:
         fleet: the trajectories.
-        max_score: score at which health is 0.
+        guard: what flags may say, and the score at which health is 0.
         metrics: counts requests by status.
     """
 
-    def __init__(self, fleet: Fleet, max_score: float, metrics: Metrics) -> None:
+    def __init__(self, fleet: Fleet, guard: GuardConfig, metrics: Metrics) -> None:
         self._fleet = fleet
-        self._max_score = max_score
+        self._guard = guard
         self._metrics = metrics
 
     def route(self, auth: Authenticator) -> Route:
@@ -74,13 +75,13 @@ class FlagService:
         trajectory = self._fleet.find(name)
         if trajectory is None:
             return {"trajectory": name, "known": False, "level": Level.OBSERVE.value, "score": 0.0, "health": 1.0}
-        verdict = _due(trajectory, after, self._fleet.engine.config.mode)
+        verdict = _due(trajectory, after, self._guard.mode)
         return {
             "trajectory": trajectory.key[1],
             "known": True,
             "level": (verdict.level if verdict is not None else Level.OBSERVE).value,
             "score": trajectory.score,
-            "health": 1.0 - trajectory.score / self._max_score,
+            "health": 1.0 - trajectory.score / self._guard.max_score,
             "steps": trajectory.steps,
             "episode": trajectory.episode,
             "nudges": trajectory.nudges,

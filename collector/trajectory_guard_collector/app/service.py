@@ -83,7 +83,7 @@ class Collector:
         self._auth = Authenticator(
             config.receivers.otlp.auth, failed=lambda: self.metrics.add(catalogue.ERRORS, where="tokens_reload")
         )
-        flags = FlagService(self.scorer.fleet, config.guard.max_score, self.metrics)
+        flags = FlagService(self.scorer.fleet, config.guard, self.metrics)
         self._admin = AdminServer(
             config.telemetry, self.metrics, self.ready, self.rows, max_score=config.guard.max_score,
             routes=[flags.route(self._auth)] if config.flags.enabled else [],

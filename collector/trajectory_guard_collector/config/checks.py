@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import SecretStr, ValidationError, ValidatorFunctionWrapHandler
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from trajectory_guard.config import nearest
+from trajectory_guard.core.text import nearest
 from trajectory_guard_collector.config.langfuse import LANGFUSE_PATHS
 from trajectory_guard_collector.otlp.signals import Signal
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from trajectory_guard.config import ConfigError, GuardConfig, nearest
+from trajectory_guard.config import SECTIONS, ConfigError, GuardConfig, Mistake
+from trajectory_guard.core.text import nearest
 from trajectory_guard_collector.config.checks import UNKNOWN_KEY, without_secrets
 from trajectory_guard_collector.config.models import CollectorConfig
 from trajectory_guard_collector.config.references import Text, resolve
@@ -21,18 +21,12 @@ from trajectory_guard_collector.config.sources import COMMAND_LINE, Sources, fro
 _GUARD: Final = "guard"
 _MAX_SHOWN: Final = 80
 _SCALARS: Final = (str, SecretStr, Enum, int, float)
-_UNKNOWN_IN_GUARD: Final = re.compile(r"unknown key '(.+?)'(.*)", re.DOTALL)
 _NOT_A_MAPPING: Final = ("model_type", "mapping_type")
 _EXPECTED: Final = {
     "missing": "required",
     "tuple_type": "expected a list",
     "string_type": "expected text (quote it)",
 }
-
-
-class _Problem(NamedTuple):
-    path: str
-    message: str
 
 
 def load_config(
@@ -49,41 +43,42 @@ def load_config(
         ConfigError: one line for each mistake, with file, key path, and the nearest key if one is unknown.
     """
     sources = _sources(paths, overrides)
-    problems: list[_Problem] = []
+    problems: list[Mistake] = []
     values = resolve(
         sources.values,
         os.environ if environ is None else environ,
-        lambda path, message: problems.append(_Problem(path, message)),
+        lambda path, message: problems.append(Mistake(path, message)),
     )
     unresolved = tuple(problem.path for problem in problems)
     config = _build(_fit(values, CollectorConfig), problems)
     if config is None or problems:
         told = [one for one in problems[len(unresolved) :] if not _is_within(one.path, unresolved)]
-        lines = [_line(sources, problem) for problem in (*problems[: len(unresolved)], *told)]
-        raise ConfigError("\n".join(dict.fromkeys(lines)))
+        located = [_located(sources, problem) for problem in (*problems[: len(unresolved)], *told)]
+        raise ConfigError(*dict.fromkeys(located))
     return config
 
 
 def _sources(paths: Sequence[str], overrides: Sequence[str]) -> Sources:
-    sources, broken = Sources(), []
+    sources = Sources()
+    broken: list[Mistake] = []
     for path in paths:
         try:
             sources.add(read_file(path), path)
         except ConfigError as error:  # noqa: PERF203  every file is read, so that all mistakes are told
-            broken.append(str(error))
+            broken += error.mistakes
     for override in overrides:
         try:
             sources.add(read_override(override), COMMAND_LINE)
         except ConfigError as error:  # noqa: PERF203
-            broken.append(str(error))
+            broken += error.mistakes
     if broken:
-        raise ConfigError("\n".join(broken))
+        raise ConfigError(*broken)
     return sources
 
 
-def _line(sources: Sources, problem: _Problem) -> str:
+def _located(sources: Sources, problem: Mistake) -> Mistake:
     where = f"{problem.path}: " if problem.path else ""
-    return f"{sources.origin(problem.path)}: {where}{problem.message}"
+    return Mistake("", where + problem.message, sources.origin(problem.path))
 
 
 def _is_within(path: str, parents: Sequence[str]) -> bool:
@@ -112,6 +107,8 @@ def _model(annotation: Any) -> type[BaseModel] | None:
 def _inner(annotation: Any, key: str) -> Any:
     """The annotation of what is under a key of a value with this annotation; ``Any`` where that is not known."""
     model = _model(annotation)
+    if model is GuardConfig and key in SECTIONS:
+        return model  # the same keys, one level deeper
     if model is not None:
         return model.model_fields[key].annotation if key in model.model_fields else Any
     for one in _alternatives(annotation):
@@ -169,7 +166,7 @@ def _typed(text: Text, annotation: Any) -> Any:
 # --- checking --------------------------------------------------------------------------------------------------------
 
 
-def _build(values: dict[str, Any], problems: list[_Problem]) -> CollectorConfig | None:
+def _build(values: dict[str, Any], problems: list[Mistake]) -> CollectorConfig | None:
     guard = _guard(values.pop(_GUARD, {}), problems)
     try:
         return CollectorConfig.model_validate({**values, _GUARD: guard})
@@ -178,39 +175,28 @@ def _build(values: dict[str, Any], problems: list[_Problem]) -> CollectorConfig 
         return None
 
 
-def _guard(values: Any, problems: list[_Problem]) -> GuardConfig:
+def _guard(values: Any, problems: list[Mistake]) -> GuardConfig:
     if not isinstance(values, Mapping):
-        problems.append(_Problem(_GUARD, f"expected a mapping, got {type(values).__name__}"))
+        problems.append(Mistake(_GUARD, f"expected a mapping, got {type(values).__name__}"))
         return GuardConfig()
     try:
         return GuardConfig.from_mapping(values, source=_GUARD)
     except ConfigError as error:
-        problems += _guard_problems(str(error))
+        problems += (Mistake(f"{_GUARD}.{one.path}" if one.path else _GUARD, one.message) for one in error.mistakes)
         return GuardConfig()
 
 
-def _guard_problems(text: str) -> Iterator[_Problem]:
-    for line in text.splitlines():
-        message = line.removeprefix(f"{_GUARD}: ")
-        unknown = _UNKNOWN_IN_GUARD.fullmatch(message)
-        if unknown:
-            yield _Problem(f"{_GUARD}.{unknown[1]}", f"unknown key{unknown[2]}")
-        else:
-            key, colon, rest = message.partition(": ")
-            yield _Problem(f"{_GUARD}.{key}", rest) if colon else _Problem(_GUARD, message)
-
-
-def _problem(error: Any) -> _Problem:
+def _problem(error: Any) -> Mistake:
     place = [str(key) for key in error["loc"]]
     path, kind = ".".join(place), error["type"]
     if kind == UNKNOWN_KEY:
         model = _model(_annotation_at(place[:-1]))
         known = list(model.model_fields) if model is not None else []
-        return _Problem(path, f"unknown key{nearest(place[-1], known)}")
+        return Mistake(path, f"unknown key{nearest(place[-1], known)}")
     if kind in _NOT_A_MAPPING:
-        return _Problem(path, f"expected a mapping, got {type(error['input']).__name__}")
+        return Mistake(path, f"expected a mapping, got {type(error['input']).__name__}")
     message = _EXPECTED.get(kind, error["msg"].removeprefix("Value error, "))
-    return _Problem(path, message + _shown(error["input"], _annotation_at(place)))
+    return Mistake(path, message + _shown(error["input"], _annotation_at(place)))
 
 
 def _shown(value: Any, annotation: Any) -> str:

@@ -68,7 +68,7 @@ def read_file(file: str) -> dict[str, Any]:
     except RecursionError:
         raise ConfigError(f"{file}: {NESTED}") from None
     except (ValueError, yaml.YAMLError) as error:
-        raise ConfigError("\n".join(f"{file}: {line}" for line in _lines(error))) from None
+        raise ConfigError(*_lines(error)).at(file) from None
     if data is None:
         return {}
     if not isinstance(data, dict):

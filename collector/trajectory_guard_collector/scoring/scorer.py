@@ -94,7 +94,9 @@ class FleetScorer:
         self._prices = PriceTable()
         self._throttled = ThrottledLog(_log)
         self.traces = TraceTable(limits.max_traces, limits.max_spans_per_trace, limits.max_traces_mib * _MIB)
-        self.fleet = Fleet(Engine(config, price=self._prices.cost), config, limits, metrics, clock=clock)
+        self.fleet = Fleet(
+            Engine(config.engine_settings(), price=self._prices.cost), config, limits, metrics, clock=clock
+        )
         self._reader = RequestParser(self._table, limits.separate_by)
         self._tagger = Tagger(self.fleet)
 

@@ -15,7 +15,7 @@ from trajectory_guard.cli.recordings.inputs import Limits, Sink
 from trajectory_guard.cli.recordings.sink import MIB
 from trajectory_guard.cli.recordings.spool import Spool
 from trajectory_guard.cli.recordings.streams import BLANK, Source
-from trajectory_guard.cli.replay import reaches, read_all, replay, replay_with, unique_trajectories
+from trajectory_guard.cli.replay import reaches, read_all, replay, replay_with, trajectories, unique_trajectories
 from trajectory_guard.cli.settings import load_config
 from trajectory_guard.cli.summary import RichReport, make_report
 from trajectory_guard.config import ConfigError
@@ -181,10 +181,12 @@ def _replay(options: argparse.Namespace, sink: Sink) -> bool:
 
 def _replay_compared(options: argparse.Namespace, sink: Sink) -> bool:
     names = (options.compare[0], " ".join((options.compare[1], *options.overrides)))
-    engines = [Engine(load_config(options.compare[0])), Engine(load_config(options.compare[1], options.overrides))]
+    configs = load_config(options.compare[0]), load_config(options.compare[1], options.overrides)
+    engines = [Engine(config.engine_settings()) for config in configs]
+    recorded = trajectories(options.files, sink, _limits(options), table_with(configs[0].dialects))
     report, found = CompareReport(names, as_json=options.json), False
     with progress_bar(sink, prints=True):
-        for a, b in replay_with(engines, options.files, sink, _limits(options)):
+        for a, b in replay_with(engines, recorded, sink):
             found = found or reaches(b, options.fail_on)
             report.add(Change(a, b))
     report.finish()

@@ -131,15 +131,14 @@ def reaches(one: Outcome | Summary, level: str | None) -> bool:
 
 def replay(paths: Iterable[str], config: GuardConfig, sink: Sink, limits: Limits | None = None) -> Iterator[Outcome]:
     """Judge every trajectory in the files."""
-    for outcome in replay_with([Engine(config, price=price)], paths, sink, limits):
+    found = trajectories(paths, sink, limits, table_with(config.dialects))
+    for outcome in replay_with([Engine(config.engine_settings(), price=price)], found, sink):
         yield outcome[0]
 
 
-def replay_with(
-    engines: Sequence[Engine], paths: Iterable[str], sink: Sink, limits: Limits | None = None
-) -> Iterator[list[Outcome]]:
-    """Judge every trajectory with several engines: an outcome from each. The first one's dialects are read."""
-    for recorded in trajectories(paths, sink, limits, table_with(engines[0].config.dialects)):
+def replay_with(engines: Sequence[Engine], found: Iterable[Recorded], sink: Sink) -> Iterator[list[Outcome]]:
+    """Judge every trajectory with several engines: an outcome from each."""
+    for recorded in found:
         outcomes = _outcomes(engines, recorded, sink)
         if outcomes:
             yield outcomes

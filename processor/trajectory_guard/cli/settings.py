@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
-from trajectory_guard.config import ConfigError, GuardConfig
+from trajectory_guard.config import SECTION_OF, ConfigError, GuardConfig
 
 DEFAULT: Final = "default"
 _WORDS: Final = {"on": True, "yes": True, "off": False, "no": False, "True": True, "False": False}
@@ -15,28 +15,20 @@ _WORDS: Final = {"on": True, "yes": True, "off": False, "no": False, "True": Tru
 def load_config(name: str | None, overrides: Iterable[str] = ()) -> GuardConfig:
     """The configuration in a file (``default`` or None: the built-in one) with ``key=value`` overrides.
 
-    Keys of nested values are dotted: ``weights.TYPE_I_STUTTER=1``, ``tools.<tool>.poll=true``. Values are JSON or plain
-    text.
+    Keys of nested values are dotted: ``weights.TYPE_I_STUTTER=1``, ``tools.<tool>.poll=true``. A section may stand
+    before them: ``engine.decay=0.25``. Values are JSON or plain text.
 
     Raises:
         ConfigError: the file or an override cannot be used.
     """
-    config = GuardConfig() if name in (None, DEFAULT) else _plain(lambda: GuardConfig.from_file(str(name)))
+    config = GuardConfig() if name is None or name == DEFAULT else GuardConfig.from_file(name)
     items = list(overrides)
     if not items:
         return config
     values = config.model_dump(exclude_unset=True)
     for item in items:
         _override(values, item)
-    return _plain(lambda: GuardConfig.from_mapping(values, source="--set"))
-
-
-def _plain(load: Callable[[], GuardConfig]) -> GuardConfig:
-    """Errors name where the value stands, not the class that refused it too."""
-    try:
-        return load()
-    except ConfigError as error:
-        raise ConfigError(str(error).replace(": GuardConfig: ", ": ")) from None
+    return GuardConfig.from_mapping(values, source="--set")
 
 
 def _override(values: dict[str, Any], item: str) -> None:
@@ -55,6 +47,8 @@ def _override(values: dict[str, Any], item: str) -> None:
 def _path(key: str) -> list[str]:
     """Parts of a dotted key; the name of a tool may have dots itself and is compared case-folded."""
     first, dot, rest = key.partition(".")
+    if first == SECTION_OF.get(rest.partition(".")[0]):
+        return _path(rest)
     if first == "tools" and dot:
         tool, _, field = rest.rpartition(".")
         return [first, *([tool.casefold()] if tool else []), field]

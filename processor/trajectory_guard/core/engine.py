@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from hashlib import blake2b
-from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from trajectory_guard.config import GuardConfig, ToolPolicy
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core import relay
 from trajectory_guard.core.budget import within_budget
@@ -18,16 +15,18 @@ from trajectory_guard.core.detectors.base import TYPE_IV
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.history import Symbol
 from trajectory_guard.core.interventions import Spent, nudge_text, reason_text
-from trajectory_guard.core.observation import FrozenRun, Observation, frozen_fields
-from trajectory_guard.core.policy import Decision, Ladder, Level, PolicySettings
+from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.policy import Decision, Level
 from trajectory_guard.core.reading import Reader, call_symbol
-from trajectory_guard.core.run import BATCH_MASK, Run, run_fields
-from trajectory_guard.core.scoring import Score, Scorer
+from trajectory_guard.core.run import Run
+from trajectory_guard.core.scoring import Scorer
+from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.state import MAX_RUNS, TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, Evidence, ModelTokens, StepRecord
 from trajectory_guard.core.tools import is_status_lookup
 from trajectory_guard.core.tracking import scope
+from trajectory_guard.core.transaction import Before
 
 Price = Callable[[str, int, int], float]
 """USD for a model's name, input tokens and output tokens; 0 if it is unknown. Must not block."""
@@ -98,38 +97,41 @@ class Verdict(NamedTuple):
         return self.nudge is not None or self.stop_due
 
 
+class _Evaluated(NamedTuple):
+    """A step of a run, evaluated and not remembered yet."""
+
+    run: Run
+    seen: Observation
+    decision: Decision
+    verdict: Verdict
+
+
 class Engine:
-    """Evaluates steps. Holds configuration only: all memory is in the ``TrajectoryState`` it is handed.
+    """Evaluates steps. Holds settings only: all memory is in the ``TrajectoryState`` it is handed.
 
     Not thread-safe per state: callers serialise the steps of one trajectory.
 
     Parameters:
-        config: thresholds, weights, policies.
+        settings: thresholds, weights, policies; the defaults if there are none.
         settle: tells whether two texts mean the same where the comparator cannot; must not block.
         price: puts a price on tokens for which the telemetry names none, each time it is read.
     """
 
     def __init__(
-        self, config: GuardConfig | None = None, *, settle: Settle | None = None, price: Price | None = None
+        self, settings: EngineSettings | None = None, *, settle: Settle | None = None, price: Price | None = None
     ) -> None:
-        self.config = config or GuardConfig()
+        self.settings = settings = settings or EngineSettings()
         self.price = price
-        self._weights = {**weights(), **self.config.weights}
-        self._scorer = Scorer(weights=self._weights, max_score=self.config.max_score, decay=self.config.decay)
-        self._policy = PolicySettings(
-            self.config.nudge_threshold, self.config.stop_threshold, self.config.stop_patience, self.config.renudge,
-            self.config.max_polls, self.config.max_wait_s,
-        )  # fmt: skip
-        self._reader = Reader(self.config)
-        settings = DetectorSettings(redact=self.config.redact, settle=settle)
-        self._factories = [_factory(kind, settings) for kind in REGISTRY.values() if self._weights[kind.loop_type] > 0]
-        self._no_policies = not self.config.tools
+        self._weights = {**weights(), **settings.weights}
+        self._scorer = Scorer(weights=self._weights, max_score=settings.max_score, decay=settings.decay)
+        self._reader = Reader(settings)
+        given = DetectorSettings(redact=settings.redact, settle=settle)
+        self._factories = [_factory(kind, given) for kind in REGISTRY.values() if self._weights[kind.loop_type] > 0]
         self._laps = self._weights[TYPE_IV] > 0
-        self._may_stop = self.config.mode != "nudge"  # whoever only nudges goes on nudging, ever more rarely
 
     def new_state(self, trajectory_id: str) -> TrajectoryState:
         """Empty state of a trajectory."""
-        return TrajectoryState(trajectory_id, self.config.history_steps)
+        return TrajectoryState(trajectory_id, self.settings.history_steps)
 
     def load_state(self, data: bytes) -> TrajectoryState:
         """State from its byte form; raises ``StateFormatError``."""
@@ -146,82 +148,71 @@ class Engine:
         A step does not count if it was seen before (same ``step_id``), if its tool is set to ``ignore``, or if the
         call was interrupted before it answered: it will come again. A step that fails leaves the state as it was.
         """
-        policy = None if self._no_policies else self.config.policy(step.tool_name)
+        policy = self.settings.tool(step.tool_name)
         if step.outcome_type == INTERRUPTED or (policy is not None and policy.ignore):
             return None
         key = _id_symbol(step.step_id)
         if key in state.step_ids:
             return None
-        step = within_budget(step, self.config.max_understood_chars)
+        step = within_budget(step, self.settings.max_understood_chars)
         run = self._run_of(state, step)
-        before = _Before(state, run)
+        before = Before(state)
         try:
-            seen = self._reader.read(state, run, step, policy)
-            found = self._detect(run, seen, policy)
-            new_batch = not seen.same_batch
-            may_stop = self._may_stop and run.stoppable and not (policy is not None and policy.never_stop)
-            self._scorer.apply(run.score, found, new_batch=new_batch)
-            decision = ladder_policy.decide(
-                run.ladder, found, run.score.value, self._policy, new_batch=new_batch, progress=seen.progress,
-                now=step.timestamp, may_stop=may_stop,
-            )  # fmt: skip
-            verdict = self._verdict(state, run, seen, found, decision)
-            visit, ended = relay.advance(state.visit, step, seen, run.label, state.index)
-            passed_on = self._pass_on(state, ended, ended.record(step)) if ended is not None and self._laps else None
+            before.keep(run)
+            own = self._evaluate(state, run, step, policy)
+            visit, ended = relay.advance(state.visit, step, own.seen, run.label, state.index)
+            lap = None
+            if ended is not None and self._laps:
+                agents = self._relay_of(state, step)
+                before.keep(agents)
+                lap = self._evaluate(state, agents, ended.record(step), None, likely=True)
         except BaseException:
-            before.restore(state, run)
+            before.restore()
             raise
-        self._remember(state, run, seen, decision, key)
+        self._remember(state, own, key)
         state.visit = visit
-        return verdict if passed_on is None else self._relayed(state, verdict, *passed_on)
+        if lap is None or ended is None:
+            return own.verdict
+        self._count(state, lap, ended.first)
+        state.relay = lap.run
+        return self._weightier(state, own.verdict, lap)
+
+    def _evaluate(
+        self, state: TrajectoryState, run: Run, step: StepRecord, policy: ToolSettings | None, *, likely: bool = False
+    ) -> _Evaluated:
+        """Evaluate a step of a run; what a step that fails leaves behind is the caller's to restore.
+
+        Parameters:
+            likely: nothing found here proves more than ``Certainty.LIKELY``.
+        """
+        seen = self._reader.read(state, run, step, policy)
+        found = self._detect(run, seen, policy, likely=likely)
+        new_batch = not seen.same_batch
+        self._scorer.apply(run.score, found, new_batch=new_batch)
+        decision = ladder_policy.decide(
+            run.ladder, found, run.score.value, self.settings, new_batch=new_batch, progress=seen.progress,
+            now=step.timestamp, may_stop=run.stoppable and not (policy is not None and policy.never_stop),
+        )  # fmt: skip
+        return _Evaluated(run, seen, decision, self._verdict(state, run, seen, found, decision))
 
     # --- loops between agents --------------------------------------------------------------------------------
 
-    def _pass_on(self, state: TrajectoryState, ended: relay.Visit, visit: StepRecord) -> tuple[Run, Verdict, Decision]:
-        """Take a visit that has ended into the run of visits of the user turn."""
+    def _relay_of(self, state: TrajectoryState, step: StepRecord) -> Run:
+        """The run that the visits of the user turn make up; ``step`` is the first one after the visit that ended."""
         label = scope.label_of(relay.AGENTS, state.turns.get(""))
         run = state.relay
-        pause = run is not None and 0.0 < run.last_end <= visit.timestamp - self.config.slow_gap_s
+        pause = run is not None and 0.0 < run.last_end <= step.timestamp - self.settings.slow_gap_s
         if run is None or run.label != label or pause:
-            run = state.relay = Run(label, state.capacity, relay.relay_detectors())
-        before = _Before(state, run)
-        try:
-            seen = self._reader.read(state, run, visit, None)
-            found = tuple(
-                one._replace(evidence=weakest(one.evidence, Certainty.LIKELY)) for one in self._detect(run, seen, None)
-            )
-            self._scorer.apply(run.score, found, new_batch=True)
-            decision = ladder_policy.decide(
-                run.ladder, found, run.score.value, self._policy, new_batch=True, progress=seen.progress,
-                now=visit.timestamp, may_stop=self._may_stop,
-            )  # fmt: skip
-        except BaseException:
-            before.restore(state, run)
-            raise
-        verdict = self._verdict(state, run, seen, found, decision)
-        if decision.opened:
-            run.began = visit.timestamp
-        run.history.calls.append(seen.call)
-        run.history.results.append(seen.result)
-        run.forms.append(seen.form)
-        self._remember_time(state, run, visit, same_batch=False)
-        run.places[-1] = ended.first
-        if seen.progress:
-            run.note_progress(None)
-        run.index += 1
-        return run, verdict, decision
+            return Run(label, state.capacity, relay.relay_detectors())
+        return run
 
-    def _relayed(self, state: TrajectoryState, own: Verdict, run: Run, verdict: Verdict, decision: Decision) -> Verdict:
+    def _weightier(self, state: TrajectoryState, own: Verdict, lap: _Evaluated) -> Verdict:
         """The verdict on the sequence of agents where it weighs more than that on the agent's own run."""
-        if decision.opened:
-            state.episodes += 1
-            run.ladder.episode = state.episodes
-        state.nudges += bool(decision.nudge)
-        state.recoveries += decision.recovered
+        verdict = lap.verdict
         weighs_more = verdict.intervenes or verdict.recovered or (bool(verdict.detections) and not own.detections)
         if own.intervenes or own.recovered or not weighs_more:
             return own
-        return verdict._replace(episode=run.ladder.episode, nudges=state.nudges)
+        return verdict._replace(episode=lap.run.ladder.episode, nudges=state.nudges)
 
     def _run_of(self, state: TrajectoryState, step: StepRecord) -> Run:
         """The step's run as far as it is known; a new one is entered into the state when the step has counted."""
@@ -229,7 +220,9 @@ class Engine:
         run = state.runs.get(label)
         return run if run is not None else Run(label, state.capacity, self._detectors())
 
-    def _detect(self, run: Run, seen: Observation, policy: ToolPolicy | None) -> tuple[DetectionResult, ...]:
+    def _detect(
+        self, run: Run, seen: Observation, policy: ToolSettings | None, *, likely: bool
+    ) -> tuple[DetectionResult, ...]:
         found = []
         for detector in run.detectors:
             result = detector.update(seen)
@@ -242,7 +235,7 @@ class Engine:
         for one in found:
             if factor != 1.0:
                 one = one._replace(confidence=min(1.0, one.confidence * factor))
-            if one.first_step < run.boundary:
+            if likely or one.first_step < run.boundary:
                 one = one._replace(evidence=weakest(one.evidence, Certainty.LIKELY))
             if one.detected:
                 kept.append(one)
@@ -250,32 +243,32 @@ class Engine:
 
     # --- what is remembered ----------------------------------------------------------------------------------
 
-    def _remember(self, state: TrajectoryState, run: Run, seen: Observation, decision: Decision, key: Symbol) -> None:
+    def _remember(self, state: TrajectoryState, own: _Evaluated, key: Symbol) -> None:
         """Take the step into the state. Nothing here can fail."""
+        run, seen = own.run, own.seen
         step = seen.step
         state.step_ids.append(key)
         self._enter(state, run, step)
+        if run.index and seen.repeats == 0 and step.timestamp and not is_status_lookup(step.tool_name):
+            run.rhythm_s = scope.next_rhythm(run, seen.gap_s)
+        if step.agent_id and step.agent_id not in run.agents:
+            run.agents = (*run.agents[-7:], step.agent_id)
+        self._count(state, own, state.index)
+        run.usage.append(run.index - 1, step.usage, len(run.history.calls))
+        state.index += 1
+
+    def _count(self, state: TrajectoryState, evaluated: _Evaluated, place: int) -> None:
+        """Take an evaluated step into its run, and what was decided into the counts of the trajectory."""
+        run, seen, decision, _ = evaluated
         if decision.opened:
             state.episodes += 1
             run.ladder.episode = state.episodes
-            run.began = step.timestamp
+            run.began = seen.step.timestamp
         state.nudges += bool(decision.nudge)
         state.recoveries += decision.recovered
         if decision.nudge and run.gated:
             run.ladder.awaiting = True
-        if seen.progress:
-            run.note_progress(step.agent_id)
-        if seen.repeats == 0 and step.timestamp and not is_status_lookup(step.tool_name):
-            run.rhythm_s = scope.next_rhythm(run, seen.gap_s) if run.index else run.rhythm_s
-        run.history.calls.append(seen.call)
-        run.history.results.append(seen.result)
-        run.forms.append(seen.form)
-        if step.agent_id and step.agent_id not in run.agents:
-            run.agents = (*run.agents[-7:], step.agent_id)
-        self._remember_time(state, run, step, seen.same_batch)
-        run.usage.append(run.index, step.usage, len(run.history.calls))
-        run.index += 1
-        state.index += 1
+        run.remember(seen, place)
 
     def _enter(self, state: TrajectoryState, run: Run, step: StepRecord) -> None:
         """Make the run the current one; beyond ``MAX_RUNS`` the run that was idle longest goes."""
@@ -294,17 +287,6 @@ class Engine:
         if step.trace_id is not None:
             run.trace_id = step.trace_id
 
-    def _remember_time(self, state: TrajectoryState, run: Run, step: StepRecord, same_batch: bool) -> None:
-        end = step.timestamp + step.duration
-        run.batch_end = min(run.batch_end, end) if same_batch else end
-        run.batch_label = step.batch
-        run.last_end = max(run.last_end, end)
-        run.places.append(state.index)
-        run.starts.append(step.timestamp)
-        run.batches.append(run.score.batch & BATCH_MASK)
-        if len(run.starts) > len(run.history.calls):
-            del run.places[0], run.starts[0], run.batches[0]
-
     # --- what is said ----------------------------------------------------------------------------------------
 
     def _verdict(
@@ -315,7 +297,7 @@ class Engine:
         episode = state.episodes + 1 if decision.opened else run.ladder.episode
         began = step.timestamp if decision.opened else run.began
         nudges = state.nudges + bool(decision.nudge)
-        base = (state.trajectory_id, step.step_id, state.index, score, 1.0 - score / self.config.max_score)
+        base = (state.trajectory_id, step.step_id, state.index, score, 1.0 - score / self.settings.max_score)
         common = {
             "episode": episode, "evidence": step.evidence, "nudges": nudges, "tool": step.tool_name, "began": began,
             "run": run.label,
@@ -324,24 +306,24 @@ class Engine:
             return Verdict(*base, decision.level, recovered=decision.recovered, **common)  # type: ignore[arg-type]
         first = max(0, min(run.ladder.first_step, *(one.first_step for one in found)))
         spent = self._spent(run, seen, first)
-        excerpt = not self.config.redact
+        excerpt = not self.settings.redact
         nudge = nudge_text(found, step, decision.nudge, excerpt=excerpt) if decision.nudge else None
         placed = tuple(
             one._replace(
-                first_step=run.place_of(one.first_step, state.index),
-                steps=tuple(run.place_of(at, state.index) for at in one.steps),
+                first_step=run.history.place_of(one.first_step, state.index),
+                steps=tuple(run.history.place_of(at, state.index) for at in one.steps),
             )
             for one in found
         )
         return Verdict(
             *base, decision.level, placed, reason=reason_text(found[0], step, excerpt=excerpt), nudge=nudge,
-            first_step=run.place_of(first, state.index), spent=spent, stop_due=decision.stop_due,
+            first_step=run.history.place_of(first, state.index), spent=spent, stop_due=decision.stop_due,
             ordinal=decision.nudge, **common,  # type: ignore[arg-type]
         )  # fmt: skip
 
     def _spent(self, run: Run, seen: Observation, first: int) -> Spent:
         step = seen.step
-        started = run.start_of(first) if first < run.index else step.timestamp
+        started = run.history.start_of(first) if first < run.index else step.timestamp
         seconds = max(0.0, step.timestamp + step.duration - started) if started is not None else 0.0
         tokens, cost, unpriced = run.usage.after(first)
         if step.usage is not None and first < run.index:
@@ -408,51 +390,6 @@ class Engine:
             state.trajectory_id, last, max(0, state.index - 1), 0.0, 1.0, Level.OBSERVE, episode=run.ladder.episode,
             nudges=state.nudges, recovered=True, began=run.began, run=label,
         )  # fmt: skip
-
-
-class _Before:
-    """What a failing step has to leave as it was: values are replaced, never changed in place."""
-
-    __slots__ = ("detectors", "frozen", "ladder", "run", "score", "state")
-
-    def __init__(self, state: TrajectoryState, run: Run) -> None:
-        self.state = (state.learned, state.denied)
-        self.run = run_fields(run)
-        self.frozen = frozen_fields(run.frozen)
-        self.score = _score_fields(run.score)
-        self.ladder = _ladder_fields(run.ladder)
-        self.detectors = [_memory_of(one) for one in run.detectors if not one.shared]
-
-    def restore(self, state: TrajectoryState, run: Run) -> None:
-        """Put everything back."""
-        state.learned, state.denied = self.state
-        _put(run, Run.__slots__, self.run)
-        _put(run.frozen, FrozenRun.__slots__, self.frozen)
-        _put(run.score, Score.__slots__, self.score)
-        _put(run.ladder, Ladder.__slots__, self.ladder)
-        for detector, memory in zip((one for one in run.detectors if not one.shared), self.detectors, strict=True):
-            for name, value in memory.items():
-                setattr(detector, name, value)
-
-
-_score_fields: Final = attrgetter(*Score.__slots__)
-_ladder_fields: Final = attrgetter(*Ladder.__slots__)
-
-
-@cache
-def _slots_of(kind: type[Detector]) -> tuple[str, ...]:
-    return tuple(name for base in kind.__mro__ for name in getattr(base, "__slots__", ()) if name != "__dict__")
-
-
-def _memory_of(detector: Detector) -> dict[str, Any]:
-    """The attributes of a detector: slots, and whatever a detector of the user's own keeps in its ``__dict__``."""
-    memory = {name: getattr(detector, name) for name in _slots_of(type(detector)) if hasattr(detector, name)}  # type: ignore[arg-type]
-    return {**memory, **getattr(detector, "__dict__", {})}
-
-
-def _put(target: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
-    for name, value in zip(names, values, strict=True):
-        setattr(target, name, value)
 
 
 def _factory(kind: type[Detector], settings: DetectorSettings) -> Callable[[], Detector]:

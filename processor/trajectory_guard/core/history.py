@@ -1,4 +1,4 @@
-"""The bounded memory of one trajectory: rings of 8-byte symbols, newest last.
+"""The bounded memory of one run: rings of 8-byte symbols, newest last.
 
 Byte strings keep a trajectory under 4 KiB and make every look-up one ``rfind`` in C; a list of step objects would
 be ten times the size and slower to search.
@@ -6,13 +6,15 @@ be ten times the size and slower to search.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from array import array
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 Symbol = bytes
 """Eight bytes of a hash; ``UNKNOWN`` for what was not visible."""
 UNKNOWN: Final[Symbol] = b""
 WIDTH: Final = 8
+BATCH_MASK: Final = 0xFFFF
 _BLANK: Final = b"\0" * WIDTH
 
 
@@ -57,10 +59,6 @@ class Ring:
         self.data = self.data[:offset] + _BLANK + self.data[offset + WIDTH :]
         return True
 
-    def forget_last(self) -> None:
-        """Take the newest symbol back."""
-        self.data = self.data[:-WIDTH]
-
     def last(self, symbol: Symbol) -> int:
         """Index of the newest occurrence, -1 if there is none (or ``symbol`` is unknown)."""
         if not symbol or symbol not in self.data:
@@ -85,13 +83,55 @@ class Ring:
 
 
 class History:
-    """What a trajectory remembers of its steps: which call, and what came back."""
+    """What a run remembers of its last steps, addressed by the index of the step in the run.
 
-    __slots__ = ("calls", "results")
+    Attributes:
+        calls, results: symbols of the call and of what came back; forms: of what came back without what the request
+            named.
+        places: index in the trajectory.
+        starts: start in seconds.
+        batches: ordinal of the batch, modulo 65,536.
+    """
+
+    __slots__ = ("batches", "calls", "forms", "places", "results", "starts")
 
     def __init__(self, capacity: int) -> None:
         self.calls = Ring(capacity)
         self.results = Ring(capacity)
+        self.forms = Ring(capacity)
+        self.places = array("Q")
+        self.starts = array("d")
+        self.batches = array("H")
+
+    def append(self, call: Symbol, result: Symbol, form: Symbol, place: int, start: float, batch: int) -> None:
+        """Add the newest step, forgetting the oldest when full."""
+        self.calls.append(call)
+        self.results.append(result)
+        self.forms.append(form)
+        self.places.append(place)
+        self.starts.append(start)
+        self.batches.append(batch & BATCH_MASK)
+        if len(self.places) > len(self.calls):
+            del self.places[0], self.starts[0], self.batches[0]
+
+    def start_of(self, index: int) -> float | None:
+        """Start time in seconds of a remembered step, None if it is forgotten."""
+        offset = index - self.calls.start
+        return self.starts[offset] if 0 <= offset < len(self.starts) else None
+
+    def batch_of(self, index: int) -> int:
+        """Ordinal (modulo 65,536) of the batch a remembered step belongs to."""
+        return self.batches[index - self.calls.start]
+
+    def place_of(self, index: int, newest: int) -> int:
+        """Index in the trajectory of a step of this run; ``newest`` for the step that is not remembered yet.
+
+        For a step that is forgotten, the one that is remembered longest stands in.
+        """
+        offset = index - self.calls.start
+        if offset >= len(self.places):
+            return newest
+        return self.places[max(0, offset)] if self.places else newest
 
     def since(self, index: int, call: Symbol, result: Symbol) -> list[int]:
         """Steps at or after ``index`` at which ``call`` returned ``result``, newest first."""
@@ -106,3 +146,26 @@ class History:
     def returned(self, call: Symbol, result: Symbol) -> bool:
         """Whether ``call`` ever returned ``result`` within memory."""
         return result in self.results and any(self.results[at] == result for at in self.calls.occurrences(call))
+
+    def to_plain(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {
+            "capacity": self.calls.size // WIDTH,
+            "start": self.calls.start,
+            "calls": self.calls.data.hex(),
+            "results": self.results.data.hex(),
+            "forms": self.forms.data.hex(),
+            "places": list(self.places),
+            "starts": list(self.starts),
+            "batches": list(self.batches),
+        }
+
+    @classmethod
+    def from_plain(cls, data: Mapping[str, Any]) -> History:
+        """Restore ``to_plain``; raises KeyError where a field is missing."""
+        history = cls(data["capacity"])
+        for name in ("calls", "results", "forms"):
+            setattr(history, name, Ring(data["capacity"], bytes.fromhex(data[name]), data["start"]))
+        history.places, history.starts = array("Q", data["places"]), array("d", data["starts"])
+        history.batches = array("H", data["batches"])
+        return history

@@ -14,8 +14,8 @@ from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import DetectionResult, detector_of
 from trajectory_guard.core.detectors.base import TYPE_I
 from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.text import clip
 
-MAX_EXCERPT_CHARS: Final = 120
 _NAMES_SHOWN: Final = 5
 
 
@@ -26,12 +26,6 @@ class Spent(NamedTuple):
     seconds: float = 0.0
     tokens: int = 0
     cost_usd: float = 0.0
-
-
-def clip(text: str, limit: int = MAX_EXCERPT_CHARS) -> str:
-    """``text`` on one line, at most ``limit`` characters."""
-    text = " ".join(text[: 4 * limit + 64].split())
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _call(step: StepRecord, excerpt: bool) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from functools import cached_property
-from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 from trajectory_guard.core.certainty import PACE, Certainty
 from trajectory_guard.core.history import UNKNOWN, Symbol
 from trajectory_guard.core.masking import masked_hash
-from trajectory_guard.core.result_text import describes_state
-from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.plain import Plain
+from trajectory_guard.core.result_text import carries_content, describes_state, is_acknowledgement
+from trajectory_guard.core.steps import EMPTY, SUCCESS, StepRecord
+from trajectory_guard.core.tools import is_lookup, moves_cursor
 
 _SHAPE_STEP_CHARS: Final = 16
 _SHAPE_HEAD_CHARS: Final = 24
@@ -21,7 +22,7 @@ _KEPT_CALLS: Final = 5
 _KEPT_TOOLS: Final = 4
 
 
-class FrozenRun:
+class FrozenRun(Plain):
     """The current series of steps that all came back with one and the same result, volatile parts aside.
 
     Attributes:
@@ -82,22 +83,6 @@ class FrozenRun:
         before, self.masked = self.masked, masked_hash(text).hex()
         self.misses = 0 if before == self.masked else self.misses + bool(before)
         return before == self.masked
-
-    def to_plain(self) -> dict[str, Any]:
-        """All fields by name, JSON-able."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-    @classmethod
-    def from_plain(cls, data: dict[str, Any]) -> FrozenRun:
-        """Restore ``to_plain``; raises KeyError where a field is missing."""
-        run = cls()
-        for name in cls.__slots__:
-            setattr(run, name, data[name])
-        run.calls, run.tools = tuple(run.calls), tuple(run.tools)
-        return run
-
-
-frozen_fields = attrgetter(*FrozenRun.__slots__)
 
 
 class Observation:
@@ -174,6 +159,20 @@ class Observation:
         return self.waiting_pace if certainty is Certainty.WAITING else PACE[certainty]
 
     @cached_property
+    def is_bare_acknowledgement(self) -> bool:
+        """Whether an action was done again and again, and all that came back is that it was done."""
+        step = self.step
+        if self.outcome == EMPTY:
+            return moves_cursor(step.tool_name, step.args)
+        return (
+            self.outcome == SUCCESS
+            and self.in_a_row
+            and is_acknowledgement((step.result or "").strip())
+            and not is_lookup(step.tool_name)
+            and not carries_content(step.args)
+        )
+
+    @cached_property
     def describes_state(self) -> bool:
         """Whether what came back shows how things stand, rather than a value or an acknowledgement."""
-        return self.outcome == "success" and (self.step.stated or describes_state(self.step.result or ""))
+        return self.outcome == SUCCESS and (self.step.stated or describes_state(self.step.result or ""))

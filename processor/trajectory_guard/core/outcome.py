@@ -228,3 +228,22 @@ def is_transient(text: str, error_class: str | None) -> bool:
         return True
     line = text[:_MAX_CODE_CHARS]
     return _TRANSIENT_STATUS.search(line) is not None or _TRANSIENT_WORDS.search(text) is not None
+
+
+# --- something is under way ----------------------------------------------------------------------------------
+
+_PENDING: Final = re.compile(
+    r"\b(?:pending|running|in[ _-]?progress|queued|waiting|processing|not (?:yet )?(?:ready|finished|done|complete)"
+    r"|still|starting|scheduled|accepted|202|building|deploying|unchanged so far)\b",
+    re.IGNORECASE,
+)
+_MAX_PENDING_CHARS: Final = 200
+
+
+def is_pending(text: str) -> bool:
+    """Whether a short result says that something is still under way.
+
+    >>> is_pending("job 7: still running"), is_pending("7 rows")
+    (True, False)
+    """
+    return len(text) <= _MAX_PENDING_CHARS and _PENDING.search(text) is not None

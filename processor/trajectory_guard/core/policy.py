@@ -18,10 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from trajectory_guard.core.certainty import PACE, Certainty, strongest
 from trajectory_guard.core.detectors.base import DetectionResult
+from trajectory_guard.core.plain import Plain
+from trajectory_guard.core.settings import EngineSettings
 
 QUIET_STEPS: Final = 2
 
@@ -37,33 +39,13 @@ class Level(str, Enum):
         return self.value
 
 
-class PolicySettings(NamedTuple):
-    """Numbers of the ladder.
-
-    Fields:
-        nudge_at, stop_at: scores from which a nudge and a stop may become due.
-        stop_patience: unproductive steps after a nudge before a stop, where the evidence is certain.
-        renudge: least number of unproductive steps between two nudges where the evidence is likely.
-        max_polls: repeats of a waiting call at which a stop may become due; None: never.
-        max_wait_s: seconds of waiting at which a stop may become due; None: never.
-    """
-
-    nudge_at: float = 2.0
-    stop_at: float = 3.0
-    stop_patience: int = 2
-    renudge: int = 3
-    max_polls: int | None = None
-    max_wait_s: float | None = None
-
-
-class Ladder:
+class Ladder(Plain):
     """Where one run stands on the ladder. Bounded, plain data.
 
     Attributes:
         episode: ordinal of the stretch of being stuck, from 1; 0 before the first. Unique in the trajectory.
         active: a finding has opened the episode and it has not been left yet.
         first_step: index of the first step of the loop, -1 outside an episode.
-        types: loop types seen in the episode, in order of appearance.
         fired: unproductive steps (batches with a finding) since the episode began or progress was made.
         lead: ``fired`` when the first nudge became due.
         nudges: nudges due since the episode began or progress was made.
@@ -80,31 +62,17 @@ class Ladder:
 
     __slots__ = (
         "active", "awaiting", "count", "episode", "fired", "first_step", "given", "lead", "nudged", "nudges",
-        "progressed", "quiet", "segment_nudges", "segment_since", "since", "stopped", "types", "waited_from",
+        "progressed", "quiet", "segment_nudges", "segment_since", "since", "stopped", "waited_from",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.episode = 0
         self.active = False
         self.first_step = -1
-        self.types: tuple[str, ...] = ()
         self.fired = self.lead = self.nudges = self.since = self.segment_nudges = self.segment_since = self.count = 0
         self.nudged = self.given = self.awaiting = self.stopped = self.progressed = False
         self.quiet = 0
         self.waited_from = 0.0
-
-    def to_plain(self) -> dict[str, Any]:
-        """All fields by name, JSON-able."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-    @classmethod
-    def from_plain(cls, data: dict[str, Any]) -> Ladder:
-        """Restore ``to_plain``; raises KeyError where a field is missing."""
-        ladder = cls()
-        for name in cls.__slots__:
-            setattr(ladder, name, data[name])
-        ladder.types = tuple(ladder.types)
-        return ladder
 
 
 class Decision(NamedTuple):
@@ -116,7 +84,6 @@ class Decision(NamedTuple):
         stop_due: a stop became due at this step.
         recovered: this step ended an episode in which a nudge had been due.
         opened: this step began an episode; the caller numbers it.
-        certainty: strength of the evidence of this step; None without findings.
     """
 
     level: Level = Level.OBSERVE
@@ -124,11 +91,10 @@ class Decision(NamedTuple):
     stop_due: bool = False
     recovered: bool = False
     opened: bool = False
-    certainty: Certainty | None = None
 
 
 def decide(
-    ladder: Ladder, found: Sequence[DetectionResult], score: float, settings: PolicySettings, *,
+    ladder: Ladder, found: Sequence[DetectionResult], score: float, settings: EngineSettings, *,
     new_batch: bool, progress: bool, now: float = 0.0, may_stop: bool = True,
 ) -> Decision:  # fmt: skip
     """Advance ``ladder`` by one step and say what is due.
@@ -156,18 +122,19 @@ def decide(
     elif ladder.waited_from == 0.0:
         ladder.waited_from = now
     count = max(one.count for one in found)
-    if score < settings.nudge_at:
+    if score < settings.nudge_threshold:
         level = Level.STOP if ladder.stopped else Level.OBSERVE
-        return Decision(level, opened=opened, certainty=certainty)
-    if may_stop and not ladder.stopped and score >= settings.stop_at and not ladder.awaiting:
+        return Decision(level, opened=opened)
+    may_stop = may_stop and settings.may_stop and score >= settings.stop_threshold
+    if may_stop and not ladder.stopped and not ladder.awaiting:
         ladder.stopped = _stop_due(ladder, certainty, count, now, settings)
         if ladder.stopped:
-            return Decision(Level.STOP, stop_due=True, opened=opened, certainty=certainty)
+            return Decision(Level.STOP, stop_due=True, opened=opened)
     if ladder.stopped:
-        return Decision(Level.STOP, opened=opened, certainty=certainty)
-    near_stop = may_stop and certainty is Certainty.CERTAIN and score >= settings.stop_at and ladder.segment_nudges > 0
+        return Decision(Level.STOP, opened=opened)
+    near_stop = may_stop and certainty is Certainty.CERTAIN and ladder.segment_nudges > 0
     nudge = _nudge(ladder, count) if not near_stop and _nudge_due(ladder, certainty, count, settings) else 0
-    return Decision(Level.NUDGE, nudge, opened=opened, certainty=certainty)
+    return Decision(Level.NUDGE, nudge, opened=opened)
 
 
 def _certainty(found: Sequence[DetectionResult]) -> Certainty:
@@ -181,11 +148,10 @@ def _certainty(found: Sequence[DetectionResult]) -> Certainty:
 def _open(ladder: Ladder, found: Sequence[DetectionResult]) -> bool:
     opened = not ladder.active
     if opened:
-        ladder.active, ladder.types, ladder.nudged, ladder.stopped = True, (), False, False
+        ladder.active, ladder.nudged, ladder.stopped = True, False, False
         ladder.first_step = min(one.first_step for one in found)
         ladder.fired = ladder.lead = 0
         _reset(ladder)
-    ladder.types += tuple(one.loop_type for one in found if one.loop_type not in ladder.types)
     return opened
 
 
@@ -213,12 +179,12 @@ def _close(ladder: Ladder) -> bool:
     return ladder.nudged
 
 
-def _distance(ladder: Ladder, certainty: Certainty, settings: PolicySettings) -> int:
+def _distance(ladder: Ladder, certainty: Certainty, settings: EngineSettings) -> int:
     """Unproductive steps that have to lie between two nudges, and between the last nudge and a stop."""
     return max(settings.renudge, ladder.lead) * PACE[certainty]
 
 
-def _nudge_due(ladder: Ladder, certainty: Certainty, count: int, settings: PolicySettings) -> bool:
+def _nudge_due(ladder: Ladder, certainty: Certainty, count: int, settings: EngineSettings) -> bool:
     if ladder.awaiting:
         return False
     if ladder.nudges == 0:
@@ -241,7 +207,7 @@ def _nudge(ladder: Ladder, count: int) -> int:
     return ladder.nudges
 
 
-def _stop_due(ladder: Ladder, certainty: Certainty, count: int, now: float, settings: PolicySettings) -> bool:
+def _stop_due(ladder: Ladder, certainty: Certainty, count: int, now: float, settings: EngineSettings) -> bool:
     if ladder.segment_nudges == 0:
         return False
     if certainty is Certainty.CERTAIN:

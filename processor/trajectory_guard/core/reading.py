@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from trajectory_guard.config import GuardConfig, ToolPolicy
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.fingerprints import digest64
-from trajectory_guard.core.history import UNKNOWN, Symbol
+from trajectory_guard.core.history import BATCH_MASK, UNKNOWN, Symbol
 from trajectory_guard.core.masking import masked_hash
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.outcome import error_signature, is_empty_result, is_transient, looks_like_error
+from trajectory_guard.core.outcome import error_signature, is_empty_result, is_pending, is_transient, looks_like_error
 from trajectory_guard.core.result_text import (
     MAX_FORM_CHARS,
     answer_form,
@@ -25,19 +24,14 @@ from trajectory_guard.core.result_text import (
     is_short,
     reports_status,
 )
-from trajectory_guard.core.run import BATCH_MASK, Run
+from trajectory_guard.core.run import Run
+from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.state import MAX_DENIALS, MAX_LEARNED_CALLS, TrajectoryState
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, REFUSED_BY_GUARD, SUCCESS, StepRecord
 from trajectory_guard.core.tools import is_lookup, is_status_lookup, is_waiting, moves_cursor, took_its_time
 from trajectory_guard.core.tracking import scope
 from trajectory_guard.core.volatile import Lesson, is_volatile_throughout, learn
 
-_PENDING: Final = re.compile(
-    r"\b(?:pending|running|in[ _-]?progress|queued|waiting|processing|not (?:yet )?(?:ready|finished|done|complete)"
-    r"|still|starting|scheduled|accepted|202|building|deploying|unchanged so far)\b",
-    re.IGNORECASE,
-)
-_MAX_PENDING_CHARS: Final = 200
 _TRACEBACK: Final = re.compile(
     r"\bline \d+, in \b|^Traceback |^E   |^\s{0,8}at [^\s(]{1,200}\([^\s:]{1,200}:\d+\)", re.MULTILINE
 )
@@ -48,18 +42,18 @@ _PACE_BESIDE_OTHERS: Final = 2
 class Reader:
     """Works out one observation from a step and what is remembered. Replaces memory, never changes it in place."""
 
-    def __init__(self, config: GuardConfig) -> None:
-        self.config = config
+    def __init__(self, settings: EngineSettings) -> None:
+        self.settings = settings
 
-    def read(self, state: TrajectoryState, run: Run, step: StepRecord, policy: ToolPolicy | None) -> Observation:
+    def read(self, state: TrajectoryState, run: Run, step: StepRecord, policy: ToolSettings | None) -> Observation:
         """The observation of a step of ``run``; begins a new segment where an uncertain boundary lies before it."""
         seen = Observation(step, run.index, call_symbol(step), result_symbol(step), run.frozen)
-        seen.waiting_pace = self.config.poll_patience
+        seen.waiting_pace = self.settings.poll_patience
         seen.same_batch = _joins_batch(run, step)
         seen.gap_s = 0.0 if seen.same_batch else scope.idle_s(run, step)
-        if scope.is_boundary(run, step, seen.gap_s, self.config.slow_gap_s):
+        if scope.is_boundary(run, step, seen.gap_s, self.settings.slow_gap_s):
             run.boundary = run.index
-            run.score.decay(self.config.decay)
+            run.score.decay(self.settings.decay)
             ladder_policy.begin_segment(run.ladder)
         if step.outcome_type in (ERROR, DENIED):
             seen.signature = _signature(step)
@@ -116,7 +110,7 @@ class Reader:
             self._form(seen, result)
         if not result or seen.outcome in (EMPTY, DENIED) or seen.echo:
             return
-        seen.progress = seen.result not in run.history.results and seen.form not in run.forms
+        seen.progress = seen.result not in run.history.results and seen.form not in run.history.forms
 
     def _form(self, seen: Observation, result: str) -> None:
         """What came back without what the request named, without order and scores."""
@@ -132,11 +126,11 @@ class Reader:
     # --- a call made before ----------------------------------------------------------------------------------
 
     def _read_repeat(
-        self, state: TrajectoryState, run: Run, seen: Observation, previous: int, policy: ToolPolicy | None
+        self, state: TrajectoryState, run: Run, seen: Observation, previous: int, policy: ToolSettings | None
     ) -> None:
         """Did it return the same, volatile parts aside?"""
         history, step = run.history, seen.step
-        seen.form = run.forms[previous]
+        seen.form = run.history.forms[previous]
         seen.in_a_row = previous == seen.index - 1
         if step.error_class == REFUSED_BY_GUARD:
             seen.result = history.results[previous]
@@ -161,7 +155,7 @@ class Reader:
         seen.first_repeat = before[-1] if before else seen.index
         seen.repeated_at = (*reversed(before), seen.index)
         current = (run.score.batch + (not seen.same_batch)) & BATCH_MASK  # copies within one model turn count once
-        seen.repeats = len({run.batch_of(at) for at in before} | {current})
+        seen.repeats = len({run.history.batch_of(at) for at in before} | {current})
         seen.worked = run.last_fresh > previous
         key = (seen.call + seen.result).hex()
         known, count, first, last_batch = run.chain
@@ -193,24 +187,24 @@ class Reader:
 
     # --- how much a repeat can prove -------------------------------------------------------------------------
 
-    def _weigh(self, run: Run, seen: Observation, policy: ToolPolicy | None) -> None:
+    def _weigh(self, run: Run, seen: Observation, policy: ToolSettings | None) -> None:
         """Set the strongest evidence that this step can be part of, and the number of repeats that goes with it."""
         seen.certainty = _certainty(seen, policy, paced=scope.is_paced(run, seen.gap_s))
         seen.pace = seen.pace_of(seen.certainty)
-        if seen.certainty is Certainty.ACKNOWLEDGED and not _is_bare_acknowledgement(seen):
+        if seen.certainty is Certainty.ACKNOWLEDGED and not seen.is_bare_acknowledgement:
             seen.pace = 1  # found as early as any repeat; only escalation is slow
         if seen.certainty is not Certainty.WAITING and seen.repeats > 1 and run.last_waiting > seen.repeated_at[-2]:
             seen.certainty, seen.pace = Certainty.WAITING, seen.waiting_pace  # a look at something is part of the lap
         if seen.certainty is Certainty.WAITING:
             run.last_waiting = run.index
             if seen.gap_s >= scope.PACED_S and seen.outcome != ERROR:
-                seen.pace *= self.config.poll_patience
+                seen.pace *= self.settings.poll_patience
         elif seen.others_progress:  # they may have changed what this call looks at
             seen.certainty = weakest(seen.certainty, Certainty.LIKELY)
             seen.pace = max(seen.pace, _PACE_BESIDE_OTHERS)
 
 
-def _certainty(seen: Observation, policy: ToolPolicy | None, *, paced: bool) -> Certainty:
+def _certainty(seen: Observation, policy: ToolSettings | None, *, paced: bool) -> Certainty:
     step, text = seen.step, (seen.step.result or "").strip()
     if (policy is not None and policy.poll) or is_waiting(step.tool_name, step.args):
         return Certainty.WAITING
@@ -229,11 +223,11 @@ def _certainty(seen: Observation, policy: ToolPolicy | None, *, paced: bool) -> 
         return Certainty.ACKNOWLEDGED if moves_cursor(step.tool_name, step.args) else Certainty.CERTAIN
     if seen.outcome != SUCCESS or step.stated:
         return Certainty.CERTAIN
-    if is_status_lookup(step.tool_name) or (len(text) <= _MAX_PENDING_CHARS and _PENDING.search(text)):
+    if is_status_lookup(step.tool_name) or is_pending(text):
         return Certainty.WAITING
     if paced and (is_brief(text) or reports_status(text)):
         return Certainty.WAITING
-    if _is_bare_acknowledgement(seen):
+    if seen.is_bare_acknowledgement:
         return Certainty.ACKNOWLEDGED
     if carries_content(step.args) and is_acknowledgement(text):
         return Certainty.LIKELY  # handing over the same content again achieves nothing
@@ -242,20 +236,6 @@ def _certainty(seen: Observation, policy: ToolPolicy | None, *, paced: bool) -> 
     if seen.in_a_row and seen.gap_s >= scope.RETRY_PAUSE_S and is_brief(text):
         return Certainty.ACKNOWLEDGED  # who pauses before each look may be waiting for what they look at
     return Certainty.LIKELY if seen.noisy or short else Certainty.CERTAIN
-
-
-def _is_bare_acknowledgement(seen: Observation) -> bool:
-    """Whether an action was done again and again, and all that came back is that it was done."""
-    step, text = seen.step, (seen.step.result or "").strip()
-    if seen.outcome == EMPTY:
-        return moves_cursor(step.tool_name, step.args)
-    return (
-        seen.outcome == SUCCESS
-        and seen.in_a_row
-        and is_acknowledgement(text)
-        and not is_lookup(step.tool_name)
-        and not carries_content(step.args)
-    )
 
 
 def _signature(step: StepRecord) -> str | None:

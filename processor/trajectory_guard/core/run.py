@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from operator import attrgetter
 from typing import Any, Final
 
 from trajectory_guard.core.detectors.base import Detector
-from trajectory_guard.core.history import WIDTH, History, Ring
-from trajectory_guard.core.observation import FrozenRun
+from trajectory_guard.core.history import History
+from trajectory_guard.core.observation import FrozenRun, Observation
 from trajectory_guard.core.policy import Ladder
 from trajectory_guard.core.scoring import Score
 from trajectory_guard.core.steps import ModelTokens, Usage
 
-BATCH_MASK: Final = 0xFFFF
 MAX_AGENTS: Final = 8
 
 
@@ -76,8 +74,7 @@ class Run:
     Attributes:
         label: the label its steps carry; ``""`` where nothing tells runs apart.
         index: steps taken so far in this run.
-        history: calls and results of the last steps; forms: results without what the request named.
-        places: index in the trajectory, starts: start in seconds, batches: ordinal of the batch, of those steps.
+        history: the last steps: what was called, what came back, and when.
         usage: tokens and money of those steps.
         last_progress: index of the newest step that brought something new, -1 before the first.
         agent_progress: the same by agent; agents: names of the agents that acted last (up to eight).
@@ -98,19 +95,15 @@ class Run:
     """
 
     __slots__ = (
-        "agent_progress", "agents", "batch_end", "batch_label", "batches", "began", "boundary", "chain", "detectors",
-        "forms", "frozen", "gated", "history", "index", "label", "ladder", "last_end", "last_fresh", "last_progress",
-        "last_waiting", "places", "rhythm_s", "score", "starts", "stoppable", "trace_id", "usage",
+        "agent_progress", "agents", "batch_end", "batch_label", "began", "boundary", "chain", "detectors",
+        "frozen", "gated", "history", "index", "label", "ladder", "last_end", "last_fresh", "last_progress",
+        "last_waiting", "rhythm_s", "score", "stoppable", "trace_id", "usage",
     )  # fmt: skip
 
     def __init__(self, label: str, capacity: int, detectors: tuple[Detector, ...]) -> None:
         self.label = label
         self.index = 0
         self.history = History(capacity)
-        self.forms = Ring(capacity)
-        self.places = array("Q")
-        self.starts = array("d")
-        self.batches = array("H")
         self.usage = UsageWindow()
         self.last_progress = -1
         self.agent_progress: dict[str, int] = {}
@@ -140,26 +133,19 @@ class Run:
             return self.last_progress
         return self.agent_progress.get(agent, -1)
 
-    def start_of(self, index: int) -> float | None:
-        """Start time in seconds of a remembered step, None if it is forgotten."""
-        offset = index - self.history.calls.start
-        return self.starts[offset] if 0 <= offset < len(self.starts) else None
-
-    def batch_of(self, index: int) -> int:
-        """Ordinal (modulo 65,536) of the batch a remembered step belongs to."""
-        return self.batches[index - self.history.calls.start]
-
-    def place_of(self, index: int, newest: int) -> int:
-        """Index in the trajectory of a step of this run; ``newest`` for the step that is not remembered yet.
-
-        For a step that is forgotten, the one that is remembered longest stands in.
-        """
-        offset = index - self.history.calls.start
-        if offset >= len(self.places):
-            return newest
-        return self.places[max(0, offset)] if self.places else newest
-
     # --- changing --------------------------------------------------------------------------------------------
+
+    def remember(self, seen: Observation, place: int) -> None:
+        """Take in a step that has been evaluated; ``place`` is its index in the trajectory."""
+        step = seen.step
+        if seen.progress:
+            self.note_progress(step.agent_id)
+        self.history.append(seen.call, seen.result, seen.form, place, step.timestamp, self.score.batch)
+        end = step.timestamp + step.duration
+        self.batch_end = min(self.batch_end, end) if seen.same_batch else end
+        self.batch_label = step.batch
+        self.last_end = max(self.last_end, end)
+        self.index += 1
 
     def note_progress(self, agent: str | None) -> None:
         """The current step brought something new."""
@@ -183,14 +169,7 @@ class Run:
         return {
             "label": self.label,
             "index": self.index,
-            "capacity": self.history.calls.size // WIDTH,
-            "start": self.history.calls.start,
-            "calls": self.history.calls.data.hex(),
-            "results": self.history.results.data.hex(),
-            "forms": self.forms.data.hex(),
-            "places": list(self.places),
-            "starts": list(self.starts),
-            "batches": list(self.batches),
+            **self.history.to_plain(),
             "usage": self.usage.to_plain() if self.usage.tokens else None,
             "last_progress": self.last_progress,
             "agent_progress": list(self.agent_progress.items()),
@@ -217,11 +196,7 @@ class Run:
     def from_plain(cls, plain: dict[str, Any], detectors: tuple[Detector, ...]) -> Run:
         """Restore ``to_plain``; a detector that this configuration switched off loses its memory, nothing else."""
         run = cls(plain["label"], plain["capacity"], detectors)
-        for name in ("calls", "results"):
-            setattr(run.history, name, Ring(plain["capacity"], bytes.fromhex(plain[name]), plain["start"]))
-        run.forms = Ring(plain["capacity"], bytes.fromhex(plain["forms"]), plain["start"])
-        run.places, run.starts = array("Q", plain["places"]), array("d", plain["starts"])
-        run.batches = array("H", plain["batches"])
+        run.history = History.from_plain(plain)
         if plain["usage"] is not None:
             run.usage = UsageWindow.from_plain(plain["usage"])
         for name in _PLAIN:
@@ -241,4 +216,3 @@ _PLAIN: Final = (
     "index", "last_progress", "last_fresh", "last_waiting", "batch_label", "last_end", "rhythm_s", "trace_id",
     "boundary", "began", "gated", "stoppable",
 )  # fmt: skip
-run_fields: Final = attrgetter(*Run.__slots__)

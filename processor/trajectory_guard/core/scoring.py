@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from trajectory_guard.core.detectors.base import DetectionResult
+from trajectory_guard.core.plain import Plain
 
 
-class Score:
+class Score(Plain):
     """Score of one run, in [0, max_score].
 
     Attributes:
@@ -24,18 +24,6 @@ class Score:
         self.value = self.base = 0.0
         self.batch = 0
         self.hits: Mapping[str, float] = {}
-
-    def to_plain(self) -> dict[str, Any]:
-        """All fields by name, JSON-able."""
-        return {"value": self.value, "base": self.base, "batch": self.batch, "hits": dict(self.hits)}
-
-    @classmethod
-    def from_plain(cls, data: Mapping[str, Any]) -> Score:
-        """Restore ``to_plain``; raises KeyError where a field is missing."""
-        score = cls()
-        for name in cls.__slots__:
-            setattr(score, name, data[name])
-        return score
 
     def decay(self, factor: float) -> None:
         """Multiply what has built up so far."""

@@ -18,7 +18,7 @@ from trajectory_guard.core.history import Ring
 from trajectory_guard.core.relay import Visit, relay_detectors
 from trajectory_guard.core.run import Run
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 MAX_LEARNED_CALLS: Final = 4
 MAX_RUNS: Final = 8
 MAX_DENIALS: Final = 8

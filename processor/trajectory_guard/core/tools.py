@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
+from trajectory_guard.core.wordlists import groups
+
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
-_COMMUNICATION: Final = frozenset(
-    (
-        "answer", "broadcast", "chat", "comment", "discuss", "email", "inform", "log", "mail", "memo", "message",
-        "msg", "note", "notify", "plan", "post", "publish", "reason", "reflect", "remember", "reply", "report",
-        "respond", "say", "send", "speak", "tell", "think", "thinking", "thought",
-    )
-)  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def _words(tool: str) -> tuple[str, ...]:
+    """The words of a tool's name, in lower case."""
+    return tuple(word.lower() for word in _WORDS.findall(tool))
+
+
+def _values(args: object) -> Iterable[object]:
+    """The values of arguments; arguments without names are one value."""
+    return args.values() if isinstance(args, dict) else (args,)
+
+
+_PURPOSES: Final = groups("tools")
+_COMMUNICATION: Final = frozenset(_PURPOSES["communication"])
 
 
 @lru_cache(maxsize=1024)
@@ -23,11 +34,11 @@ def is_communication(tool: str) -> bool:
     >>> is_communication("send_message"), is_communication("searchMessages"), is_communication("search")
     (True, False, False)
     """
-    words = [word.lower() for word in _WORDS.findall(tool)]
+    words = _words(tool)
     return bool(words) and words[0] in _COMMUNICATION
 
 
-_WAITING: Final = frozenset(("delay", "pause", "sleep", "wait"))
+_WAITING: Final = frozenset(_PURPOSES["waiting"])
 
 
 def is_waiting(tool: str, args: object) -> bool:
@@ -36,11 +47,10 @@ def is_waiting(tool: str, args: object) -> bool:
     >>> is_waiting("wait_for", {"seconds": 5}), is_waiting("bash", {"command": "sleep 30"}), is_waiting("bash", "ls")
     (True, True, False)
     """
-    if not _WAITING.isdisjoint(word.lower() for word in _WORDS.findall(tool)[:1]):
+    if not _WAITING.isdisjoint(_words(tool)[:1]):
         return True
-    values = args.values() if isinstance(args, dict) else (args,)
     return any(
-        isinstance(value, str) and value.lstrip()[:6].lower().startswith(("sleep ", "wait ")) for value in values
+        isinstance(value, str) and value.lstrip()[:6].lower().startswith(("sleep ", "wait ")) for value in _values(args)
     )
 
 
@@ -60,18 +70,11 @@ def took_its_time(args: object, duration: float, *, short: bool) -> bool:
     """
     if not short or duration < _LEAST_WAIT_S:
         return False
-    values = args.values() if isinstance(args, dict) else (args,)
-    asked = (value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool))
+    asked = (value for value in _values(args) if isinstance(value, (int, float)) and not isinstance(value, bool))
     return duration >= _BLOCKING_S or any(0.8 * value <= duration <= 1.25 * value + 1.0 for value in asked)
 
 
-_CURSOR: Final = frozenset(
-    (
-        "advance", "arrow", "back", "backward", "backwards", "continue", "down", "forward", "fwd", "left", "more",
-        "next", "page", "pagedown", "pageup", "press", "prev", "previous", "right", "scroll", "skip", "swipe",
-        "tab", "up",
-    )
-)  # fmt: skip
+_CURSOR: Final = frozenset(_PURPOSES["cursor"])
 _PARENT_FOLDER: Final = re.compile(r"^\W*cd\s+(?:\.\.|-)")
 _MAX_MOVE_CHARS: Final = 40
 
@@ -82,10 +85,9 @@ def moves_cursor(tool: str, args: object) -> bool:
     >>> moves_cursor("bash", {"command": "cd .."}), moves_cursor("scroll", {"dy": 300}), moves_cursor("search", "x")
     (True, True, False)
     """
-    if not _CURSOR.isdisjoint(word.lower() for word in _WORDS.findall(tool)):
+    if not _CURSOR.isdisjoint(_words(tool)):
         return True
-    values = args.values() if isinstance(args, dict) else (args,)
-    return any(isinstance(value, str) and _is_move(value) for value in values)
+    return any(isinstance(value, str) and _is_move(value) for value in _values(args))
 
 
 def _is_move(text: str) -> bool:
@@ -94,15 +96,8 @@ def _is_move(text: str) -> bool:
     return bool(_PARENT_FOLDER.match(text)) or not _CURSOR.isdisjoint(text.lower().split())
 
 
-_STATUS: Final = frozenset(
-    (
-        "alive", "await", "health", "healthcheck", "healthz", "heartbeat", "monitor", "ping", "poll", "progress",
-        "readiness", "ready", "state", "status", "watch",
-    )
-)  # fmt: skip
-_WRITES: Final = frozenset(
-    ("apply", "change", "create", "delete", "post", "put", "remove", "save", "send", "set", "update", "write")
-)
+_STATUS: Final = frozenset(_PURPOSES["status"])
+_WRITES: Final = frozenset(_PURPOSES["writes"])
 
 
 @lru_cache(maxsize=1024)
@@ -112,16 +107,11 @@ def is_status_lookup(tool: str) -> bool:
     >>> is_status_lookup("get_job_status"), is_status_lookup("set_status"), is_status_lookup("search")
     (True, False, False)
     """
-    words = [word.lower() for word in _WORDS.findall(tool)]
+    words = _words(tool)
     return not _STATUS.isdisjoint(words) and _WRITES.isdisjoint(words)
 
 
-_LOOKUP: Final = frozenset(
-    (
-        "browse", "cat", "describe", "fetch", "find", "get", "grep", "inspect", "list", "load", "look", "lookup", "ls",
-        "query", "read", "retrieve", "search", "select", "show", "view",
-    )
-)  # fmt: skip
+_LOOKUP: Final = frozenset(_PURPOSES["lookup"])
 
 
 @lru_cache(maxsize=1024)
@@ -131,7 +121,7 @@ def is_lookup(tool: str) -> bool:
     >>> is_lookup("read_file"), is_lookup("press_key")
     (True, False)
     """
-    return not _LOOKUP.isdisjoint(word.lower() for word in _WORDS.findall(tool)[:2])
+    return not _LOOKUP.isdisjoint(_words(tool)[:2])
 
 
 _HANDOFF: Final = re.compile(r"(?:hand_?off|hand_?over|delegate|escalate)(?:_|$)|transfer_(?:back_)?to_", re.IGNORECASE)
@@ -145,3 +135,15 @@ def is_handoff(tool: str) -> bool:
     (True, True, False)
     """
     return _HANDOFF.match(tool.replace("-", "_")) is not None
+
+
+_FINISHED: Final = frozenset(_PURPOSES["finished"])
+
+
+def is_finisher(tool: str) -> bool:
+    """Whether a call of a tool declares the work done.
+
+    >>> is_finisher("final_answer"), is_finisher("finish_upload")
+    (True, False)
+    """
+    return tool.casefold().replace("-", "_") in _FINISHED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -13,12 +12,12 @@ from tests.bench.accuracy.metrics import Judged, figures, judge_all, middle
 from tests.bench.accuracy.systems import ours
 from tests.bench.accuracy.tables import Table
 from tests.bench.situations import SETS, judge_situation, situations
-from trajectory_guard.config import GuardConfig
 from trajectory_guard.core import reading, relay, volatile
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import LOOP_TYPES, Insanity, Monologue, SameEffect, insanity
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.run import Run as EngineRun
+from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.similarity import Comparison, Relation
 from trajectory_guard.core.steps import ERROR
 from trajectory_guard.core.tracking import scope
@@ -74,8 +73,7 @@ def _nothing_masked() -> Iterator[None]:
 
 @contextmanager
 def _without_words() -> Iterator[None]:
-    nothing = re.compile(r"(?!)")
-    with patch.object(reading, "_PENDING", nothing), patch.object(reading, "reports_status", _no):
+    with patch.object(reading, "is_pending", _no), patch.object(reading, "reports_status", _no):
         yield
 
 
@@ -140,13 +138,13 @@ _COLUMNS = (
 def ablation_table(runs: Sequence[Run]) -> Table:
     """One row an ablation; changes against the full engine."""
     named = [one for name in SETS for one in situations(name)]
-    full = (*_counts(judge_all(runs, ours())), *_named(named, GuardConfig()))
+    full = (*_counts(judge_all(runs, ours())), *_named(named, EngineSettings()))
     rows: list[Sequence[Any]] = [("nothing", *map(_plain, full), "")]
     for one in ABLATIONS:
         seen = [one.prepare(run) for run in runs] if one.prepare is not None else runs
         with one.off():
-            config = GuardConfig(**one.settings)
-            counts = (*_counts(judge_all(seen, ours(config))), *_named(named, config))
+            settings = EngineSettings(**one.settings)
+            counts = (*_counts(judge_all(seen, ours(settings))), *_named(named, settings))
         rows.append((one.name, *map(_change, counts, full), one.buys))
     note = "First row: counts of the full engine. Other rows: what changes when the rule is off; a dot is no change."
     return Table("ablations", "Ablations", _COLUMNS, rows, note)
@@ -162,9 +160,9 @@ def _counts(judged: Sequence[Judged]) -> tuple[float, ...]:
     )  # fmt: skip
 
 
-def _named(named: Sequence[Mapping[str, Any]], config: GuardConfig) -> tuple[float, float]:
+def _named(named: Sequence[Mapping[str, Any]], settings: EngineSettings) -> tuple[float, float]:
     """Situations that come out right, and those that are stopped wrongly."""
-    found = [judge_situation(one, config) for one in named]
+    found = [judge_situation(one, settings) for one in named]
     return sum(one.right for one in found), sum(one.wrongly_stopped for one in found)
 
 

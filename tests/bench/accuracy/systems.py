@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.steps import StepRecord
 
 
@@ -41,9 +41,9 @@ class System(NamedTuple):
     build: Callable[[], Judge]
 
 
-def ours(config: GuardConfig | None = None) -> Judge:
+def ours(settings: EngineSettings | None = None) -> Judge:
     """The engine of this package, without a model."""
-    engine = Engine(config)
+    engine = Engine(settings)
 
     def judge(steps: list[StepRecord]) -> Judgement:
         state = engine.new_state(steps[0].trajectory_id if steps else "")

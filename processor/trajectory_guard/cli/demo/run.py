@@ -19,8 +19,8 @@ from rich.text import Text
 
 from trajectory_guard.cli.demo.agents import AGENTS, STUBBORN, DemoAgent, build_graph
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.interventions import clip
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.text import clip
 from trajectory_guard.gates.langgraph import apply_guard
 from trajectory_guard.gates.messages import is_guard_message
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor

@@ -22,9 +22,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from trajectory_guard.cli.report.data import Section
 from trajectory_guard.cli.report.text import visible
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.interventions import clip
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.text import clip
 
 WIDE_PX: Final = 1080
 NARROW_PX: Final = 360

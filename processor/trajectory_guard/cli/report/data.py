@@ -13,9 +13,10 @@ from trajectory_guard.cli.replay import Outcome
 from trajectory_guard.cli.report.loops import RANK, Loop, elapsed, find_loops, has_times, start_times
 from trajectory_guard.cli.report.text import clock, count, duration, moment, money
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.interventions import Spent, clip
+from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.text import clip
 
 MAX_STEPS: Final = 400
 """Steps drawn and listed per trajectory."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.certainty import Certainty, weakest
@@ -55,12 +54,10 @@ class DetectorSettings(NamedTuple):
     Fields:
         redact: keep digests instead of texts.
         settle: tells whether two texts mean the same where the comparator cannot; None without a model. Never blocks.
-        options: the section of the configuration named after the detector, for detectors of the user's own.
     """
 
     redact: bool = False
     settle: Any = None
-    options: Mapping[str, Any] = {}
 
 
 class Detector:

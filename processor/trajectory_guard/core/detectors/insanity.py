@@ -13,6 +13,7 @@ from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import width
 from trajectory_guard.core.similarity import NormalForm, Relation, compare, normalize
 from trajectory_guard.core.similarity.cascade import Settle
+from trajectory_guard.core.similarity.keys import is_position
 from trajectory_guard.core.similarity.leaves import TEXT, WORD
 from trajectory_guard.core.tools import is_communication
 
@@ -27,15 +28,7 @@ _MAX_ATTEMPT_CHARS: Final = 60
 _IDENTIFIER: Final = re.compile(r"\d|_|[a-z][./:@#][a-z]|[A-Z][A-Z]")
 _OPEN: Final = 0.5
 _OPEN_NAMES: Final = 0.25
-
-
 _MIN_STEM_CHARS: Final = 4
-_PAGES: Final = frozenset(
-    (
-        "after", "count", "cursor", "from", "limit", "offset", "page", "pagenumber", "pagesize", "perpage", "size",
-        "skip", "start", "startat", "startindex",
-    )
-)  # fmt: skip
 
 
 def _wording(form: NormalForm) -> str:
@@ -115,9 +108,7 @@ def _is_paging(form: NormalForm, other: NormalForm) -> bool:
     if form.keys != other.keys:
         return False
     differing = [left.key for left, right in zip(form.leaves, other.leaves, strict=True) if left != right]
-    return bool(differing) and all(
-        key.rpartition(".")[2].replace("_", "").replace("-", "").lower() in _PAGES for key in differing
-    )
+    return bool(differing) and all(is_position(key.rpartition(".")[2]) for key in differing)
 
 
 def _is_value(text: str) -> bool:

@@ -9,16 +9,8 @@ from trajectory_guard.core.detectors.base import TYPE_VI, DetectionResult, Detec
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.tools import is_communication
+from trajectory_guard.core.tools import is_communication, is_finisher
 
-_FINISHERS: Final = frozenset(
-    (
-        "answer", "attempt_completion", "complete", "complete_task", "completed", "conclude", "done", "end", "end_task",
-        "exit", "final", "final_answer", "finalize", "finish", "finish_task", "finished", "mark_complete", "mark_done",
-        "mark_task_complete", "quit", "submit", "submit_answer", "submit_final", "submit_final_answer", "submit_result",
-        "submit_solution", "submit_task", "task_complete", "task_completed", "task_done", "task_finished", "terminate",
-    )
-)  # fmt: skip
 _MIN_THOUGHT_CHARS: Final = 12
 _MAX_THOUGHT_CHARS: Final = 2_000
 _COUNT: Final = 3
@@ -63,7 +55,7 @@ class Monologue(Detector):
         return self._claim(seen) or self._message(seen)
 
     def _claim(self, seen: Observation) -> DetectionResult | None:
-        if seen.tool.replace("-", "_") not in _FINISHERS or seen.outcome == "error":
+        if not is_finisher(seen.tool) or seen.outcome == "error":
             return None
         fresh = seen.progress and not seen.echo
         self.claimed = 1 if fresh else self.claimed + 1

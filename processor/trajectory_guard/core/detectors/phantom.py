@@ -49,7 +49,7 @@ class Phantom(Detector):
     def update(self, seen: Observation) -> DetectionResult | None:
         """Look at the current run of equal answers."""
         run = seen.frozen
-        if run.distinct < 3 or not seen.describes_state or _is_batch(seen):
+        if not _shows_one_state(seen, 3):
             return None
         full_at = _CERTAIN_AT_TOOLS if len(run.tools) > 1 else _CERTAIN_AT
         return self.found(
@@ -62,6 +62,11 @@ class Phantom(Detector):
         """How many calls, and the state they all led to."""
         tools = ", ".join(found.names)
         return f"{found.count} different calls in a row ({tools}) all returned {answer}: nothing changes."
+
+
+def _shows_one_state(seen: Observation, calls: int) -> bool:
+    """Whether at least so many different calls in a row came back with one description of a state."""
+    return seen.frozen.distinct >= calls and seen.describes_state and not _is_batch(seen)
 
 
 def _is_batch(seen: Observation) -> bool:
@@ -104,7 +109,7 @@ class SameEffect(Detector):
         """Look at the current run of equal answers."""
         run = seen.frozen
         several = len(run.tools) > 1
-        if run.distinct < (3 if several else 4) or not seen.describes_state or _is_batch(seen):
+        if not _shows_one_state(seen, 3 if several else 4):
             return None
         return self.found(
             seen, 1.0 if several else 0.5, "same_effect", Certainty.LIKELY, count=run.distinct, first_step=run.first,

@@ -7,22 +7,15 @@ from functools import lru_cache
 from typing import Final
 
 from trajectory_guard.core.fingerprints import canonical_bytes, parse_json
+from trajectory_guard.core.wordlists import groups
 
-from .wordlist import words as word_list
-
-_HASH_COMMENTS: Final = frozenset(
-    word_list("py pyi sh bash zsh rb yaml yml toml r pl tf dockerfile mk cfg ini conf ps1 ex exs nim jl")
-)
-_SLASH_COMMENTS: Final = frozenset(
-    word_list(
-        "js jsx ts tsx mjs cjs java c h cc cpp cxx hpp cs go rs swift kt kts scala php css scss less dart groovy "
-        "proto vue m sol zig"
-    )
-)
-_DASH_COMMENTS: Final = frozenset(word_list("sql lua hs elm"))
-_INDENTED: Final = frozenset(word_list("py pyi yaml yml nim pug sass coffee"))
-_SCRIPT: Final = frozenset(word_list("js jsx ts tsx mjs cjs"))
-PROSE: Final = frozenset(word_list("md txt rst adoc tex csv tsv log text html htm xml svg"))
+_GROUPS: Final = groups("extensions")
+_HASH_COMMENTS: Final = frozenset(_GROUPS["hash_comments"])
+_SLASH_COMMENTS: Final = frozenset(_GROUPS["slash_comments"])
+_DASH_COMMENTS: Final = frozenset(_GROUPS["dash_comments"])
+_INDENTED: Final = frozenset(_GROUPS["indented"])
+_SCRIPT: Final = frozenset(_GROUPS["script"])
+PROSE: Final = frozenset(_GROUPS["prose"])
 """Endings of files that are no program: only outer spacing and the end of lines are unified."""
 CODE: Final = _HASH_COMMENTS | _SLASH_COMMENTS | _DASH_COMMENTS | PROSE | {"json", "ipynb", "jsonl"}
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from .wordlist import words as word_list
-
 _MONTHS: Final = {
-    name: number for number, name in enumerate(word_list("jan feb mar apr may jun jul aug sep oct nov dec"), 1)
+    name: number
+    for number, name in enumerate(
+        ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"], 1
+    )
 }
 _ISO: Final = re.compile(
     r"^(\d{4})[-/](\d{1,2})[-/](\d{1,2})"

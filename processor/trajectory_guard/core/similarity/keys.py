@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from .wordlist import words as word_list
+from trajectory_guard.core.wordlists import groups
 
 KNOB, RATIONALE, PATH, CODE, SQL, SHELL, MATH, SELECTOR, TEXT, PLAIN = range(10)
 """The classes of argument names."""
@@ -34,12 +34,9 @@ _KNOB: Final = re.compile(
     |snippet_?(?:length|size)|keep_?alive|heartbeat(?:_?interval)?|_|_?ts|timestamp_?ms)$""",
     re.VERBOSE | re.IGNORECASE,
 )
-_RATIONALE: Final = frozenset(
-    word_list("""thought thoughts reasoning explanation rationale why justification purpose intent motivation
-    chainofthought scratchpad
-    toolreason stepreason""")
-)
-_REASONS: Final = frozenset(("reason", "comment"))
+_GROUPS: Final = groups("arguments")
+_RATIONALE: Final = frozenset(_GROUPS["rationale"])
+_REASONS: Final = frozenset(_GROUPS["reason"])
 _ACTS: Final = re.compile(
     r"cancel|return|reject|refus|deny|refund|close|block|ban|report|dispute|transfer|escalat|approv|delete|revoke"
     r"|terminat|suspend"
@@ -53,26 +50,10 @@ _PATH: Final = re.compile(
     r"|workdir)$",
     re.IGNORECASE,
 )
-_NAMES: Final = {
-    CODE: """content contents code source src newstr oldstr newstring oldstring newtext oldtext newcode
-    oldcode patch diff
-    filetext snippet newcontent replacement scriptcontent cell insertion inserttext searchblock replaceblock""",
-    SQL: "sql sqlquery statement stmt querysql sqltext",
-    SHELL: "command cmd shell bash commandline shellcommand script cmdline",
-    MATH: "expression expr formula calculation equation mathexpression",
-    SELECTOR: "selector css cssselector xpath locator",
-    TEXT: """query q question text title subject body message msg summary description notes note instruction
-    instructions
-    prompt search searchterm searchquery keywords topic task goal element caption input ask userquery request filter
-    details problem""",
-}
-_BY_NAME: Final = {name: kind for kind, names in _NAMES.items() for name in word_list(names)}
-_WRAPPERS: Final = frozenset(
-    word_list(
-        """input inputs args arguments kwargs params parameters options opts config settings request extra
-    metadata meta"""
-    )
-)
+_LANGUAGES: Final = {"code": CODE, "sql": SQL, "shell": SHELL, "math": MATH, "selector": SELECTOR, "text": TEXT}
+_BY_NAME: Final = {name: kind for group, kind in _LANGUAGES.items() for name in _GROUPS[group]}
+_WRAPPERS: Final = frozenset(_GROUPS["wrapper"])
+_POSITIONS: Final = frozenset(_GROUPS["page"])
 
 
 def squash(key: str) -> str:
@@ -109,6 +90,11 @@ def tool_acts(tool: str) -> bool:
 def is_wrapper(key: str) -> bool:
     """Whether a member of this name only groups arguments, so that settings in it are still settings."""
     return squash(key) in _WRAPPERS
+
+
+def is_position(key: str) -> bool:
+    """Whether the name says that the value is a position in a list, or the size of a page."""
+    return squash(key) in _POSITIONS
 
 
 def is_plain_reason(key: str) -> bool:

@@ -7,24 +7,16 @@ import re
 from typing import Final
 from urllib.parse import unquote_plus, urlsplit
 
-from .wordlist import words as word_list
+from trajectory_guard.core.wordlists import groups
 
-CACHE_BUSTERS: Final = frozenset(
-    word_list(
-        "_ _ts ts t cb nonce cachebust cachebuster cache_bust _cb _t bust nocache no_cache rnd rand random "
-        "timestamp _dc _nocache"
-    )
-)
+_GROUPS: Final = groups("paths")
+CACHE_BUSTERS: Final = frozenset(_GROUPS["cache_buster"])
 """Query keys whose value only keeps a cache from answering."""
 _TRACKING = ("utm_",)
 _DEFAULT_PORT: Final = {"http": ":80", "https": ":443"}
-_SYSTEM_ROOTS: Final = frozenset(
-    word_list("etc usr var lib lib64 proc sys dev bin sbin boot run opt root tmp library windows")
-)
-_HOMES: Final = frozenset(("home", "users", "workspace", "workspaces", "mnt", "projects"))
-_WORKSPACES: Final = frozenset(
-    word_list("repo repos repository workspace workspaces project projects app code work testbed checkout sandbox")
-)
+_SYSTEM_ROOTS: Final = frozenset(_GROUPS["system"])
+_HOMES: Final = frozenset(_GROUPS["home"])
+_WORKSPACES: Final = frozenset(_GROUPS["workspace"])
 
 
 def normalize_path(path: str) -> str:

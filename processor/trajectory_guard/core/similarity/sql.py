@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from typing import Final
 
-from .wordlist import words as word_list
+from trajectory_guard.core.wordlists import groups
 
 MAX_TOKENS: Final = 1_500
 """Longer statements are compared by their tokens alone."""
@@ -26,11 +26,8 @@ _START: Final = re.compile(
     r"|explain\s+select|truncate\s+table)",
     re.IGNORECASE | re.DOTALL,
 )
-_AFTER_TABLE: Final = frozenset(
-    word_list("""where join on inner left right full cross natural group order limit having union set using values
-    offset fetch
-    window for returning intersect except outer as tablesample lateral , ( ) ;""")
-)
+_GROUPS: Final = groups("sql")
+_AFTER_TABLE: Final = frozenset(_GROUPS["after_table"])
 _CLAUSES: Final = ("select", "from", "where", "group", "having", "order", "limit", "offset")
 _MIRRORED: Final = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
@@ -194,25 +191,7 @@ def _order_sides(words: list[str]) -> list[str]:
     return items
 
 
-_SIDE_ENDS: Final = frozenset(
-    (
-        "where",
-        "on",
-        "and",
-        "or",
-        "having",
-        "group",
-        "order",
-        "limit",
-        "join",
-        "left",
-        "right",
-        "full",
-        "cross",
-        "(",
-        ")",
-    )
-)
+_SIDE_ENDS: Final = frozenset(_GROUPS["side_ends"])
 
 
 def _rank(operand: str) -> tuple[bool, str]:

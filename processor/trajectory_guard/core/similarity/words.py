@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from . import vocabulary as vocab
-from .wordlist import words as word_list
 
 STOP, SOFT, HARD, ANCHOR = range(4)
 """What a word is to a comparison: noise, decoration, content, or something that must be equal."""
@@ -20,7 +19,9 @@ _TOKEN: Final = re.compile(
 _NUMBER: Final = re.compile(r"\Av?(-?\d+(?:[.,]\d+)*)(st|nd|rd|th)?$")
 _AMOUNT: Final = re.compile(r"\A(\d+(?:[.,]\d+)*)([a-z]{1,3}|€)$")
 _THOUSANDS: Final = re.compile(r"\A\d{1,3}(?:,\d{3})+(?:\.\d+)?$")
-_JOINED_PREFIXES: Final = frozenset(word_list("e re co pre un kick log sign check back set web multi sub anti"))
+_JOINED_PREFIXES: Final = frozenset(
+    ["e", "re", "co", "pre", "un", "kick", "log", "sign", "check", "back", "set", "web", "multi", "sub", "anti"]
+)
 _VOWEL: Final = re.compile(r"[aeiouy]")
 
 
@@ -62,9 +63,8 @@ def fold(text: str) -> str:
 def stem(word: str) -> str:
     """A light English stem: ``"reporting"``, ``"reported"`` and ``"reports"`` meet, ``"report"`` stays."""
     if word in vocab.IRREGULAR:
-        target = vocab.IRREGULAR[word]
-        return word if target == word else stem(target)
-    if len(word) < 4 or not word.isascii():
+        return stem(vocab.IRREGULAR[word])
+    if word in vocab.WHOLE or len(word) < 4 or not word.isascii():
         return word
     if word.endswith("'s"):
         return stem(word[:-2])
@@ -115,18 +115,7 @@ def _finish(root: str) -> str:
     return root[:-1] if len(root) > 4 and root.endswith("e") else root
 
 
-def _concepts() -> dict[str, str]:
-    table: dict[str, str] = {}
-    for group in vocab.SYNONYMS:
-        roots = [stem(word) for word in group]
-        known = next((table[root] for root in roots if root in table), roots[0])
-        if known == roots[0] or roots[0] in table:
-            for root in roots:
-                table.setdefault(root, known)
-    return table
-
-
-_CONCEPTS: Final = _concepts()
+_CONCEPTS: Final = {stem(word): stem(head) for head, others in vocab.SYNONYMS.items() for word in others}
 
 
 def concept(word: str) -> str:

@@ -25,8 +25,8 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid5
 
 from trajectory_guard.core.engine import Verdict
-from trajectory_guard.core.interventions import clip
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.text import clip
 
 HEALTH: Final = "trajectory_health"
 LOOP: Final = "loop_detected"

@@ -1,0 +1,25 @@
+"""Small helpers for text that people read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Final
+
+MAX_EXCERPT_CHARS: Final = 120
+
+
+def nearest(key: str, known: Iterable[str]) -> str:
+    """`` (did you mean 'x'?)``, or nothing.
+
+    >>> nearest("decai", ("decay", "mode"))
+    " (did you mean 'decay'?)"
+    """
+    close = difflib.get_close_matches(key, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def clip(text: str, limit: int = MAX_EXCERPT_CHARS) -> str:
+    """``text`` on one line, at most ``limit`` characters."""
+    text = " ".join(text[: 4 * limit + 64].split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
