@@ -20,7 +20,7 @@ from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.gates.gate import Gate
-from trajectory_guard.integrations.langfuse.reporter import Scorer, scorer_of
+from trajectory_guard.integrations.langfuse.reporter import LangfuseReporter, reporter_of
 from trajectory_guard.integrations.langfuse.scores import (
     HEALTH,
     LOOP,
@@ -249,7 +249,7 @@ class Guarded:
     def __init__(self, server: Langfuse, **more: Any) -> None:
         config = GuardConfig(langfuse_scores=True, langfuse_batches_per_minute=6_000, **more)
         self.board = FlagBoard(config)
-        self.board.scorer = scorer_of(config, self.board.counts, environ(server))
+        self.board.reporter = reporter_of(config, self.board.counts, environ(server))
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.processor = TrajectoryGuardProcessor(board=self.board, tracer_provider=self.provider)
         self.provider.add_span_processor(self.processor)
@@ -273,8 +273,8 @@ class Guarded:
         self.tracer.start_span("execute_tool search", attributes=attributes).end()
 
     def arrived(self) -> None:
-        assert self.board.scorer is not None
-        assert self.board.scorer.flush(15.0)
+        assert self.board.reporter is not None
+        assert self.board.reporter.flush(15.0)
 
 
 _guarded: list[Guarded] = []
@@ -284,9 +284,9 @@ _guarded: list[Guarded] = []
 def _stopped() -> Iterator[None]:
     yield
     while _guarded:
-        scorer = _guarded.pop().board.scorer
-        if isinstance(scorer, Scorer):
-            scorer.stop(0.0)
+        reporter = _guarded.pop().board.reporter
+        if isinstance(reporter, LangfuseReporter):
+            reporter.stop(0.0)
 
 
 @pytest.mark.parametrize("form", ["list", "single"])
@@ -353,8 +353,8 @@ def test_the_application_does_not_wait_for_a_server_that_hangs() -> None:
             app.run(3, conversation=f"c{at}")
         took = time.perf_counter() - began
         assert took < 15.0, "of 80 scores each would have waited for a pause of a second"
-        assert app.board.scorer is not None
-        assert len(app.board.scorer.sender.waiting) == 8
+        assert app.board.reporter is not None
+        assert len(app.board.reporter.sender.waiting) == 8
         assert app.board.counts["scores.dropped"] == 20 * 4 - 8
         server.always = None
     assert app.board.read("c19").level.value == "NUDGE"
@@ -362,7 +362,7 @@ def test_the_application_does_not_wait_for_a_server_that_hangs() -> None:
 
 def test_an_error_in_scoring_is_contained(server: Langfuse) -> None:
     app = Guarded(server)
-    app.board.scorer = object()  # type: ignore[assignment]
+    app.board.reporter = object()  # type: ignore[assignment]
     app.run(3)
     assert app.board.counts["errors.on_end"] == 3, "the weak signal, the nudge, and the guard's own span"
     assert app.board.read("c").level.value == "NUDGE"
@@ -371,9 +371,11 @@ def test_an_error_in_scoring_is_contained(server: Langfuse) -> None:
 @pytest.mark.parametrize("missing", ["LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY"])
 def test_a_missing_key_is_named_and_the_guard_goes_on(missing: str, caplog: pytest.LogCaptureFixture) -> None:
     given = {name: "x" for name in ("LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY") if name != missing}
-    assert scorer_of(GuardConfig(langfuse_scores=True), Counter(), given) is None
+    assert reporter_of(GuardConfig(langfuse_scores=True), Counter(), given) is None
     assert f"no scores are written: {missing} is not set" in caplog.text
-    assert scorer_of(GuardConfig(), Counter(), dict.fromkeys([*given, missing], "x")) is None, "nobody asked for scores"
+    assert reporter_of(GuardConfig(), Counter(), dict.fromkeys([*given, missing], "x")) is None, (
+        "nobody asked for scores"
+    )
 
 
 def test_scores_are_a_metric(server: Langfuse) -> None:
@@ -401,8 +403,8 @@ def test_switched_off_tracing_switches_scores_off_and_says_so_once(
 ) -> None:
     counts: Counter[str] = Counter()
     off = {**environ(server), "LANGFUSE_TRACING_ENABLED": "False"}
-    assert scorer_of(GuardConfig(langfuse_scores=True), counts, off) is None
-    assert scorer_of(GuardConfig(langfuse_scores=True), counts, off) is None
+    assert reporter_of(GuardConfig(langfuse_scores=True), counts, off) is None
+    assert reporter_of(GuardConfig(langfuse_scores=True), counts, off) is None
     assert caplog.text.count("no scores are written: LANGFUSE_TRACING_ENABLED is false") == 1
 
 
@@ -414,7 +416,7 @@ def test_a_scorer_that_fails_costs_nobody_else_the_shutdown(server: Langfuse) ->
             ended.append(self)
 
     app.provider.add_span_processor(Last())
-    app.board.scorer = object()  # type: ignore[assignment]
+    app.board.reporter = object()  # type: ignore[assignment]
     assert app.provider.force_flush()
     app.provider.shutdown()
     assert len(ended) == 1

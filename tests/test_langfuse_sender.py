@@ -17,9 +17,9 @@ from tests.langfuse_server import PUBLIC_KEY, SECRET_KEY, Form, Langfuse, Reply,
 from trajectory_guard.integrations.langfuse import client as langfuse_client
 from trajectory_guard.integrations.langfuse.client import Connection
 from trajectory_guard.integrations.langfuse.scores import Score
-from trajectory_guard.integrations.langfuse.sender import Pace, ScoreSender
+from trajectory_guard.integrations.langfuse.sender import RateLimit, ScoreSender
 
-FAST = Pace(batches_per_minute=60_000, initial_s=0.01, max_s=0.05, refused_s=0.05)
+FAST = RateLimit(batches_per_minute=60_000, initial_s=0.01, max_s=0.05, refused_s=0.05)
 
 
 @pytest.fixture(params=["list", "single"])
@@ -36,10 +36,10 @@ def score(number: int = 1, value: float = 0.5, **fields: Any) -> Score:
     )  # fmt: skip
 
 
-def sender(server: Langfuse | str, pace: Pace = FAST, **fields: Any) -> ScoreSender:
+def sender(server: Langfuse | str, rate_limit: RateLimit = FAST, **fields: Any) -> ScoreSender:
     url = server if isinstance(server, str) else server.url
     more = {name: fields.pop(name) for name in ("on_settled", "on_failed") if name in fields}
-    one = ScoreSender(Connection(url, PUBLIC_KEY, SECRET_KEY, **{"timeout_s": 5.0, **fields}), pace, **more)
+    one = ScoreSender(Connection(url, PUBLIC_KEY, SECRET_KEY, **{"timeout_s": 5.0, **fields}), rate_limit, **more)
     _senders.append(one)
     return one
 

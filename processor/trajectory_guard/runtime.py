@@ -91,7 +91,7 @@ class Process:
             if self.board is None:
                 first = GuardConfig.from_env() if config is None else config
                 self.board = SharedBoard(first, settler=_settler_of(first), visited=_gate_visited)
-                _add_scorer(self.board)  # a gate may use the board without any processor
+                _add_reporter(self.board)  # a gate may use the board without any processor
             elif config is not None:
                 self._reconcile(self.board, config, gate=gate)
             if config is not None:
@@ -120,8 +120,8 @@ class Process:
             settler = _settler_of(config, board)
         board.reconfigure(config, settler)
         if _differ(before, config, _SCORE_KEYS):
-            board.scorer = None  # the one before sends what it has
-            _add_scorer(board)
+            board.reporter = None  # the one before sends what it has
+            _add_reporter(board)
         for follower in list(self._followers):
             follower.configure(config)
 
@@ -206,12 +206,12 @@ def _settler_of(config: GuardConfig, board: FlagBoard | None = None) -> Backgrou
     return settler
 
 
-def _add_scorer(board: FlagBoard) -> None:
+def _add_reporter(board: FlagBoard) -> None:
     """A writer of scores, where they are asked for; nobody else waits for its imports."""
-    if board.scorer is None and board.config.langfuse_scores:
-        from trajectory_guard.integrations.langfuse.reporter import scorer_of
+    if board.reporter is None and board.config.langfuse_scores:
+        from trajectory_guard.integrations.langfuse.reporter import reporter_of
 
-        board.scorer = scorer_of(board.config, board.counts)
+        board.reporter = reporter_of(board.config, board.counts)
 
 
 def _differ(one: GuardConfig, other: GuardConfig, keys: tuple[str, ...]) -> bool:

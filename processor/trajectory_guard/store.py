@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.calls import CallRecord, call_key, consume, is_fuller, light, reported
+from trajectory_guard.core.calls import CallRecord, call_key, consume, is_fuller, reported, truncate_for_replay
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, StepRecord
@@ -23,7 +23,7 @@ from trajectory_guard.prices import PriceTable
 from trajectory_guard.tally import tally
 
 if TYPE_CHECKING:
-    from trajectory_guard.integrations.langfuse.reporter import Scorer
+    from trajectory_guard.integrations.langfuse.reporter import LangfuseReporter
     from trajectory_guard.semantic.settler import BackgroundSettler
 
 _MAX_TOOLS: Final = 64
@@ -50,7 +50,7 @@ class FlagBoard:
     ) -> None:
         self.config = config or GuardConfig()
         self.settler = settler
-        self.scorer: Scorer | None = None
+        self.reporter: LangfuseReporter | None = None
         self.prices = PriceTable()
         settle = settler.settle if settler is not None else None
         self.engine = Engine(self.config.engine_settings(), settle=settle, price=self.prices.cost)
@@ -150,7 +150,7 @@ class FlagBoard:
             self.counts["fingerprinted"] += not again
         entry.lossy = entry.lossy and step.evidence is not Evidence.FULL
         if entry.replay is not None:
-            entry.replay.append(light(step))
+            entry.replay.append(truncate_for_replay(step))
             if len(entry.replay) > _MAX_REPLAY:
                 entry.replay = None
         if turn_before is not None and state.turns.get(instance) != turn_before:
@@ -179,8 +179,8 @@ class FlagBoard:
         if verdict is not None:
             self.counts["recoveries"] += 1
             log_recovery(verdict)
-            if self.scorer is not None:
-                self.scorer.tell(verdict, None)
+            if self.reporter is not None:
+                self.reporter.report(verdict, None)
 
     def end_instance(self, trajectory_id: str, instance: str) -> None:
         """The span of an agent has ended: its runs are over. ``instance``: as in ``StepRecord.run``."""
@@ -193,14 +193,14 @@ class FlagBoard:
                 if label is not None and label in entry.state.runs:
                     self._end_run(entry, label)
 
-    def settle(self, trajectory_id: str, run: str) -> None:
+    def finish_recovery(self, trajectory_id: str, run: str) -> None:
         """The agent of a run has answered: if it recovered from a loop, that is counted."""
         entry = self._find(trajectory_id)
         if entry is not None:
             with entry.lock:
-                self._recovered(self.engine.settle(entry.state, run))
+                self._recovered(self.engine.finish_recovery(entry.state, run))
 
-    def settle_trace(self, trajectory_id: str, trace_id: str) -> None:
+    def finish_recoveries(self, trajectory_id: str, trace_id: str) -> None:
         """The root span of a trace has ended: what recovered in it is counted. Its runs may go on in another trace."""
         entry = self._find(trajectory_id)
         if entry is None:
@@ -208,7 +208,7 @@ class FlagBoard:
         with entry.lock:
             for label, run in entry.state.runs.items():
                 if run.trace_id == trace_id:
-                    self._recovered(self.engine.settle(entry.state, label))
+                    self._recovered(self.engine.finish_recovery(entry.state, label))
 
     def link(self, trajectory_id: str, aliases: Iterable[str]) -> None:
         """Let gates find a trajectory under other names it goes by (thread id, session id, trace id)."""
@@ -255,7 +255,7 @@ class FlagBoard:
         known = entry.state.runs.get(run) if entry is not None else None
         return known is not None and known.gated
 
-    def absolve(self, trajectory_id: str, run: str | None = None) -> None:
+    def reset_episode(self, trajectory_id: str, run: str | None = None) -> None:
         """A person said that all is well: the episode ends, the score is 0, suspicion has to build up again.
 
         Parameters:
@@ -267,7 +267,7 @@ class FlagBoard:
         with entry.lock:
             label = run if run is not None else entry.state.current
             entry.flags.pop(label, None)
-            self.engine.absolve(entry.state, label)
+            self.engine.reset_episode(entry.state, label)
 
     def stopped(self, trajectory_id: str, run: str) -> None:
         """A gate stopped a run, which ends it: what comes next in the trajectory begins with a clean episode."""

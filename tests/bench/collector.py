@@ -188,8 +188,8 @@ async def _send(port: int, count: Any, seconds: float, *, rate: int | None) -> R
 @contextlib.asynccontextmanager
 async def _deployment(kind: str) -> AsyncIterator[tuple[int, Any]]:
     with contextlib.ExitStack() as stack:
-        sink = stack.enter_context(_process([sys.executable, "-m", "tests.bench.otlp_sink"], _others()))
-        sink_port = int(_line(sink))
+        diagnostics = stack.enter_context(_process([sys.executable, "-m", "tests.bench.otlp_sink"], _others()))
+        sink_port = int(_line(diagnostics))
         channel = grpc.aio.insecure_channel(f"127.0.0.1:{sink_port}")
         port = sink_port
         if kind != "sink":

@@ -17,7 +17,7 @@ from tests.cli.synthetic import synthetic_spans
 from tests.helpers import capture, capture_names
 from trajectory_guard.cli.recordings import spool as spooling
 from trajectory_guard.cli.recordings.grouping import Groups
-from trajectory_guard.cli.recordings.inputs import Limits, Sink, read
+from trajectory_guard.cli.recordings.inputs import Diagnostics, Limits, read
 from trajectory_guard.cli.recordings.spool import Spool
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanView
@@ -27,11 +27,13 @@ TIGHT = Limits(cache_bytes=64 * 1024, whole_bytes=0)
 """Everything goes to disk and is read group by group."""
 
 
-def collected(spans: Iterable[SpanView], limits: Limits = TIGHT, sink: Sink | None = None) -> list[StepRecord]:
+def collected(
+    spans: Iterable[SpanView], limits: Limits = TIGHT, diagnostics: Diagnostics | None = None
+) -> list[StepRecord]:
     with Spool(limits) as spool:
         for span in spans:
             spool.add(span)
-        spool.collect(sink or Sink())
+        spool.collect(diagnostics or Diagnostics())
         steps = list(spool.steps())
         grouped = [one for recorded in spool.trajectories() for one in recorded.steps]
         assert sorted(grouped) == sorted(steps) if len({one.step_id for one in steps}) == len(steps) else True
@@ -40,7 +42,7 @@ def collected(spans: Iterable[SpanView], limits: Limits = TIGHT, sink: Sink | No
 
 def small_synthetic(path: Path, count: int = 2400) -> list[SpanView]:
     synthetic_spans(count, path)
-    return [one for one in read(str(path), Sink()) if isinstance(one, SpanView)]
+    return [one for one in read(str(path), Diagnostics()) if isinstance(one, SpanView)]
 
 
 @pytest.mark.parametrize("name", capture_names())
@@ -87,19 +89,19 @@ def test_steps_are_ordered_by_time_even_before_the_epoch() -> None:
 
 def test_a_trace_that_is_too_large_is_named() -> None:
     spans = capture("langfuse-langchain__two_turns")
-    sink = Sink()
-    assert collected(spans, Limits(trace_bytes=5_000), sink) == []
-    assert all("more than --max-trace-mb" in one and "left out" in one for one in map(str, sink.errors))
-    assert len(sink.errors) == len({one.trace_id for one in spans})
+    diagnostics = Diagnostics()
+    assert collected(spans, Limits(trace_bytes=5_000), diagnostics) == []
+    assert all("more than --max-trace-mb" in one and "left out" in one for one in map(str, diagnostics.errors))
+    assert len(diagnostics.errors) == len({one.trace_id for one in spans})
 
 
 def test_a_conversation_that_is_too_large_is_read_trace_by_trace(tmp_path: Path) -> None:
     spans = small_synthetic(tmp_path / "spans.jsonl")
-    sink = Sink()
-    steps = collected(spans, Limits(cache_bytes=0, whole_bytes=0, trace_bytes=250_000), sink)
+    diagnostics = Diagnostics()
+    steps = collected(spans, Limits(cache_bytes=0, whole_bytes=0, trace_bytes=250_000), diagnostics)
     assert steps == extract_steps(spans)
-    assert sink.errors == []
-    assert "read one by one" in sink.notes[0]
+    assert diagnostics.errors == []
+    assert "read one by one" in diagnostics.notes[0]
 
 
 def test_an_odd_trace_does_not_cost_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,9 +113,9 @@ def test_an_odd_trace_does_not_cost_the_others(monkeypatch: pytest.MonkeyPatch) 
         return extract_steps(spans, **options)
 
     monkeypatch.setattr(spooling, "extract_steps", picky)
-    sink = Sink()
-    assert collected([*good, *bad], Limits(), sink) == extract_steps(good)
-    assert [str(one) for one in sink.errors] == [f": trace {bad[0].trace_id}: cannot be read: KeyError: 'odd'"]
+    diagnostics = Diagnostics()
+    assert collected([*good, *bad], Limits(), diagnostics) == extract_steps(good)
+    assert [str(one) for one in diagnostics.errors] == [f": trace {bad[0].trace_id}: cannot be read: KeyError: 'odd'"]
 
 
 def test_groups_join() -> None:
@@ -156,7 +158,7 @@ def test_values_json_cannot_carry(tmp_path: Path, command: Command) -> None:
 
 
 def test_no_room_for_temporary_data(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Spool, sink: Sink) -> None:
+    def full(self: Spool, diagnostics: Diagnostics) -> None:
         raise spooling.sqlite3.OperationalError("database or disk is full")
 
     monkeypatch.setattr(Spool, "collect", full)

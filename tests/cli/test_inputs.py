@@ -17,9 +17,9 @@ import pytest
 from tests.cli.helpers_cli import Command, otlp_span, request, run_line, step, write
 from tests.helpers import capture, capture_names
 from trajectory_guard.cli.recordings import json_files, json_stream
-from trajectory_guard.cli.recordings.inputs import Limits, Recorded, Sink, read
+from trajectory_guard.cli.recordings.diagnostics import MAX_ERRORS_PER_SOURCE
+from trajectory_guard.cli.recordings.inputs import Diagnostics, Limits, Recorded, read
 from trajectory_guard.cli.recordings.json_stream import read_in_pieces
-from trajectory_guard.cli.recordings.sink import MAX_ERRORS_PER_SOURCE
 from trajectory_guard.dialects.span import SpanView
 
 HAS_IJSON = importlib.util.find_spec("ijson") is not None
@@ -27,8 +27,10 @@ needs_ijson = pytest.mark.skipif(not HAS_IJSON, reason="ijson is not installed")
 
 
 def items(path: Path | str, limits: Limits | None = None) -> tuple[list[SpanView | Recorded], list[str]]:
-    sink = Sink()
-    return list(read(str(path), sink, limits)), [message.replace(str(path), "FILE") for message in sink.messages()]
+    diagnostics = Diagnostics()
+    return list(read(str(path), diagnostics, limits)), [
+        message.replace(str(path), "FILE") for message in diagnostics.messages()
+    ]
 
 
 def ids(found: list[SpanView | Recorded]) -> list[str]:
@@ -380,7 +382,7 @@ def test_a_text_that_never_ends_is_read_in_few_pieces() -> None:
             self.left -= len(data)
             return data
 
-    source, sink = Endless(), Sink()
-    assert list(read_in_pieces(b'{"a":"', source, "endless", sink)) == []
+    source, diagnostics = Endless(), Diagnostics()
+    assert list(read_in_pieces(b'{"a":"', source, "endless", diagnostics)) == []
     assert source.reads <= 5
-    assert "premature EOF" in str(sink.errors[0])
+    assert "premature EOF" in str(diagnostics.errors[0])

@@ -15,7 +15,7 @@ from tests.helpers import PACKAGE
 from trajectory_guard import __version__
 from trajectory_guard.cli import main as entry
 from trajectory_guard.cli import progress
-from trajectory_guard.cli.recordings.sink import Sink
+from trajectory_guard.cli.recordings.diagnostics import Diagnostics
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
 
@@ -127,26 +127,26 @@ class Bar:
 def test_progress_is_for_people_with_long_input(
     monkeypatch: pytest.MonkeyPatch, terminal: bool, size: int, shown: bool
 ) -> None:
-    bar, sink = Bar(), Sink()
+    bar, diagnostics = Bar(), Diagnostics()
     monkeypatch.setattr(progress, "_bar", lambda: bar)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
-    with progress.progress_bar(sink, prints=False):
-        sink.phase("reading", size)
+    with progress.progress_bar(diagnostics, prints=False):
+        diagnostics.phase("reading", size)
         for _ in range(1000):
-            sink.progress(size // 1000)
-        sink.phase("judging", 5)
-        sink.progress(5)
+            diagnostics.progress(size // 1000)
+        diagnostics.phase("judging", 5)
+        diagnostics.progress(5)
     assert [name for name, _ in bar.tasks] == (["reading", "judging"] if shown else [])
     assert bar.done > 0.9 * size if shown else bar.done == 0
 
 
 def test_no_bar_in_the_way_of_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    bar, sink = Bar(), Sink()
+    bar, diagnostics = Bar(), Diagnostics()
     monkeypatch.setattr(progress, "_bar", lambda: bar)
     for stream in (sys.stderr, sys.stdout):
         monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
-    with progress.progress_bar(sink, prints=True):
-        sink.phase("reading", 1 << 30)
+    with progress.progress_bar(diagnostics, prints=True):
+        diagnostics.phase("reading", 1 << 30)
     assert bar.tasks == []
 
 

@@ -12,7 +12,7 @@ from tests.cli.helpers_cli import Command, otlp_span, request, run_line, step, w
 from tests.cli.synthetic import loops_in, synthetic_spans
 from tests.helpers import DATA, lines
 from trajectory_guard.cli import replay as replaying
-from trajectory_guard.cli.recordings.inputs import Limits, Sink
+from trajectory_guard.cli.recordings.inputs import Diagnostics, Limits
 from trajectory_guard.cli.recordings.spool import Spool
 from trajectory_guard.cli.replay import replay, trajectories
 from trajectory_guard.cli.settings import load_config
@@ -56,15 +56,15 @@ def test_step_lines_keep_their_order_and_spans_are_ordered_by_time(tmp_path: Pat
         json.dumps(request([otlp_span(1, start=5, conversation="c"), otlp_span(2, start=2, conversation="c")]))
         + "\n" + run_line("late", [step(t=9), step(t=1)]),
     )  # fmt: skip
-    found = {one.id: [step.timestamp for step in one.steps] for one in trajectories([str(path)], Sink())}
+    found = {one.id: [step.timestamp for step in one.steps] for one in trajectories([str(path)], Diagnostics())}
     assert found == {"late": [9.0, 1.0], "c": [1002.0, 1005.0]}
 
 
 def test_step_lines_are_judged_as_they_are_read(tmp_path: Path) -> None:
     path = write(tmp_path / "runs.jsonl", "\n".join([LOOP] + ["{broken"] * 50_000))
-    sink = Sink()
-    assert next(replay([str(path)], GuardConfig(), sink)).id == "loop"
-    assert sink.errors == []
+    diagnostics = Diagnostics()
+    assert next(replay([str(path)], GuardConfig(), diagnostics)).id == "loop"
+    assert diagnostics.errors == []
 
 
 def test_a_conversation_spans_traces_and_files(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_conversation_spans_traces_and_files(tmp_path: Path) -> None:
         write(tmp_path / f"{at}.json", json.dumps(request([otlp_span(1, trace=at, start=9 - at, conversation="c")])))
         for at in (1, 2, 3)
     ]
-    (found,) = trajectories(map(str, paths), Sink())
+    (found,) = trajectories(map(str, paths), Diagnostics())
     assert [one.trace_id[-1] for one in found.steps if one.trace_id] == ["3", "2", "1"]
     assert found.source == str(paths[2])
 
@@ -114,10 +114,12 @@ def test_twenty_thousand_spans_on_disk_as_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "spans.jsonl"
     synthetic_spans(20_000, path)
     tight = Limits(cache_bytes=256 * 1024, whole_bytes=0)
-    found = [one.to_json() for one in replay([str(path)], GuardConfig(), Sink(), tight)]
+    found = [one.to_json() for one in replay([str(path)], GuardConfig(), Diagnostics(), tight)]
     assert sum(one["steps"] for one in found) == 2000
     assert sum(one["first_stop"] is not None for one in found) == loops_in(20_000)
-    assert found == [one.to_json() for one in replay([str(path)], GuardConfig(), Sink(), Limits(whole_bytes=1 << 40))]
+    assert found == [
+        one.to_json() for one in replay([str(path)], GuardConfig(), Diagnostics(), Limits(whole_bytes=1 << 40))
+    ]
 
 
 # --- for people ----------------------------------------------------------------------------------------------
@@ -272,5 +274,5 @@ def test_a_declared_conversation_may_be_a_number() -> None:
         for at in range(2):
             spool.add(SpanView("run", {"acme.chat": 7}, f"{at:032x}", f"{at:015x}a", start=at, end=at + 1))
             spool.add(SpanView("call", call, f"{at:032x}", f"{at:015x}b", start=at, end=at + 0.5))
-        spool.collect(Sink())
+        spool.collect(Diagnostics())
         assert [(one.id, len(one.steps)) for one in spool.trajectories()] == [("7", 2)]

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import DATA
-from trajectory_guard.cli.recordings.inputs import Sink
+from trajectory_guard.cli.recordings.inputs import Diagnostics
 from trajectory_guard.cli.replay import Outcome, replay
 from trajectory_guard.cli.report import charts as report_charts
 from trajectory_guard.cli.report import data as report_data
@@ -79,7 +79,7 @@ def page_of(tmp_path: Path, runs: dict[str, list[dict[str, Any]]], *argv: str) -
 
 
 def judged(tmp_path: Path, steps: list[dict[str, Any]], config: GuardConfig | None = None) -> Outcome:
-    (outcome,) = replay([write(tmp_path / "one.jsonl", {"one": steps})], config or GuardConfig(), Sink())
+    (outcome,) = replay([write(tmp_path / "one.jsonl", {"one": steps})], config or GuardConfig(), Diagnostics())
     return outcome
 
 

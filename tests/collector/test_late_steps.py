@@ -78,7 +78,7 @@ def test_waiting_changes_no_verdict(seed: int, wait: float) -> None:
         for at in range(40)
     ]
     arrival = sorted(spans, key=lambda one: one.end_time_unix_nano / 1e9 + chance.uniform(0.0, 5.0))
-    scorer = new_scorer(max_wait_s=wait)
+    scorer = new_scorer(reorder_wait_s=wait)
     for one in arrival:
         scorer.score(request(one))
     scorer.finish()
@@ -123,12 +123,12 @@ def test_where_nothing_newer_comes_the_clock_ends_the_wait() -> None:
 
 def test_the_longest_wait_is_bounded() -> None:
     clock = Clock()
-    scorer = out_of_order(clock, max_wait_s=1.0)
+    scorer = out_of_order(clock, reorder_wait_s=1.0)
     scorer.score(request(tool("new", {"q": 20}, "twenty", at=20.0)))
     clock.now = 1.0
     scorer.rest()
     assert steps(scorer) == 3
-    never = out_of_order(Clock(), max_wait_s=0.0)
+    never = out_of_order(Clock(), reorder_wait_s=0.0)
     never.score(request(tool("new", {"q": 20}, "twenty", at=20.0)))
     assert steps(never) == 3
 

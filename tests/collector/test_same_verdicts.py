@@ -27,7 +27,7 @@ from tests.collector.kit import (
     views,
 )
 from tests.helpers import DATA, capture, capture_names, lines
-from trajectory_guard.cli.recordings.inputs import Sink
+from trajectory_guard.cli.recordings.inputs import Diagnostics
 from trajectory_guard.cli.replay import replay
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
@@ -72,7 +72,7 @@ def replayed(requests: list[bytes], folder: Path) -> dict[str, Verdict]:
     """Verdicts by span id when the spans are read from a file."""
     file = folder / "spans.pb"
     file.write_bytes(b"".join(requests))
-    outcomes = replay([str(file)], GuardConfig(), Sink())
+    outcomes = replay([str(file)], GuardConfig(), Diagnostics())
     return {one.step_id: one for outcome in outcomes for one in outcome.verdicts if one is not None}
 
 

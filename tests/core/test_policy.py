@@ -14,10 +14,10 @@ from trajectory_guard.core.policy import (
     Decision,
     Ladder,
     Level,
-    absolve,
     begin_segment,
     decide,
     delivered,
+    reset_episode,
     settle,
 )
 from trajectory_guard.core.settings import EngineSettings
@@ -198,7 +198,7 @@ def test_across_an_uncertain_boundary_a_stop_needs_a_nudge_on_this_side() -> Non
 def test_a_person_who_clears_a_run_begins_the_ladder_again() -> None:
     ladder = Ladder()
     step(ladder)
-    absolve(ladder)
+    reset_episode(ladder)
     assert step(ladder).nudge == 1
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import span_view, tool_view
-from trajectory_guard.cli.recordings.sink import Sink
+from trajectory_guard.cli.recordings.diagnostics import Diagnostics
 from trajectory_guard.cli.recordings.step_lines import recorded
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.gates.messages import new_steps
@@ -46,7 +46,7 @@ def from_transcript(text: str, failed: bool | None) -> StepRecord | None:
 
 def from_step_line(text: str, failed: bool | None) -> StepRecord | None:
     step = {"tool": "search", "args": {}, "result": text}
-    found = recorded({"id": "r", "steps": [step]}, "file", 1, Sink())
+    found = recorded({"id": "r", "steps": [step]}, "file", 1, Diagnostics())
     assert found is not None
     return found.steps[0]
 

@@ -321,7 +321,7 @@ class Trajectories(Model):
     """Steps of a trajectory that can still be put in order when older ones arrive late."""
     reorder_s: float = Field(default=300.0, gt=0.0)
     """Idle seconds after which that memory is given back; later steps are judged as they come."""
-    max_wait_s: float = Field(default=5.0, ge=0.0)
+    reorder_wait_s: float = Field(default=5.0, ge=0.0)
     """Longest time a step waits for others that may precede it, where a service's spans arrive out of order."""
     max_history_mib: float = Field(default=256.0, gt=0.0)
     """Bound of that memory over all trajectories; the longest idle give theirs back first."""

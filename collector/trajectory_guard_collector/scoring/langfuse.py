@@ -22,7 +22,7 @@ from trajectory_guard.integrations.langfuse.scores import (
     environment_of,
 )
 from trajectory_guard.integrations.langfuse.scores import session_of as langfuse_session
-from trajectory_guard.integrations.langfuse.sender import SENT, Pace, ScoreSender
+from trajectory_guard.integrations.langfuse.sender import SENT, RateLimit, ScoreSender
 from trajectory_guard_collector.config.client_tls import client_context
 from trajectory_guard_collector.config.langfuse import base_url
 from trajectory_guard_collector.config.models import Exporter
@@ -101,7 +101,7 @@ class ScoreWriter:
         self._session_of = session_of or (lambda item: langfuse_session([item.view.attributes]))
         self._book = ScoreBook(config.scores.max_episodes, on_change=self._keep_episode)
         self._sender = ScoreSender(
-            _connection(name, config), _pace(config), name=f"exporters.{name}", on_settled=self._from_thread,
+            _connection(name, config), _rate_limit(config), name=f"exporters.{name}", on_settled=self._from_thread,
             on_failed=lambda status: metrics.score_attempt_failed(name, status),
         )  # fmt: skip
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -240,9 +240,9 @@ def _connection(name: str, config: Exporter) -> Connection:
     )
 
 
-def _pace(config: Exporter) -> Pace:
+def _rate_limit(config: Exporter) -> RateLimit:
     retry, scores = config.retry_on_failure, config.scores
-    return Pace(
+    return RateLimit(
         max_waiting=scores.max_waiting,
         batches_per_minute=scores.batches_per_minute,
         initial_s=retry.initial_interval_s,

@@ -126,7 +126,7 @@ class Fleet:
             if not newest:
                 self.metrics.late("reordered")
             if new:
-                item.wait_s = pace.next_wait_s(end, in_order=newest, most=self._limits.max_wait_s)
+                item.wait_s = pace.next_wait_s(end, in_order=newest, most=self._limits.reorder_wait_s)
         self._active.add(pace)
         self._items[item.span] = item
         self._kept_bytes += item.size

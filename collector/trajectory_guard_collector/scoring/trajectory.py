@@ -386,7 +386,9 @@ class Trajectory:
             return []
         head = self._head if self._head is not None else self._thaw(engine, self.base)
         found = [
-            verdict for label in list(head.state.runs) if (verdict := engine.settle(head.state, label)) is not None
+            verdict
+            for label in list(head.state.runs)
+            if (verdict := engine.finish_recovery(head.state, label)) is not None
         ]
         if found:
             self._head, self.changed = head, True

@@ -11,8 +11,8 @@ from typing import Any
 from trajectory_guard.cli.config_compare import Change, CompareReport
 from trajectory_guard.cli.output import BAD_INPUT, FINE, LOOP_FOUND, complain, finish, print_json
 from trajectory_guard.cli.progress import progress_bar
-from trajectory_guard.cli.recordings.inputs import Limits, Sink
-from trajectory_guard.cli.recordings.sink import MIB
+from trajectory_guard.cli.recordings.diagnostics import MIB
+from trajectory_guard.cli.recordings.inputs import Diagnostics, Limits
 from trajectory_guard.cli.recordings.spool import Spool
 from trajectory_guard.cli.recordings.streams import BLANK, Source
 from trajectory_guard.cli.replay import reaches, read_all, replay, replay_with, trajectories, unique_trajectories
@@ -98,9 +98,9 @@ def _bad_config(error: ConfigError) -> int:
     return BAD_INPUT
 
 
-def _no_room(error: sqlite3.Error, sink: Sink) -> int:
-    sink.fail("temporary storage", f"{error}; SQLITE_TMPDIR names a directory with more room")
-    return finish(sink, BAD_INPUT)
+def _no_room(error: sqlite3.Error, diagnostics: Diagnostics) -> int:
+    diagnostics.fail("temporary storage", f"{error}; SQLITE_TMPDIR names a directory with more room")
+    return finish(diagnostics, BAD_INPUT)
 
 
 # --- extract -------------------------------------------------------------------------------------------------
@@ -108,20 +108,20 @@ def _no_room(error: sqlite3.Error, sink: Sink) -> int:
 
 def run_extract(options: argparse.Namespace) -> int:
     """Print the tool calls of all files: those of step lines as they are read, then those of spans by start time."""
-    sink, limits = Sink(), _limits(options)
+    diagnostics, limits = Diagnostics(), _limits(options)
     try:
         table = table_with(load_config(options.config).dialects)
     except ConfigError as error:
         return _bad_config(error)
     try:
-        with progress_bar(sink, prints=True), Spool(limits, table) as spool:
-            for recorded in unique_trajectories(read_all(options.files, sink, spool, limits), sink):
+        with progress_bar(diagnostics, prints=True), Spool(limits, table) as spool:
+            for recorded in unique_trajectories(read_all(options.files, diagnostics, spool, limits), diagnostics):
                 _print_calls(recorded.steps)
-            spool.collect(sink)
+            spool.collect(diagnostics)
             _print_calls(spool.steps())
     except sqlite3.Error as error:
-        return _no_room(error, sink)
-    return finish(sink, FINE)
+        return _no_room(error, diagnostics)
+    return finish(diagnostics, FINE)
 
 
 def _print_calls(steps: Iterable[StepRecord]) -> None:
@@ -153,22 +153,22 @@ def call_line(step: StepRecord) -> dict[str, Any]:
 
 def run_replay(options: argparse.Namespace) -> int:
     """Judge recorded trajectories."""
-    sink = Sink()
+    diagnostics = Diagnostics()
     try:
-        found = _replay_compared(options, sink) if options.compare else _replay(options, sink)
+        found = _replay_compared(options, diagnostics) if options.compare else _replay(options, diagnostics)
     except ConfigError as error:
         return _bad_config(error)
     except sqlite3.Error as error:
-        return _no_room(error, sink)
-    return finish(sink, LOOP_FOUND if found else FINE)
+        return _no_room(error, diagnostics)
+    return finish(diagnostics, LOOP_FOUND if found else FINE)
 
 
-def _replay(options: argparse.Namespace, sink: Sink) -> bool:
+def _replay(options: argparse.Namespace, diagnostics: Diagnostics) -> bool:
     """Print what would have happened; whether a trajectory reached the level of ``--fail-on``."""
     config, found = load_config(options.config, options.overrides), False
     report = None if options.json else make_report()
-    with progress_bar(sink, prints=not isinstance(report, RichReport)):
-        for outcome in replay(options.files, config, sink, _limits(options)):
+    with progress_bar(diagnostics, prints=not isinstance(report, RichReport)):
+        for outcome in replay(options.files, config, diagnostics, _limits(options)):
             found = found or reaches(outcome, options.fail_on)
             if report is None:
                 print_json(outcome.to_json())
@@ -179,14 +179,14 @@ def _replay(options: argparse.Namespace, sink: Sink) -> bool:
     return found
 
 
-def _replay_compared(options: argparse.Namespace, sink: Sink) -> bool:
+def _replay_compared(options: argparse.Namespace, diagnostics: Diagnostics) -> bool:
     names = (options.compare[0], " ".join((options.compare[1], *options.overrides)))
     configs = load_config(options.compare[0]), load_config(options.compare[1], options.overrides)
     engines = [Engine(config.engine_settings()) for config in configs]
-    recorded = trajectories(options.files, sink, _limits(options), table_with(configs[0].dialects))
+    recorded = trajectories(options.files, diagnostics, _limits(options), table_with(configs[0].dialects))
     report, found = CompareReport(names, as_json=options.json), False
-    with progress_bar(sink, prints=True):
-        for a, b in replay_with(engines, recorded, sink):
+    with progress_bar(diagnostics, prints=True):
+        for a, b in replay_with(engines, recorded, diagnostics):
             found = found or reaches(b, options.fail_on)
             report.add(Change(a, b))
     report.finish()
@@ -198,24 +198,24 @@ def _replay_compared(options: argparse.Namespace, sink: Sink) -> bool:
 
 def run_compare(options: argparse.Namespace) -> int:
     """Say for each pair of calls whether they mean the same."""
-    sink, name = Sink(), "<stdin>" if options.file == "-" else options.file
+    diagnostics, name = Diagnostics(), "<stdin>" if options.file == "-" else options.file
     try:
         settle = _settle(options.model)
     except (ModelError, ValueError) as error:
         complain(str(error))
         return BAD_INPUT
     try:
-        with Source(options.file, sink.progress) as source:
+        with Source(options.file, diagnostics.progress) as source:
             for number, line in enumerate(io.BufferedReader(source), 1):
                 if line.strip(BLANK):
-                    _compare_line(line, name, number, sink, settle)
+                    _compare_line(line, name, number, diagnostics, settle)
             if source.failure is not None:
-                sink.fail(name, f"cannot be read to its end: {source.failure}")
+                diagnostics.fail(name, f"cannot be read to its end: {source.failure}")
     except BrokenPipeError:
         raise
     except (OSError, ValueError) as error:
-        sink.fail(name, f"cannot be read: {getattr(error, 'strerror', None) or error}")
-    return finish(sink, FINE)
+        diagnostics.fail(name, f"cannot be read: {getattr(error, 'strerror', None) or error}")
+    return finish(diagnostics, FINE)
 
 
 def _settle(model: str | None) -> Settle | None:
@@ -226,7 +226,7 @@ def _settle(model: str | None) -> Settle | None:
     return settle_pairs(model).settle
 
 
-def _compare_line(line: bytes, name: str, number: int, sink: Sink, settle: Settle | None) -> None:
+def _compare_line(line: bytes, name: str, number: int, diagnostics: Diagnostics, settle: Settle | None) -> None:
     try:
         pair = parse_json(line.decode("utf-8-sig"))
         if (
@@ -236,7 +236,7 @@ def _compare_line(line: bytes, name: str, number: int, sink: Sink, settle: Settl
         ):
             raise ValueError("expected an object with 'tool', 'a_args' and 'b_args'")
     except (ValueError, RecursionError) as error:
-        sink.fail(name, str(error), number)
+        diagnostics.fail(name, str(error), number)
         return
     found = compare_pair(pair, settle)
     print_json({**pair, "relation": str(found.relation), "reason": found.reason})

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any, Final
 
-from trajectory_guard.cli.recordings.sink import Sink
+from trajectory_guard.cli.recordings.diagnostics import Diagnostics
 from trajectory_guard.printable import printable
 
 FINE: Final = 0
@@ -60,11 +60,11 @@ def complain(message: str) -> None:
     )
 
 
-def finish(sink: Sink, status: int) -> int:
+def finish(diagnostics: Diagnostics, status: int) -> int:
     """Tell what could not be read; the exit status, which is ``BAD_INPUT`` then."""
-    for message in sink.messages():
+    for message in diagnostics.messages():
         complain(message)
-    return BAD_INPUT if sink.errors else status
+    return BAD_INPUT if diagnostics.errors else status
 
 
 def be_tolerant() -> None:

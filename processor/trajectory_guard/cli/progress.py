@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from trajectory_guard.cli.recordings.sink import MIB, Sink
+from trajectory_guard.cli.recordings.diagnostics import MIB, Diagnostics
 
 LONG_INPUT_BYTES: Final = 16 * MIB
 _UPDATE_STEPS: Final = 200
 
 
 @contextmanager
-def progress_bar(sink: Sink, *, prints: bool) -> Iterator[None]:
-    """Show what ``sink`` reports while the body runs; nothing on a pipe, on short input or without ``rich``.
+def progress_bar(diagnostics: Diagnostics, *, prints: bool) -> Iterator[None]:
+    """Show what ``diagnostics`` reports while the body runs; nothing on a pipe, on short input or without ``rich``.
 
     Parameters:
         prints: the body writes to standard output meanwhile; if that is a terminal, a bar would be in its way.
@@ -26,7 +26,7 @@ def progress_bar(sink: Sink, *, prints: bool) -> Iterator[None]:
         yield
         return
     meter = _Meter(bar)
-    sink.phase, sink.progress = meter.phase, meter.advance
+    diagnostics.phase, diagnostics.progress = meter.phase, meter.advance
     with bar:
         yield
 

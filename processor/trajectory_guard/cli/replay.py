@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trajectory_guard.cli.recordings.inputs import Limits, Recorded, Sink, read
+from trajectory_guard.cli.recordings.inputs import Diagnostics, Limits, Recorded, read
 from trajectory_guard.cli.recordings.spool import Spool
 from trajectory_guard.cli.recordings.streams import file_bytes
 from trajectory_guard.config import GuardConfig
@@ -80,45 +80,50 @@ class Outcome(NamedTuple):
         }
 
 
-def judge(recorded: Recorded, engine: Engine) -> Outcome:
+def evaluate(recorded: Recorded, engine: Engine) -> Outcome:
     """Run the engine over one trajectory."""
     state = engine.new_state(recorded.id)
     verdicts = [engine.observe(state, step) for step in recorded.steps]
     for label in list(state.runs):
-        engine.settle(state, label)
+        engine.finish_recovery(state, label)
     return Outcome(recorded.id, recorded.steps, verdicts, recorded.source, state.recoveries)
 
 
 def trajectories(
-    paths: Iterable[str], sink: Sink, limits: Limits | None = None, dialects: tuple[Dialect, ...] = DIALECTS
+    paths: Iterable[str],
+    diagnostics: Diagnostics,
+    limits: Limits | None = None,
+    dialects: tuple[Dialect, ...] = DIALECTS,
 ) -> Iterator[Recorded]:
     """Trajectories of all files: step lines as they come, those of spans when all spans are read. Ids are unique."""
-    yield from unique_trajectories(_all_trajectories(paths, sink, limits, dialects), sink)
+    yield from unique_trajectories(_all_trajectories(paths, diagnostics, limits, dialects), diagnostics)
 
 
 def _all_trajectories(
-    paths: Iterable[str], sink: Sink, limits: Limits | None, dialects: tuple[Dialect, ...]
+    paths: Iterable[str], diagnostics: Diagnostics, limits: Limits | None, dialects: tuple[Dialect, ...]
 ) -> Iterator[Recorded]:
     with Spool(limits, dialects) as spool:
-        yield from read_all(paths, sink, spool, limits)
-        spool.collect(sink)
-        sink.phase("judging", spool.count_trajectories())
+        yield from read_all(paths, diagnostics, spool, limits)
+        spool.collect(diagnostics)
+        diagnostics.phase("judging", spool.count_trajectories())
         for recorded in spool.trajectories():
-            sink.progress(1)
+            diagnostics.progress(1)
             yield recorded
 
 
-def read_all(paths: Iterable[str], sink: Sink, spool: Spool, limits: Limits | None = None) -> Iterator[Recorded]:
+def read_all(
+    paths: Iterable[str], diagnostics: Diagnostics, spool: Spool, limits: Limits | None = None
+) -> Iterator[Recorded]:
     """Read every file; spans go to ``spool``, trajectories of step lines are yielded."""
     paths = list(paths)
-    sink.phase("reading", sum(map(file_bytes, paths)))
+    diagnostics.phase("reading", sum(map(file_bytes, paths)))
     for path in paths:
-        for item in read(path, sink, limits):
+        for item in read(path, diagnostics, limits):
             if isinstance(item, Recorded):
                 yield item
             else:
                 if INTERVENTION in item.attributes:
-                    sink.intervened(item.attributes)
+                    diagnostics.intervened(item.attributes)
                 spool.add(item, path)
 
 
@@ -129,31 +134,35 @@ def reaches(one: Outcome | Summary, level: str | None) -> bool:
     return (one.first_stop if level == "stop" else one.first_nudge) is not None
 
 
-def replay(paths: Iterable[str], config: GuardConfig, sink: Sink, limits: Limits | None = None) -> Iterator[Outcome]:
+def replay(
+    paths: Iterable[str], config: GuardConfig, diagnostics: Diagnostics, limits: Limits | None = None
+) -> Iterator[Outcome]:
     """Judge every trajectory in the files."""
-    found = trajectories(paths, sink, limits, table_with(config.dialects))
-    for outcome in replay_with([Engine(config.engine_settings(), price=price)], found, sink):
+    found = trajectories(paths, diagnostics, limits, table_with(config.dialects))
+    for outcome in replay_with([Engine(config.engine_settings(), price=price)], found, diagnostics):
         yield outcome[0]
 
 
-def replay_with(engines: Sequence[Engine], found: Iterable[Recorded], sink: Sink) -> Iterator[list[Outcome]]:
+def replay_with(
+    engines: Sequence[Engine], found: Iterable[Recorded], diagnostics: Diagnostics
+) -> Iterator[list[Outcome]]:
     """Judge every trajectory with several engines: an outcome from each."""
     for recorded in found:
-        outcomes = _outcomes(engines, recorded, sink)
+        outcomes = _outcomes(engines, recorded, diagnostics)
         if outcomes:
             yield outcomes
 
 
-def _outcomes(engines: Sequence[Engine], recorded: Recorded, sink: Sink) -> list[Outcome]:
+def _outcomes(engines: Sequence[Engine], recorded: Recorded, diagnostics: Diagnostics) -> list[Outcome]:
     try:
-        return [judge(recorded, engine) for engine in engines]
+        return [evaluate(recorded, engine) for engine in engines]
     except Exception as error:  # noqa: BLE001  one odd run must not cost the others
         reason = f"trajectory {recorded.id!r} cannot be judged: {type(error).__name__}: {error}"
-        sink.fail(recorded.source, reason, recorded.line)
+        diagnostics.fail(recorded.source, reason, recorded.line)
         return []
 
 
-def unique_trajectories(found: Iterable[Recorded], sink: Sink) -> Iterator[Recorded]:
+def unique_trajectories(found: Iterable[Recorded], diagnostics: Diagnostics) -> Iterator[Recorded]:
     """Give a second trajectory of the same id another one: step lines are separate runs, whatever they are called."""
     numbers: dict[int, int] = {}  # by hash of the id: ids can be long, and there can be millions
     for recorded in found:
@@ -165,7 +174,7 @@ def unique_trajectories(found: Iterable[Recorded], sink: Sink) -> Iterator[Recor
         numbers.setdefault(hash(name), 1)
         if name != recorded.id:
             note = f"a trajectory with id {recorded.id!r} came before; this one is called {name!r}"
-            sink.note(recorded.source, note, recorded.line)
+            diagnostics.note(recorded.source, note, recorded.line)
             steps = [step._replace(trajectory_id=name) for step in recorded.steps]
             recorded = recorded._replace(id=name, steps=steps)
         yield recorded

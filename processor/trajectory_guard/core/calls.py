@@ -122,7 +122,7 @@ def _same_arguments(first: CallRecord, second: CallRecord) -> bool:
     return first.single is not None and first.single == second.single
 
 
-def light(step: StepRecord) -> StepRecord:
+def truncate_for_replay(step: StepRecord) -> StepRecord:
     """A record cheap enough to keep for a replay: hashes in full, texts cut, long arguments left out."""
     result, thought, args = step.result, step.thought, step.args
     return step._replace(

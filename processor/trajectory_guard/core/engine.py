@@ -358,11 +358,11 @@ class Engine:
         if run is not None:
             ladder_policy.delivered(run.ladder)
 
-    def absolve(self, state: TrajectoryState, label: str | None = None) -> None:
+    def reset_episode(self, state: TrajectoryState, label: str | None = None) -> None:
         """A person said that all is well: the episode ends, the score is 0, suspicion has to build up again."""
         run = state.run if label is None else state.runs.get(label)
         if run is not None:
-            ladder_policy.absolve(run.ladder)
+            ladder_policy.reset_episode(run.ladder)
             run.score.clear()
             run.forget_repeats()
 
@@ -371,16 +371,16 @@ class Engine:
         run = state.runs.get(label)
         if run is None:
             return None
-        verdict = self.settle(state, label)
-        ladder_policy.absolve(run.ladder)
+        verdict = self.finish_recovery(state, label)
+        ladder_policy.reset_episode(run.ladder)
         run.score.clear()
         run.forget_repeats()
         return verdict
 
-    def settle(self, state: TrajectoryState, label: str) -> Verdict | None:
+    def finish_recovery(self, state: TrajectoryState, label: str) -> Verdict | None:
         """The run pauses or ends: a verdict if it recovered from a loop, which closes the episode; else None."""
         run = state.runs.get(label)
-        if run is None or not ladder_policy.settle(run.ladder):
+        if run is None or not ladder_policy.finish_recovery(run.ladder):
             return None
         run.score.clear()
         state.recoveries += 1

@@ -22,7 +22,7 @@ _KEPT_CALLS: Final = 5
 _KEPT_TOOLS: Final = 4
 
 
-class FrozenRun(Plain):
+class SameResultRun(Plain):
     """The current series of steps that all came back with one and the same result, volatile parts aside.
 
     Attributes:
@@ -108,21 +108,21 @@ class Observation:
         pace: how many times as many repeats a rule asks for at this step.
         gap_s: idle seconds before this step, the model's own time aside; 0 if unknown.
         last_progress: index of the newest step of progress, -1 if there was none.
-        frozen: the series of steps with this very result, this step included.
+        same_results: the series of steps with this very result, this step included.
         same_batch: the step overlaps or shares a model turn with the one before it.
         denied_times: how often this call was refused in this user turn, this step included; 0 if it was not refused.
         denied_at: indices of those steps, as far as they belong to this run.
         waiting_pace: as ``pace``, for a step that can only prove waiting.
     """
 
-    def __init__(self, step: StepRecord, index: int, call: Symbol, result: Symbol, frozen: FrozenRun) -> None:
+    def __init__(self, step: StepRecord, index: int, call: Symbol, result: Symbol, same_results: SameResultRun) -> None:
         self.step = step
         self.tool = step.tool_name.casefold()
         self.outcome: str = step.outcome_type
         self.index = index
         self.call = call
         self.result = result
-        self.frozen = frozen
+        self.same_results = same_results
         self.form: Symbol = UNKNOWN
         self.echo = False
         self.signature: str | None = None

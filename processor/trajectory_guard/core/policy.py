@@ -231,7 +231,7 @@ def delivered(ladder: Ladder) -> None:
     ladder.since = ladder.segment_since = 0
 
 
-def settle(ladder: Ladder) -> bool:
+def finish_recovery(ladder: Ladder) -> bool:
     """The run pauses or ends. True, and the episode is closed, if it recovered.
 
     It recovered if it was nudged, has not repeated since, and did something else: a step of progress, or (where a gate
@@ -240,11 +240,11 @@ def settle(ladder: Ladder) -> bool:
     heeded = ladder.since == 0 and (ladder.progressed or ladder.given)
     if not (ladder.active and ladder.nudged and not ladder.stopped and heeded):
         return False
-    absolve(ladder)
+    reset_episode(ladder)
     return True
 
 
-def absolve(ladder: Ladder) -> None:
+def reset_episode(ladder: Ladder) -> None:
     """A person said that all is well: the ladder begins again, and nothing counts as a recovery."""
     ladder.active, ladder.first_step, ladder.nudged = False, -1, False
     ladder.fired = ladder.lead = 0

@@ -26,11 +26,11 @@ from trajectory_guard.core.result_text import (
 )
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
-from trajectory_guard.core.state import MAX_DENIALS, MAX_LEARNED_CALLS, TrajectoryState
+from trajectory_guard.core.state import MAX_DENIALS, MAX_NOISE_PROFILES, TrajectoryState
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, REFUSED_BY_GUARD, SUCCESS, StepRecord
 from trajectory_guard.core.tools import is_lookup, is_status_lookup, is_waiting, moves_cursor, took_its_time
 from trajectory_guard.core.tracking import scope
-from trajectory_guard.core.volatile import Lesson, is_volatile_throughout, learn
+from trajectory_guard.core.volatile import NoiseProfile, is_volatile_throughout, learn
 
 _TRACEBACK: Final = re.compile(
     r"\bline \d+, in \b|^Traceback |^E   |^\s{0,8}at [^\s(]{1,200}\([^\s:]{1,200}:\d+\)", re.MULTILINE
@@ -47,7 +47,7 @@ class Reader:
 
     def read(self, state: TrajectoryState, run: Run, step: StepRecord, policy: ToolSettings | None) -> Observation:
         """The observation of a step of ``run``; begins a new segment where an uncertain boundary lies before it."""
-        seen = Observation(step, run.index, call_symbol(step), result_symbol(step), run.frozen)
+        seen = Observation(step, run.index, call_symbol(step), result_symbol(step), run.same_results)
         seen.waiting_pace = self.settings.poll_patience
         seen.same_batch = _joins_batch(run, step)
         seen.gap_s = 0.0 if seen.same_batch else scope.idle_s(run, step)
@@ -68,7 +68,7 @@ class Reader:
             self._read_new(run, seen)
         if seen.signature is None and not seen.progress and step.result and looks_like_error(step.result):
             seen.signature = _signature(step)
-        if run.frozen.update(seen) and not seen.moved:
+        if run.same_results.update(seen) and not seen.moved:
             seen.progress = False
         if not seen.progress:
             self._weigh(run, seen, policy)
@@ -137,7 +137,7 @@ class Reader:
         if not seen.result:
             return
         if history.results[previous] != seen.result and not history.returned(seen.call, seen.result):
-            seen.result = self._settle_volatile(state, run, seen, previous)
+            seen.result = self._normalise_volatile(state, run, seen, previous)
             seen.noisy = history.results[previous] == seen.result
             seen.progress = seen.moved = not seen.noisy and seen.outcome != DENIED
             if seen.moved:
@@ -164,7 +164,7 @@ class Reader:
             seen.repeats, seen.first_repeat = max(seen.repeats, count), min(seen.first_repeat, first)
         run.chain = (key, seen.repeats, seen.first_repeat, current)
 
-    def _settle_volatile(self, state: TrajectoryState, run: Run, seen: Observation, previous: int) -> Symbol:
+    def _normalise_volatile(self, state: TrajectoryState, run: Run, seen: Observation, previous: int) -> Symbol:
         """The symbol to use for a result unlike the last one: the old symbol if only volatile parts differ.
 
         The masked form of the very first result is never known (masking every result would cost more than the rest
@@ -177,12 +177,12 @@ class Reader:
         if is_volatile_throughout(text):
             return UNKNOWN
         key = seen.call.hex()
-        saved = state.learned.get(key)
+        saved = state.noise.get(key)
         masked = masked_hash(text, error=_TRACEBACK.search(text) is not None).hex()
-        lesson, noise = learn(Lesson(*saved) if saved is not None else None, masked, text)
-        learned = {call: one for call, one in state.learned.items() if call != key}
-        learned[key] = list(lesson)
-        state.learned = dict(list(learned.items())[-MAX_LEARNED_CALLS:])
+        profile, noise = learn(NoiseProfile(*saved) if saved is not None else None, masked, text)
+        learned = {call: one for call, one in state.noise.items() if call != key}
+        learned[key] = list(profile)
+        state.noise = dict(list(learned.items())[-MAX_NOISE_PROFILES:])
         return run.history.results[previous] if noise else seen.result
 
     # --- how much a repeat can prove -------------------------------------------------------------------------

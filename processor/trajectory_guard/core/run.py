@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.history import History
-from trajectory_guard.core.observation import FrozenRun, Observation
+from trajectory_guard.core.observation import Observation, SameResultRun
 from trajectory_guard.core.policy import Ladder
 from trajectory_guard.core.scoring import Score
 from trajectory_guard.core.steps import ModelTokens, Usage
@@ -88,16 +88,36 @@ class Run:
         rhythm_s: running mean of the idle seconds before calls that were not repeats; -1 before the first.
         trace_id: trace of the newest step; boundary: index of the first step after the last uncertain boundary.
         began: start in seconds of the step with which the episode began.
-        frozen: the current series of steps with one and the same result.
+        same_results: the current series of steps with one and the same result.
         score, ladder: how bad it looks, and what was done about it.
         gated: a gate delivers the nudges of this run; stoppable: and it may stop it, too.
         detectors: one of each registered detector.
     """
 
     __slots__ = (
-        "agent_progress", "agents", "batch_end", "batch_label", "began", "boundary", "chain", "detectors",
-        "frozen", "gated", "history", "index", "label", "ladder", "last_end", "last_fresh", "last_progress",
-        "last_waiting", "rhythm_s", "score", "stoppable", "trace_id", "usage",
+        "agent_progress",
+        "agents",
+        "batch_end",
+        "batch_label",
+        "began",
+        "boundary",
+        "chain",
+        "detectors",
+        "gated",
+        "history",
+        "index",
+        "label",
+        "ladder",
+        "last_end",
+        "last_fresh",
+        "last_progress",
+        "last_waiting",
+        "rhythm_s",
+        "same_results",
+        "score",
+        "stoppable",
+        "trace_id",
+        "usage",
     )  # fmt: skip
 
     def __init__(self, label: str, capacity: int, detectors: tuple[Detector, ...]) -> None:
@@ -118,7 +138,7 @@ class Run:
         self.trace_id: str | None = None
         self.boundary = 0
         self.began = 0.0
-        self.frozen = FrozenRun()
+        self.same_results = SameResultRun()
         self.score = Score()
         self.ladder = Ladder()
         self.gated = False
@@ -184,7 +204,7 @@ class Run:
             "trace_id": self.trace_id,
             "boundary": self.boundary,
             "began": self.began,
-            "frozen": self.frozen.to_plain(),
+            "same_results": self.same_results.to_plain(),
             "score": self.score.to_plain(),
             "ladder": self.ladder.to_plain(),
             "gated": self.gated,
@@ -204,7 +224,7 @@ class Run:
         run.agent_progress, run.agents = dict(plain["agent_progress"]), tuple(plain["agents"])
         run.chain = tuple(plain["chain"])
         run.batch_end = float("-inf") if plain["batch_end"] is None else plain["batch_end"]
-        run.frozen = FrozenRun.from_plain(plain["frozen"])
+        run.same_results = SameResultRun.from_plain(plain["same_results"])
         run.score, run.ladder = Score.from_plain(plain["score"]), Ladder.from_plain(plain["ladder"])
         for one in detectors:
             if one.name in plain["detectors"]:

@@ -19,7 +19,7 @@ from trajectory_guard.core.relay import Visit, relay_detectors
 from trajectory_guard.core.run import Run
 
 FORMAT_VERSION: Final = 3
-MAX_LEARNED_CALLS: Final = 4
+MAX_NOISE_PROFILES: Final = 4
 MAX_RUNS: Final = 8
 MAX_DENIALS: Final = 8
 MakeDetectors = Callable[[], "tuple[Detector, ...]"]
@@ -39,7 +39,7 @@ class TrajectoryState:
         runs: the runs used last by label, newest last, at most ``MAX_RUNS``; evicted_runs: how many had to go.
         turns: label of the current user turn by agent instance.
         step_ids: ids of recent steps, to ignore what is delivered twice.
-        learned: what was learned of repeated calls whose results differ (``volatile.Lesson`` as lists).
+        noise: noise profiles of repeated calls whose results differ (``volatile.NoiseProfile`` as lists).
         denied: refused calls of the current user turn: symbol (hex), and run and index of each refusal.
         episodes, nudges, recoveries: how many there were in the whole trajectory.
         current: label of the run that acted last.
@@ -48,7 +48,7 @@ class TrajectoryState:
     """
 
     __slots__ = (
-        "capacity", "current", "denied", "episodes", "evicted_runs", "index", "learned", "nudges", "recoveries",
+        "capacity", "current", "denied", "episodes", "evicted_runs", "index", "noise", "nudges", "recoveries",
         "relay", "runs", "step_ids", "trajectory_id", "turns", "visit",
     )  # fmt: skip
 
@@ -59,7 +59,7 @@ class TrajectoryState:
         self.runs: dict[str, Run] = {}
         self.turns: dict[str, str] = {}
         self.step_ids = Ring(capacity)
-        self.learned: dict[str, list[Any]] = {}
+        self.noise: dict[str, list[Any]] = {}
         self.denied: dict[str, tuple[tuple[str, int], ...]] = {}
         self.episodes = self.nudges = self.recoveries = self.evicted_runs = 0
         self.current = ""
@@ -121,7 +121,7 @@ class TrajectoryState:
             "runs": [run.to_plain() for run in self.runs.values() if only is None or run.label == only],
             "turns": list(self.turns.items()),
             "step_ids": [self.step_ids.data.hex(), self.step_ids.start],
-            "learned": list(self.learned.items()),
+            "noise": list(self.noise.items()),
             "denied": list(self.denied.items()),
             "counts": [self.episodes, self.nudges, self.recoveries, self.evicted_runs],
             "current": self.current,
@@ -161,7 +161,7 @@ class TrajectoryState:
         state.runs = {one["label"]: Run.from_plain(one, detectors()) for one in plain["runs"]}
         state.turns = dict(plain["turns"])
         state.step_ids = Ring(plain["capacity"], bytes.fromhex(plain["step_ids"][0]), plain["step_ids"][1])
-        state.learned = dict(plain["learned"])
+        state.noise = dict(plain["noise"])
         state.denied = {call: tuple((label, at) for label, at in refusals) for call, refusals in plain["denied"]}
         state.episodes, state.nudges, state.recoveries, state.evicted_runs = plain["counts"]
         state.current = plain["current"]

@@ -7,13 +7,13 @@ from operator import attrgetter
 from typing import Any, Final
 
 from trajectory_guard.core.detectors.base import Detector
-from trajectory_guard.core.observation import FrozenRun
+from trajectory_guard.core.observation import SameResultRun
 from trajectory_guard.core.policy import Ladder
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.scoring import Score
 from trajectory_guard.core.state import TrajectoryState
 
-_FIELDS: Final = {kind: attrgetter(*kind.__slots__) for kind in (Run, FrozenRun, Score, Ladder)}
+_FIELDS: Final = {kind: attrgetter(*kind.__slots__) for kind in (Run, SameResultRun, Score, Ladder)}
 
 
 class Before:
@@ -23,13 +23,13 @@ class Before:
 
     def __init__(self, state: TrajectoryState) -> None:
         self._state = state
-        self._of_state = (state.learned, state.denied)
+        self._of_state = (state.noise, state.denied)
         self._fields: list[tuple[Any, tuple[Any, ...]]] = []
         self._memories: list[tuple[Detector, dict[str, Any]]] = []
 
     def keep(self, run: Run) -> None:
         """Note what a run holds; to be called before the step is evaluated in it."""
-        for part in (run, run.frozen, run.score, run.ladder):
+        for part in (run, run.same_results, run.score, run.ladder):
             self._fields.append((part, _FIELDS[type(part)](part)))
         for detector in run.detectors:
             if not detector.shared:
@@ -37,7 +37,7 @@ class Before:
 
     def restore(self) -> None:
         """Put everything back."""
-        self._state.learned, self._state.denied = self._of_state
+        self._state.noise, self._state.denied = self._of_state
         for part, values in self._fields:
             for name, value in zip(type(part).__slots__, values, strict=True):
                 setattr(part, name, value)

@@ -97,7 +97,7 @@ def is_volatile_throughout(result: str) -> bool:
     return rest != result and not any(map(str.isalnum, rest))
 
 
-class Lesson(NamedTuple):
+class NoiseProfile(NamedTuple):
     """What was learned of one call: its last answer, part by part, and for how long each part has been changing.
 
     ``masked``: masked form of the last answer; ``tokens``: four bytes per part, hex; ``streaks``: per part, in how many
@@ -111,27 +111,27 @@ class Lesson(NamedTuple):
     numbers: list[list[int]] = []  # noqa: RUF012  never mutated
 
 
-def learn(lesson: Lesson | None, masked: str, result: str) -> tuple[Lesson, bool]:
-    """Take in one more answer to a call; returns the new lesson and whether the answer says nothing new.
+def learn(profile: NoiseProfile | None, masked: str, result: str) -> tuple[NoiseProfile, bool]:
+    """Take in one more answer to a call; returns the new profile and whether the answer says nothing new.
 
     Parameters:
-        lesson: what is known so far, None at the first repeat.
+        profile: what is known so far, None at the first repeat.
         masked: masked form of ``result``.
     """
     parts = split(result)
     if parts is None:
-        return Lesson(masked), lesson is not None and lesson.masked == masked
+        return NoiseProfile(masked), profile is not None and profile.masked == masked
     tokens = b"".join(digest64(text_bytes(part.text))[:_TOKEN_BYTES] for part in parts)
-    before = bytes.fromhex(lesson.tokens) if lesson is not None else b""
-    if lesson is None or len(before) != len(tokens):
-        fresh = Lesson(masked, tokens.hex(), [0] * len(parts), _numbers(parts, {}))
-        return fresh, lesson is not None and lesson.masked == masked
+    before = bytes.fromhex(profile.tokens) if profile is not None else b""
+    if profile is None or len(before) != len(tokens):
+        fresh = NoiseProfile(masked, tokens.hex(), [0] * len(parts), _numbers(parts, {}))
+        return fresh, profile is not None and profile.masked == masked
     changed = [at for at in range(len(parts)) if _differs(before, tokens, at)]
-    streaks = [lesson.streaks[at] + 1 if at in changed else 0 for at in range(len(parts))]
-    numbers = _numbers(parts, {place: (value, ups, downs) for place, value, ups, downs in lesson.numbers})
+    streaks = [profile.streaks[at] + 1 if at in changed else 0 for at in range(len(parts))]
+    numbers = _numbers(parts, {place: (value, ups, downs) for place, value, ups, downs in profile.numbers})
     wild = {place for place, _, ups, downs in numbers if ups and downs}
-    noise = lesson.masked == masked or _is_noise(parts, changed, streaks, wild)
-    return Lesson(masked, tokens.hex(), streaks, numbers), noise
+    noise = profile.masked == masked or _is_noise(parts, changed, streaks, wild)
+    return NoiseProfile(masked, tokens.hex(), streaks, numbers), noise
 
 
 def _differs(before: bytes, tokens: bytes, at: int) -> bool:

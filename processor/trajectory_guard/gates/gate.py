@@ -141,7 +141,7 @@ class Gate:
     def answered(self, decision: Decision, messages: Sequence[Any]) -> None:
         """The agent has written messages: where the last one asks for no tool, the run is over."""
         if messages and decision.level is not Level.STOP and is_answer(messages[-1]):
-            self.board.settle(decision.trajectory_id, str(decision.status.get("run") or ""))
+            self.board.finish_recovery(decision.trajectory_id, str(decision.status.get("run") or ""))
 
     def refresh(self, status: Mapping[str, Any], trajectory: str) -> dict[str, Any]:
         """``status`` brought up to date after the trajectory's state was changed by hand."""
@@ -230,9 +230,9 @@ class Gate:
             log_verdict(verdict, redact=self.config.redact)
         if verdict.intervenes:
             VerdictSpans().emit(verdict, first_step=str(verdict.first_step), live_parent=span)
-        if self.board.scorer is not None:
+        if self.board.reporter is not None:
             context = span.get_span_context()
-            self.board.scorer.tell(verdict, f"{context.trace_id:032x}" if context.is_valid else None)
+            self.board.reporter.report(verdict, f"{context.trace_id:032x}" if context.is_valid else None)
 
     # --- what a collector knows ------------------------------------------------------------------------------
 

@@ -98,7 +98,7 @@ class GraphGate:
         if answer is False or answer == "stop":
             board.stopped(trajectory, run or "")
             return Outcome(decision, None, ends=True)
-        board.absolve(trajectory, run)
+        board.reset_episode(trajectory, run)
         decision = decision._replace(status=self.gate.refresh(decision.status, trajectory))
         own_words = answer if isinstance(answer, str) and answer not in ("continue", "") else None
         return Outcome(decision, own_words, ends=False)

@@ -29,7 +29,7 @@ from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.otel.metrics import register
 from trajectory_guard.otel.verdict_spans import VerdictSpans
-from trajectory_guard.runtime import _add_scorer, board_for, follow
+from trajectory_guard.runtime import _add_reporter, board_for, follow
 from trajectory_guard.spans.duplicates import MAX_ANCESTORS, is_inner_duplicate
 from trajectory_guard.spans.extract import model_usage, read_step
 from trajectory_guard.spans.identity import all_conversation_ids, conversation_id, is_agent_span
@@ -80,8 +80,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._conversations: NameTable[int, str] = NameTable(limit)  # of traces
         self._usage: BoundedTable[int, UsageLedger] = BoundedTable(limit)  # what the model calls of a trace told
         self._reported: set[str] = set()
-        self._judged = 0
-        _add_scorer(self.board)
+        self._evaluated = 0
+        _add_reporter(self.board)
         provider = meter_provider or otel_metrics.get_meter_provider()
         self._latency = register(provider.get_meter(telemetry.SCOPE), self.board)
         follow(self)
@@ -133,8 +133,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self.enabled = False
         self._open.clear()
         try:
-            if self.board.scorer is not None:
-                self.board.scorer.stop(_SCORES_TIMEOUT_S)
+            if self.board.reporter is not None:
+                self.board.reporter.stop(_SCORES_TIMEOUT_S)
         except Exception as error:  # the provider would not shut down the processors after this one
             self._contain("shutdown", error)
 
@@ -144,8 +144,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
         True in any case: a provider would not flush the processors after one that says no.
         """
         try:
-            if self.board.scorer is not None:
-                self.board.scorer.flush(min(timeout_millis / 1_000, _SCORES_TIMEOUT_S))
+            if self.board.reporter is not None:
+                self.board.reporter.flush(min(timeout_millis / 1_000, _SCORES_TIMEOUT_S))
         except Exception as error:
             self._contain("force_flush", error)
         return True
@@ -161,22 +161,22 @@ class TrajectoryGuardProcessor(SpanProcessor):
             if is_agent_span(view, self._table):
                 self.board.end_instance(self._conversation_of(view), view.span_id)
             return
-        verdict = self._judge(step, view, context)
+        verdict = self._evaluate(step, view, context)
         if verdict is None:
             return
-        self._judged += 1
-        if self._judged % _LATENCY_SAMPLE == 1:
+        self._evaluated += 1
+        if self._evaluated % _LATENCY_SAMPLE == 1:
             self._latency.record(time.perf_counter() - started)
         if verdict.detections or verdict.recovered:
             self._report(verdict, span)
-            if self.board.scorer is not None:
-                self.board.scorer.tell(verdict, view.trace_id, span, self._ancestors(span))
+            if self.board.reporter is not None:
+                self.board.reporter.report(verdict, view.trace_id, span, self._ancestors(span))
 
     def _settle(self, context: trace.SpanContext) -> None:
         """The local root of a trace has ended: recoveries in it are counted."""
         trace_id = f"{context.trace_id:032x}"
         trajectory = self._conversations.find(context.trace_id) or trace_id
-        self.board.settle_trace(trajectory, trace_id)
+        self.board.finish_recoveries(trajectory, trace_id)
 
     def _step(self, span: ReadableSpan, view: SpanView) -> StepRecord | None:
         dialect = recognise(view, self._table)
@@ -187,7 +187,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             return None
         return read_step(view, dialect, above, self._conversation_of, self._table)
 
-    def _judge(self, step: StepRecord, view: SpanView, context: trace.SpanContext) -> Verdict | None:
+    def _evaluate(self, step: StepRecord, view: SpanView, context: trace.SpanContext) -> Verdict | None:
         if step.trajectory_id != view.trace_id:
             self._remember_conversation(context.trace_id, step.trajectory_id)
             self.board.link(step.trajectory_id, (view.trace_id, *all_conversation_ids(view.attributes, self._table)))
@@ -248,8 +248,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 usage = usage._replace(asked=asked_in(view, self._table))
             with self._lock:
                 ledger.add(view.trace_id, view.scope, usage, conversation)
-        if self.board.scorer is not None:
-            self.board.scorer.learn(view)
+        if self.board.reporter is not None:
+            self.board.reporter.learn(view)
 
     def _remember_conversation(self, trace_id: int, named: str) -> None:
         with self._lock:

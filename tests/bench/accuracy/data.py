@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trajectory_guard.cli.recordings.inputs import Recorded, Sink, read
+from trajectory_guard.cli.recordings.inputs import Diagnostics, Recorded, read
 from trajectory_guard.core.steps import StepRecord
 
 BUNDLED = Path(__file__).parents[2] / "data"
@@ -98,12 +98,12 @@ def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _with_steps(file: Path) -> Iterator[tuple[Mapping[str, Any], list[StepRecord]]]:
-    sink = Sink()
-    found = (item for item in read(str(file), sink) if isinstance(item, Recorded))
+    diagnostics = Diagnostics()
+    found = (item for item in read(str(file), diagnostics) if isinstance(item, Recorded))
     for (_, line), item in zip(_lines(file), found, strict=True):
         yield line, item.steps
-    if sink.errors:
-        raise sink.errors[0]
+    if diagnostics.errors:
+        raise diagnostics.errors[0]
 
 
 def _recorded(file: Path) -> Iterator[Run]:

@@ -14,7 +14,7 @@ from trajectory_guard.cli.doctor.environment import environment_findings
 from trajectory_guard.cli.doctor.graph import GraphSpecError, graph_findings
 from trajectory_guard.cli.findings import Finding, plural, sort_findings
 from trajectory_guard.cli.output import BAD_INPUT, FINE, complain, finish, print_json
-from trajectory_guard.cli.recordings.inputs import Recorded, Sink, read
+from trajectory_guard.cli.recordings.inputs import Diagnostics, Recorded, read
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.printable import printable
@@ -40,9 +40,9 @@ def add_doctor(commands: Any) -> None:
 
 def run_doctor(options: argparse.Namespace) -> int:
     """Examine and print. Exit status 0 fine (or only warnings), 1 problems found, 2 bad input."""
-    sink = Sink()
+    diagnostics = Diagnostics()
     if options.files:
-        findings = files_findings(options.files, sink)
+        findings = files_findings(options.files, diagnostics)
     else:
         findings = environment_findings(dict(os.environ), installed_versions())
     if options.graph is not None:
@@ -56,7 +56,7 @@ def run_doctor(options: argparse.Namespace) -> int:
         print_json([finding.to_json() for finding in findings])
     else:
         _print(findings)
-    return finish(sink, PROBLEMS if any(finding.severity == "problem" for finding in findings) else FINE)
+    return finish(diagnostics, PROBLEMS if any(finding.severity == "problem" for finding in findings) else FINE)
 
 
 def installed_versions() -> dict[str, str]:
@@ -69,11 +69,11 @@ def installed_versions() -> dict[str, str]:
     return found
 
 
-def files_findings(paths: Iterable[str], sink: Sink) -> list[Finding]:
+def files_findings(paths: Iterable[str], diagnostics: Diagnostics) -> list[Finding]:
     """Findings about captures, all of them taken together."""
     spans: list[SpanView] = []
     steps: list[StepRecord] = []
-    items = (item for path in paths for item in read(path, sink))
+    items = (item for path in paths for item in read(path, diagnostics))
     for item in islice(items, MAX_SPANS + 1):
         if isinstance(item, Recorded):
             steps += item.steps
@@ -84,7 +84,7 @@ def files_findings(paths: Iterable[str], sink: Sink) -> list[Finding]:
         found += capture_findings(spans)
     if steps:
         found += recorded_findings(steps)
-    if not spans and not steps and not sink.errors:
+    if not spans and not steps and not diagnostics.errors:
         found.append(Finding("problem", "nothing", "input", "The files hold neither spans nor steps."))
     if len(spans) + len(steps) > MAX_SPANS:
         found.append(Finding("ok", "partial", "input", f"Only the first {MAX_SPANS} spans were looked at."))

@@ -6,73 +6,73 @@ import io
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from trajectory_guard.cli.recordings.diagnostics import Diagnostics, InputError, Limits, Recorded
 from trajectory_guard.cli.recordings.json_files import Value, decode_json, read_json
 from trajectory_guard.cli.recordings.protobuf_files import framing, read_protobuf
-from trajectory_guard.cli.recordings.sink import InputError, Limits, Recorded, Sink
 from trajectory_guard.cli.recordings.step_lines import recorded
 from trajectory_guard.cli.recordings.streams import BUFFER_BYTES, Source, is_binary, is_utf16, starts_json
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.otlp import spans_from_json
 
-__all__ = ["InputError", "Limits", "Recorded", "Sink", "read"]
+__all__ = ["Diagnostics", "InputError", "Limits", "Recorded", "read"]
 
 _OTHER_SIGNALS: Final = {"resourceLogs": "logs", "resourceMetrics": "metrics", "resourceProfiles": "profiles"}
 _WRONG: Final = (ValueError, TypeError, AttributeError, KeyError, RecursionError, OverflowError)
 
 
-def read(path: str, sink: Sink, limits: Limits | None = None) -> Iterator[SpanView | Recorded]:
-    """Everything in one file (``-`` is standard input), in order; problems go to ``sink``."""
+def read(path: str, diagnostics: Diagnostics, limits: Limits | None = None) -> Iterator[SpanView | Recorded]:
+    """Everything in one file (``-`` is standard input), in order; problems go to ``diagnostics``."""
     name = "<stdin>" if path == "-" else path
     limits = limits or Limits()
     try:
-        with Source(path, sink.progress) as source:
-            yield from _read_source(source, name, sink, limits)
+        with Source(path, diagnostics.progress) as source:
+            yield from _read_source(source, name, diagnostics, limits)
             if source.failure is not None:
-                sink.fail(name, f"cannot be read to its end: {source.failure}")
+                diagnostics.fail(name, f"cannot be read to its end: {source.failure}")
     except (OSError, ValueError) as error:
         if isinstance(error, BrokenPipeError):
             raise
-        sink.fail(name, f"cannot be read: {getattr(error, 'strerror', None) or error}")
+        diagnostics.fail(name, f"cannot be read: {getattr(error, 'strerror', None) or error}")
 
 
-def _read_source(source: Source, name: str, sink: Sink, limits: Limits) -> Iterator[SpanView | Recorded]:
+def _read_source(source: Source, name: str, diagnostics: Diagnostics, limits: Limits) -> Iterator[SpanView | Recorded]:
     head = source.head()
     stream = io.BufferedReader(source, BUFFER_BYTES)
     binary = is_binary(head)
     framed = framing(head) if binary else None
     if not head:
         if source.failure is None:
-            sink.fail(name, "is empty")
+            diagnostics.fail(name, "is empty")
     elif is_utf16(head):
-        sink.fail(name, "is UTF-16 text; convert it to UTF-8", 1)
+        diagnostics.fail(name, "is UTF-16 text; convert it to UTF-8", 1)
     elif framed is not None:
-        for message in read_protobuf(stream, framed, name, sink, limits):
-            values = decode_json(message, name, sink) if isinstance(message, bytes) else [Value(message, None)]
+        for message in read_protobuf(stream, framed, name, diagnostics, limits):
+            values = decode_json(message, name, diagnostics) if isinstance(message, bytes) else [Value(message, None)]
             for value in values:
-                yield from _items(value, name, sink)
+                yield from _items(value, name, diagnostics)
     elif binary and not starts_json(head):
-        sink.fail(name, "is neither JSON (OTLP or step lines) nor an OTLP protobuf message", 1)
+        diagnostics.fail(name, "is neither JSON (OTLP or step lines) nor an OTLP protobuf message", 1)
     else:
-        for value in read_json(stream, name, sink, limits):
-            yield from _items(value, name, sink)
+        for value in read_json(stream, name, diagnostics, limits):
+            yield from _items(value, name, diagnostics)
 
 
 # --- what a value holds --------------------------------------------------------------------------------------
 
 
-def _items(read_value: Value, name: str, sink: Sink) -> Iterator[SpanView | Recorded]:
+def _items(read_value: Value, name: str, diagnostics: Diagnostics) -> Iterator[SpanView | Recorded]:
     value, line = read_value
     for one in value if isinstance(value, list) else [value]:
         if not isinstance(one, Mapping):
-            sink.fail(name, f"expected an object, got {type(one).__name__}", line)
+            diagnostics.fail(name, f"expected an object, got {type(one).__name__}", line)
         elif "steps" in one:
-            found = recorded(one, name, line, sink)
+            found = recorded(one, name, line, diagnostics)
             if found is not None:
                 yield found
         elif "resourceSpans" in one or "resource_spans" in one:
-            yield from _spans(one, name, line, sink)
+            yield from _spans(one, name, line, diagnostics)
         else:
-            sink.fail(name, _unknown(one), line)
+            diagnostics.fail(name, _unknown(one), line)
 
 
 def _unknown(value: Mapping[str, Any]) -> str:
@@ -83,7 +83,7 @@ def _unknown(value: Mapping[str, Any]) -> str:
     return f"neither 'resourceSpans' (OTLP) nor 'steps' (a trajectory); has {keys}"
 
 
-def _spans(request: Mapping[str, Any], name: str, line: int | None, sink: Sink) -> list[SpanView]:
+def _spans(request: Mapping[str, Any], name: str, line: int | None, diagnostics: Diagnostics) -> list[SpanView]:
     """Spans of a request. If one is broken, it is reported and the others are kept."""
     try:
         spans = list(spans_from_json(request))
@@ -91,17 +91,19 @@ def _spans(request: Mapping[str, Any], name: str, line: int | None, sink: Sink) 
         spans = []
         singles = list(_single_requests(request))
         if not singles:
-            sink.fail(name, f"not a valid OTLP trace request: {_reason(error)}", line)
+            diagnostics.fail(name, f"not a valid OTLP trace request: {_reason(error)}", line)
         for place, single in singles:
-            spans += _single_span(place, single, name, line, sink)
+            spans += _single_span(place, single, name, line, diagnostics)
     return spans
 
 
-def _single_span(place: str, request: Mapping[str, Any], name: str, line: int | None, sink: Sink) -> list[SpanView]:
+def _single_span(
+    place: str, request: Mapping[str, Any], name: str, line: int | None, diagnostics: Diagnostics
+) -> list[SpanView]:
     try:
         return list(spans_from_json(request))
     except _WRONG as error:
-        sink.fail(name, f"not a valid OTLP trace request: {place}: {_reason(error)}", line)
+        diagnostics.fail(name, f"not a valid OTLP trace request: {place}: {_reason(error)}", line)
         return []
 
 

@@ -9,8 +9,8 @@ from typing import IO, Any, Final, NamedTuple
 
 import orjson
 
+from trajectory_guard.cli.recordings.diagnostics import MIB, Diagnostics, Limits
 from trajectory_guard.cli.recordings.json_stream import BOM, load_ijson, read_in_pieces
-from trajectory_guard.cli.recordings.sink import MIB, Limits, Sink
 from trajectory_guard.cli.recordings.streams import BLANK, MissingLibraryError, starts_json
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.extras import install
@@ -37,32 +37,32 @@ class _Line(NamedTuple):
     """False if the line is longer than allowed: ``data`` is its beginning."""
 
 
-def read_json(stream: IO[bytes], name: str, sink: Sink, limits: Limits) -> Iterator[Value]:
+def read_json(stream: IO[bytes], name: str, diagnostics: Diagnostics, limits: Limits) -> Iterator[Value]:
     """Values of JSON lines, or of one document, which is recognised by a first line that is not complete."""
     lines = _lines(stream, _whole_bytes(limits))
     first = next(lines, None)
     if first is None:
-        if sink.failures(name) == 0:
-            sink.fail(name, "is empty")
+        if diagnostics.failures(name) == 0:
+            diagnostics.fail(name, "is empty")
         return
     if not first.whole:
-        yield from _oversized(first, stream, name, sink, limits)
+        yield from _oversized(first, stream, name, diagnostics, limits)
         return
     try:
         value = _decode(first.data)
     except (ValueError, RecursionError) as error:
-        yield from _after_broken_first_line(first, error, lines, stream, name, sink, limits)
+        yield from _after_broken_first_line(first, error, lines, stream, name, diagnostics, limits)
         return
     yield Value(value, first.number)
-    yield from _read_lines(lines, stream, name, sink, limits)
+    yield from _read_lines(lines, stream, name, diagnostics, limits)
 
 
-def decode_json(data: bytes, name: str, sink: Sink, line: int | None = None) -> Iterator[Value]:
+def decode_json(data: bytes, name: str, diagnostics: Diagnostics, line: int | None = None) -> Iterator[Value]:
     """The value in ``data``."""
     try:
         yield Value(_decode(data), line)
     except (ValueError, RecursionError) as error:
-        sink.fail(name, f"not valid JSON: {_reason(error)}", line)
+        diagnostics.fail(name, f"not valid JSON: {_reason(error)}", line)
 
 
 def _decode(data: bytes) -> Any:
@@ -94,43 +94,51 @@ def _lines(stream: IO[bytes], limit: int) -> Iterator[_Line]:
 # --- JSON lines ----------------------------------------------------------------------------------------------
 
 
-def _read_lines(lines: Iterator[_Line], stream: IO[bytes], name: str, sink: Sink, limits: Limits) -> Iterator[Value]:
+def _read_lines(
+    lines: Iterator[_Line], stream: IO[bytes], name: str, diagnostics: Diagnostics, limits: Limits
+) -> Iterator[Value]:
     for line in lines:
         if not line.whole:
-            yield from _oversized(line, stream, name, sink, limits)
+            yield from _oversized(line, stream, name, diagnostics, limits)
             return
         try:
             value = _decode(line.data)
         except (ValueError, RecursionError) as error:
             cut = "" if line.data.endswith(b"\n") else "; the file ends here: truncated?"
-            sink.fail(name, f"not valid JSON: {_reason(error)}{cut}", line.number)
+            diagnostics.fail(name, f"not valid JSON: {_reason(error)}{cut}", line.number)
             continue
         yield Value(value, line.number)
 
 
 def _after_broken_first_line(
-    first: _Line, error: Exception, lines: Iterator[_Line], stream: IO[bytes], name: str, sink: Sink, limits: Limits
+    first: _Line,
+    error: Exception,
+    lines: Iterator[_Line],
+    stream: IO[bytes],
+    name: str,
+    diagnostics: Diagnostics,
+    limits: Limits,
 ) -> Iterator[Value]:
     """Either one document over several lines, or JSON lines of which the first is broken."""
     second = next(lines, None)
     value = _telemetry_line(first, second)
     if second is not None and value is not None:
-        sink.fail(name, f"not valid JSON: {_reason(error)}", first.number)
+        diagnostics.fail(name, f"not valid JSON: {_reason(error)}", first.number)
         yield Value(value, second.number)
-        yield from _read_lines(lines, stream, name, sink, limits)
+        yield from _read_lines(lines, stream, name, diagnostics, limits)
         return
     data = b"\n" * (first.number - 1) + first.data
     if second is not None:
         data += b"\n" * (second.number - first.number - 1) + second.data
     if not starts_json(first.data):
-        sink.fail(name, "is neither JSON (OTLP or step lines) nor an OTLP protobuf message", first.number)
+        diagnostics.fail(name, "is neither JSON (OTLP or step lines) nor an OTLP protobuf message", first.number)
         return
     limit = _whole_bytes(limits)
     data += stream.read(max(0, limit + 1 - len(data)))
     if len(data) > limit:
-        yield from _in_pieces(data, stream, name, sink, limits, first.number)
+        yield from _in_pieces(data, stream, name, diagnostics, limits, first.number)
     else:
-        yield from _document(data, first.number, name, sink)
+        yield from _document(data, first.number, name, diagnostics)
 
 
 def _telemetry_line(first: _Line, second: _Line | None) -> Any:
@@ -148,11 +156,11 @@ def _telemetry_line(first: _Line, second: _Line | None) -> Any:
 # --- one document --------------------------------------------------------------------------------------------
 
 
-def _document(data: bytes, line: int, name: str, sink: Sink) -> Iterator[Value]:
+def _document(data: bytes, line: int, name: str, diagnostics: Diagnostics) -> Iterator[Value]:
     try:
         value = _decode(data)
     except (ValueError, RecursionError) as error:
-        sink.fail(name, f"not valid JSON: {_reason(error)}", getattr(error, "lineno", line))
+        diagnostics.fail(name, f"not valid JSON: {_reason(error)}", getattr(error, "lineno", line))
         value = salvage(data.decode("utf-8-sig", "replace"))
         if value is not None:
             yield Value(value, line)
@@ -180,18 +188,20 @@ def salvage(text: str) -> Any:
         return None
 
 
-def _oversized(line: _Line, stream: IO[bytes], name: str, sink: Sink, limits: Limits) -> Iterator[Value]:
-    yield from _in_pieces(line.data, stream, name, sink, limits, line.number)
+def _oversized(line: _Line, stream: IO[bytes], name: str, diagnostics: Diagnostics, limits: Limits) -> Iterator[Value]:
+    yield from _in_pieces(line.data, stream, name, diagnostics, limits, line.number)
 
 
-def _in_pieces(begun: bytes, stream: IO[bytes], name: str, sink: Sink, limits: Limits, line: int) -> Iterator[Value]:
+def _in_pieces(
+    begun: bytes, stream: IO[bytes], name: str, diagnostics: Diagnostics, limits: Limits, line: int
+) -> Iterator[Value]:
     """The rest of a file from a value on that is too large to read whole."""
     try:
-        for value in read_in_pieces(begun, stream, name, sink):
+        for value in read_in_pieces(begun, stream, name, diagnostics):
             yield Value(value, None)
     except MissingLibraryError:
         allowed = limits.document_bytes // MIB
-        sink.fail(
+        diagnostics.fail(
             name,
             f"a single JSON value of more than {allowed} MiB; raise --max-document-mb, or let ijson read it in pieces: "
             f"{install('cli')}",

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterator
 from typing import IO, Any, Final
 
-from trajectory_guard.cli.recordings.sink import MIB, Sink
+from trajectory_guard.cli.recordings.diagnostics import MIB, Diagnostics
 from trajectory_guard.cli.recordings.streams import MissingLibraryError
 
 SPANS_PER_PIECE: Final = 512
@@ -46,7 +46,7 @@ class _Chained:
         return data
 
 
-def read_in_pieces(begun: bytes, stream: IO[bytes], name: str, sink: Sink) -> Iterator[Any]:
+def read_in_pieces(begun: bytes, stream: IO[bytes], name: str, diagnostics: Diagnostics) -> Iterator[Any]:
     """Values of a stream of JSON values: OTLP requests in pieces, other values whole.
 
     Spans that stand before their resource or scope are held until it is known. A syntax error is reported and ends
@@ -55,7 +55,7 @@ def read_in_pieces(begun: bytes, stream: IO[bytes], name: str, sink: Sink) -> It
     Raises:
         MissingLibraryError: ``ijson`` is not installed.
     """
-    events = _events(_Chained(begun, stream), name, sink)
+    events = _events(_Chained(begun, stream), name, diagnostics)
     try:
         for event, value in events:
             if event == "start_map":
@@ -66,7 +66,7 @@ def read_in_pieces(begun: bytes, stream: IO[bytes], name: str, sink: Sink) -> It
         return
 
 
-def _events(source: _Chained, name: str, sink: Sink) -> Events:
+def _events(source: _Chained, name: str, diagnostics: Diagnostics) -> Events:
     """Parser events; an error is reported and ends them."""
     ijson = load_ijson()
     if ijson is None:
@@ -75,7 +75,7 @@ def _events(source: _Chained, name: str, sink: Sink) -> Events:
         yield from ijson.basic_parse(source, multiple_values=True, use_float=True, buf_size=_BUFFER_BYTES)
     except (ijson.JSONError, UnicodeDecodeError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        sink.fail(name, f"not valid JSON from here on, read up to the last whole span: {reason.strip()}")
+        diagnostics.fail(name, f"not valid JSON from here on, read up to the last whole span: {reason.strip()}")
 
 
 def _top(events: Events) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import IO, Any, Final
 
-from trajectory_guard.cli.recordings.sink import Limits, Sink
+from trajectory_guard.cli.recordings.diagnostics import Diagnostics, Limits
 from trajectory_guard.cli.recordings.streams import ZSTD_MAGIC, MissingLibraryError, zstd_decompress
 from trajectory_guard.extras import missing
 
@@ -70,17 +70,17 @@ def _looks_like_request(data: bytes, size: int | None) -> bool:
 
 
 def read_protobuf(
-    stream: IO[bytes], framed: Framing, name: str, sink: Sink, limits: Limits
+    stream: IO[bytes], framed: Framing, name: str, diagnostics: Diagnostics, limits: Limits
 ) -> Iterator[Mapping[str, Any] | bytes]:
     """Decoded requests, one resource at a time; JSON messages within a framed file come as bytes.
 
     Errors name the byte offset of the message.
     """
-    decode = _decoder(name, sink)
+    decode = _decoder(name, diagnostics)
     if decode is None:
         return
     if framed is Framing.BARE:
-        yield from _resources(stream, 0, decode, name, sink, limits)
+        yield from _resources(stream, 0, decode, name, diagnostics, limits)
         return
     counted = _Offset(stream)
     while True:
@@ -91,25 +91,25 @@ def read_protobuf(
                 return
             message = _exactly(counted, size, limits)
         except _BrokenError as error:
-            sink.fail(name, f"byte {start}: {error}")
+            diagnostics.fail(name, f"byte {start}: {error}")
             return
-        yield from _message(message, start, decode, name, sink, limits)
+        yield from _message(message, start, decode, name, diagnostics, limits)
 
 
 def _message(
-    data: bytes, start: int, decode: Decode, name: str, sink: Sink, limits: Limits
+    data: bytes, start: int, decode: Decode, name: str, diagnostics: Diagnostics, limits: Limits
 ) -> Iterator[Mapping[str, Any] | bytes]:
     try:
         data = zstd_decompress(data, limits.document_bytes) if data[:4] == ZSTD_MAGIC else data
     except MissingLibraryError:
         raise
     except ValueError as error:
-        sink.fail(name, f"message at byte {start}: {error}")
+        diagnostics.fail(name, f"message at byte {start}: {error}")
         return
     if data[:1] == b"{":
         yield data
     else:
-        yield from _resources(io.BytesIO(data), start, decode, name, sink, limits)
+        yield from _resources(io.BytesIO(data), start, decode, name, diagnostics, limits)
 
 
 def _resources(
@@ -117,7 +117,7 @@ def _resources(
     offset: int,
     decode: Decode,
     name: str,
-    sink: Sink,
+    diagnostics: Diagnostics,
     limits: Limits,
 ) -> Iterator[Mapping[str, Any]]:
     """The ``ResourceSpans`` of bare requests; what is whole in the last one if the bytes end within it."""
@@ -129,27 +129,29 @@ def _resources(
                 raise _BrokenError(f"not a valid OTLP trace message (unexpected tag {tag[0]})")
             data = _exactly(counted, _varint(counted), limits)
         except _BrokenError as error:
-            sink.fail(name, f"byte {start}: {error}")
+            diagnostics.fail(name, f"byte {start}: {error}")
             if error.partial:
-                yield from _decoded(_whole_part(error.partial, 2), start, decode, name, sink)
+                yield from _decoded(_whole_part(error.partial, 2), start, decode, name, diagnostics)
             return
-        yield from _decoded(data, start, decode, name, sink)
+        yield from _decoded(data, start, decode, name, diagnostics)
 
 
-def _decoded(data: bytes, start: int, decode: Decode, name: str, sink: Sink) -> Iterator[Mapping[str, Any]]:
+def _decoded(
+    data: bytes, start: int, decode: Decode, name: str, diagnostics: Diagnostics
+) -> Iterator[Mapping[str, Any]]:
     try:
         yield {"resourceSpans": [decode(data)]}
     except ValueError as error:
-        sink.fail(name, f"byte {start}: not a valid OTLP protobuf message: {error}")
+        diagnostics.fail(name, f"byte {start}: not a valid OTLP protobuf message: {error}")
 
 
-def _decoder(name: str, sink: Sink) -> Decode | None:
+def _decoder(name: str, diagnostics: Diagnostics) -> Decode | None:
     try:
         from google.protobuf.json_format import MessageToDict
         from google.protobuf.message import DecodeError
         from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
     except ImportError as error:
-        sink.fail(name, missing("looks like protobuf; reading it", error, "cli"))
+        diagnostics.fail(name, missing("looks like protobuf; reading it", error, "cli"))
         return None
 
     def decode(data: bytes) -> Mapping[str, Any]:

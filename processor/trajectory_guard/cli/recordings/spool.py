@@ -17,8 +17,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
+from trajectory_guard.cli.recordings.diagnostics import MIB, Diagnostics, Limits, Recorded
 from trajectory_guard.cli.recordings.grouping import Groups, offered_calls, wanted_calls
-from trajectory_guard.cli.recordings.sink import MIB, Limits, Recorded, Sink
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanView
@@ -101,37 +101,37 @@ class Spool:
 
     # --- from spans to steps ---------------------------------------------------------------------------------
 
-    def collect(self, sink: Sink) -> None:
+    def collect(self, diagnostics: Diagnostics) -> None:
         """All spans are in: find the steps."""
         self._flush()
-        sink.phase("finding tool calls", self._one("SELECT COUNT(*) FROM spans"))
+        diagnostics.phase("finding tool calls", self._one("SELECT COUNT(*) FROM spans"))
         if self._stored_bytes <= min(self._limits.whole_bytes, self._limits.trace_bytes):
-            self._group(self._db.execute("SELECT trace, source, resource, data FROM spans"), sink)
+            self._group(self._db.execute("SELECT trace, source, resource, data FROM spans"), diagnostics)
         else:
             self._db.execute("CREATE INDEX by_trace ON spans(trace)")
-            self._collect_groups(sink)
+            self._collect_groups(diagnostics)
         self._db.execute("CREATE INDEX by_trajectory ON steps(trajectory, place)")
         self._drop_duplicates()
 
-    def _collect_groups(self, sink: Sink) -> None:
+    def _collect_groups(self, diagnostics: Diagnostics) -> None:
         groups = Groups()
         shared = "SELECT key FROM conversations GROUP BY key HAVING COUNT(*) > 1"
         self._join(groups, f"SELECT key, trace FROM conversations WHERE key IN ({shared}) ORDER BY key")
         for trace, rows in self._by_trace():
             if trace not in groups:
-                self._group(rows, sink)
+                self._group(rows, diagnostics)
         for traces in groups:
-            self._group_of_traces(traces, sink)
-        self._look_elsewhere(groups, sink)
+            self._group_of_traces(traces, diagnostics)
+        self._look_elsewhere(groups, diagnostics)
 
-    def _look_elsewhere(self, groups: Groups, sink: Sink) -> None:
+    def _look_elsewhere(self, groups: Groups, diagnostics: Diagnostics) -> None:
         """Bare clients and approvals write several traces and name no conversation: the calls tell what to join."""
         wanted = {hash(key) for (key,) in self._db.execute("SELECT DISTINCT key FROM calls")}
         if not wanted:
             return
-        sink.phase("matching calls between traces", self._one("SELECT COUNT(DISTINCT trace) FROM spans"))
+        diagnostics.phase("matching calls between traces", self._one("SELECT COUNT(DISTINCT trace) FROM spans"))
         for trace, rows in self._by_trace():
-            sink.progress(1)
+            diagnostics.progress(1)
             names = {_key(name) for row in rows for name in offered_calls(self._span(_Row(*row)))}
             found = ((name, trace) for name in names if hash(name) in wanted)
             self._db.executemany("INSERT OR IGNORE INTO calls VALUES (?, ?, 1)", found)
@@ -144,7 +144,7 @@ class Spool:
             self._db.execute("CREATE INDEX by_step_trace ON steps(trace)")
         for traces in list(groups.together_with(joined)):
             self._db.executemany("DELETE FROM steps WHERE trace = ?", ((trace,) for trace in traces))
-            self._group_of_traces(traces, sink)
+            self._group_of_traces(traces, diagnostics)
 
     def _join(self, groups: Groups, query: str) -> set[bytes]:
         """Join the traces of each key; returns those that were apart."""
@@ -155,11 +155,11 @@ class Spool:
                 joined |= traces
         return joined
 
-    def _group_of_traces(self, traces: list[bytes], sink: Sink) -> None:
+    def _group_of_traces(self, traces: list[bytes], diagnostics: Diagnostics) -> None:
         if self._size_of(traces) <= self._limits.trace_bytes:
-            self._group(self._rows_of_traces(traces), sink)
+            self._group(self._rows_of_traces(traces), diagnostics)
         else:
-            self._split(traces, sink)
+            self._split(traces, diagnostics)
 
     def _by_trace(self) -> Iterator[tuple[bytes, Iterator[tuple[Any, ...]]]]:
         query = "SELECT trace, source, resource, data FROM spans INDEXED BY by_trace ORDER BY trace, id"
@@ -173,22 +173,22 @@ class Spool:
         query = "SELECT SUM(LENGTH(data)) FROM spans WHERE trace = ?"
         return sum(int(self._db.execute(query, (trace,)).fetchone()[0]) for trace in traces)
 
-    def _split(self, traces: list[bytes], sink: Sink) -> None:
+    def _split(self, traces: list[bytes], diagnostics: Diagnostics) -> None:
         """Traces that belong together but take too much memory: each by itself."""
         label = traces[0].decode("utf-8", "replace")
-        sink.note(
+        diagnostics.note(
             self._source_of(traces[0]),
             f"{len(traces)} traces of one conversation, {label} among them, hold more than --max-trace-mb "
             f"{self._limits.trace_bytes // MIB}; read one by one: what one tells of calls in another is not used",
         )
         for trace in traces:
-            self._group(self._rows_of_traces([trace]), sink, split=True)
+            self._group(self._rows_of_traces([trace]), diagnostics, split=True)
 
     def _source_of(self, trace: bytes) -> str:
         row = self._db.execute("SELECT source FROM spans WHERE trace = ? LIMIT 1", (trace,)).fetchone()
         return self._sources[int(row[0])]
 
-    def _group(self, rows: Iterable[tuple[Any, ...]], sink: Sink, *, split: bool = False) -> None:
+    def _group(self, rows: Iterable[tuple[Any, ...]], diagnostics: Diagnostics, *, split: bool = False) -> None:
         """Steps of spans that are looked at together."""
         spans: list[SpanView] = []
         sources: dict[str, int] = {}
@@ -203,27 +203,27 @@ class Spool:
             spans.append(self._span(row))
             label = spans[-1].trace_id
             sources.setdefault(label, row.source)
-        sink.progress(count)
+        diagnostics.progress(count)
         if size > self._limits.trace_bytes:
-            self._too_large(label, next(iter(sources.values()), 0), count, size, sink)
+            self._too_large(label, next(iter(sources.values()), 0), count, size, diagnostics)
         elif spans:
-            self._store(spans, sources, sink, split)
+            self._store(spans, sources, diagnostics, split)
 
-    def _too_large(self, trace: str, source: int, count: int, size: int, sink: Sink) -> None:
+    def _too_large(self, trace: str, source: int, count: int, size: int, diagnostics: Diagnostics) -> None:
         most = self._limits.trace_bytes // MIB
         reason = f"its {count} spans take {size // MIB + 1} MiB, more than --max-trace-mb {most}; left out"
-        sink.fail(self._sources[source], f"trace {trace}: {reason}")
+        diagnostics.fail(self._sources[source], f"trace {trace}: {reason}")
 
-    def _store(self, spans: list[SpanView], sources: Mapping[str, int], sink: Sink, split: bool) -> None:
+    def _store(self, spans: list[SpanView], sources: Mapping[str, int], diagnostics: Diagnostics, split: bool) -> None:
         first = next(iter(sources.values()))
         try:
             steps = extract_steps(spans, dialects=self._dialects)
         except Exception as error:  # noqa: BLE001  one odd trace must not cost the others
             if len(sources) > 1:
-                self._store_one_by_one(spans, sources, sink)
+                self._store_one_by_one(spans, sources, diagnostics)
                 return
             reason = f"trace {spans[0].trace_id}: cannot be read: {type(error).__name__}: {error}"
-            sink.fail(self._sources[first], reason)
+            diagnostics.fail(self._sources[first], reason)
             return
         wanted = ((_key(name), _key(step.trace_id or "")) for step in steps for name in wanted_calls(step))
         self._db.executemany("INSERT OR IGNORE INTO calls VALUES (?, ?, 0)", wanted)
@@ -236,10 +236,10 @@ class Spool:
             ],
         )  # fmt: skip
 
-    def _store_one_by_one(self, spans: list[SpanView], sources: Mapping[str, int], sink: Sink) -> None:
+    def _store_one_by_one(self, spans: list[SpanView], sources: Mapping[str, int], diagnostics: Diagnostics) -> None:
         for _, group in groupby(sorted(spans, key=lambda span: span.trace_id), key=lambda span: span.trace_id):
             trace = list(group)
-            self._store(trace, {trace[0].trace_id: sources[trace[0].trace_id]}, sink, split=True)
+            self._store(trace, {trace[0].trace_id: sources[trace[0].trace_id]}, diagnostics, split=True)
 
     def _span(self, row: _Row) -> SpanView:
         fields = pickle.loads(row.data)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from trajectory_guard.cli.recordings.sink import Recorded, Sink
+from trajectory_guard.cli.recordings.diagnostics import Diagnostics, Recorded
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.outcome import classify
@@ -14,12 +14,12 @@ from trajectory_guard.core.steps import ERROR, OUTCOMES, Evidence, Outcome, Step
 from trajectory_guard.spans.results import as_text
 
 
-def recorded(value: Mapping[str, Any], name: str, line: int | None, sink: Sink) -> Recorded | None:
+def recorded(value: Mapping[str, Any], name: str, line: int | None, diagnostics: Diagnostics) -> Recorded | None:
     """The trajectory in a decoded line; steps that cannot be read are reported and left out. None if there is none."""
     given, steps = value.get("id"), value["steps"]
     identifier = f"{name}:{line}" if given is None else str(given)
     if not isinstance(steps, list):
-        sink.fail(name, f"'steps' must be a list, got {type(steps).__name__}", line)
+        diagnostics.fail(name, f"'steps' must be a list, got {type(steps).__name__}", line)
         return None
     found = []
     for index, step in enumerate(steps):
@@ -27,7 +27,7 @@ def recorded(value: Mapping[str, Any], name: str, line: int | None, sink: Sink) 
         if isinstance(record, StepRecord):
             found.append(record)
         else:
-            sink.fail(name, f"steps[{index}]: {record}", line)
+            diagnostics.fail(name, f"steps[{index}]: {record}", line)
     return Recorded(identifier, found, name, line)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trajectory_guard.cli.output import BAD_INPUT, FINE, LOOP_FOUND
-from trajectory_guard.cli.recordings.inputs import Sink
+from trajectory_guard.cli.recordings.inputs import Diagnostics
 from trajectory_guard.cli.replay import Outcome, reaches, replay
 from trajectory_guard.cli.report.data import Summary, build_section, interventions, summarize
 from trajectory_guard.cli.report.text import visible
@@ -59,15 +59,15 @@ def _positive(text: str) -> int:
 
 def run_report(options: argparse.Namespace) -> int:
     """Write the page. Returns 0, 1 (``--fail-on`` met) or 2 (bad input; what could be read is still reported)."""
-    sink = Sink()
+    diagnostics = Diagnostics()
     try:
-        found = _report(options, sink)
+        found = _report(options, diagnostics)
     except (ReportError, ConfigError) as error:
-        _complain([*map(str, sink.errors), str(error)])
+        _complain([*map(str, diagnostics.errors), str(error)])
         return BAD_INPUT
-    _complain(map(str, sink.errors))
+    _complain(map(str, diagnostics.errors))
     reached = any(reaches(one, options.fail_on) for one in found)
-    return BAD_INPUT if sink.errors else LOOP_FOUND if reached else FINE
+    return BAD_INPUT if diagnostics.errors else LOOP_FOUND if reached else FINE
 
 
 def _complain(messages: Iterable[str]) -> None:
@@ -78,29 +78,29 @@ def _complain(messages: Iterable[str]) -> None:
         print(f"trajectory-guard report: and {len(lines) - _MAX_COMPLAINTS:,} more", file=sys.stderr)
 
 
-def _report(options: argparse.Namespace, sink: Sink) -> list[Summary]:
+def _report(options: argparse.Namespace, diagnostics: Diagnostics) -> list[Summary]:
     page = _load_page()
     config = load_config(options.config)
     _check_output(options.output, options.files)
     known: dict[str, None] = {}
-    outcomes = _wanted(replay(options.files, config, sink), options.trajectory, known)
+    outcomes = _wanted(replay(options.files, config, diagnostics), options.trajectory, known)
     summaries, worst = _rank(outcomes, options.limit)
     _check_found(summaries, options.trajectory, known, options.files)
     content = page.Page(
         sources=["standard input" if path == "-" else Path(path).name for path in options.files],
         summaries=summaries,
-        sections=[build_section(outcome, config, _recorded(sink, outcome.id)) for outcome in worst],
-        recorded=interventions(_recorded(sink, *(options.trajectory or ()))),
-        problems=list(dict.fromkeys(map(str, sink.errors))),
+        sections=[build_section(outcome, config, _recorded(diagnostics, outcome.id)) for outcome in worst],
+        recorded=interventions(_recorded(diagnostics, *(options.trajectory or ()))),
+        problems=list(dict.fromkeys(map(str, diagnostics.errors))),
         left_out=len(summaries) - len(worst),
     )
     _write(options.output, page.render(content, config))
     return summaries
 
 
-def _recorded(sink: Sink, *ids: str) -> Counter[str]:
+def _recorded(diagnostics: Diagnostics, *ids: str) -> Counter[str]:
     """Interventions in the spans by level, those of some trajectories or of all."""
-    return Counter(level for trajectory, _, level in sink.interventions if not ids or trajectory in ids)
+    return Counter(level for trajectory, _, level in diagnostics.interventions if not ids or trajectory in ids)
 
 
 def _load_page() -> Any:

@@ -48,7 +48,7 @@ class Phantom(Detector):
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Look at the current run of equal answers."""
-        run = seen.frozen
+        run = seen.same_results
         if not _shows_one_state(seen, 3):
             return None
         full_at = _CERTAIN_AT_TOOLS if len(run.tools) > 1 else _CERTAIN_AT
@@ -66,7 +66,7 @@ class Phantom(Detector):
 
 def _shows_one_state(seen: Observation, calls: int) -> bool:
     """Whether at least so many different calls in a row came back with one description of a state."""
-    return seen.frozen.distinct >= calls and seen.describes_state and not _is_batch(seen)
+    return seen.same_results.distinct >= calls and seen.describes_state and not _is_batch(seen)
 
 
 def _is_batch(seen: Observation) -> bool:
@@ -81,7 +81,7 @@ def _is_batch(seen: Observation) -> bool:
         return True
     text = seen.step.result or ""
     short = len(text) <= _RECORD_CHARS and "\n" not in text
-    return short and len(seen.frozen.tools) == 1 and (is_lookup(tool) or is_status_lookup(tool))
+    return short and len(seen.same_results.tools) == 1 and (is_lookup(tool) or is_status_lookup(tool))
 
 
 class SameEffect(Detector):
@@ -107,7 +107,7 @@ class SameEffect(Detector):
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Look at the current run of equal answers."""
-        run = seen.frozen
+        run = seen.same_results
         several = len(run.tools) > 1
         if not _shows_one_state(seen, 3 if several else 4):
             return None

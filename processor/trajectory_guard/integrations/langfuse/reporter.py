@@ -23,7 +23,7 @@ from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.forking import after_fork
 from trajectory_guard.integrations.langfuse.client import CLOUD, INSTALL, Connection
 from trajectory_guard.integrations.langfuse.scores import ScoreBook, environment_of, session_of
-from trajectory_guard.integrations.langfuse.sender import Pace, ScoreSender
+from trajectory_guard.integrations.langfuse.sender import RateLimit, ScoreSender
 
 _log: Final = logging.getLogger(telemetry.LOGGER)
 _KEYS: Final = ("LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY")
@@ -31,7 +31,7 @@ _TRACING: Final = "LANGFUSE_TRACING_ENABLED"
 _OFF: Final = "langfuse_off"
 
 
-class Scorer:
+class LangfuseReporter:
     """Writes scores when something changes. Thread-safe; never waits for the network.
 
     Parameters:
@@ -67,7 +67,7 @@ class Scorer:
             with self._lock:
                 self._sessions.learn(span.trace_id, named)
 
-    def tell(
+    def report(
         self, verdict: Verdict, trace_id: str | None, span: ReadableSpan | None = None, above: Iterable[SpanView] = ()
     ) -> None:
         """Write what has changed with a verdict.
@@ -103,7 +103,9 @@ class Scorer:
             _log.error("trajectory_guard: %d scores did not reach Langfuse in %.0f s", len(left), timeout_s)
 
 
-def scorer_of(config: GuardConfig, counts: Counter[str], environ: Mapping[str, str] | None = None) -> Scorer | None:
+def reporter_of(
+    config: GuardConfig, counts: Counter[str], environ: Mapping[str, str] | None = None
+) -> LangfuseReporter | None:
     """The scorer a configuration asks for, with the address and keys in Langfuse's own environment variables.
 
     None if it asks for none, if Langfuse's tracing is switched off, or if the package ``langfuse`` or a key is missing:
@@ -128,9 +130,11 @@ def scorer_of(config: GuardConfig, counts: Counter[str], environ: Mapping[str, s
         public_key=environ[_KEYS[0]],
         secret_key=environ[_KEYS[1]],
     )
-    pace = Pace(max_waiting=config.langfuse_max_waiting, batches_per_minute=config.langfuse_batches_per_minute)
-    return Scorer(
-        ScoreSender(connection, pace, counts=counts),
+    rate_limit = RateLimit(
+        max_waiting=config.langfuse_max_waiting, batches_per_minute=config.langfuse_batches_per_minute
+    )
+    return LangfuseReporter(
+        ScoreSender(connection, rate_limit, counts=counts),
         max_episodes=config.max_trajectories,
         redact=config.redact,
         environment=environment_of({"langfuse.environment": environ.get("LANGFUSE_TRACING_ENVIRONMENT", "")}, {}),

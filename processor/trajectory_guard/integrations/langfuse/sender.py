@@ -36,7 +36,7 @@ REJECTED: Final = "rejected"
 DROPPED: Final = "dropped"
 
 
-class Pace(NamedTuple):
+class RateLimit(NamedTuple):
     """How fast scores are sent.
 
     Fields:
@@ -82,7 +82,7 @@ class ScoreSender:
     def __init__(
         self,
         connection: Connection,
-        pace: Pace | None = None,
+        rate_limit: RateLimit | None = None,
         *,
         name: str = "langfuse",
         counts: Counter[str] | None = None,
@@ -90,15 +90,18 @@ class ScoreSender:
         on_failed: OnFailed = lambda status: None,
     ) -> None:
         self._connection = connection
-        self._pace = pace or Pace()
+        self._rate_limit = rate_limit or RateLimit()
         self._name = name
         self._on_settled = on_settled
         self._on_failed = on_failed
         self.counts: Counter[str] = Counter() if counts is None else counts
         self._waiting: OrderedDict[str, Score] = OrderedDict()
-        pace = self._pace
+        rate_limit = self._rate_limit
         self._backoff = Backoff(
-            initial_s=pace.initial_s, multiplier=pace.multiplier, max_s=pace.max_s, jitter=pace.jitter
+            initial_s=rate_limit.initial_s,
+            multiplier=rate_limit.multiplier,
+            max_s=rate_limit.max_s,
+            jitter=rate_limit.jitter,
         )
         self._reset()
         after_fork(self._after_fork)
@@ -113,7 +116,7 @@ class ScoreSender:
         self._give_up_at = 0.0
         self._not_before = self._paused_until = 0.0
         self._backoff.reset()
-        self._interval_s = 60.0 / self._pace.batches_per_minute
+        self._interval_s = 60.0 / self._rate_limit.batches_per_minute
         self._in_flight: frozenset[str] = frozenset()
         self._failing = ""
 
@@ -130,7 +133,7 @@ class ScoreSender:
         with self._changed:
             for score in scores:
                 self._waiting[score.id] = score
-                if len(self._waiting) > self._pace.max_waiting:
+                if len(self._waiting) > self._rate_limit.max_waiting:
                     dropped += self._drop_oldest()
             self._start()
             self._changed.notify_all()
@@ -208,7 +211,7 @@ class ScoreSender:
     def _attempt(
         self, client: ScoresClient | None, batch: Sequence[Score], connection: Connection
     ) -> ScoresClient | None:
-        refused_s = self._pace.refused_s
+        refused_s = self._rate_limit.refused_s
         try:
             client = client or ScoresClient(connection)
             for settled in client.send(batch):

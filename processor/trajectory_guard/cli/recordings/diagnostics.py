@@ -1,4 +1,4 @@
-"""What the readers of recorded telemetry share: records, limits, and the sink for what could not be read."""
+"""What the readers of recorded telemetry share: records, limits, and the diagnostics of what could not be read."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _nothing(*_: object) -> None:
 
 
 @dataclass
-class Sink:
+class Diagnostics:
     """Where a reader reports what it could not read; reading goes on.
 
     Attributes:
