@@ -9,6 +9,7 @@ import sys
 from typing import Any, Final
 
 from trajectory_guard.cli.recordings.sink import Sink
+from trajectory_guard.core.text import printable
 
 FINE: Final = 0
 LOOP_FOUND: Final = 1
@@ -49,11 +50,6 @@ def _is_encodable(text: str) -> bool:
 
 def _is_utf8(stream: Any) -> bool:
     return (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
-
-
-def printable(text: str) -> str:
-    """``text`` without control characters: recorded tool output must not steer a terminal."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def complain(message: str) -> None:

@@ -13,9 +13,10 @@ from trajectory_guard.cli.doctor.capture import capture_findings, recorded_findi
 from trajectory_guard.cli.doctor.environment import environment_findings
 from trajectory_guard.cli.doctor.graph import GraphSpecError, graph_findings
 from trajectory_guard.cli.findings import Finding, plural, sort_findings
-from trajectory_guard.cli.output import BAD_INPUT, FINE, complain, finish, print_json, printable
+from trajectory_guard.cli.output import BAD_INPUT, FINE, complain, finish, print_json
 from trajectory_guard.cli.recordings.inputs import Recorded, Sink, read
 from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.text import printable
 from trajectory_guard.dialects.span import SpanView
 
 PROBLEMS: Final = 1
