@@ -521,7 +521,7 @@ def test_scores_are_sent_when_the_process_ends(server: Langfuse) -> None:
 
 def test_langfuses_own_tracing_is_not_switched_on(server: Langfuse) -> None:
     code = """
-assert processor.board.scorer.flush(20)
+assert processor.board.reporter.flush(20)
 assert "langfuse" in sys.modules
 print(type(trace.get_tracer_provider()).__name__, sorted(thread.name for thread in threading.enumerate()))
 """
@@ -541,10 +541,10 @@ def test_without_the_package_the_guard_works_and_names_what_to_install(server: L
 def test_a_forked_worker_sends_its_own_scores(server: Langfuse) -> None:
     code = """
 import os
-assert processor.board.scorer.flush(20)
+assert processor.board.reporter.flush(20)
 if os.fork() == 0:
     repeat("child")
-    assert processor.board.scorer.flush(20)
+    assert processor.board.reporter.flush(20)
     os._exit(0)
 assert os.wait()[1] == 0
 """
@@ -559,7 +559,7 @@ def test_a_fork_while_a_thread_writes_scores_does_not_hang_the_child(server: Lan
 import os, signal
 held, done = threading.Event(), threading.Event()
 def hold():
-    with processor.board.scorer._lock:
+    with processor.board.reporter._lock:
         held.set()
         done.wait()
 threading.Thread(target=hold).start()
@@ -568,7 +568,7 @@ child = os.fork()
 if child == 0:
     signal.alarm(5)
     repeat("child")
-    print(len(processor.board.scorer.sender.waiting), flush=True)
+    print(len(processor.board.reporter.sender.waiting), flush=True)
     os._exit(0)
 done.set()
 assert os.waitpid(child, 0)[1] == 0, "the child hung"
@@ -580,7 +580,7 @@ assert os.waitpid(child, 0)[1] == 0, "the child hung"
 def test_a_forked_worker_of_multiprocessing_sends_before_it_ends(server: Langfuse) -> None:
     code = """
 import multiprocessing
-assert processor.board.scorer.flush(20)
+assert processor.board.reporter.flush(20)
 def work():
     repeat("child")
 worker = multiprocessing.get_context("fork").Process(target=work)
@@ -598,7 +598,7 @@ import atexit
 @atexit.register
 def late():
     repeat("late")
-processor.board.scorer.stop(20)
+processor.board.reporter.stop(20)
 """
     assert "Traceback" not in run_application(server, code)
     assert len(server.scores_of("late")) == 2

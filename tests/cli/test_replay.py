@@ -96,14 +96,14 @@ def test_step_lines_of_one_id_are_separate_runs(tmp_path: Path, command: Command
 def test_a_run_that_cannot_be_judged_does_not_cost_the_others(
     runs: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judge = replaying.judge
+    evaluate = replaying.evaluate
 
     def picky(recorded: replaying.Recorded, engine: replaying.Engine) -> replaying.Outcome:
         if recorded.id == "loop":
             raise RuntimeError("odd")
-        return judge(recorded, engine)
+        return evaluate(recorded, engine)
 
-    monkeypatch.setattr(replaying, "judge", picky)
+    monkeypatch.setattr(replaying, "evaluate", picky)
     ran = command("replay", runs, "--json")
     assert (ran.status, [one["id"] for one in ran.lines]) == (2, ["fine"])
     assert f"{runs}:1: trajectory 'loop' cannot be judged: RuntimeError: odd" in ran.err

@@ -17,8 +17,8 @@ from trajectory_guard.core.policy import (
     begin_segment,
     decide,
     delivered,
+    finish_recovery,
     reset_episode,
-    settle,
 )
 from trajectory_guard.core.settings import EngineSettings
 
@@ -162,8 +162,8 @@ def test_a_nudged_run_that_ends_with_progress_has_recovered() -> None:
     ladder = Ladder()
     step(ladder)
     step(ladder, None, progress=True)
-    assert settle(ladder)
-    assert not settle(ladder)
+    assert finish_recovery(ladder)
+    assert not finish_recovery(ladder)
 
 
 def test_an_agent_that_answers_when_it_is_nudged_has_recovered() -> None:
@@ -171,13 +171,13 @@ def test_an_agent_that_answers_when_it_is_nudged_has_recovered() -> None:
     step(ladder)
     ladder.awaiting = True
     delivered(ladder)
-    assert settle(ladder)
+    assert finish_recovery(ladder)
 
 
 def test_a_run_that_pauses_at_the_step_of_its_nudge_has_not_recovered() -> None:
     ladder = Ladder()
     step(ladder)
-    assert not settle(ladder)
+    assert not finish_recovery(ladder)
     assert ladder.nudges == 1
 
 
@@ -185,7 +185,7 @@ def test_a_run_that_ends_in_its_loop_has_not_recovered() -> None:
     ladder = Ladder()
     step(ladder)
     step(ladder)
-    assert not settle(ladder)
+    assert not finish_recovery(ladder)
 
 
 def test_across_an_uncertain_boundary_a_stop_needs_a_nudge_on_this_side() -> None:

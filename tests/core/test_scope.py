@@ -158,3 +158,12 @@ def test_other_arguments_are_another_proposal() -> None:
 def test_a_call_that_is_allowed_at_last_is_forgiven() -> None:
     allowed = record("shell", {"command": "rm -rf build"}, "removed 14 files from the folder", turn="1")
     assert levels([refused("1"), allowed, refused("1")]) == ["OBSERVE"] * 3
+
+
+def test_a_refusal_within_a_batch_counts_those_of_other_runs() -> None:
+    refused = {"tool": "shell", "args": {"cmd": "rm"}, "result": "No.", "outcome": "denied", "turn": "1"}
+    before = [record(**refused, run=run) for run in ("a", "b")]
+    batch = [record("read", {"n": 1}, "one", run="c", turn="1", batch="x"), record(**refused, run="c", batch="x")]
+    verdicts, _ = observe([*before, *batch])
+    assert verdicts[-1].rule == "denied_again"
+    assert verdicts[-1].detections[0].steps == (verdicts[-1].step_index,)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
-from trajectory_guard.printable import printable
+from trajectory_guard.core.text import printable
 
 PATH: Final = "/debug/trajectories"
 REFRESH_S: Final = 5

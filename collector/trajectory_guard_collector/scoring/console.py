@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Final, TextIO
 
+from trajectory_guard.core.text import printable
 from trajectory_guard.logs import log_recovery, log_verdict
-from trajectory_guard.printable import printable
 from trajectory_guard_collector.scoring.events import LoopEvent
 from trajectory_guard_collector.scoring.trajectory import EventKind
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from trajectory_guard.cli.output import print_json
 from trajectory_guard.cli.replay import Outcome
 from trajectory_guard.cli.summary import Tally
-from trajectory_guard.printable import printable
+from trajectory_guard.core.text import printable
 
 
 class Change(NamedTuple):

@@ -9,7 +9,7 @@ import sys
 from typing import Any, Final
 
 from trajectory_guard.cli.recordings.diagnostics import Diagnostics
-from trajectory_guard.printable import printable
+from trajectory_guard.core.text import printable
 
 FINE: Final = 0
 LOOP_FOUND: Final = 1

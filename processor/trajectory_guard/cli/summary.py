@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from trajectory_guard.cli.replay import Outcome
-from trajectory_guard.printable import printable
+from trajectory_guard.core.text import printable
 
 MAX_TABLE_ROWS: Final = 500
 """Flagged trajectories in the table on a terminal; all are listed where the output goes to a file."""

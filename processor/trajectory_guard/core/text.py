@@ -23,3 +23,8 @@ def clip(text: str, limit: int = MAX_EXCERPT_CHARS) -> str:
     """``text`` on one line, at most ``limit`` characters."""
     text = " ".join(text[: 4 * limit + 64].split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """``text`` without control characters: recorded tool output must not steer a terminal."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

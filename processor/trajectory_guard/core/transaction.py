@@ -13,7 +13,10 @@ from trajectory_guard.core.run import Run
 from trajectory_guard.core.scoring import Score
 from trajectory_guard.core.state import TrajectoryState
 
-_FIELDS: Final = {kind: attrgetter(*kind.__slots__) for kind in (Run, SameResultRun, Score, Ladder)}
+_of_run: Final = attrgetter(*Run.__slots__)
+_of_series: Final = attrgetter(*SameResultRun.__slots__)
+_of_score: Final = attrgetter(*Score.__slots__)
+_of_ladder: Final = attrgetter(*Ladder.__slots__)
 
 
 class Before:
@@ -29,11 +32,11 @@ class Before:
 
     def keep(self, run: Run) -> None:
         """Note what a run holds; to be called before the step is evaluated in it."""
-        for part in (run, run.same_results, run.score, run.ladder):
-            self._fields.append((part, _FIELDS[type(part)](part)))
-        for detector in run.detectors:
-            if not detector.shared:
-                self._memories.append((detector, _memory_of(detector)))
+        series, score, ladder = run.same_results, run.score, run.ladder
+        self._fields += (
+            (run, _of_run(run)), (series, _of_series(series)), (score, _of_score(score)), (ladder, _of_ladder(ladder)),
+        )  # fmt: skip
+        self._memories += [(one, _memory_of(one)) for one in run.detectors if not one.shared]
 
     def restore(self) -> None:
         """Put everything back."""

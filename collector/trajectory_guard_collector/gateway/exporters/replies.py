@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from trajectory_guard.printable import printable
+from trajectory_guard.core.text import printable
 from trajectory_guard_collector.gateway.exporters.base import ExportResult
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 

@@ -16,8 +16,8 @@ from trajectory_guard.cli.findings import Finding, plural, sort_findings
 from trajectory_guard.cli.output import BAD_INPUT, FINE, complain, finish, print_json
 from trajectory_guard.cli.recordings.inputs import Diagnostics, Recorded, read
 from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.text import printable
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.printable import printable
 
 PROBLEMS: Final = 1
 MAX_SPANS: Final = 50_000

@@ -38,9 +38,8 @@ class DeniedAgain(Detector):
         """The engine counts refusals, because they outlive a run."""
         if seen.denied_times < 2:
             return None
-        return self.found(
-            seen, 1.0, "denied_again", count=seen.denied_times, first_step=seen.denied_at[0], steps=seen.denied_at
-        )
+        at = seen.denied_at or (seen.index,)  # within one batch, all refusals before it may belong to other runs
+        return self.found(seen, 1.0, "denied_again", count=seen.denied_times, first_step=at[0], steps=at)
 
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
