@@ -344,6 +344,21 @@ ASYNC: dict[str, Way] = {
     "astream subgraphs": _astream("updates", subgraphs=True),
 }  # fmt: skip
 WAYS = SYNC | ASYNC
+ALSO_FAST = {
+    "invoke", "ainvoke", "batch", "sync_events_v3", "events_v2", "events_v3", "closed_early", "closed_early_sync",
+    "stream all modes", "astream all modes", "astream subgraphs",
+}  # fmt: skip
+"""Ways of the fast part, with a checkpointer; the slow part takes all of them, with and without."""
+
+
+def ways_and_savers() -> list[Any]:
+    return [
+        pytest.param(
+            way, saver, id=f"{way}-{'saver' * saver}", marks=() if saver and way in ALSO_FAST else pytest.mark.slow
+        )
+        for way in WAYS
+        for saver in (False, True)
+    ]
 
 
 # --- comparing ------------------------------------------------------------------------------------------------
@@ -401,8 +416,7 @@ async def outcome(way: Way, graph: Any, ran: Ran, saver: bool) -> dict[str, Any]
     return found
 
 
-@pytest.mark.parametrize("saver", [pytest.param(False, marks=pytest.mark.slow, id=""), pytest.param(True, id="saver")])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("way", "saver"), ways_and_savers())
 @pytest.mark.parametrize("build", GRAPHS, ids=lambda build: build.__name__)
 async def test_a_guarded_run_is_like_an_unguarded_one(build: Build, way: str, saver: bool) -> None:
     if build in ONLY_ASYNC and way in SYNC:
