@@ -156,9 +156,9 @@ def test_scores_asked_for_late_are_written(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("LANGFUSE_PUBLIC_KEY", "pk")
     monkeypatch.setenv("LANGFUSE_SECRET_KEY", "sk")
     instrument(TracerProvider(shutdown_on_exit=False))
-    assert shared_board().scorer is None
+    assert shared_board().reporter is None
     Gate(GuardConfig(langfuse_scores=True))
-    assert shared_board().scorer is not None
+    assert shared_board().reporter is not None
 
 
 def test_what_was_judged_before_is_carried_over() -> None:
