@@ -56,7 +56,7 @@ def lived_through(folder: Path) -> Iterator[Run]:
         sound = stack.enter_context(collector(folder, "sound", exporters={"otlphttp": {"endpoint": f"{url}/takes"}}))
         certificates = Authority(folder).server()
         troubled = stack.enter_context(collector(folder, "troubled", **in_trouble(url, certificates)))
-        rules = prometheus_rules(WINDOWS, interval="500ms", hold="0s")
+        rules = prometheus_rules(WINDOWS, interval="500ms", hold="2s")  # a scrape may be late on a busy machine
         addresses = {"sound": sound.telemetry, "troubled": troubled.telemetry}
         server = stack.enter_context(prometheus(folder, addresses, rules))
         until(lambda: len(server.query("up == 1")) == 2, "both collectors are scraped")

@@ -190,11 +190,13 @@ def is_echo(result: str, args: Any) -> bool:
 
 
 def hits_form(result: str) -> str:
-    """What a list of hits holds, whatever its order and scores; empty if the result is no such list.
+    """The texts and ids in a list of hits, without its order, scores and other numbers; empty if it is no such list.
 
     >>> a = '{"hits": [{"url": "a", "score": 2.1}, {"url": "b", "score": 1.9}]}'
     >>> hits_form(a) == hits_form('{"hits": [{"url": "b", "score": 3.0}, {"url": "a", "score": 0.2}]}')
     True
+    >>> hits_form('[{"id": 1, "state": "open"}, {"id": 2, "state": "open"}]').split("\\n")
+    ['1 open', '2 open']
     """
     if result[:1] not in ("{", "[") or len(result) > _MAX_HITS_CHARS or result.count("{") < 2:
         return ""
@@ -206,8 +208,20 @@ def hits_form(result: str) -> str:
     hits = next((one for one in lists if isinstance(one, list) and len(one) > 1), None)
     if hits is None or not all(isinstance(hit, dict) for hit in hits):
         return ""
-    rows = sorted(" ".join(leaf for leaf in _plain_leaves(hit) if isinstance(leaf, str)) for hit in hits)
+    rows = sorted(" ".join(_telling_leaves(hit)) for hit in hits)
     return "\n".join(rows) if all(rows) else ""
+
+
+def _telling_leaves(value: Any, key: str = "") -> Iterator[str]:
+    """Texts, and the numbers under keys that end in ``id``: another id is another record."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _telling_leaves(item, str(name))
+    elif isinstance(value, list):
+        for item in value:
+            yield from _telling_leaves(item, key)
+    elif isinstance(value, str) or (isinstance(value, int) and key[-2:].lower() == "id"):
+        yield str(value)
 
 
 _MAX_HITS_CHARS: Final = 8_192
