@@ -31,8 +31,8 @@ from trajectory_guard_collector.config.checks import (
     takes_number,
 )
 from trajectory_guard_collector.config.self_reference import self_references
+from trajectory_guard_collector.otlp.bounds import MAX_ELEMENTS, MAX_FIELDS
 from trajectory_guard_collector.otlp.signals import Signal
-from trajectory_guard_collector.otlp.structure import MAX_ELEMENTS, MAX_FIELDS
 
 Endpoint = Annotated[str, AfterValidator(is_endpoint)]
 Token = Annotated[SecretStr, AfterValidator(is_token)]

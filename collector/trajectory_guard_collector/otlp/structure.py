@@ -21,12 +21,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from trajectory_guard_collector.errors import BadDataError, TooLargeError
 from trajectory_guard_collector.otlp import lazy as wire
+from trajectory_guard_collector.otlp.bounds import MAX_ELEMENTS, MAX_FIELDS
 from trajectory_guard_collector.otlp.signals import Signal
 
-MAX_ELEMENTS: Final = 262_144
-"""Resources, scopes and items of a request, by default."""
-MAX_FIELDS: Final = 32_768
-"""Fields of one item, resource or scope, by default."""
 _LIGHT: Final = 2 * MAX_FIELDS
 """Bytes within which nothing can have more fields than are allowed by default."""
 _USUAL_BYTES: Final = 1 << 18
