@@ -80,7 +80,7 @@ class AdminServer:
         return 0 if self._server is None else await self._server.start()
 
     async def stop(self) -> None:
-        """Stop listening; requests in work have two seconds. Legal at any time, also twice."""
+        """Stop listening; running requests have two seconds to finish. Idempotent; may be called at any time."""
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed(_GRACE_S)
