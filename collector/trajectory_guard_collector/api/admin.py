@@ -42,7 +42,7 @@ class AdminServer:
     Parameters:
         telemetry: endpoint and certificates.
         metrics: what ``/metrics`` shows.
-        ready: None if the collector can take data, else why not; for ``/readyz``.
+        ready: None if the collector can accept data, else the reason why not; for ``/readyz``.
         trajectories: a row for each trajectory in memory, with the keys ``trajectory``, ``service``, ``agents``,
             ``steps``, ``score``, ``health``, ``level``, ``episode``, ``nudges``, ``types``, ``reason``, ``last_seen``
             (unix seconds) and ``trace_id``. Called in the event loop.

@@ -378,7 +378,7 @@ class Trajectory:
         self._evaluated -= place
 
     def settle_runs(self, engine: Engine) -> list[tuple[Verdict, StepItem | None]]:
-        """Settle the runs, which pause or are evicted: verdicts on those that recovered, with the newest step if still kept.
+        """Settle the runs, which pause or are evicted: verdicts on those that recovered, with the newest step if kept.
 
         Call ``rest`` next, so that later steps continue from here. Every item must be evaluated before.
         """

@@ -30,7 +30,7 @@ class Metrics:
     ``labels`` are always all labels of the row; a ``KeyError`` or ``TypeError`` says that they are not.
 
     Parameters:
-        max_label_values: services, agents, tools and other values told apart for each label; further ones count as
+        max_label_values: services, agents, tools and other values distinguished for each label; further ones count as
             ``other``.
     """
 
