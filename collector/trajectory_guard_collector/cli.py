@@ -19,13 +19,13 @@ BAD_CONFIGURATION: Final = 2
 PROGRAM: Final = "trajectory-guard-collector"
 COMPONENTS: Final = {
     "receivers": {
-        "otlp": "OTLP over gRPC and HTTP (protobuf and JSON): traces are judged, metrics and logs forwarded",
+        "otlp": "OTLP over gRPC and HTTP (protobuf and JSON): traces are scored, metrics and logs forwarded",
     },
     "exporters": {
         "otlp": "OTLP over gRPC",
         "otlphttp": "OTLP over HTTP, protobuf",
         "langfuse": "Langfuse's OTLP endpoint, traces only",
-        "debug": "prints verdicts as they happen",
+        "debug": "prints verdicts live",
     },
 }
 
@@ -50,11 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=PROGRAM, description="One OTLP service that judges the agents of a fleet and forwards everything."
+        prog=PROGRAM, description="One OTLP service that scores the agents of a fleet and forwards all telemetry."
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    _add(commands, "run", _run, "receive, judge and forward; without a configuration: localhost, debug exporter")
+    _add(commands, "run", _run, "receive, score and forward; without a configuration: localhost, debug exporter")
     _add(commands, "validate", _validate, "check a configuration and the files it names; starts nothing")
     _add(commands, "print-config", _print_config, "the effective configuration as YAML, secrets hidden")
     components = commands.add_parser("components", help="receivers and exporters there are")

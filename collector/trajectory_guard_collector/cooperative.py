@@ -1,4 +1,4 @@
-"""Long work in the event loop, a little at a time: probes, receivers and exporters have their turn in between."""
+"""Long work in the event loop, in short turns, so that probes, receivers and exporters run in between."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
 TURN_S: Final = 0.01
-"""Seconds of work at a stretch."""
+"""Seconds of work in one turn."""
 _T = TypeVar("_T")
 _locks: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]] = WeakKeyDictionary()
 
 
 async def in_turns(work: Generator[None, None, _T]) -> _T:
-    """Run a generator that yields wherever it can be interrupted; its result.
+    """Run a generator that yields wherever it can be interrupted, and return its result.
 
-    All such work of an event loop shares one place: however many requests are in work, no more than ``TURN_S`` seconds
-    and one step of one of them stand between two rounds of the loop. They get their turns one after the other.
+    All such work of an event loop shares one place: regardless of the number of requests, at most ``TURN_S`` seconds
+    and one step of one of them pass between two rounds of the loop. They get their turns one after the other.
 
     Raises:
         Exception: whatever the generator raises.
@@ -30,13 +30,15 @@ async def in_turns(work: Generator[None, None, _T]) -> _T:
             until = time.perf_counter() + TURN_S
             for _ in steps:
                 if time.perf_counter() >= until:
-                    await asyncio.sleep(0)  # with the lock: who waits for it would go on in the same round
+                    await asyncio.sleep(
+                        0
+                    )  # with the lock held, since the next task would otherwise continue in the same round
                     break
     return result[0]
 
 
 def at_once(work: Generator[None, None, _T]) -> _T:
-    """Run a generator without interruption; its result."""
+    """Run a generator without interruption, and return its result."""
     result: list[_T] = []
     for _ in _run(work, result):
         pass

@@ -1,4 +1,4 @@
-"""All alerts, once: Prometheus rules and Grafana-managed rules are both written from here."""
+"""The definition of all alerts, from which Prometheus rules and Grafana-managed rules are generated."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Alert(NamedTuple):
     Fields:
         name: CamelCase.
         concerns: ``agent`` (whoever owns the service) or ``guard`` (whoever runs the collector); a label, to route by.
-        severity: ``critical`` wakes somebody, ``warning`` can wait until the morning; a label.
+        severity: ``critical`` pages an operator, ``warning`` can wait until the morning; a label.
         expression: PromQL, one series for each thing that is wrong; may use recording rules by name.
         above: fires above this value.
         hold: how long it must stay there.
-        summary: what happened, with ``{{ $labels.… }}`` and ``{{ $value }}``.
+        summary: the event, with ``{{ $labels.… }}`` and ``{{ $value }}``.
         look: where to look.
-        action: what to do.
+        action: advice for the operator.
         dashboard, panel: where it can be seen: uid and title.
         link: variables of the dashboard's address, values encoded.
     """
@@ -146,7 +146,7 @@ def _about_judging() -> list[Alert]:
             "The collector {{ $labels.instance }} contained {{ $value | printf \"%.0f\" }} errors of its own in "
             "{{ $labels.where }} within 15 minutes.",
             "Its log has the first error of each kind, with a traceback.",
-            "Telemetry goes on, untagged where judging failed. `tls_reload`: a changed certificate cannot be used, "
+            "Telemetry goes on, untagged where scoring failed. `tls_reload`: a changed certificate cannot be used, "
             "correct the file. Anything else is a bug: report it with the traceback.",
             COLLECTOR_UID, "Own errors by place", _INSTANCE,
         ),

@@ -1,4 +1,4 @@
-"""The dashboard *Collector*: does the guard itself work, and does everything arrive?"""
+"""The dashboard *Collector*: shows whether the collector works and all telemetry arrives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLLECTOR_UID: Final = "trajectory-guard-collector"
 
 _AT: Final = 'instance=~"$instance"'
 OWN: Final = "trajectory_guard_trajectories_by_score"
-"""What every collector always has, and nothing else: neither the span processor nor an OpenTelemetry Collector."""
+"""A series that every collector has, but neither the span processor nor an OpenTelemetry Collector."""
 _OUT: Final = f'{_AT}, exporter=~"$exporter"'
 _ITEMS: Final = {"spans": "spans", "metric_points": "metric points", "log_records": "log records"}
 
@@ -42,14 +42,14 @@ def collector() -> Json:
             label_values("exporter", "Exporter", "otelcol_exporter_queue_capacity", "exporter"),
         ],
         [
-            *_totals(), row("In"), *_receiving(), row("Judging"), *_judging(), row("Out"), *_sending(), *_scores(),
+            *_totals(), row("In"), *_receiving(), row("Scoring"), *_judging(), row("Out"), *_sending(), *_scores(),
             row("Process"), *_process(),
         ],
     )  # fmt: skip
 
 
 def _rates(metric: str, matchers: str, by: str) -> list[Json]:
-    """A query for each signal of a metric that has one name a signal."""
+    """One query per signal, for a metric that has one name per signal."""
     return [
         query(f"sum by ({by}) (rate({metric}_{items}_total{{{matchers}}}[$__rate_interval]))", f"{what} {{{{{by}}}}}")
         for items, what in _ITEMS.items()
@@ -136,18 +136,18 @@ def _judging() -> list[Json]:
     duplicates = _events("trajectory_guard_duplicates_total")
     long, runs = _events("trajectory_guard_steps_fingerprinted_total"), _events("trajectory_guard_evicted_runs_total")
     return [
-        graph("Steps judged", "Tool calls judged, by service. Healthy: follows the load.",
+        graph("Steps evaluated", "Tool calls evaluated, by service. Healthy: follows the load.",
               query(_rate("trajectory_guard_steps_total", "service_name"), "{{service_name}}"),
               unit="cps"),
-        graph("Time to judge a step", "Healthy: tens of microseconds, flat.",
+        graph("Time to score a step", "Healthy: tens of microseconds, flat.",
               *_quantiles("trajectory_guard_observe_duration_seconds", _AT), unit="s"),
-        graph("Time to judge and tag a request", "Healthy: milliseconds.",
+        graph("Time to score and tag a request", "Healthy: milliseconds.",
               *_quantiles("otelcol_processor_internal_duration_seconds", _AT), unit="s"),
-        graph("Items through the judge", "Healthy: out is a little above in, by the guard's own spans.",
+        graph("Items through the scorer", "Healthy: out is a little above in, by the guard's own spans.",
               query(items.format("incoming"), "in"), query(items.format("outgoing"), "out"), unit="cps"),
-        graph("Late and duplicate steps", "reordered: arrived late and were put in order. too_late: judged as they "
-              "came, a verdict may differ. evaluated again: what late steps cost. Healthy: too_late 0; duplicates only "
-              "after redelivery; evaluated again at most half of all steps.",
+        graph("Late and duplicate steps", "reordered: arrived late and were put in order. too_late: evaluated in "
+              "order of arrival, a verdict may differ. evaluated again: what late steps cost. Healthy: too_late 0; "
+              "duplicates only after redelivery; evaluated again at most half of all steps.",
               query(late, "{{how}}"), query(rejudged, "evaluated again"), query(duplicates, "duplicate"), bars=True),
         graph("Long steps and forgotten runs", "Steps too long to be understood in full, and runs forgotten "
               "because their trajectory has more than eight. Healthy: few; for long steps, raise "
@@ -224,7 +224,7 @@ def _process() -> list[Json]:
     return [
         graph("Memory", "Resident. Healthy: below the soft limit of the memory limiter, flat at a flat load.",
               query(f"otelcol_process_memory_rss_bytes{{{_AT}}}", "{{instance}}"), unit="bytes", width=6),
-        graph("Processor", "Cores in use. Healthy: below 1, since judging is one thread.",
+        graph("Processor", "Cores in use. Healthy: below 1, since scoring uses one thread.",
               query(f"rate(otelcol_process_cpu_seconds_total{{{_AT}}}[$__rate_interval])", "{{instance}}"), width=6),
         graph("Processor time for a span", "Healthy: flat; tens of microseconds.",
               query(for_a_span, "{{instance}}"), unit="s", width=6),

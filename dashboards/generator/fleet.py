@@ -1,4 +1,4 @@
-"""The dashboard *Fleet*: where agents of all services get stuck, what became of it, and what it cost."""
+"""The dashboard *Fleet*: loops of the agents of all services, their outcomes, and their cost."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def panel(
     unit: str = "none", defaults: Json | None = None, options: Json | None = None, overrides: Sequence[Json] = (),
     **more: Any,
 ) -> Json:  # fmt: skip
-    """A panel; its place is found by ``dashboard``. Descriptions say what healthy looks like."""
+    """A panel; ``dashboard`` places it. Descriptions name the healthy values."""
     return {
         "type": kind,
         "title": title,
@@ -114,7 +114,7 @@ def graph(
     bars: bool = False, stacked: bool = False, overrides: Sequence[Json] = (), minimum: float | None = 0,
     maximum: float | None = None, steps: Sequence[tuple[float, str]] = (), **more: Any,
 ) -> Json:  # fmt: skip
-    """Values over time. ``bars`` are for events: each bar counts what happened since the one before."""
+    """Values over time. ``bars`` are for events: each bar counts the events since the previous bar."""
     custom: Json = {
         "drawStyle": "bars" if bars else "line",
         "lineWidth": 1 if bars else 2,
@@ -157,7 +157,7 @@ def table(
     title: str, description: str, target: Json, *, overrides: Sequence[Json] = (), width: int = WIDTH, height: int = 9,
     transformations: Sequence[Json] = (),
 ) -> Json:  # fmt: skip
-    """Rows of what a query found."""
+    """Rows of a query result."""
     return panel(
         "table", title, description, [target], width=width, height=height, overrides=overrides,
         defaults={"custom": {"align": "auto", "filterable": True, "cellOptions": {"type": "auto"}, "inspect": True}},
@@ -174,7 +174,7 @@ def row(title: str) -> Json:
 
 
 def by_name(name: str, **properties: Any) -> Json:
-    """An override for the field of this name; in keys ``__`` stands for a dot."""
+    """An override for the field of this name; ``__`` in keys becomes a dot."""
     return {
         "matcher": {"id": "byName", "options": name},
         "properties": [{"id": key.replace("__", "."), "value": value} for key, value in properties.items()],

@@ -1,4 +1,4 @@
-"""PromQL that says of rare events what happened: how often, exactly, from the first one on."""
+"""PromQL that counts rare events exactly, from the first one on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 UPTIME: Final = "otelcol_process_uptime_seconds_total"
-"""What a collector always has: its samples are the scrapes that worked, and where it falls the collector restarted."""
+"""A series of every collector: its samples mark successful scrapes, and a drop marks a restart."""
 YOUNG_S: Final = 120
 """Seconds: a collector younger than this that was never seen before is new, and not one Prometheus just learned of."""
 
@@ -21,7 +21,7 @@ class Window(NamedTuple):
 STEP: Final = Window("$__interval", "$__interval")
 """From one point of a graph to the next, so that bars add up to the total."""
 SHOWN: Final = Window("$__range", "$__interval")
-"""All that a dashboard shows: the sum of its bars."""
+"""The whole time range of a dashboard: the sum of its bars."""
 HOUR: Final = Window("1h", "5m")
 """The hour before each point of a graph."""
 
@@ -35,7 +35,7 @@ def counted(metric: str, window: Window, matchers: str = "") -> str:
 
     Parameters:
         metric: name of the counter.
-        window: what to look at.
+        window: the window to evaluate.
         matchers: label matchers, without braces.
     """
     series = f"{metric}{{{matchers}}}" if matchers else metric
@@ -47,7 +47,7 @@ def counted(metric: str, window: Window, matchers: str = "") -> str:
 
 
 def _grown(series: str, step: str) -> str:
-    """By how much a counter grew since a step ago, from what is known of its collector's life:
+    """By how much a counter grew since a step ago, given the known lifetime of its collector:
 
     - counted before in this life: the difference to then; after scrapes that failed, to the last one that worked,
     - not counted before, and the collector was seen before or is new: all it has counted,
@@ -84,17 +84,17 @@ def divided(above: str, below: str) -> str:
 
 
 def share(above: str, below: str) -> str:
-    """As ``divided``, and at most 1: what is counted above may belong to something counted below before the window."""
+    """As ``divided``, and at most 1: the numerator may count events whose denominator falls before the window."""
     return f"clamp_max(\n{indented(divided(above, below))},\n  1\n)"
 
 
 def or_zero(expression: str, like: str) -> str:
-    """An expression, and 0 for the series only another one has: nobody recovered is a rate of 0, not an unknown one."""
+    """An expression, and 0 for series that only another one has: without recoveries the rate is 0, not unknown."""
     return f"(\n{indented(expression)}\n  or\n{indented(like)} * 0\n)"
 
 
 def any_signal(expressions: Mapping[str, str]) -> str:
-    """Expressions about one signal each as one, told apart by the label ``signal``."""
+    """Joins expressions about one signal each, distinguished by the label ``signal``."""
     labelled = (
         f'label_replace(\n{indented(expression)},\n  "signal", "{signal}", "", ""\n)'
         for signal, expression in expressions.items()

@@ -1,4 +1,4 @@
-"""Recording rules: what the alerts are about, computed once, and handy for dashboards of your own."""
+"""Recording rules: expressions that the alerts share, computed once, also for custom dashboards."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _SIGNALS: Final = ("spans", "metric_points", "log_records")
 _REFUSALS: Final = "RESOURCE_EXHAUSTED|UNAVAILABLE|429|503"
 """Answers after which a sender tries again."""
 _REJECTIONS: Final = "INVALID_ARGUMENT|UNAUTHENTICATED|400|401|405|413|415"
-"""Answers after which it drops what it has."""
+"""Answers after which a sender drops its data."""
 
 
 class Windows(NamedTuple):
-    """How far rules look back; their names tell of these.
+    """Windows of the rules; the rule names contain them.
 
     Fields:
-        short, long: to count in; 60 steps each, which is what they cost.
+        short, long: windows to count in; each costs 60 steps.
         wait: a duration, for which something waits all the time.
     """
 

@@ -117,7 +117,7 @@ def _grafana_rule(alert: Alert, panel: int) -> Json:
 
 
 def written_out(expression: str, windows: Windows = USUAL) -> str:
-    """An expression with what recording rules stand for instead of their names."""
+    """An expression with the names of recording rules replaced by their expressions."""
     for one in reversed(recordings(windows)):
         expression = expression.replace(one.name, f"(\n{indented(one.expression)}\n)")
     return expression

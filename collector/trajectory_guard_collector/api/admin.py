@@ -42,7 +42,7 @@ class AdminServer:
     Parameters:
         telemetry: endpoint and certificates.
         metrics: what ``/metrics`` shows.
-        ready: None if the collector can take data, else why not; for ``/readyz``.
+        ready: None if the collector can accept data, else the reason why not; for ``/readyz``.
         trajectories: a row for each trajectory in memory, with the keys ``trajectory``, ``service``, ``agents``,
             ``steps``, ``score``, ``health``, ``level``, ``episode``, ``nudges``, ``types``, ``reason``, ``last_seen``
             (unix seconds) and ``trace_id``. Called in the event loop.
@@ -80,7 +80,7 @@ class AdminServer:
         return 0 if self._server is None else await self._server.start()
 
     async def stop(self) -> None:
-        """Stop listening; requests in work have two seconds. Legal at any time, also twice."""
+        """Stop listening; running requests have two seconds to finish. Idempotent; may be called at any time."""
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed(_GRACE_S)

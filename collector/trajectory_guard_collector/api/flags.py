@@ -1,8 +1,8 @@
 """Flags for other processes: may this agent go on, should it be nudged, or must it stop?
 
-``GET /v1/flags/{trajectory}`` on the collector's own HTTP server says what is due now. With ``after``, the index of the
-step that the reader has acted on last (-1: none yet), it says what became due since, and a nudge that was not given yet
-comes before a stop.
+``GET /v1/flags/{trajectory}`` on the collector's own HTTP server returns the intervention that is due now. With
+``after``, the index of the step on which the reader has acted last (-1: none yet), it returns the one that became due
+since, and a nudge that was not given yet precedes a stop.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PATH: Final = "/v1/flags/{trajectory:name}"
 
 
 class _AnyName(StringConvertor):
-    regex = r"[\s\S]*"  # starlette's own ``path`` ends at a line break, which is as good in a name as a slash
+    regex = r"[\s\S]*"  # starlette's own ``path`` ends at a line break, but a name may contain one
 
 
 register_url_convertor("name", _AnyName())
@@ -41,7 +41,7 @@ class FlagService:
 
     Parameters:
         fleet: the trajectories.
-        guard: what flags may say, and the score at which health is 0.
+        guard: the mode, which limits the level of flags, and the score at which health is 0.
         metrics: counts requests by status.
     """
 
@@ -70,7 +70,7 @@ class FlagService:
 
         Parameters:
             name: trajectory id, or a trace, thread or session id it is known by.
-            after: index of the step acted on last; None asks for what is due now.
+            after: index of the step acted on last; None asks for the intervention that is due now.
         """
         trajectory = self._fleet.find(name)
         if trajectory is None:

@@ -27,17 +27,17 @@ _AGES: Final = ((60, 1, "s"), (3_600, 60, "min"), (86_400, 3_600, "h"))
 
 
 class View(NamedTuple):
-    """What the page shows.
+    """Contents of the page.
 
     Fields:
-        rows: the trajectories that are shown, worst first.
-        matching: how many match the search.
-        total: how many there are.
-        query: what was searched for.
-        limit: the most rows that are shown.
+        rows: the trajectories shown, worst first.
+        matching: number of trajectories that match the search.
+        total: number of trajectories in memory.
+        query: the search text.
+        limit: maximum number of rows.
         max_score: the score that fills the bar.
         now: unix seconds.
-        refreshes: whether the page loads itself again.
+        refreshes: whether the page reloads itself.
     """
 
     rows: Sequence[Mapping[str, Any]]
@@ -166,7 +166,7 @@ def _link(view: View, **further: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """Text of unknown origin: it must neither become markup nor turn the page around."""
+    """Escape text of unknown origin: it must neither become markup nor reverse the direction of text."""
     return "" if value is None else escape(printable(str(value)))
 
 

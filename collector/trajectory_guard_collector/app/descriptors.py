@@ -1,4 +1,4 @@
-"""File descriptors: as many as the system allows, and some of them kept from the receivers' clients."""
+"""File descriptors: raises the limit, and reserves some that the receivers' clients cannot take."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def raise_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _WANTED if hard == resource.RLIM_INFINITY else min(_WANTED, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(ValueError, OSError):  # some systems allow less than they say
+        with contextlib.suppress(ValueError, OSError):  # some systems allow fewer than they report
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
@@ -32,7 +32,7 @@ def limit() -> int | None:
 
 
 def within(config: CollectorConfig, most: int | None) -> Protocols:
-    """The receivers with as many connections as ``most`` descriptors leave for them; says so if these are fewer."""
+    """The receivers with as many connections as ``most`` descriptors allow; logs a warning if these are fewer."""
     protocols = config.receivers.otlp.protocols
     wanted = {name: one.max_connections for name, one in protocols if one is not None}
     if most is None or sum(wanted.values()) <= most - min(_KEPT, most // 2):

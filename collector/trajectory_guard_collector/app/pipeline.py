@@ -1,4 +1,4 @@
-"""The way of a batch through the collector: limiter, scoring, tagger, delivery."""
+"""The path of a batch through the collector: limiter, scoring, tagger, delivery."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ _log: Final = logging.getLogger(__name__)
 _RETRY_AFTER_S: Final = 1.0
 _MAX_SPANS: Final = 2_048
 _MAX_BYTES: Final = 1 << 20
+"""Requests with more spans or bytes than these are scored in parts, so that other requests get their turn."""
 _MAX_UNSENT: Final = 64
-"""Requests with more spans or bytes than these are judged in parts, so that others get their turn in between."""
 
 Listener = Callable[[Sequence[LoopEvent]], None]
 """Called with loop events, in the event loop, before the batch is delivered."""
 
 
 class Deliver(Protocol):
-    """Where batches go: ``Delivery``."""
+    """Receives scored batches: ``Delivery``."""
 
     async def deliver(self, batch: Batch, *, key: bytes = b"", journal: bytes | None = None) -> None:
         """Return when the batch is safe to acknowledge."""
 
 
 class Pipeline:
-    """Takes batches from receivers and answers for them.
+    """Accepts batches from receivers, scores traces, and delivers.
 
-    Traces are judged in the event loop: handing them to a thread costs more than the judging of a usual batch, since
-    both want the interpreter. It can be interrupted after every span, and one request is judged at a time; large
-    batches are judged in parts, so that other batches get their turn in between.
+    The pipeline scores traces in the event loop: a thread would cost more than scoring a usual batch, since both need
+    the interpreter lock. Scoring can be interrupted after every span, and scores one request at a time; large batches
+    are scored in parts, so that other batches get their turn.
 
     Parameters:
-        judge: judges traces.
-        delivery: takes what goes on.
-        metrics: counts.
-        refuse: why nothing can be taken right now, None if something can.
-        journal_of: makes the journal entry that delivery keeps for a restart; None if there is no storage.
+        scorer: scores traces.
+        delivery: delivers batches to the exporters.
+        metrics: counts batches and measures scoring time.
+        refuse: returns the reason why no batch can be accepted at present; None if batches can be.
+        journal_of: makes the journal entry that delivery stores for a restart; None without storage.
         listeners: called with loop events.
     """
 
@@ -76,10 +76,10 @@ class Pipeline:
         self._unsent: deque[Batch] = deque(maxlen=_MAX_UNSENT)  # guard spans that no request carries
 
     async def accept(self, batch: Batch) -> None:
-        """Return when the batch is judged, if it holds traces, and safe to acknowledge.
+        """Return when the batch is scored, if it holds traces, and safe to acknowledge.
 
         Raises:
-            RefusedError: it is not; the sender still has it.
+            RefusedError: the batch is not safe; the sender still has it.
         """
         reason = self._refuse()
         if reason is not None:
@@ -91,13 +91,13 @@ class Pipeline:
             await self._delivery.deliver(batch, key=_digest(batch.data))
 
     async def rest(self) -> None:
-        """Publish what was found without a request: of steps that have waited, and of agents that have recovered."""
+        """Publish loop events that no request causes: of steps that have waited, and of agents that have recovered."""
         async with self._scoring:
             scored = self._scorer.rest()
         await self._publish(scored)
 
     async def finish(self) -> None:
-        """As ``rest``, for all steps that wait: nothing more is going to arrive."""
+        """As ``rest``, for all waiting steps: no further spans are going to arrive."""
         async with self._scoring:
             scored = self._scorer.finish()
         await self._publish(scored)
@@ -111,7 +111,7 @@ class Pipeline:
             try:
                 await self._delivery.deliver(self._unsent[0])
             except RefusedError as rejection:
-                _log.warning("guard spans wait for the next try: %s", rejection.message)
+                _log.warning("guard spans wait for the next attempt: %s", rejection.message)
                 return
             self._count(catalogue.OUTGOING, self._unsent.popleft().items)
 
@@ -126,7 +126,7 @@ class Pipeline:
         self._count(catalogue.OUTGOING, scored.spans)
 
     async def _scored_in_parts(self, batch: Batch) -> ScoredRequest:
-        """Concatenated requests are one request: so parts can be judged one by one, and put together again."""
+        """Score a request part by part and join the results: concatenated serialized requests are one request."""
         cut, results, same = parts(batch.data), [], True
         while (part := await in_turns(_next(cut))) is not None:
             scored = await self._scored(Batch(batch.signal, part.data, part.spans))
@@ -150,7 +150,7 @@ class Pipeline:
             raise BadDataError(f"not a valid ExportTraceServiceRequest: {error}") from None
         except Exception:  # noqa: BLE001  the guard fails, the telemetry goes on
             self._metrics.add(catalogue.ERRORS, where="judge")
-            _log.exception("a request of %d spans could not be judged; it is forwarded as it is", batch.items)
+            _log.exception("a request of %d spans could not be scored; it is forwarded unchanged", batch.items)
             return ScoredRequest(batch.data, batch.items, 0, [])
         seconds = time.perf_counter() - started
         self._metrics.observe(catalogue.SCORING_DURATION, seconds, processor=catalogue.PROCESSOR)
@@ -180,5 +180,5 @@ def _next(cut: Iterator[Part]) -> Generator[None, None, Part | None]:
 
 
 def _digest(data: bytes) -> bytes:
-    """Tells a batch that is sent again from others; a cryptographic hash would take a tenth of all the time."""
+    """Hash that identifies a batch sent again; a cryptographic hash would take a tenth of the processing time."""
     return hash(data).to_bytes(8, "big", signed=True)

@@ -22,23 +22,23 @@ logger: Final = logging.getLogger(__name__)
 FINE: Final = 0
 FAILED: Final = 1
 _GC_THRESHOLDS: Final = (20_000, 20, 20)
-"""Most of what a batch allocates is gone with it; looking for cycles as often as by default takes 7 % of the time."""
+"""Most objects of a batch are freed with it; collecting cycles as often as by default takes 7 % of the time."""
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Service(Protocol):
-    """What is run: the ``Collector``."""
+    """The service to run: the ``Collector``."""
 
     @property
     def endpoints(self) -> dict[str, str]:
-        """Where it listens, by name."""
+        """Endpoints on which it listens, by name."""
         ...
 
     async def start(self) -> None:
-        """Listen and begin to deliver.
+        """Listen and start to deliver.
 
         Raises:
-            StartError, ConfigError: it cannot; names the key and the value.
+            StartError, ConfigError: it cannot start; names the key and the value.
         """
         ...
 
@@ -116,6 +116,6 @@ def _asked_to_stop(stop: asyncio.Event, number: int) -> None:
     if stop.is_set():
         logger.error("%s again: stopping immediately", name)
         logging.shutdown()
-        os._exit(FAILED)  # threads in work would hold up a regular exit
+        os._exit(FAILED)  # running threads would delay a regular exit
     logger.info("%s: draining; send the signal again to stop immediately", name)
     stop.set()

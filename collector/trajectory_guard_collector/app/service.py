@@ -1,4 +1,4 @@
-"""The collector: receivers, engine and delivery, put together."""
+"""The collector: assembles receivers, scorer and delivery."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class Collector:
     """One collector. ``start`` and ``stop`` it in one event loop; it cannot be started again.
 
     Parameters:
-        config: everything that can be set.
+        config: the whole configuration.
 
     Raises:
-        ConfigError: the file of tokens cannot be used.
+        ConfigError: the token file cannot be used.
         StartError: from ``start``: a port is taken, a file cannot be read, the storage is in use.
     """
 
@@ -102,7 +102,7 @@ class Collector:
     # --- life ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Read what was saved, begin to deliver, then listen."""
+        """Restore the saved state, start to deliver, then listen."""
         try:
             await self._start()
         except (ConfigError, StoreError, OSError, ValueError) as error:
@@ -117,7 +117,7 @@ class Collector:
             await writer.start()
         if self._state_writer is not None:
             events = await self._state_writer.restore()
-            for writer in self._scores:  # what had not come so far before the restart
+            for writer in self._scores:  # scores that were not written before the restart
                 writer.notify(events)
             self._state_writer.start()
         self._resting = asyncio.create_task(self._rest_regularly(), name="rest")
@@ -138,21 +138,21 @@ class Collector:
             await self._listen("otlp/http", protocols.http.endpoint, http)
 
     async def _rest_regularly(self) -> None:
-        """Also where nothing arrives: an agent that recovered and then had no more to do is told to be well."""
+        """Settle trajectories even if no spans arrive, so that the recovery of an agent that went idle is published."""
         while True:
             await asyncio.sleep(min(_REST_INTERVAL_S, self.config.trajectories.reorder_s))
             try:
                 await self._pipeline.rest()
-            except Exception:  # noqa: BLE001  the next time may go better
+            except Exception:  # noqa: BLE001  the next attempt may succeed
                 self.metrics.add(catalogue.ERRORS, where="rest")
-                _log.exception("idle trajectories could not be let go of")
+                _log.exception("idle trajectories could not be settled")
 
     async def _listen(self, name: str, endpoint: str, server: _Server) -> None:
         self._servers[name] = server
         self.endpoints[name] = _with_port(endpoint, await server.start())
 
     async def stop(self) -> None:
-        """Take nothing more, finish what was taken, save, and let go of everything. Idempotent, bounded in time."""
+        """Accept no more, finish accepted requests, save, and free all resources. Idempotent, bounded in time."""
         self._phase = "shutting down"
         until = time.monotonic() + self.config.shutdown_timeout_s
 
@@ -188,14 +188,14 @@ class Collector:
             except Exception:  # noqa: BLE001  the other parts must be stopped too
                 _log.exception("stopping %s failed", what)
 
-    # --- what others see -------------------------------------------------------------------------------------
+    # --- status ----------------------------------------------------------------------------------------------
 
     def ready(self) -> str | None:
-        """None if data can be taken, else why not."""
+        """None if the collector can accept data, else the reason why it cannot."""
         return self._phase or self._limiter.refuse() or self._delivery.ready()
 
     def rows(self) -> Sequence[Mapping[str, Any]]:
-        """The trajectories used last, for the page."""
+        """The most recently used trajectories, for the page."""
         return [self._row(trajectory) for trajectory in self.scorer.fleet.newest(_SHOWN)]
 
     def _row(self, trajectory: Trajectory) -> dict[str, Any]:

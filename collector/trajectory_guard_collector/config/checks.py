@@ -1,4 +1,4 @@
-"""What a configuration must fulfil beyond types and ranges. Each check tells all mistakes it finds, by place."""
+"""Checks of a configuration beyond types and ranges. Each check reports all mistakes it finds, by place."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ANY_HOST: Final = ("", "0.0.0.0", "::")
 
 
 class Mistake(NamedTuple):
-    """What is wrong, and where: keys from the model that was checked, the sentence, the value (None: not shown)."""
+    """One mistake: keys from the checked model, the sentence, the value (None: not shown)."""
 
     place: tuple[str | int, ...]
     message: str
@@ -51,7 +51,7 @@ class Mistake(NamedTuple):
 
 
 def refuse(mistakes: Sequence[Mistake]) -> None:
-    """Raise one ``ValidationError`` that tells all of them, none if there are none."""
+    """Raise one ``ValidationError`` that reports all mistakes; do nothing without mistakes."""
     if mistakes:
         raise ValidationError.from_exception_data(
             "configuration",
@@ -91,7 +91,7 @@ def is_endpoint(endpoint: str) -> str:
 
 
 def takes_number(annotation: Any) -> bool:
-    """Whether a value may be a number, and not a truth value, which Python takes for 0 or 1."""
+    """Whether a value may be a number, and is no truth value, which Python treats as 0 or 1."""
     kinds = (annotation, *get_args(annotation))
     return (int in kinds or float in kinds) and bool not in kinds
 
@@ -131,7 +131,7 @@ def _mistake(error: Any) -> Mistake:
 
 
 def exporter_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
-    """What is wrong with an exporter, given its name; places begin with the name."""
+    """Mistakes in an exporter with this name; their places begin with the name."""
     kind = name.split("/")[0]
     if kind not in EXPORTER_TYPES:
         known = ", ".join(EXPORTER_TYPES)
@@ -175,7 +175,7 @@ def _is_unresolved(endpoint: str) -> bool:
 
 
 def _why_not_as_url(kind: str, endpoint: str) -> str | None:
-    """Why something that is a URL cannot be this exporter's endpoint."""
+    """The reason why a URL cannot be this exporter's endpoint."""
     if not _is_url(endpoint):
         return None
     url = urlsplit(endpoint)
@@ -192,7 +192,7 @@ def _why_not_as_url(kind: str, endpoint: str) -> str | None:
 
 
 def _tls_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
-    """Where the ``tls`` section says something else than the endpoint, or than itself."""
+    """Places where the ``tls`` section contradicts the endpoint, or itself."""
     tls, endpoint = exporter.tls, (exporter.endpoint or "https://").lower()
     if endpoint.startswith("https://") and tls.insecure:
         yield Mistake((name, "tls", "insecure"), "contradicts the endpoint: https:// is TLS", True)
@@ -221,14 +221,14 @@ def split_url(text: str) -> SplitResult | None:
     """The parts of a URL, None if it is none."""
     try:
         url = urlsplit(text)
-        _ = url.port  # looked at here because it is only then checked
+        _ = url.port  # read here, because only reading it checks it
     except ValueError:
         return None
     return url
 
 
 def without_secrets(endpoint: str) -> str:
-    """A URL without what stands before ``@``, and without the values of its query. Other text stays as it is.
+    """A URL without user information and without the values of its query. Other text is unchanged.
 
     >>> without_secrets("https://me:secret@tempo:4318/otlp?key=secret&secret#top")
     'https://[REDACTED]@tempo:4318/otlp?key=[REDACTED]&[REDACTED]#top'
@@ -259,14 +259,14 @@ def _langfuse_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
 
 
 def guard_mistakes(guard: GuardConfig) -> Iterator[Mistake]:
-    """Keys that are set and that only a guard in process heeds."""
+    """Keys that are set, but that only an in-process guard uses."""
     for key in _NOT_IN_THE_COLLECTOR:
         if getattr(guard, key) != type(guard).model_fields[key].default:
             yield Mistake(("guard", key), "has no effect in the collector")
 
 
 def flag_mistakes(config: CollectorConfig) -> Iterator[Mistake]:
-    """Flags that no port serves."""
+    """Flags enabled without a port to serve them."""
     if config.flags.enabled and config.telemetry.endpoint is None:
         message = "flags are served on telemetry.endpoint, which is null: give it a port, or set flags.enabled to false"
         yield Mistake(("flags", "enabled"), message)

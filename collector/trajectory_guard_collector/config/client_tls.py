@@ -22,7 +22,7 @@ def channel_credentials(exporter: str, tls: ClientTls) -> Any:
     Raises:
         ValueError: a file cannot be read or holds no certificate or key; names exporter, key and file.
     """
-    _check(exporter, tls)  # gRPC itself would only find out when connecting, and tell of a refused connection
+    _check(exporter, tls)  # gRPC itself would only fail when connecting, and report a refused connection
     return grpc.ssl_channel_credentials(
         root_certificates=_read(tls.ca_file),
         private_key=_read(tls.key_file),

@@ -8,11 +8,11 @@ from trajectory_guard.integrations.langfuse.client import CLOUD
 from trajectory_guard_collector.otlp.signals import Signal
 
 LANGFUSE_PATHS: Final = (f"/api/public/otel{Signal.TRACES.path}", "/api/public/otel")
-"""Paths that an endpoint may have which stands for the Langfuse server above them."""
+"""API paths of an endpoint that are removed to get the address of the Langfuse server."""
 
 
 def base_url(endpoint: str | None) -> str:
-    """Address of the Langfuse server that an ``endpoint`` stands for, without a path of its API.
+    """Address of the Langfuse server of an ``endpoint``, without a path of its API.
 
     >>> base_url("https://langfuse.example.com/api/public/otel/")
     'https://langfuse.example.com'

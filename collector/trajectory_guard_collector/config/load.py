@@ -1,4 +1,4 @@
-"""Configuration files become a ``CollectorConfig``, or one message that lists all mistakes."""
+"""Loads configuration files as a ``CollectorConfig``, or raises one error that lists all mistakes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _sources(paths: Sequence[str], overrides: Sequence[str]) -> Sources:
     for path in paths:
         try:
             sources.add(read_file(path), path)
-        except ConfigError as error:  # noqa: PERF203  every file is read, so that all mistakes are told
+        except ConfigError as error:  # noqa: PERF203  every file is read, so that all mistakes are reported
             broken += error.mistakes
     for override in overrides:
         try:
@@ -85,7 +85,7 @@ def _is_within(path: str, parents: Sequence[str]) -> bool:
     return any(path == parent or path.startswith(f"{parent}.") for parent in parents)
 
 
-# --- what the models want --------------------------------------------------------------------------------------------
+# --- types of the models ---------------------------------------------------------------------------------------------
 
 
 def _alternatives(annotation: Any) -> list[Any]:
@@ -105,7 +105,7 @@ def _model(annotation: Any) -> type[BaseModel] | None:
 
 
 def _inner(annotation: Any, key: str) -> Any:
-    """The annotation of what is under a key of a value with this annotation; ``Any`` where that is not known."""
+    """The annotation of the value under a key, given the annotation of its parent; ``Any`` where it is not known."""
     model = _model(annotation)
     if model is GuardConfig and key in SECTIONS:
         return model  # the same keys, one level deeper
@@ -128,7 +128,7 @@ def _annotation_at(path: Sequence[str | int]) -> Any:
 
 
 def _takes_text(annotation: Any) -> bool:
-    """Whether the model makes what it wants of text by itself; it is better at numbers than YAML (010 is ten)."""
+    """Whether the model converts text itself; it reads numbers better than YAML does (010 is ten)."""
     return any(
         get_origin(one) is Literal or (isinstance(one, type) and issubclass(one, _SCALARS))
         for one in _alternatives(annotation)
@@ -136,7 +136,7 @@ def _takes_text(annotation: Any) -> bool:
 
 
 def _fit(value: Any, annotation: Any) -> Any:
-    """What was read, in the form the models take.
+    """The values read, in the form that the models accept.
 
     A section without content has its defaults, as in the OpenTelemetry Collector (``grpc:`` switches gRPC on).
     """

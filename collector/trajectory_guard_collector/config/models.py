@@ -1,4 +1,4 @@
-"""Configuration of the collector: frozen, validated models. How files become these is in ``config_files``."""
+"""Configuration of the collector: frozen, validated models. Module ``load`` reads them from files."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ServerTls(Model):
     client_ca_file: str | None = None
     """PEM file of the authorities that sign client certificates; with it every client must present one (mTLS)."""
     reload_interval_s: float = Field(default=10.0, gt=0.0)
-    """Seconds between looks at the files."""
+    """Seconds between checks of the files."""
 
 
 class ClientTls(Model):
@@ -112,7 +112,7 @@ class GrpcReceiver(Model):
     max_fields: int = Field(default=MAX_FIELDS, ge=MAX_FIELDS)
     """Fields of a span, a resource or a scope, nested ones included; requests with a larger one are refused."""
     max_concurrent_requests: int = Field(default=256, ge=1)
-    """Requests in work; further ones are refused, retryable."""
+    """Concurrent requests; further ones are refused, retryable."""
     max_connections: int = Field(default=1024, ge=1)
     """Open connections; further ones are closed."""
     read_timeout_s: float = Field(default=30.0, gt=0.0)
@@ -124,7 +124,7 @@ class GrpcReceiver(Model):
 
 
 class Cors(Model):
-    """Which web pages may send."""
+    """Web pages that may send."""
 
     allowed_origins: tuple[str, ...] = ()
     """Origins, ``*`` for any; none by default."""
@@ -152,13 +152,13 @@ class HttpReceiver(Model):
     idle_timeout_s: float = Field(default=60.0, gt=0.0)
     """Seconds an idle connection is kept."""
     cors: Cors = Cors()
-    """Which web pages may send."""
+    """Web pages that may send."""
     tls: ServerTls | None = None
     """Certificates; plain text without."""
 
 
 class Auth(Model):
-    """Who may send and read flags. Everybody without."""
+    """Authentication of senders and readers of flags; without tokens all are accepted."""
 
     bearer_tokens: tuple[Token, ...] = ()
     """Accepted tokens."""
@@ -167,7 +167,7 @@ class Auth(Model):
 
     @property
     def required(self) -> bool:
-        """Whether a token is asked for."""
+        """Whether a token is required."""
         return bool(self.bearer_tokens) or self.bearer_tokens_file is not None
 
 
@@ -187,23 +187,23 @@ class Protocols(Model):
 
 
 class OtlpReceiver(Model):
-    """Where OTLP comes in."""
+    """The OTLP receiver."""
 
     protocols: Protocols = Protocols(grpc=GrpcReceiver(), http=HttpReceiver())
     """gRPC and HTTP on localhost by default."""
     auth: Auth = Auth()
-    """Who may send."""
+    """Authentication of senders."""
 
 
 class Receivers(Model):
-    """Where data comes in."""
+    """Receivers."""
 
     otlp: OtlpReceiver = OtlpReceiver()
     """The OTLP receiver."""
 
 
 class Retry(Model):
-    """What happens when a backend fails in a way that may pass."""
+    """Retries after a temporary failure of a backend."""
 
     initial_interval_s: float = Field(default=1.0, gt=0.0)
     """First pause."""
@@ -225,7 +225,7 @@ class Retry(Model):
 
 
 class SendingQueue(Model):
-    """How one exporter works off what waits for it."""
+    """Queue of one exporter."""
 
     num_consumers: int = Field(default=4, ge=1, le=64)
     """Requests to the backend at a time."""
@@ -241,7 +241,7 @@ class Scores(Model):
     enabled: bool = True
     """Whether scores are written."""
     max_waiting: int = Field(default=1000, ge=1)
-    """Scores that may wait; the oldest give way, and are counted as failed."""
+    """Scores that may wait; beyond this the oldest are dropped and counted as failed."""
     batches_per_minute: float = Field(default=30.0, gt=0.0, le=6000.0)
     """Batches of up to 15 scores; 30 is what the smallest plan of Langfuse Cloud allows."""
     max_episodes: int = Field(default=10_000, ge=1)
@@ -256,17 +256,17 @@ class Exporter(Model):
     headers: Mapping[str, SecretStr] = Field(default_factory=dict)
     """Sent with every request."""
     compression: Literal["gzip", "none"] = "gzip"
-    """Of requests."""
+    """Compression of requests."""
     timeout_s: float = Field(default=5.0, gt=0.0)
-    """Per attempt."""
+    """Seconds for one attempt."""
     tls: ClientTls = ClientTls()
-    """Trust."""
+    """TLS files and trust."""
     retry_on_failure: Retry = Retry()
     """Retries."""
     sending_queue: SendingQueue = SendingQueue()
     """Concurrency and batching."""
     signals: tuple[Signal, ...] = (Signal.TRACES, Signal.METRICS, Signal.LOGS)
-    """What is sent there; langfuse takes traces only."""
+    """Signals that are sent there; langfuse accepts traces only."""
     public_key: SecretStr | None = None
     """langfuse: public key of the project."""
     secret_key: SecretStr | None = None
@@ -278,27 +278,27 @@ class Exporter(Model):
 
 
 class Queue(Model):
-    """Where batches wait for backends."""
+    """Storage of batches that wait for backends."""
 
     storage: str | None = None
     """Directory. With it batches are acknowledged once they are on disk, and trajectories survive a restart.
     Without it they are acknowledged once every backend has them."""
     max_size_mib: float = Field(default=1024.0, gt=0.0)
-    """Largest size on disk; when it is reached, senders are told to wait."""
+    """Largest size on disk; when it is reached, senders are asked to wait."""
     fsync: bool = True
     """Survive a power failure too, not only a killed process."""
     drop_unrouted: tuple[str, ...] = ()
     """Exporters whose waiting batches are dropped at the start where the exporter, or its signal, is not configured any
     more. Those of others stay until it is again."""
     deadline_s: float = Field(default=8.0, gt=0.0)
-    """Without storage: seconds within which backends must have a batch; afterwards the sender is told to retry."""
+    """Without storage: seconds within which backends must have a batch; afterwards the sender is asked to retry."""
 
 
 class MemoryLimiter(Model):
     """Refuse data before memory runs out."""
 
     check_interval_s: float = Field(default=1.0, gt=0.0)
-    """Seconds between looks at the resident memory."""
+    """Seconds between checks of the resident memory."""
     limit_mib: float = Field(default=0.0, ge=0.0)
     """Hard limit; 0 takes ``limit_percentage``."""
     limit_percentage: float = Field(default=75.0, gt=0.0, le=100.0)
@@ -315,22 +315,22 @@ class MemoryLimiter(Model):
 
 
 class Trajectories(Model):
-    """What is remembered of trajectories beyond the ``guard`` section."""
+    """Memory of trajectories beyond the ``guard`` section."""
 
     reorder_steps: int = Field(default=256, ge=8, le=65_536)
     """Steps of a trajectory that can still be put in order when older ones arrive late."""
     reorder_s: float = Field(default=300.0, gt=0.0)
-    """Idle seconds after which that memory is given back; later steps are judged as they come."""
+    """Idle seconds after which that memory is freed; later steps are evaluated in order of arrival."""
     reorder_wait_s: float = Field(default=5.0, ge=0.0)
-    """Longest time a step waits for others that may precede it, where a service's spans arrive out of order."""
+    """Longest time in seconds for which a step waits for earlier ones, if a service's spans arrive out of order."""
     max_history_mib: float = Field(default=256.0, gt=0.0)
-    """Bound of that memory over all trajectories; the longest idle give theirs back first."""
+    """Bound of that memory over all trajectories; the longest idle are compacted first."""
     max_traces: int = Field(default=20_000, ge=1)
     """Traces remembered for identity."""
     max_spans_per_trace: int = Field(default=1_024, ge=1)
     """Spans of a trace remembered as possible ancestors."""
     max_traces_mib: float = Field(default=128.0, gt=0.0)
-    """Bound of what is remembered of traces; the longest unused ones are forgotten first."""
+    """Bound of the memory of traces; the least recently used are evicted first."""
     max_flagged: int = Field(default=100_000, ge=0)
     """Flagged trajectories remembered after their state was evicted."""
     separate_by: tuple[str, ...] = ("service.namespace", "deployment.environment.name")
@@ -355,16 +355,16 @@ class Telemetry(Model):
     tls: ServerTls | None = None
     """Certificates of that port; plain text without."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Of the JSON log lines on standard error."""
+    """Level of the JSON log lines on standard error."""
     max_label_values: int = Field(default=200, ge=1)
-    """Services, agents and tools told apart in metrics; further ones count as ``other``."""
+    """Distinct services, agents and tools in metrics; further ones count as ``other``."""
 
 
 class CollectorConfig(Model):
-    """The whole configuration. Without any: localhost, debug exporter."""
+    """The whole configuration. Defaults: localhost, debug exporter."""
 
     receivers: Receivers = Receivers()
-    """Where data comes in."""
+    """Receivers."""
     guard: GuardConfig = Field(default_factory=GuardConfig)
     """Detection, as in process: see ``processor/README.md``. ``mode`` holds for flags; keys of gates, models and scores
     have no effect here and are errors."""
@@ -373,7 +373,7 @@ class CollectorConfig(Model):
     exporters: Mapping[str, Exporter] = Field(default_factory=lambda: {"debug": Exporter()})
     """Backends by name, ``type`` or ``type/name``."""
     queue: Queue = Queue()
-    """Where batches wait."""
+    """Storage of waiting batches."""
     memory_limiter: MemoryLimiter = MemoryLimiter()
     """Refuse data before memory runs out."""
     flags: Flags = Flags()

@@ -1,4 +1,4 @@
-"""Whether the PEM files of a ``tls`` section can be used, by key: OpenSSL and gRPC do not say which file it was."""
+"""Whether the PEM files of a ``tls`` section can be used, by key: OpenSSL and gRPC do not name the file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pem_mistakes(tls: ClientTls | ServerTls) -> Iterator[tuple[str, str]]:
 
 
 def why_unreadable(file: str) -> str | None:
-    """Why a file cannot be read, None if it can."""
+    """The reason why a file cannot be read, None if it can."""
     try:
         with Path(file).open("rb"):
             return None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 Report = Callable[[str, str], None]
-"""Called with the key path and what is wrong there."""
+"""Called with the key path and the mistake there."""
 _REFERENCE: Final = re.compile(r"\$\$|\$\{([^{}]*)\}|\$\{")
 _WHOLE: Final = re.compile(r"\$\{[^{}]*\}")
 _NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -18,14 +18,14 @@ _HELP: Final = "use ${env:NAME}, ${env:NAME:-default} or ${file:PATH}; $$ stands
 class Text(str):
     """A value that is text only because it came from a variable, a file or the command line.
 
-    It becomes a number, a truth value or a list if its key wants one, and stays as it is where text is wanted.
+    It becomes a number, a truth value or a list if its key wants one, and is unchanged if its key wants text.
     """
 
     __slots__ = ()
 
 
 def resolve(value: Any, environ: Mapping[str, str], report: Report, path: str = "") -> Any:
-    """A copy of decoded YAML with all references replaced. What cannot be replaced is reported and becomes empty."""
+    """A copy of decoded YAML with all references replaced. Invalid references are reported and become empty."""
     if isinstance(value, Mapping):
         return {key: resolve(one, environ, report, f"{path}.{key}" if path else key) for key, one in value.items()}
     if isinstance(value, list):

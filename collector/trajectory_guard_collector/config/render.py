@@ -1,4 +1,4 @@
-"""The effective configuration for people to read, and the files it names."""
+"""Shows the effective configuration to people, and checks the files it names."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def _unusable_tokens(auth: Auth, path: str) -> Iterator[str]:
 
 
 def storage_mistake(config: CollectorConfig) -> str | None:
-    """Why the directory of the queue cannot be used or made, None if it can. Leaves nothing behind."""
+    """The reason why the directory of the queue cannot be used or created, None if it can. Leaves no files behind."""
     if config.queue.storage is None:
         return None
     directory = Path(config.queue.storage)
     try:
-        # Whether root, a container or a special file system may write somewhere is only found out by doing it.
+        # Only a write shows whether root, a container or a special file system may write there.
         there = next(one for one in (directory, *directory.absolute().parents) if one.exists())
         with tempfile.TemporaryDirectory(prefix=".trajectory-guard-", dir=there):
             return None
@@ -86,9 +86,9 @@ def storage_mistake(config: CollectorConfig) -> str | None:
 
 
 def unusable_storage(config: CollectorConfig) -> str | None:
-    """Make the directory of the queue if it is missing; why it cannot be used, None if it can.
+    """Create the directory of the queue if it is missing. Returns the reason why it cannot be used, None if it can.
 
-    It is for this user only: what waits there are the requests of all senders.
+    It is for this user only, since it holds requests of all senders.
     """
     if config.queue.storage is None:
         return None

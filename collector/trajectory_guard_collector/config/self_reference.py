@@ -1,4 +1,4 @@
-"""Exporters that would send to the collector's own receivers: every span would come back for ever."""
+"""Finds exporters that would send to the collector's own receivers, so that every span would return endlessly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ANY: Final = "any"
 
 
 def self_references(config: CollectorConfig) -> Iterator[Mistake]:
-    """Exporters whose endpoint is one of the receivers', under whatever name for this machine. Asks no name server."""
+    """Exporters whose endpoint is a receiver of this collector, by any name of this machine. Asks no name server."""
     protocols = config.receivers.otlp.protocols
     receivers = {
         f"receivers.otlp.protocols.{name}.endpoint": parse_endpoint(one.endpoint)
@@ -65,7 +65,7 @@ def _reaches(target: str, receiver: str) -> bool:
 
 
 def _place(host: str) -> str | None:
-    """``loopback``, ``any``, or an own address that a host stands for; None if it is another machine's, or unknown."""
+    """``loopback``, ``any``, or an own address, for a host; None if it is another machine's, or unknown."""
     name = host.lower().rstrip(".").partition("%")[0]
     if name == "localhost" or name.endswith(".localhost"):
         return _LOOPBACK

@@ -1,4 +1,4 @@
-"""Configuration files as plain data: decoding, merging, and which file said what."""
+"""Configuration files as plain data: decodes and merges them, and records the source of each key."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Sources:
         self._first = ""
 
     def add(self, values: Mapping[str, Any], source: str) -> None:
-        """Lay ``values`` over what there is; ``source`` names them in messages."""
+        """Merge ``values`` over the present ones; ``source`` names them in messages."""
         self._first = self._first or source
         self._merge(self.values, values, source, "")
 
@@ -47,7 +47,7 @@ class Sources:
                 self._origin[path] = source
 
     def origin(self, path: str) -> str:
-        """Which source a key, or the closest key above it, came from."""
+        """The source of a key, or of the closest key above it."""
         while path and path not in self._origin:
             path = path.rpartition(".")[0]
         return self._origin.get(path, self._first or "configuration")
@@ -106,7 +106,7 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Notes keys that are there twice; YAML itself would silently take the last one."""
+    """Records duplicate keys; YAML itself would silently take the last one."""
 
     duplicates: list[str]
 
@@ -152,7 +152,7 @@ def _text_keys(value: Any, depth: int = 0) -> Any:
 
 
 def read_override(text: str) -> dict[str, Any]:
-    """``key.path=value`` as nested mappings; the value becomes what its key wants.
+    """``key.path=value`` as nested mappings; the value gets the type that its key wants.
 
     >>> read_override("telemetry.log_level=debug")
     {'telemetry': {'log_level': 'debug'}}

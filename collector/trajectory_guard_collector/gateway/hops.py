@@ -1,8 +1,8 @@
-"""Telling a request that has come round in a circle of collectors.
+"""Detection of requests that have come round in a circle of collectors.
 
-Every forwarded request names the collectors it may have gone through: this one, and those whose requests came in
-lately. Batches are merged and stored on their way, so it is not known which of them a batch did go through; but
-where an own request can come back, the collectors form a circle, and everything in it would be multiplied for ever.
+Every forwarded request names the collectors it may have gone through: this one, and those whose requests arrived
+lately. Batches are merged and stored on their way, so the exact path of a batch is unknown; but if a collector receives
+its own request, the collectors form a circle, which would multiply all telemetry in it without end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ID_CHARS: Final = 16
 
 
 class Hops:
-    """The identity of one collector, and those before it.
+    """The identity of one collector, and of those that send to it.
 
     Parameters:
         clock: seconds, monotonic.
@@ -32,13 +32,13 @@ class Hops:
         self._before: OrderedDict[str, float] = OrderedDict()
 
     def header(self) -> str:
-        """What a forwarded request says in ``HEADER``."""
+        """Value of ``HEADER`` in forwarded requests."""
         while self._before and self._clock() - next(iter(self._before.values())) > _REMEMBERED_S:
             self._before.popitem(last=False)
         return ",".join((self.own, *self._before))
 
     def comes_back(self, header: str | None) -> bool:
-        """Whether a request with this ``HEADER`` was sent by this collector; notes those it came through if not."""
+        """Whether this collector sent the request with this ``HEADER``; if not, records the collectors named in it."""
         if not header:
             return False
         named = header.split(",")[: _MAX_KNOWN + 1]

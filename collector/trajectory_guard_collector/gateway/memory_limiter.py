@@ -27,7 +27,7 @@ _SPIKE_SHARE: Final = 0.2
 _LOOK_INTERVAL_S: Final = 0.05
 _USEFUL_SHARE: Final = 0.02
 _COPIES: Final = 2
-"""Times that a request is in memory while it is read: with the transport, and with us."""
+"""Copies of a request in memory while it is read: one in the transport, one in the collector."""
 _MAX_PAUSE_S: Final = 60.0
 
 logger = logging.getLogger(__name__)
@@ -50,9 +50,9 @@ def cgroup_limit(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/
 
 
 class MemoryLimiter:
-    """Watches the resident memory, and says when to refuse data: from the soft limit on, which is the hard limit less
-    the spike limit, and before it if what is being read at the moment would reach it. Above the soft limit it also
-    gives back memory that is free but still held; attempts that achieve nothing become rarer.
+    """Watches the resident memory, and refuses data from the soft limit on, which is the hard limit less the spike
+    limit, and below it if the requests being read would reach it. Above the soft limit it also sheds memory and
+    returns free memory to the system; attempts without effect become rarer.
 
     Parameters:
         config: the ``memory_limiter`` section.
@@ -60,7 +60,7 @@ class MemoryLimiter:
         rss: resident memory in bytes.
         total: memory that ``limit_percentage`` is a share of, in bytes.
         clock: seconds, monotonic.
-        relieve: lets go of memory that can be spared; whether there was any.
+        shed: frees memory that can be spared; returns whether there was any.
 
     Raises:
         ConfigError: the spike limit leaves nothing of the hard limit.
@@ -94,21 +94,21 @@ class MemoryLimiter:
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to watch."""
+        """Start to watch."""
         self._watching = asyncio.create_task(self._watch())
 
     async def stop(self) -> None:
-        """Stop watching. Legal at any time."""
+        """Stop watching. Callable at any time."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
             self._watching = None
 
     def refuse(self, size: int = 0) -> str | None:
-        """Why ``size`` more bytes must be refused right now, None if they can be taken. Cheap enough for every request.
+        """Reason to refuse ``size`` more bytes now, None if they can be accepted. Cheap enough for every request.
 
-        A request that would be read alone is let in below the soft limit whatever its size: it fits at no other time.
-        With no size only what is resident counts: whether to go on reading.
+        Below the soft limit a request that would be read alone is accepted regardless of its size, since it would fit
+        at no other time. Without a size only the resident memory counts, which decides whether to continue reading.
         """
         stale = self._clock() - self._looked_at >= min(_LOOK_INTERVAL_S, self._config.check_interval_s)
         if stale or (size and not self._fits(size)):
@@ -122,7 +122,7 @@ class MemoryLimiter:
 
     @contextmanager
     def reading(self, size: int) -> Iterator[None]:
-        """Around the reading of a request of about ``size`` bytes, which are not resident yet."""
+        """Context for reading a request of about ``size`` bytes, which are not resident yet."""
         size *= _COPIES
         self._reading += size
         try:
@@ -132,7 +132,7 @@ class MemoryLimiter:
             self._unseen += size
 
     def check(self) -> None:
-        """Look at the memory now, and give some back if it is short; afterwards too, for as long as that helps."""
+        """Read the memory, and shed some if it is short; repeat as long as that has an effect."""
         self._look()
         if self._short:
             self._was_short = True
@@ -148,7 +148,7 @@ class MemoryLimiter:
         while True:
             try:
                 self.check()
-            except Exception as error:  # noqa: BLE001  without the limiter the service still goes on
+            except Exception as error:  # noqa: BLE001  the service continues without the limiter
                 self._log.log(logging.ERROR, "look", f"memory limiter: the resident memory cannot be read: {error}")
                 self._metrics.add(catalogue.ERRORS, where="memory_limiter")
             await asyncio.sleep(self._config.check_interval_s)
@@ -178,7 +178,7 @@ class MemoryLimiter:
 
 @cache
 def _this_process() -> psutil.Process:
-    """Made once: psutil finds out when it was started, which takes longer than asking for its memory."""
+    """Created once: psutil reads the start time of the process, which takes longer than reading its memory."""
     return psutil.Process()
 
 
@@ -193,7 +193,7 @@ def _limits(config: configuration.MemoryLimiter, total: Callable[[], int]) -> tu
 
 
 def _give_back() -> None:
-    """Free memory stays with glibc, and counts as resident, until it is asked to return it."""
+    """Make glibc return free memory to the system, since it counts as resident until then."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -1,7 +1,7 @@
-"""Trace requests opened only as far as needed: spans stay bytes until somebody wants to read one.
+"""Lazily decoded trace requests: spans stay bytes until they are read.
 
-The messages declared here have the field numbers of OTLP's ``trace.proto``, with the parts that are not looked at
-declared as bytes. What they do not declare is kept by protobuf as unknown fields and written back.
+The messages declared here have the field numbers of OTLP's ``trace.proto``, with the unread parts declared as
+bytes. Protobuf keeps undeclared fields as unknown fields and writes them back.
 """
 
 from __future__ import annotations

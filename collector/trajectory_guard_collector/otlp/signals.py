@@ -1,4 +1,4 @@
-"""What goes through the collector: serialized OTLP requests of one signal."""
+"""The unit of work of the collector: a serialized OTLP request of one signal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Signal(str, Enum):
 
     @property
     def items(self) -> str:
-        """What the collector's metric names call the items of the signal."""
+        """Name of the signal's items in the collector's metric names."""
         return {"traces": "spans", "metrics": "metric_points", "logs": "log_records"}[self.value]
 
 

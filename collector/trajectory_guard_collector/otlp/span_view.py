@@ -1,4 +1,4 @@
-"""From OTLP protobuf to what the dialects read."""
+"""Converts OTLP protobuf to the views that the dialects read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ResourceInfo(NamedTuple):
     Fields:
         attributes: its attributes.
         service: name of the service.
-        tenant: what keeps equal ids of different tenants apart.
+        tenant: keeps equal ids of different tenants apart.
     """
 
     attributes: Mapping[str, Any]
@@ -62,7 +62,7 @@ def view_of(span: Span, scope: InstrumentationScope, resource: Mapping[str, Any]
 
 
 def strip_content(view: SpanView) -> SpanView:
-    """As much of a span as it takes to recognise it later as somebody's ancestor: no content, no events."""
+    """The view without content and events, which is enough to recognise the span as an ancestor later."""
     short = {
         key: value
         for key, value in view.attributes.items()

@@ -3,7 +3,7 @@
 Two bytes are enough for a resource, a span or an attribute. So a message of 64 MiB may hold 32 million of them, which
 would take gigabytes and minutes to decode. Here they are counted before anything is decoded, and the work can be
 interrupted everywhere. The three signals have the same structure: resources (field 1) with scopes (field 2) with items
-(field 2); resource and scope themselves are field 1 of what is around them.
+(field 2); resource and scope themselves are field 1 of the message around them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _REQUESTS: Final[dict[Signal, str]] = {
     Signal.LOGS: "ExportLogsServiceRequest",
 }
 _READ: Final[dict[int, Descriptor]] = {_ITSELF: InstrumentationScope.DESCRIPTOR, _CHILDREN: Span.DESCRIPTOR}
-"""What stands in a scope and is decoded whole."""
+"""Items of a scope that are decoded whole."""
 
 Field = tuple[int, int, int, int]
 """Number (0 if the value has no length of its own), and the places of the tag, of the value and of its end."""
@@ -61,7 +61,7 @@ class Part(NamedTuple):
 
 
 def fields(data: bytes, at: int, end: int) -> Iterator[Field]:
-    """The fields of a message that stands between two places.
+    """The fields of the message between two places.
 
     Raises:
         BadDataError: it is not in protobuf's wire format.
@@ -112,7 +112,7 @@ def count(
 ) -> Generator[None, None, int]:
     """Count the spans, data points or log records of a serialized export request, and check that it is one.
 
-    Metrics and log records are decoded one by one, since nobody else does; spans are left to who evaluates them.
+    Metrics and log records are decoded one by one, since no other part of the collector does; the scorer decodes spans.
 
     Parameters:
         max_elements: resources, scopes, items and data points, and fields beside them, that it may have.
@@ -120,7 +120,7 @@ def count(
 
     Raises:
         BadDataError: it is malformed.
-        TooLargeError: it has more of something than it may have.
+        TooLargeError: it exceeds one of the bounds.
     """
     few = _few_groups(data) if signal is Signal.TRACES and len(data) <= _USUAL_BYTES else None
     if few is not None and few <= max_elements:
@@ -160,14 +160,14 @@ class _Tally:
         self._max_fields = max_fields
 
     def full_stretch(self) -> bool:
-        """Count one element more; whether it is time to let others have their turn."""
+        """Count one more element. Returns whether it is time to yield to other work."""
         self._elements += 1
         if self._elements > self._max_elements:
             raise TooLargeError(f"more than max_elements, {self._max_elements}, resources, scopes and items together")
         return self._elements % _AT_A_STRETCH == 0
 
     def resource(self, at: int, end: int) -> Generator[None, None, None]:
-        """Count what is in a resource."""
+        """Count the elements of a resource."""
         for number, _, start, stop in fields(self._data, at, end):
             if self.full_stretch():
                 yield
@@ -239,7 +239,7 @@ class _Tally:
 
 def parts(data: bytes) -> Iterator[Part]:
     """Cut a trace request that ``count`` has passed into requests of some 2,048 resources, scopes and spans and, if no
-    span is larger, about a MiB. Together they hold what it held.
+    span is larger, about a MiB. Together they have the same content.
 
     Resource and scope, and whatever else is beside the spans, are repeated in every part that needs them.
     """
@@ -282,7 +282,7 @@ def _scope_parts(data: bytes, at: int, end: int) -> Iterator[Part]:
 
 
 class _Cut:
-    """What is collected for a part. ``head`` is repeated in each; parts are larger where it is large, so that all of
+    """Content collected for a part. ``head`` is repeated in each; parts are larger where it is large, so that all of
     them together do not take much more than the request."""
 
     def __init__(self, head: bytes) -> None:

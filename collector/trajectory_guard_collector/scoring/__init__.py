@@ -1,1 +1,1 @@
-"""Scoring of a fleet: spans to steps, steps to trajectories, trajectories to verdicts."""
+"""Scoring of a fleet: turns spans into steps, steps into trajectories, trajectories into verdicts."""

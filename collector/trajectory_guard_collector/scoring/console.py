@@ -1,4 +1,4 @@
-"""Verdicts as they happen, for people: a line on standard output (``debug`` exporter) and structured logs."""
+"""Live verdicts for people: a line on standard output (``debug`` exporter) and structured logs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _WORDS: Final = {EventKind.START: "loop", EventKind.NUDGE: "NUDGE", EventKind.ST
 
 
 class VerdictPrinter:
-    """Prints a line per piece of news.
+    """Prints one line per loop event.
 
     Parameters:
-        redact: no excerpt of arguments or results.
-        stream: where lines go; standard output by default.
+        redact: print no excerpts of arguments or results.
+        stream: receives the lines; standard output by default.
     """
 
     def __init__(self, *, redact: bool = False, stream: TextIO | None = None) -> None:
@@ -27,7 +27,7 @@ class VerdictPrinter:
         self._stream = stream
 
     def notify(self, events: Sequence[LoopEvent]) -> None:
-        """Print them."""
+        """Print the events."""
         for one in (one for one in events if not one.renamed):
             print(self._line(one), file=self._stream or sys.stdout, flush=True)
 
@@ -38,7 +38,7 @@ class VerdictPrinter:
         reason = "" if self._redact else verdict.reason
         word = _WORDS[event.kind]
         line = f"{word:<9} {who}  {verdict.trajectory_id}  score {verdict.score:.2f}  {types}  {reason}"
-        return printable(line).rstrip()  # nearly all of it comes from senders: no line of their own, no escapes
+        return printable(line).rstrip()  # senders supply nearly all of it: strip line breaks and escape sequences
 
 
 class VerdictLog:
@@ -48,7 +48,7 @@ class VerdictLog:
         self._redact = redact
 
     def notify(self, events: Sequence[LoopEvent]) -> None:
-        """Log them."""
+        """Log the events."""
         for one in (one for one in events if not one.renamed):
             if one.kind is None:
                 log_recovery(one.verdict)

@@ -1,5 +1,5 @@
-"""What there is to tell of a judged step, and what it adds to the counts. Late steps may move a finding to another
-step: it is told, and counted, once.
+"""Loop events and counts of evaluated steps. Late steps may move a finding to another step: the scorer publishes and
+counts each finding once.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from trajectory_guard_collector.telemetry.metrics import Metrics
 
 
 class LoopEvent(NamedTuple):
-    """Something to tell.
+    """A loop event to publish.
 
     Fields:
-        kind: a loop began, a nudge or a stop is due; None if an agent has recovered.
-        verdict, item: what was found, at which step.
-        renamed: it was published before, under the name that the trajectory had until its conversation became known.
+        kind: a loop began, or a nudge or a stop is due; None if an agent has recovered.
+        verdict, item: the finding, and its step.
+        renamed: the event was published before, under the name of the trajectory until its conversation became known.
     """
 
     kind: EventKind | None
@@ -31,7 +31,7 @@ class LoopEvent(NamedTuple):
 
 
 def publish(trajectory: Trajectory, item: StepItem, metrics: Metrics) -> Iterator[LoopEvent]:
-    """Count a step that was judged, or judged again, keep its trajectory's flag, and say what is news."""
+    """Count a step after each evaluation, update its trajectory's flag, and yield the loop events to publish."""
     verdict, first_time = item.verdict, not item.evaluated
     item.evaluated = True
     if not first_time:
@@ -57,7 +57,7 @@ def publish(trajectory: Trajectory, item: StepItem, metrics: Metrics) -> Iterato
 def recovered_at_rest(
     trajectory: Trajectory, verdict: Verdict, item: StepItem, metrics: Metrics
 ) -> Iterator[LoopEvent]:
-    """A run recovered before it came to rest, or was forgotten; ``item`` is its newest step."""
+    """Yield the recovery of a run that came to rest or was evicted; ``item`` is its newest step."""
     yield from _recovered(trajectory, item, verdict, metrics)
 
 
@@ -87,7 +87,7 @@ def _found(trajectory: Trajectory, item: StepItem, verdict: Verdict, metrics: Me
 
 
 def _count(trajectory: Trajectory, item: StepItem, verdict: Verdict, metrics: Metrics, *, first_time: bool) -> None:
-    """Count what was not counted before: under another name, or before the step was judged again."""
+    """Count findings, loops and usage that were not counted before, under another name or in an earlier evaluation."""
     if first_time:
         for kind in verdict.types:
             metrics.detection(item.service, kind)
@@ -108,7 +108,7 @@ def _keep_flag(trajectory: Trajectory, verdict: Verdict) -> None:
 
 
 def _spent_more(published: Published, verdict: Verdict) -> Spent:
-    """What a loop has consumed since this was asked last."""
+    """Resources that a loop has consumed since the last call."""
     before, spent = published.spent, verdict.spent
     most = published.spent = Spent(
         max(spent.steps, before.steps), spent.seconds, max(spent.tokens, before.tokens),
@@ -122,7 +122,7 @@ def _labels(item: StepItem, verdict: Verdict) -> tuple[str, str, str, str, str]:
 
 
 def _event_kind(trajectory: Trajectory, item: StepItem, verdict: Verdict) -> EventKind | None:
-    """What is worth a guard span: the first finding of an episode, each of its nudges, and its first stop."""
+    """Kind of the guard span: the first finding of an episode, each of its nudges, and its first stop get one."""
     published = trajectory.published(verdict.episode)
     starts, published.started = not published.started, True
     if verdict.level is Level.STOP:

@@ -1,4 +1,4 @@
-"""Scores beside the traces that go to Langfuse: written on change, kept across restarts."""
+"""Scores for the traces that go to Langfuse: written on change, kept across restarts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SessionOf = Callable[[StepItem], str | None]
 
 
 class SavedScores(Protocol):
-    """Where scores wait across restarts: ``Store``."""
+    """Storage of unsent scores across restarts: ``Store``."""
 
     async def load_kv(self, space: str) -> list[tuple[bytes, bytes]]:
         """All rows of a space."""
@@ -54,7 +54,7 @@ def score_writers(
     exporters: Mapping[str, Exporter], metrics: Metrics, store: SavedScores | None, *, redact: bool,
     session_of: SessionOf | None = None,
 ) -> list[ScoreWriter]:  # fmt: skip
-    """A writer for each Langfuse exporter that is to write scores; none, and a log line, where the package is missing.
+    """A writer for each Langfuse exporter with scores enabled; none, and a warning, if the package is missing.
 
     Parameters as those of ``ScoreWriter``.
 
@@ -74,17 +74,17 @@ def score_writers(
 
 
 class ScoreWriter:
-    """Writes the scores of one Langfuse project. All methods are for the event loop; a thread does the sending.
+    """Writes the scores of one Langfuse project. All methods are for the event loop; a thread sends.
 
-    With a store, what was written of which loop, and what waits, survives a restart.
+    With a store, the scores written for each loop and the unsent scores survive a restart.
 
     Parameters:
-        name: of the exporter.
-        config: its section.
+        name: name of the exporter.
+        config: configuration section of the exporter.
         metrics: counts scores.
-        store: where scores wait; in memory if None.
+        store: keeps unsent scores; if None they are in memory only.
         redact: leave reasons out.
-        session_of: the session Langfuse puts a step into; by default what the step's own span says.
+        session_of: the Langfuse session of a step; by default the one that the step's own span names.
 
     Raises:
         ValueError: a file of the ``tls`` section cannot be read.
@@ -113,7 +113,7 @@ class ScoreWriter:
     # --- life ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Go on with what waited before a restart."""
+        """Restore the scores that were unsent before a restart, and send them."""
         self._loop = asyncio.get_running_loop()
         if self._store is None:
             return
@@ -132,11 +132,11 @@ class ScoreWriter:
                 score = Score(**orjson.loads(data))
                 self._kept[score.id] = score
         except (ValueError, TypeError) as error:
-            _log.error("queue.storage: what was saved of a score is left out: %s", error)
+            _log.error("queue.storage: discarding an unreadable saved score: %s", error)
             self._metrics.error("restore")
 
     async def stop(self, timeout_s: float) -> None:
-        """Send what waits as far as the time allows; with a store the rest is sent after the next start. Idempotent."""
+        """Send waiting scores until the timeout; with a store the rest is sent after the next start. Idempotent."""
         left = await asyncio.to_thread(self._sender.stop, timeout_s)
         if left and self._store is None:
             _log.error("exporter %s: %d scores were not sent", self.name, len(left))
@@ -149,7 +149,7 @@ class ScoreWriter:
     # --- scores ----------------------------------------------------------------------------------------------
 
     def notify(self, events: Sequence[LoopEvent]) -> None:
-        """Write what has changed."""
+        """Write the scores that the events change."""
         scores: list[Score] = []
         for one in events:
             item = one.item
@@ -173,7 +173,7 @@ class ScoreWriter:
         count = self._metrics.scores_sent if outcome == SENT else self._metrics.scores_failed
         count(self.name, len(scores))
         for score in scores:
-            if self._kept.get(score.id) is score:  # else a newer one waits already
+            if self._kept.get(score.id) is score:  # else a newer score waits already
                 del self._kept[score.id]
                 self._put_row((_SCORE, score.id), None)
         self._save_soon()
@@ -218,7 +218,7 @@ class ScoreWriter:
 
 def _episode(plain: list[Any]) -> Episode:
     timestamp, stages, *times = plain
-    began, until = times[:2] or (timestamp, timestamp)  # rows of older collectors hold no more
+    began, until = times[:2] or (timestamp, timestamp)  # rows of older collectors hold no times
     environment = times[2] if len(times) > 2 else None
     return Episode(
         timestamp,

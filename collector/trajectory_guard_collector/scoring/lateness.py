@@ -1,9 +1,9 @@
-"""How late the spans of a service come: what a step has to wait for before it is evaluated.
+"""Lateness of a service's spans, and the time its steps wait for earlier steps before they are evaluated.
 
-Where everything arrives in order, as from one exporter, nothing waits. Where steps turn out to precede others that were
-evaluated already, all from there on would have to be evaluated again, for each of them. So steps of such a service wait
-until its newest span has ended as much later as its late steps came behind it, or for as long on the clock of arrival
-if nothing newer comes. A backlog is read faster than it was written: then the spans themselves are the clock.
+Where spans arrive in order, as from one exporter, no step waits. Where a step arrives after later steps were evaluated,
+all steps from there on have to be evaluated again. So the steps of such a service wait until its newest span has ended
+later than the step by the lateness seen so far, or for the same time on the clock of arrival if no newer span arrives.
+A collector reads a backlog faster than it was written; then the end times of the spans serve as the clock.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from trajectory_guard.core.tracking.tables import BoundedTable
 
 _MAX_SERVICES: Final = 1_024
 _DECAY: Final = 0.995
-"""Share of the wait that is left after each step in order: some hundred of them end it."""
+"""Factor by which each step in order shortens the wait: some hundred of them end it."""
 _LEAST_S: Final = 0.05
 ALWAYS: Final = float("inf")
-"""A time at which nothing waits any longer."""
+"""A time at which no step waits any longer."""
 
 
 class Pace:
-    """The pace of one service.
+    """Lateness of one service.
 
     Attributes:
         newest: end of its newest span, seconds since the epoch.
-        wait_s: seconds that its steps wait.
+        wait_s: seconds for which its steps wait.
     """
 
     __slots__ = ("_due", "_pushed", "newest", "wait_s")
@@ -38,11 +38,11 @@ class Pace:
         self._pushed = 0
 
     def next_wait_s(self, end: float, *, in_order: bool, most: float) -> float:
-        """Seconds for which a step that has arrived waits.
+        """Seconds for which a newly arrived step waits.
 
         Parameters:
-            end: when its span ended, seconds since the epoch.
-            in_order: it is the newest of its trajectory; else it precedes a step that arrived before it.
+            end: end of its span, seconds since the epoch.
+            in_order: the step is the newest of its trajectory; else it precedes a step that arrived before it.
             most: longest wait in seconds.
         """
         if in_order:
@@ -58,7 +58,7 @@ class Pace:
         heappush(self._due, (at, self._pushed, what))
 
     def reminders(self) -> list[Any]:
-        """What has become due."""
+        """Take the reminders that are due."""
         found = []
         while self._due and self._due[0][0] <= self.newest:
             found.append(heappop(self._due)[2])
@@ -66,7 +66,7 @@ class Pace:
 
 
 class Paces:
-    """Paces by service; those unused for longest are forgotten beyond 1,024."""
+    """Paces by service; evicts the least recently used beyond 1,024."""
 
     def __init__(self) -> None:
         self._paces: BoundedTable[str, Pace] = BoundedTable(_MAX_SERVICES)

@@ -1,4 +1,4 @@
-"""Finding the spans of agents in a request, and leaving all others unread."""
+"""Finds the agent spans in a request and leaves all other spans unread."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ T = TypeVar("T")
 
 
 class AgentSpan:
-    """A span of an agent, and where it stands in the request.
+    """An agent span and its place in the request.
 
     Attributes:
-        holder, place: the repeated field of bytes that holds it, and its place there.
-        group, scope: the ``ResourceSpans`` around it, and its scope in bytes.
-        origin: the resource it comes from.
-        span, view: the span, as protobuf and as the dialects see it; lean: what is kept of it.
-        size: its bytes.
-        trace: what is known of its trace; set when it is noted.
-        item: the step or usage it stands for; set when it is taken.
+        holder, place: the repeated field of bytes that holds the span, and its index there.
+        group, scope: the enclosing ``ResourceSpans``, and the serialized scope.
+        origin: the resource of the span.
+        span, view: the span as protobuf and as the dialects read it; kept_view: the view without content.
+        size: length of the serialized span in bytes.
+        trace: its trace; set when the span is remembered.
+        item: the step or usage made of the span; set when the span is scored.
     """
 
     __slots__ = ("group", "holder", "item", "kept_view", "origin", "place", "scope", "size", "span", "trace", "view")
@@ -75,12 +75,12 @@ class AgentSpan:
 
 
 OtherSpan = tuple[Any, Any, int]
-"""A span that says nothing of agents: its ``Outline``, and the field and place where it stands. A plain tuple: nine
-spans in ten are one of these."""
+"""A span without agent attributes: its ``SpanHeader``, the field that holds it, and its index there. A plain tuple,
+since nine spans in ten are one of these."""
 
 
 class ParsedRequest:
-    """A request with its spans told apart."""
+    """A request whose spans are sorted into agent spans and others."""
 
     def __init__(self, request: Any) -> None:
         self.request = request
@@ -94,12 +94,12 @@ class ParsedRequest:
 
 
 class RequestParser:
-    """Reads requests.
+    """Parses requests.
 
     Parameters:
         table: the dialects in use; a span with none of their keys, and none that names a conversation, an agent or
             the usage of a model, is left unread.
-        separate_by: resource attributes that make a tenant.
+        separate_by: resource attributes that form the tenant.
     """
 
     def __init__(self, table: tuple[Dialect, ...], separate_by: Sequence[str] = ()) -> None:
@@ -110,11 +110,11 @@ class RequestParser:
         self._scopes: OrderedDict[bytes, InstrumentationScope] = OrderedDict()
 
     def read(self, data: bytes) -> ParsedRequest:
-        """``reading`` without interruption."""
+        """``parsing`` without interruption."""
         return at_once(self.parsing(data))
 
     def parsing(self, data: bytes) -> Generator[None, None, ParsedRequest]:
-        """Tell the spans of a serialized request apart, yielding wherever other work may have its turn.
+        """Sort the spans of a serialized request, yielding wherever the event loop may do other work.
 
         Raises:
             google.protobuf.message.DecodeError: the bytes are no ``ExportTraceServiceRequest``.
@@ -149,7 +149,7 @@ class RequestParser:
 
 
 def _cached(table: OrderedDict[bytes, T], data: bytes, read: Callable[[bytes], T]) -> T:
-    """What ``data`` decodes to; the spans of an application share resource and scope."""
+    """Decode ``data``, or return the cached result: the spans of an application share resource and scope."""
     value = table.get(data)
     if value is None:
         value = table[data] = read(data)

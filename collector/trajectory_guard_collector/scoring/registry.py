@@ -39,7 +39,7 @@ Attributes = Mapping[str, AttributeValue]
 
 
 class Flagged(NamedTuple):
-    """What is kept of a flagged trajectory that was evicted: until when it was judged, and its last flag."""
+    """Remainder of a flagged trajectory that was evicted: order of its newest item, and its last flag."""
 
     until: Order
     attributes: Attributes
@@ -49,10 +49,10 @@ class Fleet:
     """Trajectories by key. Single-threaded.
 
     Parameters:
-        engine: judges the steps.
+        engine: evaluates the steps.
         config: bounds by number and idle time.
-        limits: bounds of what can be put in order.
-        metrics: where steps, findings and evictions are counted.
+        limits: bounds on the steps that can still be put in order.
+        metrics: counts steps, findings and evictions.
         clock: monotonic seconds; for tests.
     """
 
@@ -71,12 +71,12 @@ class Fleet:
         self.metrics = metrics
         self._clock = clock
         self._all: OrderedDict[Key, Trajectory] = OrderedDict()
-        self._open: OrderedDict[Key, Trajectory] = OrderedDict()  # those that keep single steps
-        self._awake: OrderedDict[Key, Trajectory] = OrderedDict()  # those whose runs have not come to rest
+        self._open: OrderedDict[Key, Trajectory] = OrderedDict()  # those that still keep single steps
+        self._awake: OrderedDict[Key, Trajectory] = OrderedDict()  # those whose runs are not settled
         self._dirty: dict[Key, Trajectory] = {}
-        self._waiting: dict[Key, Trajectory] = {}  # those with steps that wait for others to precede them
+        self._waiting: dict[Key, Trajectory] = {}  # those with steps that wait for earlier steps
         self._paces = Paces()
-        self._active: set[Pace] = set()  # paces of what has arrived since steps were judged last
+        self._active: set[Pace] = set()  # paces of the items that arrived since the last evaluation
         self._items: dict[bytes, Item] = {}
         self._kept_bytes = 0
         self._flagged: BoundedTable[Key, Flagged] = BoundedTable(limits.max_flagged)
@@ -97,7 +97,7 @@ class Fleet:
         return self._items.get(span)
 
     def add(self, item: Item, key: Key) -> None:
-        """A new item of a trajectory. One that was judged long ago changes nothing."""
+        """Add an item to a trajectory. One that was compacted before is counted as a duplicate and ignored."""
         trajectory = self._all.get(key)
         if trajectory is None:
             flagged = self._flagged.get(key)
@@ -112,11 +112,11 @@ class Fleet:
         self._place(trajectory, item)
 
     def _place(self, trajectory: Trajectory, item: Item) -> None:
-        end, new = item.order[0], item.arrived is None  # else it comes from another trajectory
+        end, new = item.order[0], item.arrived is None  # else another trajectory had it before
         pace = item.pace = self._paces.of(item.service)
         if new:
             item.arrived = self._clock()
-        if end <= 0.0:  # a span without times: there is no other order than that of arrival
+        if end <= 0.0:  # a span without times has no order but that of arrival
             trajectory.add_last(item)
         elif trajectory.is_too_late(item, self._limits.reorder_s):
             trajectory.add_last(item)
@@ -143,7 +143,7 @@ class Fleet:
         self._dirty[key] = trajectory
 
     def move(self, item: Item, key: Key | None) -> None:
-        """An item turned out to belong to another trajectory, or to be no step of its own (None)."""
+        """Move an item to another trajectory; None: remove it, since it is no step of its own."""
         before = self._all.get(item.key) if item.key is not None else None
         if before is not None:
             before.remove(item)
@@ -160,16 +160,16 @@ class Fleet:
             self.add(item, key)
 
     def refresh(self, item: StepItem) -> None:
-        """What is known of a step has changed."""
+        """Invalidate the evaluation of a step whose identity has changed."""
         trajectory = self._all.get(item.key) if item.key is not None else None
         if trajectory is not None:
             trajectory.refresh(item)
             self._dirty[trajectory.key] = trajectory
 
     def name(self, key: Key, names: Iterable[str]) -> None:
-        """Further names under which a trajectory's flag can be asked for.
+        """Register further names for flag lookups of a trajectory.
 
-        A name that stands for several trajectories, as a trace around several conversations does, stands for none.
+        A name of several trajectories, such as a trace around several conversations, finds none of them.
         """
         for name in names:
             known = self._names.find(name)
@@ -177,10 +177,10 @@ class Fleet:
                 self._names.forget(name)
             self._names.learn(name, key)
 
-    # --- judging ---------------------------------------------------------------------------------------------
+    # --- scoring ---------------------------------------------------------------------------------------------
 
     def scoring(self) -> Generator[None, None, list[LoopEvent]]:
-        """Judge all steps that are due, new or in another light now, a few at a time; what there is to tell."""
+        """Evaluate all steps that are due, new or invalidated, a few at a time. Returns the loop events to publish."""
         now = self._clock()
         for key in [key for pace in self._active for key in pace.reminders()]:
             if key in self._waiting:
@@ -192,7 +192,7 @@ class Fleet:
         return [*events, *self.rest()]
 
     def _evaluate(self, trajectory: Trajectory, now: float) -> Generator[None, None, list[LoopEvent]]:
-        """Judge the steps of a trajectory that are due."""
+        """Evaluate the steps of a trajectory that are due."""
         events: list[LoopEvent] = []
         evicted_runs = trajectory.evicted_runs
         while trajectory.is_due(now):
@@ -214,7 +214,7 @@ class Fleet:
         return events
 
     def finish(self) -> list[LoopEvent]:
-        """Judge all steps that wait, at once; what there is to tell."""
+        """Evaluate all waiting steps at once. Returns the loop events to publish."""
         events: list[LoopEvent] = []
         for trajectory in [*self._dirty.values(), *self._waiting.values()]:
             events += self._finish(trajectory)
@@ -228,21 +228,21 @@ class Fleet:
             return trajectory.evaluate(self.engine, self._limits.reorder_steps, now)
         except Exception:  # noqa: BLE001  one trajectory must not cost the others
             self.metrics.error("judge.trajectory")
-            _log.exception("trajectory %r cannot be judged and starts anew", trajectory.key[1])
+            _log.exception("trajectory %r cannot be scored; its state is discarded", trajectory.key[1])
             trajectory.abandon()
             self._drop(trajectory.key)
             return []
 
     def _tag_parent_later(self, one: LoopEvent) -> None:
-        """The span above the step, which comes later, is tagged too where somebody has to act."""
+        """Tag the parent span, which arrives later, as well if the event asks for an intervention."""
         item = one.item
         if one.kind in (EventKind.NUDGE, EventKind.STOP) and item.parent_id:
             self.tag_later(item.span[:16] + item.parent_id, self.attributes(item) or {})
 
-    # --- marks -----------------------------------------------------------------------------------------------
+    # --- tags ------------------------------------------------------------------------------------------------
 
     def attributes(self, item: StepItem) -> Attributes | None:
-        """What the span of a step is tagged with; None if nothing was found."""
+        """Attributes for the span of a step; None without a finding."""
         if item.late is not None:
             return item.late
         if item.verdict is None or not item.verdict.detections:
@@ -250,22 +250,22 @@ class Fleet:
         return verdict_attributes(item.verdict, item.first_step)
 
     def tag_later(self, span: bytes, attributes: Attributes) -> None:
-        """Remember what a span is to be tagged with when it arrives (again)."""
+        """Remember attributes for a span that has yet to arrive, for the first time or again."""
         self._pending_tags[span] = attributes
 
     @property
     def has_pending_tags(self) -> bool:
-        """Whether any span is to be tagged when it arrives."""
+        """Whether attributes are remembered for any span."""
         return bool(self._pending_tags)
 
     def pending_tags(self, span: bytes) -> Attributes | None:
-        """What a span is to be tagged with, as far as remembered."""
+        """Attributes remembered for a span; None if there are none."""
         return self._pending_tags.get(span)
 
     # --- bounds ----------------------------------------------------------------------------------------------
 
     def _clear(self, trajectory: Trajectory) -> None:
-        """Take what a trajectory has folded for good."""
+        """Free the items that a trajectory has compacted, and keep the tags of the flagged ones."""
         for item in trajectory.evicted_items:
             self._items.pop(item.span, None)
             self._kept_bytes -= item.size
@@ -277,9 +277,9 @@ class Fleet:
         trajectory.evicted_items.clear()
 
     def rest(self) -> list[LoopEvent]:
-        """Let go of what was idle for long enough, or is too much. What recovered meanwhile is to be published.
+        """Evaluate waiting steps that are due, then settle, compact and evict trajectories. Returns the loop events.
 
-        Nothing may be under evaluation.
+        No trajectory may be under evaluation.
         """
         now = self._clock()
         events: list[LoopEvent] = []
@@ -303,10 +303,10 @@ class Fleet:
         return events
 
     def shed(self) -> bool:
-        """Give back half of the memory of single steps and of marks, the longest unused ones; whether there was any."""
+        """Free the least recently used half of single steps and of pending tags. Returns whether there were steps."""
         some = bool(self._open)
         for trajectory in list(islice(self._open.values(), (len(self._open) + 1) // 2)):
-            if trajectory.key not in self._dirty and trajectory.waiting is None:  # else it is going to be judged
+            if trajectory.key not in self._dirty and trajectory.waiting is None:  # else it is about to be evaluated
                 self._rest(trajectory)
         for _ in range(len(self._pending_tags) // 2):
             self._pending_tags.popitem(last=False)
@@ -318,7 +318,7 @@ class Fleet:
         self._open.pop(trajectory.key, None)
 
     def _settle(self, trajectory: Trajectory) -> list[LoopEvent]:
-        """The runs of a trajectory pause or end: what is left of them once they are judged as they stand."""
+        """Evaluate all waiting steps of a trajectory whose runs pause or end, and publish the recoveries."""
         self._awake.pop(trajectory.key, None)
         events = self._finish(trajectory)
         try:
@@ -352,7 +352,7 @@ class Fleet:
     # --- saving ----------------------------------------------------------------------------------------------
 
     def take_changes(self) -> tuple[list[Trajectory], list[Key]]:
-        """Trajectories that changed and keys of those that are gone since the last call."""
+        """Trajectories that changed, and keys of those that were evicted, since the last call."""
         known = (one for one in self._all.values() if one.key not in self._dirty and one.can_be_saved)
         changed = [one for one in known if one.changed]
         for trajectory in changed:
@@ -362,7 +362,7 @@ class Fleet:
         return changed, gone
 
     def restore(self, trajectory: Trajectory, tags: Mapping[bytes, Attributes]) -> None:
-        """Take in a trajectory that was saved."""
+        """Add a saved trajectory and its tags."""
         trajectory.last_used = self._clock()
         self._all[trajectory.key] = self._awake[trajectory.key] = trajectory
         self.name(trajectory.key, (trajectory.key[1],))
@@ -372,7 +372,7 @@ class Fleet:
     # --- reading ---------------------------------------------------------------------------------------------
 
     def find(self, name: str) -> Trajectory | None:
-        """The trajectory that goes by a name: its id, or a trace, thread or session id it was linked to."""
+        """The trajectory with this name: its id, or a trace, thread or session id that was linked to it."""
         if self._names.is_shared(name):
             return None
         return self._all.get(self._names.find(name) or ("", name))

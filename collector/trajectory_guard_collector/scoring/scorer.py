@@ -1,8 +1,7 @@
-"""The engine of the fleet: trace requests in, the same requests with what was found out.
+"""The scorer of the fleet: takes trace requests and returns them with the verdicts written in.
 
-Called from the event loop only, so that nothing needs a lock. The same spans give the same verdicts as in
-process: what a span says is read by the same dialects, steps are judged by the same engine, in the order in which
-they ended.
+The scorer is called from the event loop only, so that nothing needs a lock. The same spans give the same verdicts as
+in process: the same dialects read the spans, and the same engine evaluates the steps in the order in which they ended.
 """
 
 from __future__ import annotations
@@ -43,23 +42,23 @@ _MIB: Final = 1 << 20
 _KEY_BYTES: Final = 24
 _SPAN_ID_BYTES: Final = 8
 _STEP_BYTES: Final = 2_200
-"""What a step takes in memory beside its texts."""
+"""Bytes that a step takes in memory beside its texts."""
 _KEPT_BYTES: Final = 16_384
-"""Steps up to this size are kept whole for judging them again; of longer ones only what is understood of them."""
+"""Steps up to this many bytes are kept whole for a second evaluation; longer ones are kept as a summary only."""
 
 JournalOf = Callable[[ParsedRequest], bytes]
-"""What a restart needs of a parsed request, as bytes."""
+"""Makes the journal entry of a parsed request, from which a restart replays it."""
 
 
 class ScoredRequest(NamedTuple):
-    """What became of a request.
+    """The result of scoring a request.
 
     Fields:
         data: the bytes to send on, unchanged if nothing was found.
-        spans: spans in it, the guard's own among them.
-        agent_spans: spans of agents in the request.
-        news: what there is to tell.
-        journal: what it takes to judge the request again after a restart; None if there was no agent in it.
+        spans: number of spans in ``data``, the guard's own included.
+        agent_spans: number of agent spans in the request.
+        events: loop events to publish.
+        journal: entry from which a restart replays the request; None if the request has no agent span.
     """
 
     data: bytes
@@ -70,12 +69,12 @@ class ScoredRequest(NamedTuple):
 
 
 class FleetScorer:
-    """Judges trace requests.
+    """Scores trace requests.
 
     Parameters:
         config: detection, as in process.
         limits: memory of trajectories and traces.
-        metrics: where what is found is counted.
+        metrics: counts steps and findings.
         clock: monotonic seconds; for tests.
     """
 
@@ -101,7 +100,7 @@ class FleetScorer:
         self._tagger = Tagger(self.fleet)
 
     def score(self, data: bytes, *, journal_of: JournalOf | None = None) -> ScoredRequest:
-        """Judge the spans of a serialized ``ExportTraceServiceRequest``.
+        """Score the spans of a serialized ``ExportTraceServiceRequest``.
 
         Parameters:
             journal_of: makes the journal entry of a request with agent spans, before the request is tagged.
@@ -112,9 +111,9 @@ class FleetScorer:
         return at_once(self.scoring(data, journal_of=journal_of))
 
     def scoring(self, data: bytes, *, journal_of: JournalOf | None = None) -> Generator[None, None, ScoredRequest]:
-        """``judge``, yielding wherever other work of the event loop may have its turn. Only one may be under way.
+        """``score`` as a generator that yields wherever the event loop may do other work. Run one at a time.
 
-        Parameters, errors: as of ``judge``.
+        Parameters, errors: as of ``score``.
         """
         parsed = yield from self._reader.parsing(data)
         if not parsed.agent_spans and not self.traces:
@@ -132,14 +131,14 @@ class FleetScorer:
         return ScoredRequest(tagged, parsed.count + guard_spans, len(parsed.agent_spans), events, journal)
 
     def rest(self) -> ScoredRequest:
-        """Judge steps that have waited for long enough, and let go of trajectories that were idle for long enough.
+        """Evaluate steps whose reorder wait is over, and evict trajectories that were idle for too long.
 
         No request may be under evaluation. The result holds guard spans only.
         """
         return self._told(self.fleet.rest())
 
     def finish(self) -> ScoredRequest:
-        """As ``rest``, and judge all steps that wait for others to precede them."""
+        """As ``rest``, and evaluate all steps that still wait for earlier steps."""
         return self._told([*self.fleet.finish(), *self.fleet.rest()])
 
     def _told(self, events: list[LoopEvent]) -> ScoredRequest:
@@ -147,7 +146,7 @@ class FleetScorer:
         return ScoredRequest(data, count, 0, events)
 
     def shed(self) -> bool:
-        """Memory is short: give back half of what serves late spans only; whether there was any. Scores are kept."""
+        """Free half of the memory that only serves late spans; scores are kept. Returns whether there was any."""
         self.traces.shed()
         return self.fleet.shed()
 
@@ -172,12 +171,12 @@ class FleetScorer:
             self._take(seen)
         except Exception:  # noqa: BLE001  one odd span must not cost the others
             self.metrics.error("judge.span")
-            _log.exception("a span could not be judged; it is forwarded as it is")
+            _log.exception("a span could not be scored; it is forwarded unchanged")
 
-    # --- what is known of traces -----------------------------------------------------------------------------
+    # --- trace context ---------------------------------------------------------------------------------------
 
     def _remember(self, parsed: ParsedRequest) -> list[tuple[Trace, bytes]]:
-        """Remember all spans as possible ancestors; those that steps of earlier requests have waited for."""
+        """Remember all spans as possible ancestors. Returns those that steps of earlier requests waited for."""
         arrived = []
         for seen in parsed.agent_spans:
             trace = seen.trace = self.traces.get(seen.trace_id)
@@ -194,7 +193,7 @@ class FleetScorer:
         return arrived
 
     def _ancestor_arrived(self, trace: Trace, span_id: bytes) -> None:
-        """An ancestor has arrived: what do the steps below it learn?"""
+        """Identify the steps below an ancestor again, now that it has arrived."""
         for item in trace.waiting.pop(span_id, ()):
             if not item.evicted:
                 self._identify_again(trace, item)
@@ -210,10 +209,10 @@ class FleetScorer:
     def _take(self, seen: AgentSpan) -> None:
         view, trace = seen.view, seen.trace
         if view.scope == telemetry.SCOPE or trace is None:
-            return  # a guard in process has told of a step; the step itself comes too
+            return  # the guard span of an in-process guard; the step itself arrives as well
         if len(seen.key) != _KEY_BYTES:
             self.metrics.error("judge.ids")
-            self._throttled.log(logging.WARNING, "ids", f"a span of {seen.origin.service} has no valid ids: not judged")
+            self._throttled.log(logging.WARNING, "ids", f"a span of {seen.origin.service} has no valid ids: not scored")
             return
         seen.item = self.fleet.known(seen.key)
         if seen.item is not None:
@@ -277,7 +276,7 @@ class FleetScorer:
         return any(conversation_id(span.attributes, self._table) is not None for span in spans)
 
     def _name(self, trace: Trace, key: Key, view: SpanView | None = None) -> None:
-        """Let flags be asked for by the trace, and by all ids on the span."""
+        """Register the trace id and all conversation ids of the span as names of the trajectory, for flag lookups."""
         if trace.key != key:
             trace.key = key
             others = all_conversation_ids(view.attributes, self._table) if view is not None else ()
@@ -286,7 +285,7 @@ class FleetScorer:
     def _by_trace(self, trace: Trace, span: SpanView) -> str:
         return trace.conversation or span.trace_id
 
-    # --- what becomes known later ----------------------------------------------------------------------------
+    # --- late identity ---------------------------------------------------------------------------------------
 
     def _identify_again(self, trace: Trace, item: StepItem) -> None:
         above, missing = trace.ancestors(item.parent_id)
@@ -307,7 +306,7 @@ class FleetScorer:
             self.fleet.refresh(item)
 
     def _follow(self, trace: Trace, item: Item) -> None:
-        """The trace's conversation has become known: does an item that followed the trace go there?"""
+        """Move an item that followed its trace to the conversation, unless a span above the item names another."""
         key: Key = (item.tenant, trace.conversation or trace.id.hex())
         if key == item.key:
             return

@@ -1,4 +1,4 @@
-"""What was found out, written into the request that goes on: attributes on spans, and the guard's own spans."""
+"""Writes verdicts into the forwarded request: attributes on spans, and the guard's own spans."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _NANO: Final = 1_000_000_000
 
 
 class Tagger:
-    """Writes verdicts into requests. What it writes for a span is the same however often the span is delivered."""
+    """Writes verdicts into requests. A span that is delivered repeatedly gets the same attributes each time."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
 
     def tag(self, parsed: ParsedRequest, data: bytes, events: Sequence[LoopEvent]) -> tuple[bytes, int]:
-        """The request with tags and guard spans, and the number of the latter.
+        """The request with tags and guard spans, and the number of guard spans.
 
-        ``data``, the request as it came, is returned unchanged if there is nothing to write.
+        Returns ``data``, the request as received, if there is nothing to write.
         """
         changed = False
         described: set[bytes] = set()
@@ -53,7 +53,7 @@ class Tagger:
         return parsed.request.SerializeToString() if changed else data, len(described) + late
 
     def guard_spans(self, events: Sequence[LoopEvent]) -> tuple[bytes, int]:
-        """A request with the guard spans of what was found without a request of its own, and their number."""
+        """A request with the guard spans of events that belong to no received request, and their number."""
         request = Request()
         count = self._add_guard_spans(request, events)
         return request.SerializeToString(), count
@@ -78,7 +78,7 @@ class Tagger:
 
 
 def tagged(span: Span, attributes: Attributes) -> bytes:
-    """A span with these attributes, its others as they were; tags for Langfuse are added to those it has."""
+    """The span with these attributes; its other attributes are kept, and Langfuse tags are added to existing ones."""
     kept = [one for one in span.attributes if one.key not in attributes]
     before = next((one.value for one in span.attributes if one.key == telemetry.LANGFUSE_TAGS), None)
     values = dict(attributes)
@@ -92,7 +92,7 @@ def tagged(span: Span, attributes: Attributes) -> bytes:
 
 
 def _tags(value: AnyValue) -> list[str]:
-    """Tags as an application wrote them: a list, a JSON list, a comma list or one string."""
+    """Tags as an application wrote them: a list, a JSON list, a comma-separated list or one string."""
     plain = any_value(value)
     if isinstance(plain, str):
         try:
@@ -104,7 +104,7 @@ def _tags(value: AnyValue) -> list[str]:
 
 
 def guard_span(item: StepItem, kind: EventKind, attributes: Attributes) -> Span:
-    """The guard's own span about a step. Its id follows from the step: delivered twice it is the same span."""
+    """The guard's own span about a step. Its id derives from the step, so that a second delivery repeats the span."""
     end = round(item.view.end * _NANO)
     span_id = item.span[16:]
     span = Span(

@@ -1,4 +1,4 @@
-"""What is known of each trace: its spans as possible ancestors, its conversation, and steps that wait for either."""
+"""Context of each trace: its spans as possible ancestors, its conversation, and the steps that wait for either."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SEVERAL: Final = ""
 _NOTES_PER_TRACE: Final = 4
 _NOTE_BYTES: Final = 300
 _VIEW_BYTES: Final = 1_500
-"""What a span of an agent takes beside the values of its attributes, with the step that may wait for another span."""
+"""Bytes that an agent span takes beside its attribute values, with the step that may wait for another span."""
 _SLOT_BYTES: Final = 30
 
 
@@ -23,8 +23,8 @@ class SpanNode:
 
     Attributes:
         parent: id of its parent, empty for a root.
-        view: what is kept of it; None if the span says nothing of agents.
-        size: bytes it takes in memory, about.
+        view: the span without content; None if it has no agent attributes.
+        size: approximate bytes in memory.
     """
 
     __slots__ = ("parent", "size", "view")
@@ -50,11 +50,11 @@ class Trace:
 
     Attributes:
         id: sixteen bytes.
-        spans: notes by span id.
-        conversation: the id that its spans name; None if none does, empty if they name several.
+        spans: span nodes by span id.
+        conversation: the conversation id that its spans name; None if none does, empty if they name several.
         waiting: steps by the id of the ancestor that has not arrived.
-        by_trace: steps and usage whose trajectory follows from the trace alone.
-        key: trajectory its newest step was put into.
+        by_trace: steps and usage that only the trace assigns to a trajectory.
+        key: trajectory of its newest step.
     """
 
     __slots__ = ("by_trace", "conversation", "id", "key", "spans", "waiting")
@@ -68,7 +68,7 @@ class Trace:
         self.key: Key | None = None
 
     def ancestors(self, parent: bytes) -> Ancestors:
-        """The known spans above a span with this parent."""
+        """The known ancestors of a span with this parent, nearest first."""
         known: list[SpanView] = []
         for _ in range(MAX_ANCESTORS):
             if not parent:
@@ -88,7 +88,7 @@ class Trace:
             self.waiting.setdefault(missing, []).append(item)
 
     def follow(self, item: Item, limit: int) -> None:
-        """Let an item follow whatever becomes known of the trace's conversation."""
+        """Let an item follow the trace's conversation once that becomes known."""
         item.held = True
         self.by_trace.append(item)
         if len(self.by_trace) > limit:
@@ -96,17 +96,17 @@ class Trace:
 
 
 class TraceTable:
-    """Traces by id, the longest unused ones forgotten first.
+    """Traces by id; evicts the least recently used first.
 
     Parameters:
         max_traces: traces remembered.
         max_spans_per_trace: spans remembered of each trace, and four per trace on average over all of them.
-        max_bytes: what they may take in memory together, about.
+        max_bytes: approximate bytes that all traces together may take in memory.
 
     Attributes:
-        size: bytes they take, about.
-        changed: conversations by trace id that became known, or (None) were forgotten, for somebody who saves them and
-            clears this; None as long as nobody does.
+        size: approximate bytes in memory.
+        changed: conversations by trace id that became known, or (None) were forgotten, since the state writer last
+            saved and cleared them; None without a state writer.
     """
 
     def __init__(self, max_traces: int, max_spans_per_trace: int, max_bytes: float) -> None:
@@ -123,7 +123,7 @@ class TraceTable:
         return len(self._traces)
 
     def get(self, trace_id: bytes) -> Trace:
-        """The trace, new if it is not known."""
+        """The trace; creates it if it is not known."""
         trace = self._traces.get(trace_id)
         if trace is None:
             trace = self._traces[trace_id] = Trace(trace_id)
@@ -134,7 +134,7 @@ class TraceTable:
         return trace
 
     def learn(self, trace: Trace, conversation: str) -> bool:
-        """A span names its trace's conversation; whether that changes what is known."""
+        """Record the conversation that a span of the trace names. Returns whether the trace's conversation changed."""
         if trace.conversation in (conversation, _SEVERAL):
             return False
         trace.conversation = conversation if trace.conversation is None else _SEVERAL
@@ -143,7 +143,7 @@ class TraceTable:
         return True
 
     def remember(self, trace: Trace, span_id: bytes, node: SpanNode) -> None:
-        """Remember a span of a trace; its oldest ones, and then the oldest traces, are forgotten beyond the limits."""
+        """Remember a span of a trace; beyond the limits, evict the trace's oldest spans, then the oldest traces."""
         spans = trace.spans
         if (before := spans.get(span_id)) is not None:
             self._discount(before)
@@ -160,7 +160,7 @@ class TraceTable:
         self.size -= node.size
 
     def shed(self) -> None:
-        """Forget half of the traces, the longer unused ones."""
+        """Evict the less recently used half of the traces."""
         for _ in range(len(self._traces) // 2):
             self._forget_oldest()
 

@@ -1,9 +1,9 @@
-"""One trajectory of the fleet: its steps in the order in which they ended, judged again where one arrives late.
+"""One trajectory of the fleet: evaluates its steps in the order in which they ended, and late steps by replay.
 
-In process a step is judged when its span ends. Over a network spans come late, twice and in any order, and what an
-ancestor knows (agent, conversation) comes after the tool span. So a trajectory is a fold over its sorted steps: a step
-that is the newest is judged on top of the current state; one that belongs further back is put in its place, and the
-steps from there on are judged again from the nearest snapshot.
+In process the engine evaluates a step when its span ends. Over a network spans arrive late, twice and in any order, and
+the ancestors that name agent and conversation arrive after the tool span. So a trajectory keeps its recent steps
+sorted: the newest step is evaluated on the current state; a step that belongs further back is inserted in its place,
+which invalidates the evaluations from there on, and they are replayed from the nearest snapshot.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from trajectory_guard_collector.otlp.span_view import ResourceInfo
 from trajectory_guard_collector.scoring.lateness import Pace
 
 Order = tuple[float, str]
-"""End of a span in seconds, and its id: the order in which steps are judged."""
+"""End of a span in seconds, and its id: the order in which steps are evaluated."""
 Key = tuple[str, str]
-"""Scope that keeps equal ids of different tenants apart, and the trajectory's id."""
+"""Tenant, which keeps equal ids of different tenants apart, and the trajectory's id."""
 
 _RECENT: Final = 16
 _SNAPSHOT_STEPS: Final = 32
@@ -44,7 +44,7 @@ FIRST: Final[Order] = (float("-inf"), "")
 
 
 class EventKind(str, Enum):
-    """What a guard span tells: a loop has begun, a nudge or a stop is due."""
+    """Kind of event that a guard span reports: a loop has begun, or a nudge or a stop is due."""
 
     START = "start"
     NUDGE = "nudge"
@@ -79,27 +79,27 @@ class UsageItem:
 
 
 class StepItem:
-    """A tool call, and what became of it.
+    """A tool call and the result of its evaluation.
 
     Attributes:
         span: trace id and span id in bytes.
         order: place among the steps of its trajectory.
-        step: the record, with identity as known by now; ``view`` and ``dialect`` are what identity is read from.
+        step: the record, with identity as known by now; ``view`` and ``dialect``: the source of that identity.
         own_agent: agent named by the span itself; own_run: agent instance named by the span itself.
-        origin, service, tenant: the resource of the span, its service name, and the scope of the trajectory's id.
-        key: trajectory it belongs to; None while it does not count (inner duplicate).
-        verdict: what was said of it, None if it did not count; ``judged`` tells the two apart.
-        moved: judged before in another trajectory, and not yet in this one.
-        recovered: counted as the end of a loop.
-        repeats: another record of the same call came before it.
-        first_step: span id of the first step of the loop that the verdict is about.
-        told: what a guard span says of it; None if there is none. told_as: what was told of it last, under any name.
-        late: attributes of the flag its trajectory had when it was forgotten; the step came too late to be judged.
-        size: bytes it takes in memory, roughly.
-        arrived: when it arrived, clock in seconds; None before it has a place.
-        pace, wait_s: of its service, and for how long others that precede it are waited for.
-        gone: left the memory of steps that can still be put in order.
-        held: its trace remembers it, which may be for longer.
+        origin, service, tenant: the resource of the span, its service name, and the tenant of the trajectory's id.
+        key: trajectory of the step; None while the step does not count (inner duplicate).
+        evaluated: whether it was evaluated; verdict: the result, None if the step did not count.
+        moved: evaluated before in another trajectory, and not yet in this one.
+        recovered: already counted as the end of a loop.
+        repeats: another record of the same call precedes it.
+        first_step: span id of the first step of the loop in the verdict.
+        announced: kind of its guard span; None if there is none. announced_as: the last kind published, under any name.
+        late: attributes of the flag of its evicted trajectory; the step arrived too late to be evaluated.
+        size: approximate bytes in memory.
+        arrived: time of arrival, clock in seconds; None before the step is in a trajectory.
+        pace, wait_s: pace of its service, and the seconds for which it waits for earlier steps.
+        evicted: the step can no longer be put in order.
+        held: its trace still refers to it, possibly after eviction.
     """
 
     __slots__ = (
@@ -144,7 +144,7 @@ class StepItem:
         return bytes.fromhex(self.view.parent_id or "")
 
     def release(self) -> None:
-        """Let go of texts, if anybody still remembers the item."""
+        """Free the texts of the step if its trace still refers to it."""
         if not self.held:
             return
         self.step = StepRecord(self.step.step_id, self.step.trajectory_id, self.step.tool_name)
@@ -156,7 +156,7 @@ Item = StepItem | UsageItem
 
 
 class Head(NamedTuple):
-    """What judging the next step depends on: state, calls reported last, and model usage no step has taken yet."""
+    """Input of the next evaluation: state, calls reported last, and model usage that no step has been charged yet."""
 
     state: TrajectoryState
     recent: deque[CallRecord]
@@ -164,7 +164,7 @@ class Head(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """A head in a form that does not change any more."""
+    """An immutable copy of a head."""
 
     state: bytes
     recent: tuple[CallRecord, ...]
@@ -172,12 +172,12 @@ class Snapshot(NamedTuple):
 
 
 class Published:
-    """What was published of one episode: late steps may move a finding, and it is published once.
+    """Publication state of one episode: late steps may move a finding, but it is published once.
 
     Attributes:
-        started, stopped, recovered, counted: its beginning, its stop, its end, its place in the metrics.
-        nudges: how many of its nudges; folded: how many nudges became due at steps that are no longer kept.
-        spent: what was counted of what it consumed.
+        started, stopped, recovered, counted: whether its beginning, stop and end were published and metrics count it.
+        nudges: number of nudges published; folded: number of nudges at steps that are no longer kept.
+        spent: resources counted so far.
     """
 
     __slots__ = ("counted", "folded", "nudges", "recovered", "spent", "started", "stopped")
@@ -193,7 +193,7 @@ class Published:
         return self.nudges > 0 and not self.recovered
 
     def to_plain(self) -> list[Any]:
-        """JSON-able."""
+        """A form that JSON can represent."""
         return [self.started, self.stopped, self.recovered, self.counted, self.nudges, list(self.spent)]
 
     @classmethod
@@ -210,11 +210,11 @@ class Trajectory:
 
     Attributes:
         key: scope and id.
-        items: steps and usage that can still be put in order, sorted; older ones are folded into ``base``.
-        floor: order of the newest item folded into ``base``.
-        last, nudge, stop: newest verdict in which something fired, which was a nudge, which was a stop.
-        services, agents: names seen last; trace_id: trace of the step judged last.
-        steps, score, episode, nudges, level, evicted_runs: after the newest step.
+        items: steps and usage that can still be put in order, sorted; older ones are compacted into ``base``.
+        floor: order of the newest item compacted into ``base``.
+        last, nudge, stop: newest verdict with a finding, with a nudge, with a stop.
+        services, agents: names seen last; trace_id: trace of the step evaluated last.
+        steps, score, episode, nudges, level, evicted_runs: values after the newest step.
         last_used: clock in seconds; ``last_seen``: end of the newest step in seconds since the epoch.
     """
 
@@ -237,7 +237,7 @@ class Trajectory:
         self.seen = Ring(SEEN)
         self.changed = True
         self.episodes: dict[int, Published] = {}
-        self.evicted_items: list[Item] = []  # for the owner to take
+        self.evicted_items: list[Item] = []  # until the fleet collects them
         self._head: Head | None = None
         self._evaluated = 0  # items that the head covers
         self._snapshots: list[tuple[int, Snapshot]] = []
@@ -250,15 +250,15 @@ class Trajectory:
         return self.items[-1].order if self.items else self.floor
 
     def is_too_late(self, item: Item, reorder_s: float) -> bool:
-        """Whether an item is older than what can be put in order, or so far back that its clock must have jumped."""
+        """Whether an item is too old to be put in order, or so far back that its clock must have jumped."""
         return item.order <= self.floor or item.order[0] < self.newest[0] - reorder_s
 
     def was_seen(self, item: Item) -> bool:
-        """Whether an item was folded into the base before."""
+        """Whether an item was compacted into the base before."""
         return item.span[-8:] in self.seen
 
     def add(self, item: Item) -> bool:
-        """Put an item in its place; whether it is the newest."""
+        """Insert an item in its place. Returns whether it is the newest."""
         item.key = self.key
         self.changed = True
         if not self.items or self.items[-1].order < item.order:
@@ -270,13 +270,13 @@ class Trajectory:
         return False
 
     def add_last(self, item: Item) -> None:
-        """Put an item behind all others, whatever its own time says."""
+        """Append an item behind all others, regardless of its own time."""
         newest = self.newest
         item.order = max(item.order, (newest[0], newest[1] + "~"))
         self.add(item)
 
     def remove(self, item: Item) -> None:
-        """Take an item out again: it turned out to belong elsewhere, or to be no step of its own."""
+        """Remove an item that belongs to another trajectory, or is no step of its own."""
         place = next((at for at, one in enumerate(self.items) if one is item), None)
         item.key = None
         if place is not None:
@@ -285,7 +285,7 @@ class Trajectory:
             self.changed = True
 
     def refresh(self, item: Item) -> None:
-        """What is known of an item has changed: judge again from there."""
+        """Invalidate the evaluations from an item on, since its identity has changed."""
         place = next((at for at, one in enumerate(self.items) if one is item), None)
         if place is not None:
             self._invalidate(place)
@@ -298,20 +298,20 @@ class Trajectory:
         while self._snapshots and self._snapshots[-1][0] > place:
             self._snapshots.pop()
 
-    # --- judging ---------------------------------------------------------------------------------------------
+    # --- scoring ---------------------------------------------------------------------------------------------
 
     @property
     def waiting(self) -> Item | None:
-        """The first item that was not judged yet, or has to be judged again; None if there is none."""
+        """The first item that has to be evaluated, for the first time or again; None if there is none."""
         return self.items[self._evaluated] if self._evaluated < len(self.items) else None
 
     def is_due(self, now: float) -> bool:
-        """Whether there is something to judge that need not wait any longer."""
+        """Whether the first item to evaluate need not wait any longer."""
         item = self.waiting
         return item is not None and is_due(item, now)
 
     def evaluate(self, engine: Engine, reorder_steps: int, now: float) -> list[StepItem]:
-        """Judge the first eight items that are due; returns those steps."""
+        """Evaluate the first eight items that are due. Returns the steps among them."""
         due = self._evaluated
         while due < len(self.items) and is_due(self.items[due], now):
             due += 1
@@ -341,7 +341,7 @@ class Trajectory:
         self.evicted_runs = state.evicted_runs
 
     def _rewind(self, engine: Engine) -> Head:
-        """The head as it was at the nearest snapshot before the first item to be judged."""
+        """The head at the nearest snapshot before the first item to evaluate."""
         place, snapshot = self._snapshots[-1] if self._snapshots else (0, self.base)
         self._evaluated = place
         return self._thaw(engine, snapshot)
@@ -368,7 +368,7 @@ class Trajectory:
     # --- bounds ----------------------------------------------------------------------------------------------
 
     def _trim(self, keep: int) -> None:
-        """Fold what lies before the last ``keep`` items into the base, up to a snapshot."""
+        """Compact the items before the last ``keep`` into the base, up to a snapshot."""
         old = [at for at, (place, _) in enumerate(self._snapshots) if place <= self._evaluated - keep]
         if not old:
             return
@@ -378,9 +378,9 @@ class Trajectory:
         self._evaluated -= place
 
     def settle_runs(self, engine: Engine) -> list[tuple[Verdict, StepItem | None]]:
-        """The runs pause, or are forgotten: verdicts on those that recovered, and their newest steps if still kept.
+        """Settle the runs, which pause or are evicted: verdicts on those that recovered, with the newest step if kept.
 
-        To be followed by ``rest``: later steps go on from here. Nothing may be left to evaluate.
+        Call ``rest`` next, so that later steps continue from here. Every item must be evaluated before.
         """
         if (self._head is None and self.base is None) or not any(one.may_recover for one in self.episodes.values()):
             return []
@@ -400,14 +400,14 @@ class Trajectory:
         return next((one for one in steps if one.verdict is not None and one.verdict.run == run), None)
 
     def rest(self) -> None:
-        """Give back the memory of single steps; later arrivals are judged as they come."""
+        """Compact all steps to free their memory; later arrivals are evaluated in order of arrival."""
         if self._head is not None:
             self.base = _freeze(self._head)
             self._forget(len(self.items))
             self._snapshots, self._head, self._evaluated = [], None, 0
 
     def abandon(self) -> None:
-        """Let go of all items."""
+        """Evict all items."""
         self._forget(len(self.items))
 
     def _forget(self, count: int) -> None:
@@ -421,7 +421,7 @@ class Trajectory:
         del self.items[:count]
 
     def describe(self, item: StepItem) -> None:
-        """Take over whose step it was."""
+        """Record service, agent and trace of a step."""
         self.trace_id = item.view.trace_id
         self.services = _with(self.services, item.service)
         self.agents = _with(self.agents, item.step.agent_id)
@@ -429,7 +429,7 @@ class Trajectory:
     # --- reading ---------------------------------------------------------------------------------------------
 
     def published(self, episode: int) -> Published:
-        """What was published of an episode; the oldest ones beyond ``_MAX_EPISODES`` are forgotten."""
+        """Publication state of an episode; evicts the oldest ones beyond ``_MAX_EPISODES``."""
         known = self.episodes.get(episode)
         if known is None:
             known = self.episodes[episode] = Published()
@@ -438,18 +438,18 @@ class Trajectory:
         return known
 
     def nth_nudge(self, item: StepItem) -> int:
-        """Which nudge of its episode became due at a step, from 1: progress lets the ladder count again from 1."""
+        """Number of the nudge within its episode at a step, from 1: after progress the ladder counts again from 1."""
         episode = item.verdict.episode if item.verdict is not None else 0
         nudges = [one for one in self.items if isinstance(one, StepItem) and _is_nudge(one) and one.order <= item.order]
         return self.published(episode).folded + sum(one.verdict.episode == episode for one in nudges)  # type: ignore[union-attr]
 
     @property
     def can_be_saved(self) -> bool:
-        """Whether the head is known: not while a step further back waits to be judged."""
+        """Whether the head is valid: it is not while a step further back waits for evaluation."""
         return self._head is not None or not self._evaluated
 
     def snapshot(self) -> Snapshot | None:
-        """The head as it is now, which covers the items that were judged; None before the first step."""
+        """The current head, which covers the evaluated items; None before the first step."""
         return _freeze(self._head) if self._head is not None else self.base
 
     @property
@@ -459,7 +459,7 @@ class Trajectory:
 
 
 def stand_in(trajectory: Trajectory, verdict: Verdict) -> StepItem:
-    """The step of a verdict, as far as its trajectory still knows it: service, agent, trace, and when it ended."""
+    """A substitute for the evicted step of a verdict, with the service, agent, trace and end that are still known."""
     (tenant, name), agent = trajectory.key, trajectory.agents[-1] if trajectory.agents else None
     view = SpanView("", {}, trajectory.trace_id, verdict.step_id, start=trajectory.last_seen, end=trajectory.last_seen)
     origin = ResourceInfo({}, trajectory.services[-1] if trajectory.services else "", tenant)

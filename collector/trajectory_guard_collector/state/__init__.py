@@ -1,1 +1,1 @@
-"""Trajectories across restarts."""
+"""Keeps trajectories across restarts."""

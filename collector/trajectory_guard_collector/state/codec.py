@@ -1,7 +1,8 @@
-"""Trajectories across restarts: what changed is written at intervals, what came since is in the journal.
+"""Serialization of trajectories: the writer saves changed ones at intervals, and the journal covers the time since.
 
-A trajectory's byte form is versioned JSON around the engine's own: its state, ids of the steps it has judged, its
-flag, and the tags of its flagged steps. Single steps are not in it; after a restart older ones are judged as they come.
+The byte form of a trajectory is versioned JSON around the engine's own form: its state, the ids of its evaluated steps,
+its flag, and the tags of its flagged steps. It holds no single steps: after a restart, late steps are evaluated in
+order of arrival.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _FLAGS: Final = ("last", "nudge", "stop")
 
 
 def key_bytes(key: Key) -> bytes:
-    """Under which a trajectory is stored."""
+    """The storage key of a trajectory."""
     return orjson.dumps(key)
 
 

@@ -1,5 +1,5 @@
-"""What a restart needs to judge again what was judged since the last snapshot: the spans of agents, without content
-that nobody reads twice."""
+"""Journal entries, from which a restart replays the requests since the last snapshot: the agent spans, without content
+that scoring does not need again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trajectory_guard_collector.scoring.trajectory import StepItem
 _LEVEL: Final = 1
 _STORED: Final = 0
 _COMPRESSED_BYTES: Final = 2 << 20
-"""A larger entry, which one very large span makes, is kept as it is: compressing it would hold up everything."""
+"""Larger entries, due to a very large span, stay uncompressed: compressing them would block the event loop."""
 _WHOLE_BYTES: Final = 4_096
 _MAX_KEPT_BYTES: Final = 8_192
 
@@ -39,7 +39,7 @@ def journal_of(parsed: ParsedRequest) -> bytes:
 
 
 def join_journals(journals: Sequence[bytes]) -> bytes | None:
-    """Entries of the parts of one request as one entry: streams end to end."""
+    """Join the entries of the parts of one request to one entry: concatenated streams."""
     return b"".join(journals) or None
 
 
@@ -63,7 +63,7 @@ def request_of(journal: bytes) -> bytes:
 
 
 def _kept(seen: AgentSpan) -> bytes:
-    """A tool span as it came; of other spans no attribute that is as long as a conversation."""
+    """A tool span as received; of a large other span, only the attributes that are short, and no events."""
     raw: bytes = seen.holder[seen.place]
     if len(raw) <= _WHOLE_BYTES or isinstance(seen.item, StepItem):
         return raw

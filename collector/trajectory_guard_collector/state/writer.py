@@ -27,13 +27,13 @@ _TRACES: Final = "traces"
 _SLICE: Final = 64
 _MAX_TAGS: Final = 16
 _JOURNAL_S: Final = 60.0
-"""Journal rows are kept a minute longer than the states need: they also tell of the traces' newest spans."""
+"""Journal rows are kept a minute longer than the states need: they also restore the newest spans of the traces."""
 
 Rows = list[tuple[bytes, "bytes | None"]]
 
 
 class SavedState(Protocol):
-    """Where state is kept: ``Store``."""
+    """Storage of the state: ``Store``."""
 
     last_journal_id: int
 
@@ -48,7 +48,7 @@ class SavedState(Protocol):
 
 
 class _Silence:
-    """Metrics of what was counted before the restart."""
+    """Metrics that ignore everything: the collector counted replayed requests before the restart."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *values, **named: None
@@ -58,8 +58,8 @@ class StateWriter:
     """Writes the state of the scorer to a store at intervals, and reads it back at the start.
 
     Parameters:
-        judge: whose trajectories and traces to save.
-        store: where to.
+        scorer: owner of the trajectories and traces to save.
+        store: keeps the state.
         interval_s: seconds between writes.
     """
 
@@ -143,10 +143,10 @@ class StateWriter:
             await self.save()
 
     async def save(self) -> None:
-        """Write what has changed. A full disk is no loss: it is written the next time."""
+        """Write all changes since the last save. If the disk is full, they are written the next time."""
         journal_id = self._store.last_journal_id
         changed, gone = self._scorer.fleet.take_changes()
-        for at in range(0, len(changed), _SLICE):  # in slices: requests are judged in between
+        for at in range(0, len(changed), _SLICE):  # in slices: requests are scored in between
             self._unsaved[_TRAJECTORIES] += self._rows(changed[at : at + _SLICE])
             await asyncio.sleep(0)
         self._unsaved[_TRAJECTORIES] += [(key_bytes(key), None) for key in gone]
@@ -169,7 +169,7 @@ class StateWriter:
         self._unsaved[space] = []
 
     def _covered(self, journal_id: int) -> int:
-        """The newest journal row that is old enough to go, given that all up to ``journal_id`` are in the states."""
+        """The newest journal row that is old enough to delete, given that the states cover all up to ``journal_id``."""
         now = time.monotonic()
         self._journal_ids.append((now, journal_id))
         covered = 0
@@ -186,7 +186,7 @@ class StateWriter:
         return rows
 
     def _pending_tags(self, trajectory: Trajectory) -> dict[bytes, Attributes]:
-        """Tags of the steps flagged last, for when they are delivered again."""
+        """Tags of the steps flagged last, for a repeated delivery of their spans."""
         tags: dict[bytes, Attributes] = {}
         for item in reversed(trajectory.items):
             attributes = self._scorer.fleet.attributes(item) if isinstance(item, StepItem) else None

@@ -1,4 +1,4 @@
-"""The collector's metrics: names, labels, units, meanings and healthy values, written down once.
+"""The collector's metrics: names, labels, units, meanings and healthy values, defined once.
 
 Generic ones carry the names of the OpenTelemetry Collector as its Prometheus reader spells them, so that dashboards and
 alerts for it work. Ours are the Prometheus form of ``trajectory_guard.telemetry``: dots become underscores, seconds
@@ -23,7 +23,7 @@ LEVEL: Final = "trajectory_guard_intervention"
 AGENT: Final = "gen_ai_agent_name"
 TOOL: Final = "gen_ai_tool_name"
 OTHER: Final = "other"
-"""What further label values count as."""
+"""Label value that counts all values beyond the bound."""
 
 
 class Metric(NamedTuple):
@@ -76,7 +76,7 @@ REQUESTS: Final = Metric(
     "requests, by gRPC code or HTTP status", "`OK` and `200`",
 )  # fmt: skip
 
-SENT: Final = _per_signal("otelcol_exporter_sent", _OUT, "the backend has", "as accepted, for each exporter")
+SENT: Final = _per_signal("otelcol_exporter_sent", _OUT, "accepted by the backend", "as accepted, for each exporter")
 SEND_FAILED: Final = _per_signal("otelcol_exporter_send_failed", _OUT, "given up: the backend rejects them", "0")
 ENQUEUE_FAILED: Final = _per_signal(
     "otelcol_exporter_enqueue_failed", _OUT, "refused because the queue is full; the sender still has them", "0"
@@ -98,7 +98,7 @@ QUEUE_CAPACITY: Final = Metric(
     "constant",
 )
 IN_FLIGHT: Final = Metric(
-    "otelcol_exporter_in_flight_requests", "gauge", _OUT, "{requests}", "requests to the backend in work",
+    "otelcol_exporter_in_flight_requests", "gauge", _OUT, "{requests}", "requests to the backend that are in progress",
     "below `num_consumers`",
 )  # fmt: skip
 RETRIES: Final = Metric(
@@ -110,14 +110,14 @@ SEND_DURATION: Final = Metric(
 )  # fmt: skip
 
 INCOMING: Final = Metric(
-    "otelcol_processor_incoming_items", "counter", _THROUGH, "{items}", "items given to the judge", "as accepted"
+    "otelcol_processor_incoming_items", "counter", _THROUGH, "{items}", "items that enter the scorer", "as accepted"
 )
 OUTGOING: Final = Metric(
-    "otelcol_processor_outgoing_items", "counter", _THROUGH, "{items}", "items that left it, its own spans included",
-    "a few more than incoming",
+    "otelcol_processor_outgoing_items", "counter", _THROUGH, "{items}",
+    "items that leave the scorer, its guard spans included", "a few more than incoming",
 )  # fmt: skip
 SCORING_DURATION: Final = Metric(
-    "otelcol_processor_internal_duration_seconds", "histogram", ("processor",), "s", "time to judge and tag a request",
+    "otelcol_processor_internal_duration_seconds", "histogram", ("processor",), "s", "time to score and tag a request",
     "milliseconds",
 )  # fmt: skip
 LIMITER_REFUSED: Final = _per_signal(
@@ -132,7 +132,7 @@ CPU_SECONDS: Final = Metric(
     "otelcol_process_cpu_seconds", "counter", (), "s", "processor time, user and system", "below one core"
 )
 
-STEPS: Final = _ours(guard.STEPS, (SERVICE,), "rises with the load")
+STEPS: Final = _ours(guard.STEPS, (SERVICE,), "rises with the load", "tool calls evaluated")
 DETECTIONS: Final = _ours(guard.DETECTIONS, (SERVICE, LOOP_TYPE), "a few: hints are findings too")
 INTERVENTIONS: Final = _ours(
     guard.INTERVENTIONS, (SERVICE, LEVEL, AGENT, TOOL, LOOP_TYPE), "rare; stops rarer than nudges"
@@ -151,7 +151,7 @@ EVICTED_RUNS: Final = Metric(
     "0; some where an agent starts more than eight others",
 )  # fmt: skip
 LATENCY: Final = _ours(
-    guard.LATENCY, (), "tens of microseconds", "time to judge a span of an agent, mean over those of a request"
+    guard.LATENCY, (), "tens of microseconds", "time to score an agent span, mean over those of a request"
 )
 LOOP_STEPS: Final = _ours(guard.LOOP_STEPS, (SERVICE,), "small beside steps")
 LOOP_TOKENS: Final = _ours(guard.LOOP_TOKENS, (SERVICE,), "-")
@@ -162,18 +162,23 @@ BY_SCORE: Final = Metric(
 )  # fmt: skip
 LATE_STEPS: Final = Metric(
     "trajectory_guard_late_steps", "counter", ("how",), "{step}",
-    "steps that arrived out of order: reordered, or too_late and judged as they came", "`too_late` 0",
+    "steps that arrived out of order: reordered, or too_late and evaluated in order of arrival", "`too_late` 0",
 )  # fmt: skip
 REJUDGED_STEPS: Final = Metric(
     "trajectory_guard_rejudged_steps", "counter", (), "{step}",
-    "evaluations of steps that were evaluated before: a step before them came late, or their conversation became known",
+    "repeated evaluations of steps: an earlier step arrived late, or their conversation became known",
     "at most half of the steps",
 )  # fmt: skip
 FLAG_REQUESTS: Final = Metric(
     "trajectory_guard_flag_requests", "counter", ("status",), "{request}", "reads of flags, by HTTP status", "`200`"
 )
 SCORES_SENT: Final = Metric(
-    "trajectory_guard_scores_sent", "counter", _OUT, "{score}", "scores Langfuse has", "rises with changes of state"
+    "trajectory_guard_scores_sent",
+    "counter",
+    _OUT,
+    "{score}",
+    "scores that Langfuse has accepted",
+    "rises with changes of state",
 )
 SCORES_FAILED: Final = Metric("trajectory_guard_scores_failed", "counter", _OUT, "{score}", "scores given up", "0")
 SCORES_WAITING: Final = Metric(

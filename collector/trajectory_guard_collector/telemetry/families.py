@@ -1,4 +1,4 @@
-"""Prometheus series that stay few and cheap: children are looked up in a dict, label values are bounded."""
+"""Prometheus series with bounded label values, and children looked up in a dict to be cheap."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trajectory_guard_collector.telemetry.catalogue import AGENT, OTHER, TOOL, M
 MAX_LENGTH: Final = 128
 """Characters of a label value."""
 SERIES_PER_VALUE: Final = 10
-"""Series a metric may have for each value a label may have; beyond, agents and tools are told apart no longer."""
+"""Series of a metric per admitted label value; beyond this, new agents and tools become ``other``."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _UNITS: Final = {"s": "seconds", "By": "bytes"}
 _BUCKETS: Final[Mapping[str, tuple[float, ...]]] = {  # seconds
@@ -29,8 +29,8 @@ class LabelBounds:
     """Admits the first ``limit`` values of each label; further ones become ``other``.
 
     Parameters:
-        limit: values told apart for each label name.
-        overflowed: called with the label's name for each value that was folded.
+        limit: number of distinct values for each label name.
+        overflowed: called with the label's name for each value that became ``other``.
     """
 
     def __init__(self, limit: int, overflowed: Callable[[str], None]) -> None:
@@ -50,7 +50,7 @@ class LabelBounds:
         return OTHER
 
     def fold(self, label: str, value: str) -> str:
-        """``other`` for agents and tools, any other label's value as it is."""
+        """``other`` for agents and tools; values of all other labels unchanged."""
         if label not in (AGENT, TOOL) or value == OTHER:
             return value
         self.overflowed(label)
@@ -61,9 +61,9 @@ class Family(Generic[Series]):
     """One metric with all its series.
 
     Parameters:
-        metric: the row of ``telemetry``.
-        parent: what ``prometheus_client`` exposes of it.
-        bounds: bound of its label values; None for a metric whose label values are ours alone.
+        metric: the row of ``catalogue``.
+        parent: the metric object of ``prometheus_client``.
+        bounds: bound of its label values; None for a metric whose label values the collector alone sets.
     """
 
     def __init__(self, metric: Metric, parent: Series, bounds: LabelBounds | None) -> None:
@@ -125,5 +125,5 @@ def _unit(metric: Metric) -> str:
 
 
 def clean(value: str) -> str:
-    """A label value of bounded length that can be encoded and steers no terminal, whatever a sender made up."""
+    """The label value with bounded length, valid encoding and no control characters."""
     return _CONTROL.sub("\ufffd", value[:MAX_LENGTH]).encode("utf-8", "replace").decode("utf-8")

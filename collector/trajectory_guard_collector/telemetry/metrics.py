@@ -1,4 +1,4 @@
-"""The collector's own metrics, for Prometheus. Names, labels and meanings stand in ``catalogue``, which is the API."""
+"""The collector's own metrics, for Prometheus; ``catalogue`` defines their names, labels and meanings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Metrics:
     ``labels`` are always all labels of the row; a ``KeyError`` or ``TypeError`` says that they are not.
 
     Parameters:
-        max_label_values: services, agents, tools and other values told apart for each label; further ones count as
+        max_label_values: services, agents, tools and other values distinguished for each label; further ones count as
             ``other``.
     """
 
@@ -74,76 +74,76 @@ class Metrics:
     # --- scoring -----------------------------------------------------------------------------------------------------
 
     def error(self, where: str) -> None:
-        """An own error was contained."""
+        """Count an error of the collector itself that was contained."""
         self.add(catalogue.ERRORS, where=where)
 
     def step(self, service: str) -> None:
-        """A tool call was evaluated."""
+        """Count an evaluated tool call."""
         self.add(catalogue.STEPS, service_name=service)
 
     def fingerprinted(self, service: str) -> None:
-        """A tool call was too long to be understood in full."""
+        """Count a tool call that was too long to be understood in full."""
         self.add(catalogue.FINGERPRINTED, service_name=service)
 
     def detection(self, service: str, loop_type: str) -> None:
-        """A detector found something."""
+        """Count a finding of a detector."""
         self.add(catalogue.DETECTIONS, service_name=service, trajectory_guard_loop_type=loop_type)
 
     def intervention(self, level: str, service: str, agent: str, tool: str, loop_type: str, trace_id: str) -> None:
-        """A nudge or a stop became due."""
+        """Count a nudge or a stop that became due."""
         self.add(
             catalogue.INTERVENTIONS, trace_id=trace_id, service_name=service, trajectory_guard_intervention=level,
             gen_ai_agent_name=agent, gen_ai_tool_name=tool, trajectory_guard_loop_type=loop_type,
         )  # fmt: skip
 
     def episode(self, service: str, agent: str, tool: str, loop_type: str, trace_id: str) -> None:
-        """A loop began."""
+        """Count a loop that began."""
         self.add(
             catalogue.EPISODES, trace_id=trace_id, service_name=service, gen_ai_agent_name=agent,
             gen_ai_tool_name=tool, trajectory_guard_loop_type=loop_type,
         )  # fmt: skip
 
     def recovery(self, service: str, agent: str) -> None:
-        """An agent left a loop after a nudge."""
+        """Count an agent that left a loop after a nudge."""
         self.add(catalogue.RECOVERIES, service_name=service, gen_ai_agent_name=agent)
 
     def loop_spent(self, service: str, steps: int, tokens: int, cost_usd: float) -> None:
-        """Steps, tokens and US dollars spent inside loops since the last call."""
+        """Count steps, tokens and US dollars spent inside loops since the last call."""
         self.add(catalogue.LOOP_STEPS, steps, service_name=service)
         self.add(catalogue.LOOP_TOKENS, tokens, service_name=service)
         self.add(catalogue.LOOP_COST, cost_usd, service_name=service)
 
     def duplicate(self) -> None:
-        """A second record of a call was ignored."""
+        """Count a second record of a call, which was ignored."""
         self.add(catalogue.DUPLICATES)
 
     def late(self, how: str) -> None:
-        """A step arrived out of order: ``reordered`` or ``too_late``."""
+        """Count a step that arrived out of order: ``reordered`` or ``too_late``."""
         self.add(catalogue.LATE_STEPS, how=how)
 
     def rejudged(self) -> None:
-        """A step was evaluated again."""
+        """Count a step that was evaluated again."""
         self.add(catalogue.REJUDGED_STEPS)
 
     def eviction(self, reason: str) -> None:
-        """A trajectory was forgotten: ``idle`` or ``full``."""
+        """Count an evicted trajectory: ``idle`` or ``full``."""
         self.add(catalogue.EVICTIONS, reason=reason)
 
     def evicted_runs(self, runs: int) -> None:
-        """Runs of a trajectory were forgotten because it has too many."""
+        """Count runs that were forgotten because their trajectory has too many."""
         if runs:
             self.add(catalogue.EVICTED_RUNS, runs)
 
     def scores_sent(self, exporter: str, scores: int) -> None:
-        """Scores Langfuse has."""
+        """Count scores that Langfuse has accepted."""
         self.add(catalogue.SCORES_SENT, scores, exporter=exporter)
 
     def scores_failed(self, exporter: str, scores: int) -> None:
-        """Scores given up."""
+        """Count scores that were given up."""
         self.add(catalogue.SCORES_FAILED, scores, exporter=exporter)
 
     def score_attempt_failed(self, exporter: str, status: str) -> None:
-        """Langfuse did not take scores, or not yet: an HTTP status or another word for what happened."""
+        """Count a failed attempt to write scores to Langfuse, by HTTP status or another word for the failure."""
         self.add(catalogue.SCORE_ATTEMPTS_FAILED, exporter=exporter, status=status)
 
     def watch_scores(self, exporter: str, waiting: Reader) -> None:
@@ -153,7 +153,7 @@ class Metrics:
     # --- exposition --------------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Read all watched gauges. A reader that fails leaves its gauge as it was and counts as an error."""
+        """Read all watched gauges. If a reader fails, its gauge keeps its value and an error is counted."""
         for series, read in list(self._watched.items()):
             self._set(series, read)
         for name, read_group in self._watched_groups.items():
@@ -179,7 +179,7 @@ class Metrics:
 
 
 class _Process(Collector):
-    """What the operating system says of this process."""
+    """Values that the operating system reports of this process."""
 
     def __init__(self) -> None:
         self._process = psutil.Process()

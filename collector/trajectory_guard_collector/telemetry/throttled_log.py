@@ -12,14 +12,14 @@ _MAX_KINDS: Final = 256
 
 
 class ThrottledLog:
-    """Passes the first line of a kind on, then one per interval that says how many were left out.
+    """Logs the first line of each kind, then one per interval with the number of lines left out.
 
     Parameters:
-        logger: where lines go.
+        logger: receives the lines.
         interval_s: seconds between two lines of a kind.
         clock: monotonic seconds; for tests.
 
-    The 256 kinds seen last are told apart.
+    It distinguishes the 256 kinds seen last.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""What was received waits for its exporters here."""
+"""Delivery of accepted batches to the exporters: queues in memory and on disk."""

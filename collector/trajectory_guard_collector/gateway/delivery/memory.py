@@ -22,10 +22,10 @@ RETRY_AFTER_S: Final = 1.0
 
 
 class Failure(NamedTuple):
-    """Why a backend does not have a batch.
+    """The reason why a backend does not have a batch.
 
     Fields:
-        reason: what happened.
+        reason: description of the failure.
         retry_after_s: seconds the backend asked to wait, None if it did not.
     """
 
@@ -39,7 +39,8 @@ _STOPPING: Final = Failure("shutting down")
 class PendingExport:
     """An export of a batch to one backend that waits, or its outcome.
 
-    It holds neither the batch nor an exception, whose traceback would hold the batch: it is remembered for long.
+    It refers neither to the batch nor to an exception, whose traceback would keep the batch alive: exports are kept
+    long after they end.
 
     Parameters:
         give_up_at: time of the event loop's clock after which no attempt begins; moved if the sender sends the
@@ -57,7 +58,7 @@ class PendingExport:
 
     @property
     def failure(self) -> Failure | None:
-        """Why the backend does not have the batch, None if it has it or nothing is known yet."""
+        """The reason why the backend does not have the batch; None if it has it or the export is still running."""
         return self.outcome.result() if self.outcome.done() else None
 
 
@@ -87,11 +88,11 @@ class MemoryQueue:
         return self._entries.full()
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start to send."""
         self._consumers = [asyncio.create_task(self._consume()) for _ in range(self._config.num_consumers)]
 
     def put(self, batch: Batch, give_up_at: float) -> PendingExport | None:
-        """Let a batch wait; None if there is no room."""
+        """Put a batch into the queue; None if the queue is full."""
         if self.full:
             self._metrics.add(catalogue.ENQUEUE_FAILED[batch.signal], batch.items, exporter=self.sender.name)
             return None
@@ -100,7 +101,7 @@ class MemoryQueue:
         return pending
 
     async def stop(self, timeout_s: float) -> None:
-        """Wait for what is here, then give up the rest."""
+        """Wait for the queued batches, then give up the rest."""
         if self._consumers:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._entries.join(), timeout_s)
@@ -132,7 +133,7 @@ class MemoryQueue:
             await self.sender.send(batch, give_up_at=lambda: pending.give_up_at)
         except GaveUpError as error:
             return Failure(str(error), error.retry_after_s)
-        except Exception as error:  # noqa: BLE001  the sender is told, the consumer goes on
+        except Exception as error:  # noqa: BLE001  the failure is reported to the sender, and the consumer continues
             self._metrics.add(catalogue.ERRORS, where=f"queue of {self.sender.name}")
             _log.exception("exporter %s: cannot send a batch", self.sender.name)
             return Failure(str(error))
@@ -142,9 +143,9 @@ class MemoryQueue:
 class DirectDelivery:
     """Sends each batch to all backends at once and waits for all of them.
 
-    When some backends have a batch and others do not in time, the sender is told to retry; which exporters have it, or
-    are at it, is remembered by the batch's key for the 8,192 batches of this kind seen last, and they do not get
-    it again.
+    If some backends have a batch and others do not in time, the sender is asked to retry. For the 8,192 batches of this
+    kind seen last, the delivery remembers by the batch's key which exporters have the batch or are sending it; they do
+    not get it again.
 
     Parameters:
         senders: one an exporter, with the configuration of its queue.
@@ -158,21 +159,21 @@ class DirectDelivery:
         self._remembered: OrderedDict[tuple[Signal, bytes], dict[str, PendingExport]] = OrderedDict()
 
     async def start(self) -> None:
-        """Begin to send."""
+        """Start to send."""
         for queue in self._queues:
             queue.start()
 
     async def stop(self, timeout_s: float) -> None:
-        """Wait for exports in work, at most ``timeout_s`` seconds."""
+        """Wait for running exports, at most ``timeout_s`` seconds."""
         await asyncio.gather(*(queue.stop(timeout_s) for queue in self._queues))
 
     def ready(self) -> str | None:
-        """None if every backend's queue has room, else which is full."""
+        """None if every backend's queue has room, else the names of the full ones."""
         full = [queue.sender.name for queue in self._queues if queue.full]
         return f"queue full: {', '.join(full)}" if full else None
 
     async def deliver(self, batch: Batch, key: bytes, journal: bytes | None) -> None:
-        """Return once every backend has the batch. There is nowhere to write a journal to.
+        """Return once every backend has the batch. Ignores the journal row, since there is no storage.
 
         Raises:
             OverloadedError: a queue is full.

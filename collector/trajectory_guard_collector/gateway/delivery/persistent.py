@@ -22,16 +22,16 @@ _PAUSE_AFTER_ERROR_S: Final = 1.0
 
 
 class DurableQueue:
-    """Works off what waits on disk for one exporter, oldest first, with a fixed number of consumers.
+    """Sends the batches that wait on disk for one exporter, oldest first, with a fixed number of consumers.
 
-    Waiting requests of one signal are sent together up to ``max_batch_mib``: requests joined end to end are a request.
-    A batch is tried until the backend has it, or ``max_elapsed_time_s`` is over. Only what is being sent is in memory.
-    When it stops, it goes on as long as the backend takes what it is sent: what it does not take is safe on disk.
+    Waiting requests of one signal are sent together up to ``max_batch_mib``: concatenated requests are one request.
+    The queue retries a batch until the backend has it or ``max_elapsed_time_s`` is over. Only the batches being sent
+    are in memory. ``stop`` continues to send as long as the backend accepts; the rest is safe on disk.
 
     Parameters:
         sender: sends to the backend.
         config: ``sending_queue`` and ``retry_on_failure``.
-        store: where batches wait.
+        store: holds the waiting batches.
         metrics: counters and gauges.
     """
 
@@ -55,12 +55,12 @@ class DurableQueue:
         metrics.watch(catalogue.IN_FLIGHT, lambda: self._in_flight, exporter=sender.name)
 
     async def start(self) -> None:
-        """Begin to send, with what an earlier run left."""
+        """Start to send, the batches of an earlier run first."""
         self._waiting_bytes = await self._store.pending_bytes(self.sender.name)
         self._consumers = [asyncio.create_task(self._consume()) for _ in range(self._num_consumers)]
 
     async def stop(self, timeout_s: float) -> None:
-        """Send what waits, until the backend fails or for ``timeout_s`` seconds; the rest stays on disk."""
+        """Send waiting batches until the backend fails or ``timeout_s`` seconds are over; the rest stays on disk."""
         self._stopping.set()
         self._wakeup.set()
         if self._consumers:
@@ -73,7 +73,7 @@ class DurableQueue:
         self._consumers = []
 
     def wake(self, batch: Batch) -> None:
-        """Say that a batch was written for this exporter."""
+        """Notify the queue that a batch was written for this exporter."""
         self._waiting_bytes += len(batch.data)
         self._wakeup.set()
 
@@ -82,14 +82,14 @@ class DurableQueue:
             pass
 
     async def _work(self) -> bool:
-        """Send the next rows; False once there is no more to do."""
+        """Send the next rows; False once the queue has stopped."""
         try:
             rows = await self._take()
             if rows:
                 await self._send(rows)
-        except Exception as error:  # noqa: BLE001  the queue goes on
+        except Exception as error:  # noqa: BLE001  the queue continues
             self._metrics.add(catalogue.ERRORS, where=f"queue of {self.sender.name}")
-            _log.error("exporter %s: cannot work off the queue: %s", self.sender.name, error)
+            _log.error("exporter %s: cannot process the queue: %s", self.sender.name, error)
             if self._stopping.is_set():
                 return False
             await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
@@ -100,7 +100,7 @@ class DurableQueue:
         """The next rows, once there are any; none when stopping."""
         while not self._failing:
             async with self._reading:
-                # Before reading: what is written while we read sets it again.
+                # Before reading: a batch that is written meanwhile sets it again.
                 self._wakeup.clear()
                 rows = await self._store.next_batches(
                     self.sender.name, self.sender.exporter.signals, self._taken, self._max_bytes
@@ -149,7 +149,7 @@ class StoredDelivery:
         senders: one an exporter, with its configuration.
         store: open when ``start`` is called.
         metrics: counters and gauges.
-        drop_unrouted: exporters whose batches are dropped where they are not configured any more.
+        drop_unrouted: exporters whose batches are dropped if the configuration no longer has them.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class StoredDelivery:
         self._metrics = metrics
 
     async def start(self) -> None:
-        """Begin to send, with what an earlier run left. What waits for exporters that are gone stays, and is told."""
+        """Start to send, the batches of an earlier run first. Warns about batches of exporters that no longer exist."""
         routes = {(queue.sender.name, signal) for queue in self._queues for signal in queue.sender.exporter.signals}
         unrouted = [one for one in await self._store.waiting() if (one.exporter, one.signal) not in routes]
         dropped = [one for one in unrouted if one.exporter in self._drop_unrouted]
@@ -198,11 +198,11 @@ class StoredDelivery:
             self._metrics.watch(catalogue.IN_FLIGHT, lambda: 0, exporter=name)
 
     async def stop(self, timeout_s: float) -> None:
-        """Send what waits to the backends that take it, at most for ``timeout_s`` seconds; the rest stays on disk."""
+        """Send waiting batches to backends that accept them, within ``timeout_s`` seconds; the rest stays on disk."""
         await asyncio.gather(*(queue.stop(timeout_s) for queue in self._queues))
 
     def ready(self) -> str | None:
-        """None if batches can be written, else why not."""
+        """None if batches can be written, else the reason why not."""
         return self._store.ready()
 
     async def deliver(self, batch: Batch, key: bytes, journal: bytes | None) -> None:

@@ -25,29 +25,30 @@ class DeliveryStrategy(Protocol):
     """Delivery with or without storage: ``StoredDelivery`` or ``DirectDelivery``."""
 
     async def start(self) -> None:
-        """Begin to send."""
+        """Start to send."""
 
     async def stop(self, timeout_s: float) -> None:
-        """Send what waits, at most for ``timeout_s`` seconds."""
+        """Send waiting batches, within ``timeout_s`` seconds."""
 
     def ready(self) -> str | None:
-        """None if batches are taken, else why not."""
+        """None if batches are accepted, else the reason why not."""
 
     async def deliver(self, batch: Batch, key: bytes, journal: bytes | None) -> None:
         """Return when the batch is safe to acknowledge; errors as of ``Delivery.deliver``."""
 
 
 class Delivery:
-    """Takes batches and gets them to the backends.
+    """Accepts batches and delivers them to the backends.
 
-    Without a store ``deliver`` returns once every backend has the batch; with one, once it is on disk. What a backend
-    refuses for good is dropped, counted and logged, and is no error for the sender, who must not send it again.
+    Without a store ``deliver`` returns once every backend has the batch; with one, once it is on disk. Items
+    that a backend refuses permanently are dropped, counted and logged; the sender gets no error, since it must not send
+    them again.
 
     Parameters:
         config: ``exporters`` and ``queue``.
         metrics: counters and gauges.
         via: names the collectors that a request has gone through.
-        store: where batches wait, if ``queue.storage`` is set. Who made it starts it before and stops it after.
+        store: holds waiting batches, if ``queue.storage`` is set. Its owner starts it before and stops it after.
 
     Raises:
         ValueError: an exporter's section cannot be used; names the key.
@@ -83,7 +84,7 @@ class Delivery:
             )
 
     async def start(self) -> None:
-        """Make the clients and begin to send; does not wait for backends."""
+        """Create the clients and start to send; does not wait for backends."""
         if self._started:
             return
         self._started = True
@@ -96,7 +97,7 @@ class Delivery:
         """Return when the batch is safe to acknowledge.
 
         Parameters:
-            batch: what to send.
+            batch: the batch to send.
             key: digest of the request as it came, the same when the sender sends it again. Backends that have
                 the batch already do not get it twice; without a key they may.
             journal: row to write in the same transaction as the batch; ignored without a store.
@@ -112,10 +113,10 @@ class Delivery:
         await self._strategy.deliver(batch, key, journal)
 
     async def stop(self, timeout_s: float) -> None:
-        """Refuse further batches, send what waits for at most ``timeout_s`` seconds, close connections.
+        """Refuse further batches, send waiting ones within ``timeout_s`` seconds, close connections.
 
-        Without a store senders of what is left are told to retry; with one it stays on disk, and a backend that fails
-        is not waited for. Idempotent, legal without ``start``.
+        Without a store the senders of the remaining batches are asked to retry; with one these stay on disk, and a
+        failing backend is not waited for. Idempotent; may be called without ``start``.
         """
         self._running = False
         if not self._started:
@@ -125,7 +126,7 @@ class Delivery:
         await asyncio.gather(*(exporter.stop() for exporter in self._exporters), return_exceptions=True)
 
     def ready(self) -> str | None:
-        """None if batches are taken, else why not."""
+        """None if batches are accepted, else the reason why not."""
         return self._strategy.ready() if self._running else "delivery is not running"
 
     def _warn_unrouted(self, signal: Signal) -> None:

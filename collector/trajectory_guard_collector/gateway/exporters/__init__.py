@@ -1,4 +1,4 @@
-"""Backends."""
+"""Exporters, one type for each kind of backend."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _TYPES: Final[Mapping[str, Callable[[str, ExporterConfig, ThrottledLog, _Via], E
 def build_exporters(
     configs: Mapping[str, ExporterConfig], log: ThrottledLog, via: Callable[[], str] = lambda: ""
 ) -> list[Exporter]:
-    """Make the configured exporters; none is started.
+    """Create the configured exporters; none is started.
 
     Parameters:
         configs: configuration by name; the type is the part of the name before a slash.
-        log: for what backends say.
+        log: logs the replies of backends.
         via: names the collectors that a request has gone through, for the header ``hops.HEADER``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What an exporter is, how an attempt may fail, and what is counted of it."""
+"""The exporter interface, the errors of an attempt, and the result of a successful one."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Final, NamedTuple, Protocol
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 
 UNCLEAR_PATIENCE_S: Final = 300.0
-"""An error of the backend that may come from something in the batch, such as 500, is taken for that after this time."""
+"""Seconds after which an error that the batch may cause, such as 500, counts as caused by the batch."""
 
 
 class RetryableExportError(Exception):
     """The backend did not take the batch, and may take the same batch later.
 
     Parameters:
-        message: what happened, with the endpoint.
+        message: description of the failure, with the endpoint.
         retry_after_s: shortest pause the backend asked for, in seconds; None if it did not.
-        patience_s: seconds of attempts after which the batch itself is held to be the cause.
+        patience_s: seconds of attempts after which the batch itself counts as the cause.
         unreadable: the reply says success, and is no OTLP reply.
     """
 
@@ -39,7 +39,7 @@ class PermanentExportError(Exception):
     """The backend will never take this batch.
 
     Parameters:
-        message: what happened, with the endpoint.
+        message: description of the failure, with the endpoint.
         divisible: the batch was too large or something in it was refused, so parts of it may pass.
     """
 
@@ -49,11 +49,11 @@ class PermanentExportError(Exception):
 
 
 class ExportResult(NamedTuple):
-    """What a backend answered to a batch that it took.
+    """Reply of a backend to a batch that it accepted.
 
     Fields:
         rejected: items that the backend could not use; they must not be sent again.
-        message: why, or a warning.
+        message: reason for the rejection, or a warning.
         unreadable: the reply says success, but it is not an OTLP reply.
     """
 
@@ -71,13 +71,13 @@ class Exporter(Protocol):
 
     @property
     def signals(self) -> frozenset[Signal]:
-        """What it takes."""
+        """Signals that the backend accepts."""
 
     async def start(self) -> None:
-        """Make the client; does not wait for the backend."""
+        """Create the client; does not wait for the backend."""
 
     async def stop(self) -> None:
-        """Close connections. Idempotent, legal without ``start``."""
+        """Close connections. Idempotent; may be called without ``start``."""
 
     async def export(self, batch: Batch) -> ExportResult:
         """Make one attempt.
@@ -87,5 +87,5 @@ class Exporter(Protocol):
 
         Raises:
             RetryableExportError: the batch may be sent again.
-            PermanentExportError: it must not.
+            PermanentExportError: the batch must not be sent again.
         """

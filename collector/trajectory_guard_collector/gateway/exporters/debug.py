@@ -11,12 +11,12 @@ from trajectory_guard_collector.otlp.signals import Batch
 
 
 class DebugExporter:
-    """Takes everything. With ``verbosity: batches`` it prints a line per batch.
+    """Accepts all batches. With ``verbosity: batches`` it prints a line per batch.
 
     Parameters:
         name: name in the configuration.
         config: ``verbosity`` and ``signals`` count.
-        stream: where lines go; standard output by default.
+        stream: receives the lines; standard output by default.
     """
 
     def __init__(self, name: str, config: ExporterConfig, *, stream: TextIO | None = None) -> None:
@@ -26,10 +26,10 @@ class DebugExporter:
         self._stream = stream
 
     async def start(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     async def stop(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     async def export(self, batch: Batch) -> ExportResult:
         """Print the line."""

@@ -107,8 +107,8 @@ class OtlpGrpcExporter:
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details.lower():
             # "CLIENT:" is our own library, about a reply; the backend has the batch then.
             return PermanentExportError(message, divisible="CLIENT:" not in details)
-        # Wrong credentials or an unknown service: the batch is fine, and passes once somebody has put that right. The
-        # specification would have it dropped.
+        # Wrong credentials or an unknown service: the batch is fine, and passes once an operator corrects that. The
+        # specification would drop it.
         patience_s = UNCLEAR_PATIENCE_S if code in _UNCLEAR else math.inf
         return RetryableExportError(message, retry_after_s=_retry_info_s(error), patience_s=patience_s)
 

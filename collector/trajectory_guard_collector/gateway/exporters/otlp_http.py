@@ -80,7 +80,7 @@ class OtlpHttpExporter:
         self._client: httpx.AsyncClient | None = None
 
     async def start(self) -> None:
-        """Make the client; connects with the first request."""
+        """Create the client; connects with the first request."""
         connections = self._config.sending_queue.num_consumers
         self._client = httpx.AsyncClient(
             verify=self._tls,
@@ -129,7 +129,7 @@ class OtlpHttpExporter:
     def _result(self, batch: Batch, response: httpx.Response, body: bytes) -> ExportResult:
         content_type = response.headers.get("content-type", "").lower()
         if is_page(body, content_type):
-            # What a login or a proxy in between says: the backend has seen nothing of the batch.
+            # A login page or a proxy answered: the backend has not seen the batch.
             url = without_secrets(self._urls[batch.signal])
             raise RetryableExportError(
                 f"{url} answered {response.status_code} with a web page, not an OTLP reply: a login or a proxy?",
@@ -159,8 +159,8 @@ def _failure(url: str, response: httpx.Response, body: bytes) -> RetryableExport
     message = f"{url} answered {status}: {error_text(body, response.headers.get('content-type', ''))}"
     if status in _DIVISIBLE:
         return PermanentExportError(message, divisible=True)
-    # Wrong credentials, a wrong path, a redirect: the batch is fine, and passes once somebody has put that right. The
-    # specification would have it dropped.
+    # Wrong credentials, a wrong path, a redirect: the batch is fine, and passes once an operator corrects that. The
+    # specification would drop it.
     unclear = status >= 500 and status not in _RETRYABLE
     return RetryableExportError(
         message,

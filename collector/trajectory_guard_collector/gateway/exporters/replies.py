@@ -1,4 +1,4 @@
-"""Reading what a backend answers to an export that succeeded."""
+"""Parsing of backend replies to exports."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _REPLIES: Final[dict[Signal, tuple[type[Message], str]]] = {
 
 
 def read_reply(batch: Batch, body: bytes, *, json: bool = False) -> ExportResult:
-    """What the backend could not use of a batch: ``partial_success`` of an ``Export…ServiceResponse``.
+    """Items that the backend rejected: ``partial_success`` of an ``Export…ServiceResponse``.
 
     Parameters:
-        batch: what was sent.
+        batch: the batch that was sent.
         body: the reply.
         json: the reply is OTLP/JSON.
 
@@ -55,7 +55,7 @@ def is_page(body: bytes, content_type: str) -> bool:
 
 
 def error_text(body: bytes, content_type: str) -> str:
-    """What the body of an HTTP error says, as one short line: the message of a ``google.rpc.Status``, else its text."""
+    """Body of an HTTP error as one short line: the message of a ``google.rpc.Status``, else its text."""
     if "protobuf" in content_type:
         try:
             return one_line(Status.FromString(body).message)
@@ -65,5 +65,5 @@ def error_text(body: bytes, content_type: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The beginning of a text from a backend, with nothing in it that breaks a line or steers a terminal."""
+    """The beginning of a text from a backend, without line breaks and control characters."""
     return printable(" ".join(text[: 2 * _MAX_SHOWN_CHARS].split()))[:_MAX_SHOWN_CHARS]

@@ -1,4 +1,4 @@
-"""Getting a batch to one backend: attempts, pauses, halving, counting."""
+"""Delivery of a batch to one backend: attempts, pauses, halving, counting."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class GaveUpError(Exception):
 
     Parameters:
         message: the last failure.
-        items: how many items it does not have.
+        items: number of items that the backend does not have.
         retry_after_s: seconds the backend asked to wait.
     """
 
@@ -44,7 +44,7 @@ class Sender:
 
     A batch that is refused for its size or for something in it is halved until the part that is refused is a single
     span, metric or log record; only that is dropped, counted and logged. After 32 dropped parts of a batch nothing is
-    halved any more: what remains is sent in the parts at hand, and those that are refused are dropped whole. So a
+    halved any more: the rest is sent in the parts at hand, and those that are refused are dropped whole. So a
     backend that refuses everything costs at most some hundred requests a batch.
 
     Parameters:
@@ -87,10 +87,10 @@ class Sender:
         stop: asyncio.Event | None = None,
         joined: Sequence[Batch] = (),
     ) -> None:
-        """Return when the backend has every item it will ever take.
+        """Return when the backend has every item that it accepts.
 
         Parameters:
-            batch: what to send.
+            batch: the batch to send.
             give_up_at: no attempt begins after this time of the event loop's clock; asked again each time.
             stop: once it is set, no attempt follows one that failed.
             joined: the requests it was made of, if several: sent one by one where it is refused and cannot be halved.
@@ -170,7 +170,7 @@ class Sender:
 
 
 async def _paused(seconds: float, stop: asyncio.Event | None) -> bool:
-    """Wait; whether ``stop`` was set before the time was over."""
+    """Wait. Returns whether ``stop`` was set before the time was over."""
     if stop is None:
         await asyncio.sleep(seconds)
         return False

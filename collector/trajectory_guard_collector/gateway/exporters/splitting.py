@@ -11,14 +11,14 @@ from trajectory_guard_collector.otlp.signals import Batch, Signal
 
 
 def halves(batch: Batch) -> tuple[Batch, Batch] | None:
-    """Two requests that hold what one held, or None if it holds a single span, metric or log record, or no protobuf.
+    """Split a request in two; None if it holds a single span, metric or log record, or is no protobuf.
 
     The cut is made between resources; with one resource between its scopes; with one scope between its spans, metrics
     or log records. Resource, scope, schema URLs and fields this version does not know are in both parts. Repeated
     halving gets from a request to one of its spans in at most ``log2(resources) + log2(scopes) + log2(spans) + 3``
     steps.
     """
-    # Only the structure is decoded: what is in the items costs no time, and stays as it is.
+    # Only the structure is decoded: the content of items costs no time, and stays unchanged.
     first, second = wire.Request(), wire.Request()
     try:
         first.ParseFromString(batch.data)

@@ -1,1 +1,1 @@
-"""Where telemetry comes in: OTLP over gRPC and over HTTP, with authentication, TLS and bounds on every client."""
+"""Receivers: OTLP over gRPC and HTTP, with authentication, TLS and bounds on every client."""

@@ -21,15 +21,15 @@ logger = logging.getLogger(__name__)
 
 
 class Authenticator:
-    """Checks ``Authorization`` headers against the accepted tokens. Takes everybody if none are configured.
+    """Checks ``Authorization`` headers against the accepted tokens. Accepts every sender if none are configured.
 
-    The tokens file is read again when it changes, looked at no more than once a second. If it disappears or has no
-    token in it later, the last tokens stay.
+    The tokens file is read again when it changes, checked at most once a second. If it disappears or loses its tokens
+    later, the last tokens stay in use.
 
     Parameters:
         config: the ``auth`` section.
         clock: seconds, monotonic.
-        failed: called when the file was to be read again and could not be used.
+        failed: called when a changed file cannot be used.
 
     Raises:
         ConfigError: the tokens file cannot be read or has no token in it.
@@ -54,7 +54,7 @@ class Authenticator:
             self._load(self._file)
 
     def check(self, header: str | None) -> bool:
-        """Whether the sender of this ``Authorization`` header may come in."""
+        """Whether this ``Authorization`` header has an accepted token."""
         if not self._required:
             return True
         scheme, _, token = (header or "").partition(" ")
@@ -63,7 +63,7 @@ class Authenticator:
         self._refresh()
         given = _digest(token.strip())
         matches = [hmac.compare_digest(given, known) for known in self._fixed + self._from_file]
-        return any(matches)  # all were compared: the time taken does not tell which one it was
+        return any(matches)  # all tokens are compared, so that the time does not reveal the matching one
 
     def _refresh(self) -> None:
         now = self._clock()

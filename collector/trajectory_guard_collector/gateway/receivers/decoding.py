@@ -1,4 +1,4 @@
-"""From bodies to serialized export requests: compression, OTLP/JSON. All pure functions."""
+"""Decodes bodies to serialized export requests: compression, OTLP/JSON. All pure functions."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ except ImportError:
     zstandard = None  # type: ignore[assignment]
 
 _SLICE: Final = 4_096
-"""Bytes given to zlib at a time, so that what it hands back at the end of each of many small members is little."""
+"""Input bytes for zlib at a time, so that it returns little unused input at the end of each small member."""
 _PIECE: Final = 1 << 20
-"""Bytes that zlib gives at a time."""
+"""Output bytes of zlib at a time."""
 _ZSTD_SLICE: Final = 256
-"""Bytes given to zstd at a time: there is no other bound on what comes out at once, up to 8 MiB."""
+"""Input bytes for zstd at a time, since nothing else bounds its output, which is up to 8 MiB at once."""
 _GZIP_BITS: Final = 31
 _CUT: Final = "the data does not end where the body ends"
 _ZSTD_WINDOW: Final = 8 << 20
 """Largest window over HTTP, RFC 9659."""
 MAX_JSON_ELEMENTS: Final = 1_000_000
-"""Braces, brackets and commas of a JSON request outside its strings: what is decoded within a tenth of a second."""
+"""Braces, brackets and commas of a JSON request outside its strings; as many are decoded in a tenth of a second."""
 _STRUCTURE: Final = (b"{", b"[", b",")
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _REQUESTS: Final[Mapping[Signal, type[Message]]] = {
@@ -69,7 +69,7 @@ def from_json(signal: Signal, body: bytes) -> bytes:
 def decompress(encoding: str, body: bytes, limit: int) -> bytes:
     """A body without its ``Content-Encoding``: gzip, deflate, zlib, zstd (if ``zstandard`` is installed), identity.
 
-    Never holds much more than ``limit`` bytes of what comes out, whatever the body expands to.
+    Never holds much more than ``limit`` bytes of output, regardless of the size to which the body expands.
 
     Raises:
         BadDataError: unknown encoding, or the body is not in it.

@@ -55,11 +55,11 @@ class GrpcServer:
 
     Parameters:
         config: the ``grpc`` section.
-        auth: who may send.
+        auth: authenticates senders.
         accept: the pipeline.
         metrics: counts.
-        memory: asked for room before a request is read.
-        hops: tells requests that come back.
+        memory: limits memory; asked before a request is read.
+        hops: recognises requests that come back.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class GrpcServer:
         return port
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more, let requests in work finish within ``grace_s`` seconds, then close. Legal at any time."""
+        """Take no more, let running requests finish within ``grace_s`` seconds, then close. Callable at any time."""
         self._handler.close()
         started = asyncio.get_running_loop().time()
         if self._server is not None:
@@ -105,7 +105,9 @@ class GrpcServer:
     def _bind(self, server: grpc.aio.Server) -> int:
         endpoint = self._config.endpoint
         host, port = parse_endpoint(endpoint)
-        with contextlib.ExitStack() as opened:  # gRPC does not tell why it cannot listen, and writes to standard error
+        with (
+            contextlib.ExitStack() as opened
+        ):  # gRPC reports no reason if it cannot listen, and writes to standard error
             found = [opened.enter_context(one).getsockname() for one in listen(endpoint, f"{_KEY}.endpoint")]
         try:
             if [address[0] for address in found] != ["0.0.0.0"]:
@@ -124,7 +126,7 @@ class GrpcServer:
         return int(server.add_secure_port(address, credentials))
 
     def _service(self, signal: Signal) -> grpc.GenericRpcHandler:
-        # A unary method served as a stream of one message: who is refused is refused before it is read.
+        # A unary method served as a stream of one message, so that a request can be refused before it is read.
         handler = grpc.stream_unary_rpc_method_handler(partial(self._export, signal))
         return grpc.method_handlers_generic_handler(signal.grpc_service, {"Export": handler})
 
@@ -191,7 +193,7 @@ def _options(config: GrpcReceiver) -> list[tuple[str, int]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
         ("grpc.server_handshake_timeout_ms", int(config.read_timeout_s * 1_000)),
-        # What gRPC takes in of requests that nobody reads yet is out of reach of the memory limiter: left to itself it
+        # The memory limiter does not see the bytes that gRPC buffers of unread requests: by default that
         # is megabytes a request, and a burst of refused requests doubled the memory.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", _LOOKAHEAD),

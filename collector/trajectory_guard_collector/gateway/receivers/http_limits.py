@@ -20,7 +20,7 @@ from trajectory_guard_collector.gateway.receivers.sockets import listen
 from trajectory_guard_collector.gateway.receivers.tls import Certificates
 
 _LAST_REPLIES_S: Final = 0.5
-"""Time for replies to those who were refused at the end; uvicorn looks ten times a second whether it is done."""
+"""Seconds for replies to clients that were refused at the end; uvicorn checks ten times a second."""
 _MAX_HEAD: Final = 1 << 16
 """Bytes of a request line and headers."""
 _MAX_OVERHEAD: Final = 1 << 20
@@ -55,7 +55,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     Parameters:
         limits: of connections and times.
-        cut_off: told why a connection is closed: ``read_timeout``, ``headers_too_large`` or ``too_many_connections``.
+        cut_off: called with the reason why a connection is closed: ``read_timeout``, ``headers_too_large`` or
+            ``too_many_connections``.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is here: it met its deadline."""
+        """Cancel the deadline, since the request is complete."""
         if self.parser.should_upgrade():
             return
         self._used_at = time.monotonic()
@@ -203,11 +204,12 @@ class BoundedServer:
     """Serves an ASGI application in the running event loop, within limits.
 
     Parameters:
-        app: what answers.
+        app: the ASGI application.
         endpoint: ``host:port``.
         key: where the endpoint is configured, for messages.
         limits: of connections and times.
-        cut_off: told why a connection is closed: ``read_timeout``, ``headers_too_large`` or ``too_many_connections``.
+        cut_off: called with the reason why a connection is closed: ``read_timeout``, ``headers_too_large`` or
+            ``too_many_connections``.
         certificates: reads them when the server starts; plain text without.
     """
 
@@ -253,12 +255,12 @@ class BoundedServer:
         return int(sockets[0].getsockname()[1])
 
     def close(self) -> None:
-        """Take no more connections, close idle ones now and the others after their request. Legal at any time."""
+        """Take no more connections, close idle ones now and the others after their request. Callable at any time."""
         if self._server is not None:
             self._server.should_exit = True
 
     async def wait_closed(self, timeout_s: float) -> None:
-        """Wait until all connections are closed, and close them after ``timeout_s`` seconds. Legal at any time."""
+        """Wait until all connections are closed, and close them after ``timeout_s`` seconds. Callable at any time."""
         if self._server is None or self._serving is None:
             return
         await asyncio.wait([self._serving], timeout=max(timeout_s, _LAST_REPLIES_S))

@@ -92,14 +92,14 @@ def refused(refusal: RefusedError, encoding: Encoding) -> Response:
 
 
 async def no_endpoint(request: Request, error: Exception) -> Response:
-    """What starlette answers for a path that nothing is at, in OTLP's terms."""
+    """OTLP reply to a request for an unknown path."""
     path = request.url.path[:_SHOWN]
     refusal = NoEndpointError(f"nothing at {path!r}; data is taken at {_ENDPOINTS}")
     return refused(refusal, error_encoding(request.headers.get("content-type", "")))
 
 
 async def no_method(request: Request, error: Exception) -> Response:
-    """What starlette answers for another method than a path has, in OTLP's terms."""
+    """OTLP reply to a request with a method that its path does not have."""
     headers = (error.headers if isinstance(error, HTTPException) else None) or {}
     allowed = headers.get("Allow", "")
     refusal = NoMethodError(f"{request.url.path[:_SHOWN]!r} takes {allowed}, not {request.method}")

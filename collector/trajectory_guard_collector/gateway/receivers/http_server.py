@@ -52,9 +52,9 @@ _KEY: Final = "receivers.otlp.protocols.http"
 _MIB: Final = 1 << 20
 _DECODING_THREADS: Final = 2
 _DECODED_INLINE: Final = 65_536
-"""Bytes up to which decompressing takes less time than handing it to a thread is worth."""
+"""Bodies up to this many bytes are decompressed in the event loop, which is faster than in a thread."""
 _DECODED_TO_INLINE: Final = 1 << 20
-"""Bytes that may come out of them; what expands further is left to a thread."""
+"""Bytes to which these bodies may expand; larger ones are decompressed in a thread."""
 
 logger = logging.getLogger(__name__)
 
@@ -64,11 +64,11 @@ class HttpServer:
 
     Parameters:
         config: the ``http`` section.
-        auth: who may send.
+        auth: authenticates senders.
         accept: the pipeline.
         metrics: counts.
-        memory: asked for room before a request is read.
-        hops: tells requests that come back.
+        memory: limits memory; asked before a request is read.
+        hops: recognises requests that come back.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class HttpServer:
         return await self._server.start()
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more, let requests in work finish within ``grace_s`` seconds, then close. Legal at any time."""
+        """Take no more, let running requests finish within ``grace_s`` seconds, then close. Callable at any time."""
         deadline = asyncio.get_running_loop().time() + grace_s
         self._handler.close()
         self._server.close()
@@ -132,9 +132,9 @@ class HttpServer:
             rejected = await self._handler.submit(signal, data, via=request.headers.get(HEADER))
         except RefusedError as refusal:
             return refused(refusal, encoding)
-        except ClientDisconnect:  # it went away or was too slow; nobody reads this
+        except ClientDisconnect:  # the client disconnected or was too slow, and does not read the reply
             return refused(UnavailableError("the request was not received whole"), encoding)
-        except Exception:  # the service goes on, and the sender keeps the batch
+        except Exception:  # the service continues, and the sender keeps the batch
             logger.exception("http: a request for %s failed", signal.path)
             self._metrics.add(catalogue.ERRORS, where="receiver")
             return refused(UnavailableError("internal error"), encoding)
@@ -173,7 +173,7 @@ class HttpServer:
 
 
 def _declared(request: Request) -> int:
-    """Bytes the body has by its ``Content-Length``, 0 if that does not tell."""
+    """Length of the body by its ``Content-Length`` in bytes, 0 if the header gives none."""
     declared = request.headers.get("content-length", "")
     return int(declared) if declared.isdigit() else 0
 
@@ -184,7 +184,7 @@ def _decoded(signal: Signal, encoding: Encoding, compression: str, body: bytes, 
 
 
 def _origin_pattern(origin: str) -> str:
-    """A star stands for characters of a host name, and at the end for a port too: not for a path before the host."""
+    """A star matches characters of a host name, and at the end a port too, but no path before the host."""
     if origin == "*":
         return ".*"
     port = "(?::[0-9]+)?" if origin.endswith("*") else ""

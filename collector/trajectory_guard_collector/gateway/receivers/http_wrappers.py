@@ -1,4 +1,4 @@
-"""What wraps every HTTP request: authentication and counting."""
+"""ASGI middleware for every HTTP request: authentication and counting."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ class BearerAuth:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer it."""
         headers = Headers(scope=scope)
-        given = headers.getlist("authorization")  # of two, who reads the first and who the last would not agree
+        given = headers.getlist(
+            "authorization"
+        )  # with two headers, readers of the first and readers of the last would disagree
         if self._auth.check(given[0] if len(given) == 1 else None):
             await self._app(scope, receive, send)
             return

@@ -38,7 +38,7 @@ class MediaTypeError(BadDataError):
 
 
 class NoEndpointError(BadDataError):
-    """A request for a path that nothing is at."""
+    """A request for an unknown path."""
 
 
 class NoMethodError(BadDataError):

@@ -24,7 +24,7 @@ Accept = Callable[[Batch], Awaitable[None]]
 """The pipeline: returns when a batch is safe to acknowledge, raises ``errors.RefusedError``."""
 
 _FIRST_SIZE: Final = 4 << 20
-"""Bytes that requests are taken to have before any was seen: after a restart all senders come at once."""
+"""Assumed bytes of a request before any was seen: after a restart all senders send at once."""
 _SIZE_WEIGHT: Final = 0.25
 """Share of the latest request in the usual size."""
 
@@ -35,26 +35,26 @@ class Memory(Protocol):
     """Room for requests: ``MemoryLimiter``."""
 
     def refuse(self, size: int = 0) -> str | None:
-        """Why this many bytes cannot be taken right now, None if they can."""
+        """The reason why this many bytes cannot be accepted at present, None if they can."""
 
     def reading(self, size: int) -> AbstractContextManager[None]:
-        """Around the reading of this many bytes."""
+        """Context for reading this many bytes."""
 
 
 class Unlimited:
-    """A ``Memory`` that takes everything."""
+    """A ``Memory`` without limit."""
 
     def refuse(self, size: int = 0) -> str | None:
-        """Never."""
+        """Refuse nothing."""
         return None
 
     def reading(self, size: int) -> AbstractContextManager[None]:
-        """Nothing to keep account of."""
+        """Account for nothing."""
         return nullcontext()
 
 
 class Bounds(NamedTuple):
-    """Of the structure of a request: ``max_elements`` and ``max_fields`` of the receiver."""
+    """Bounds of the structure of a request: ``max_elements`` and ``max_fields`` of the receiver."""
 
     max_elements: int = MAX_ELEMENTS
     max_fields: int = MAX_FIELDS
@@ -67,10 +67,10 @@ class RequestHandler:
         transport: ``grpc`` or ``http``.
         accept: the pipeline.
         metrics: counts.
-        memory: asked before a request is read, so that a refused one costs none.
-        max_requests: requests that may be in work.
-        bounds: of the structure of a request.
-        hops: tells requests that come back.
+        memory: limits memory; asked before a request is read, so that a refused one costs none.
+        max_requests: maximum number of concurrent requests.
+        bounds: bounds of the structure of a request.
+        hops: recognises requests that come back.
     """
 
     def __init__(
@@ -99,17 +99,17 @@ class RequestHandler:
 
     @contextmanager
     def reading(self, size: int = 0) -> Iterator[None]:
-        """Around the reading of a request of at least ``size`` bytes. How many there will be is not known before: what
-        is usual is taken for it.
+        """Context for reading a request of at least ``size`` bytes. Its full size is not known yet, so the usual one is
+        assumed.
 
         Raises:
-            OverloadedError: memory is short, or too many requests are in work.
+            OverloadedError: memory is short, or too many requests are in progress.
             UnavailableError: the receiver is being stopped.
         """
         if self._closing:
             raise UnavailableError("shutting down")
         if self._reading + len(self._in_work) >= self._max_requests:
-            raise OverloadedError(f"more than {self._max_requests} requests in work")
+            raise OverloadedError(f"more than {self._max_requests} requests in progress")
         expected = max(size, int(self._usual_size))
         self.check_memory(expected)
         self._reading += 1
@@ -129,7 +129,7 @@ class RequestHandler:
             raise OverloadedError(why)
 
     async def submit(self, signal: Signal, data: bytes, *, via: str | None = None) -> RejectedItems | None:
-        """Give a request to the pipeline and wait for its answer. A sender that goes away does not interrupt it.
+        """Pass a request to the pipeline and wait for the result. A sender that disconnects does not interrupt it.
 
         Returns:
             The items that were dropped because this collector had sent them itself; None if all were accepted.
@@ -149,7 +149,7 @@ class RequestHandler:
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
-            if task.cancelled():  # by drain(): the sender is still there, and must hear that it may try again
+            if task.cancelled():  # by drain(): the sender is still connected, and needs the reply that it may retry
                 raise UnavailableError("shutting down") from None
             raise
         return None
@@ -166,14 +166,14 @@ class RequestHandler:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._in_work.discard(task)
         if not task.cancelled():
-            task.exception()  # nobody may be left to hear of it: a sender that went away is no reason for a traceback
+            task.exception()  # retrieved, so that a sender that disconnected causes no traceback
 
     def close(self) -> None:
         """Take no further requests."""
         self._closing = True
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait for the requests in work, at most ``timeout_s`` seconds, then cancel them."""
+        """Wait for running requests, at most ``timeout_s`` seconds, then cancel them."""
         if not self._in_work:
             return
         _, pending = await asyncio.wait(self._in_work, timeout=timeout_s)
@@ -188,7 +188,7 @@ class RequestHandler:
         except RefusedError:
             self._count(catalogue.REFUSED[signal], batch.items)
             raise
-        except Exception:  # the service goes on, and the sender keeps the batch
+        except Exception:  # the service continues, and the sender keeps the batch
             logger.exception("%s: a request of %d %s failed", transport, batch.items, signal.items)
             self._count(catalogue.FAILED[signal], batch.items)
             self._metrics.add(catalogue.ERRORS, where="receiver")

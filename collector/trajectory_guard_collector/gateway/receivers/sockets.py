@@ -55,7 +55,7 @@ def ipv6_reserved(port: int) -> Iterator[None]:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             one.bind(("::", port))
-            one.listen(1)  # before that, who reuses addresses could have it
+            one.listen(1)  # until it listens, a process that reuses addresses could bind the port
         yield
 
 

@@ -28,8 +28,8 @@ class _Loaded(NamedTuple):
 
 
 class Certificates:
-    """The certificates of one receiver. New connections get what the files hold, looked at no more than once in
-    ``reload_interval_s`` seconds. Files that cannot be used later are logged and counted; the last ones stay.
+    """The certificates of one receiver. New connections get the current content of the files, checked at most once in
+    ``reload_interval_s`` seconds. If changed files cannot be used, an error is logged and counted; the last ones stay.
 
     Parameters:
         config: the ``tls`` section.

@@ -1,1 +1,1 @@
-"""What survives a restart, in SQLite."""
+"""Storage that survives a restart, in SQLite."""

@@ -23,7 +23,7 @@ _VACUUM_PAGES: Final = 512
 _MAX_JOINED: Final = 1024
 _KEPT_FREE_PAGES: Final = 2048
 _SPARE_BYTES: Final = 2 * 1024 * 1024
-"""Room on the disk that is left for deleting: on a full one nothing could be, not even what was delivered."""
+"""Bytes of the disk reserved for deleting: on a full disk not even delivered batches could be deleted."""
 _SCHEMA: Final = """
 CREATE TABLE batches(id INTEGER PRIMARY KEY AUTOINCREMENT, signal TEXT NOT NULL, items INTEGER NOT NULL,
                      size INTEGER NOT NULL, data BLOB NOT NULL);
@@ -36,14 +36,14 @@ CREATE TABLE kv(space TEXT NOT NULL, key BLOB NOT NULL, data BLOB NOT NULL, PRIM
 
 
 class StoreError(Exception):
-    """A store that cannot be opened: damaged, in use, not writable. Names key and file; nothing was changed in it."""
+    """A store cannot be opened: damaged, in use, not writable. Names key and file; the file is unchanged."""
 
     def __init__(self, message: str) -> None:
         super().__init__(f"queue.storage: {message}")
 
 
 def cannot_use(file: Path, error: sqlite3.Error) -> StoreError:
-    """What SQLite says of a file, with the advice to give it up only if nothing else can be done."""
+    """Message for an SQLite error; advises to move the file away only if it is damaged."""
     if isinstance(error, sqlite3.OperationalError):  # locked, full, an error of the disk: the content may be fine
         reason = "in use by another collector" if "locked" in str(error) else str(error)
         return StoreError(f"{file}: {reason}")
@@ -55,7 +55,7 @@ class StoredBatch(NamedTuple):
 
     Fields:
         id: ascending in the order of arrival.
-        batch: what to send.
+        batch: the batch to send.
     """
 
     id: int
@@ -63,7 +63,7 @@ class StoredBatch(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What waits for an exporter, of one signal."""
+    """Number and size of the batches of one signal that wait for an exporter."""
 
     exporter: str
     signal: Signal
@@ -75,11 +75,11 @@ class Waiting(NamedTuple):
 class Database:
     """The tables of a store.
 
-    ``batches`` holds requests, ``pending`` which exporters still need them, ``journal`` and ``kv`` what the pipeline
-    keeps. Only one process can have the file open.
+    ``batches`` holds requests, ``pending`` the exporters that still need them, ``journal`` and ``kv`` the state of the
+    pipeline. Only one process can have the file open.
 
     Parameters:
-        directory: made if it does not exist, for this user only. So are the files in it, whoever made it.
+        directory: created if it does not exist, for this user only. The files in it are always for this user only.
         fsync: flush to the disk at every commit.
 
     Raises:
@@ -102,9 +102,9 @@ class Database:
             raise
 
     def _keep_private(self) -> None:
-        """Make the file, or take it from others: requests of all senders are in it. SQLite's own files follow it."""
+        """Create the file, or make it private: it holds requests of all senders. SQLite's own files follow its mode."""
         _refuse_unwritable(self.file.parent)
-        if self.file.is_symlink():  # what it points to would be made, or made private, somewhere else
+        if self.file.is_symlink():  # its target elsewhere would be created or made private
             raise StoreError(f"{self.file}: is a symbolic link; link the directory instead")
         try:
             os.close(os.open(self.file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -116,7 +116,7 @@ class Database:
                     _restrict(file)
 
     def close(self) -> None:
-        """Write the log into the file and let go of it."""
+        """Write the log into the file and close the file."""
         self._connection.close()
 
     def transact(self, writes: Iterable[Callable[[Database], _T]]) -> list[_T]:
@@ -158,7 +158,7 @@ class Database:
         return self._connection.execute("INSERT INTO journal(data) VALUES (?)", (journal,)).lastrowid or 0
 
     def settle(self, exporter: str, rows: Sequence[tuple[str, int]]) -> int:
-        """Forget that an exporter needs batches ``(signal, id)``; returns the bytes of those that nobody needs now."""
+        """Forget that an exporter needs batches ``(signal, id)``; returns the bytes of those that no exporter needs."""
         keys = [(exporter, *row) for row in rows]
         self._connection.executemany("DELETE FROM pending WHERE exporter = ? AND signal = ? AND batch_id = ?", keys)
         return sum(self._delete_unneeded(batch_id) for _, batch_id in rows)
@@ -172,7 +172,7 @@ class Database:
             exporter: its name.
             signals: those it takes.
             after: id of the last batch taken, by signal.
-            max_bytes: of all together; a larger batch comes alone.
+            max_bytes: limit for all together; a larger batch is returned alone.
         """
         heads = [(self._head(exporter, signal, after.get(signal, 0)), signal) for signal in Signal if signal in signals]
         first, signal = min((head for head in heads if head[0]), default=(0, Signal.TRACES))
@@ -192,7 +192,7 @@ class Database:
         return [StoredBatch(batch_id, Batch(signal, self._data(batch_id), items)) for batch_id, items in ids]
 
     def waiting(self) -> list[Waiting]:
-        """What waits, by exporter and signal, whether or not they are configured."""
+        """Waiting batches by exporter and signal, whether or not these are configured."""
         query = (
             "SELECT exporter, pending.signal, count(*), sum(items), sum(size)"
             " FROM pending JOIN batches ON id = batch_id GROUP BY 1, 2 ORDER BY 1, 2"
@@ -200,7 +200,7 @@ class Database:
         return [Waiting(exporter, Signal(signal), *sums) for exporter, signal, *sums in self._rows(query)]
 
     def drop(self, dropped: Sequence[Waiting]) -> None:
-        """Forget that exporters need batches of a signal, and the batches that nobody needs now."""
+        """Forget that exporters need batches of a signal, and delete the batches that no exporter needs."""
         for one in dropped:
             keys = (one.exporter, one.signal.value)
             self._connection.execute("DELETE FROM pending WHERE exporter = ? AND signal = ?", keys)
@@ -230,11 +230,11 @@ class Database:
         return int(freed)
 
     def touch(self) -> None:
-        """Write a few bytes that say nothing new, to see whether the disk takes them."""
+        """Write a few redundant bytes, to check whether the disk accepts writes."""
         self._rows(f"PRAGMA user_version = {_VERSION}")
 
     def give_back(self) -> bool:
-        """Return a few MiB of unused pages to the file system; whether there is more to return."""
+        """Return a few MiB of unused pages to the file system. Returns whether there are more."""
         before = int(self._row("PRAGMA freelist_count")[0])
         if before <= _KEPT_FREE_PAGES:
             return False
@@ -259,7 +259,7 @@ class Database:
         free = disk.f_bavail * disk.f_frsize - _SPARE_BYTES
         log = self._log.stat().st_size if self._log.exists() else 0
         unused = int(self._row("PRAGMA freelist_count")[0]) * _PAGE_BYTES
-        return min(free, (free + unused - log) // 2)  # what is new is in the log first, then in the file too
+        return min(free, (free + unused - log) // 2)  # new data is written to the log first, then to the file
 
     def shrink_log(self) -> None:
         """Write the log into the file and cut it off, to make room on a full disk."""
@@ -273,7 +273,7 @@ class Database:
                 self._create()
             self._rows("PRAGMA journal_mode = WAL")
             self._rows(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
-            # Some builds overwrite what is deleted: twice the writing, and no deleting on a full disk.
+            # Some builds overwrite deleted data: this doubles the writes, and prevents deleting on a full disk.
             self._rows("PRAGMA secure_delete = OFF")
             self._rows(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
             self._rows(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
@@ -328,5 +328,5 @@ def _restrict(file: Path) -> None:
         return
     try:
         file.chmod(mode & 0o700)
-    except PermissionError:  # made by another user, and shared with us on purpose
+    except PermissionError:  # another user created it and shares it on purpose
         _logger.warning("queue.storage: %s can be read by other users, and only its owner can change that", file)

@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 _Settled = list[tuple[str, list[tuple[str, int]]]]
 RETRY_AFTER_S: Final = 1.0
 _PROBE_BYTES: Final = 256 * 1024
-"""Room there must be before the disk counts as usable again."""
+"""Free bytes required before the disk counts as usable again."""
 
 
 class _Write(NamedTuple):
@@ -35,7 +35,7 @@ class _Write(NamedTuple):
 
 
 class Store:
-    """What must survive a restart, in ``collector.db`` of a directory.
+    """Storage of batches, journal and state, in ``collector.db`` of a directory.
 
     All statements run in one thread. Writes that are asked for while a transaction is being committed go together into
     the next one, so that many requests share one flush to the disk. Only one collector can use a directory.
@@ -62,7 +62,7 @@ class Store:
         self.last_journal_id = 0
 
     async def start(self) -> None:
-        """Open the file, or make it. Idempotent.
+        """Open the file, or create it. Idempotent.
 
         Raises:
             StoreError: it is damaged, in use or cannot be written; names the file.
@@ -78,7 +78,7 @@ class Store:
             raise
 
     async def stop(self) -> None:
-        """Finish what was asked for and close the file. Idempotent, legal without ``start``."""
+        """Finish requested writes and close the file. Idempotent; may be called without ``start``."""
         if self._opened is None or self._thread is None:
             return
         self._kick()
@@ -93,7 +93,7 @@ class Store:
         self._thread = None
 
     def ready(self) -> str | None:
-        """None if batches can be written, else why not."""
+        """None if batches can be written, else the reason why not."""
         if self._opened is None:
             return "queue.storage: not open"
         return self._failure
@@ -137,11 +137,11 @@ class Store:
         return await self._run(lambda: self._database.pending_bytes(exporter))
 
     async def waiting(self) -> list[Waiting]:
-        """What waits, by exporter and signal, whether or not they are configured."""
+        """Waiting batches by exporter and signal, whether or not these are configured."""
         return await self._run(self._database.waiting)
 
     async def drop(self, dropped: Sequence[Waiting]) -> None:
-        """Forget what waits for these exporters, of these signals. Only legal while nothing else is written."""
+        """Drop the waiting batches of these exporters and signals. Allowed only while no other write is running."""
         await self._write(lambda database: database.drop(dropped))
         self.used_bytes = await self._run(self._database.used_bytes)
 
@@ -208,11 +208,11 @@ class Store:
     async def _commit(self) -> bool:
         settled, self._settled = self._settled, []
         writes: list[_Write] = []
-        if self._failure is None or not settled:  # on a full disk, what makes room goes first, alone
+        if self._failure is None or not settled:  # on a full disk, writes that free space go first, alone
             writes, self._writes = self._writes, []
         try:
             freed, taken, results = await self._run(lambda: self._transact(settled, writes))
-        except Exception as error:  # noqa: BLE001  who waits for the write is told
+        except Exception as error:  # noqa: BLE001  the error is passed to the callers that wait for the write
             self._settled[:0] = settled
             waiting, self._writes = self._writes, []
             self._fail([*writes, *waiting], error)
@@ -251,7 +251,7 @@ class Store:
             self._probe = asyncio.get_running_loop().call_later(RETRY_AFTER_S, self._try_again)
 
     def _try_again(self) -> None:
-        """Probe write: while not ready we receive no traffic that would show that the disk has recovered."""
+        """Probe the disk with a write: while not ready, no traffic arrives to show that the disk works again."""
         self._probe = None
         result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         result.add_done_callback(asyncio.Future.exception)
@@ -266,12 +266,12 @@ class Store:
 
 
 async def to_the_end(work: Coroutine[Any, Any, _T]) -> _T:
-    """Finish what was begun even if the caller is cancelled: a transaction is shared with others, and is counted."""
+    """Finish a started write even if the caller is cancelled, since others share and count its transaction."""
     return await asyncio.shield(asyncio.ensure_future(work))
 
 
 def _fitting(writes: Sequence[_Write], room: int) -> list[_Write]:
-    """As many of these writes as there is room for."""
+    """The first of these writes that fit on the disk."""
     taken = []
     for write in writes:
         if write.size <= room or not write.size:
