@@ -1,4 +1,4 @@
-"""What a verdict adds to the counters of a process."""
+"""Counters of a process, updated by each verdict."""
 
 from __future__ import annotations
 
