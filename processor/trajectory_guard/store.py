@@ -318,7 +318,7 @@ class FlagBoard:
                 self._evaluate(target, step._replace(trajectory_id=target.trajectory_id), again=True)
 
     def discard_lossy(self, trajectory_id: str) -> bool:
-        """Remove a trajectory whose steps so far hid arguments or results, so that it can be rebuilt from the messages."""
+        """Remove a trajectory whose steps hid arguments or results, so that the messages can rebuild it."""
         entry = self._find(trajectory_id)
         if entry is None or not entry.lossy or entry.state.index == 0:
             return False

@@ -198,7 +198,7 @@ class Engine:
     # --- loops between agents --------------------------------------------------------------------------------
 
     def _relay_of(self, state: TrajectoryState, step: StepRecord) -> Run:
-        """The run that consists of the visits of the user turn; ``step`` is the first step after the visit that ended."""
+        """The run that consists of the visits of the user turn; ``step`` is the first one after the ended visit."""
         label = scope.label_of(relay.AGENTS, state.turns.get(""))
         run = state.relay
         pause = run is not None and 0.0 < run.last_end <= step.timestamp - self.settings.slow_gap_s

@@ -46,7 +46,7 @@ class Reader:
         self.settings = settings
 
     def read(self, state: TrajectoryState, run: Run, step: StepRecord, policy: ToolSettings | None) -> Observation:
-        """Compute the observation of a step of ``run``; begin a segment if an uncertain boundary lies before the step."""
+        """Compute the observation of a step of ``run``; begin a segment if an uncertain boundary precedes it."""
         seen = Observation(step, run.index, call_symbol(step), result_symbol(step), run.same_results)
         seen.waiting_pace = self.settings.poll_patience
         seen.same_batch = _joins_batch(run, step)
@@ -98,7 +98,7 @@ class Reader:
     # --- a call not made before ------------------------------------------------------------------------------
 
     def _read_new(self, run: Run, seen: Observation) -> None:
-        """A call not made before is progress unless its result is empty, an echo, or a result that was returned before."""
+        """A call not made before is progress unless its result is empty, an echo, or was returned before."""
         run.last_fresh = run.index if seen.call else run.last_fresh
         result, step = seen.step.result, seen.step
         if not seen.result or result is None:

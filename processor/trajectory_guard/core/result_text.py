@@ -190,7 +190,7 @@ def is_echo(result: str, args: Any) -> bool:
 
 
 def hits_form(result: str) -> str:
-    """What a list of hits holds, whatever its order and scores; empty if the result is no such list.
+    """The entries of a list of hits, regardless of order and scores; empty if the result is no such list.
 
     >>> a = '{"hits": [{"url": "a", "score": 2.1}, {"url": "b", "score": 1.9}]}'
     >>> hits_form(a) == hits_form('{"hits": [{"url": "b", "score": 3.0}, {"url": "a", "score": 0.2}]}')

@@ -27,7 +27,7 @@ class UsageWindow:
         self.unpriced: tuple[tuple[int, ModelTokens], ...] = ()
 
     def append(self, index: int, usage: Usage | None, kept: int) -> None:
-        """Add the usage of the model calls before the step ``index``; ``kept`` is the number of steps in the history."""
+        """Add the usage before the step ``index``; ``kept`` is the number of steps in the history."""
         if usage is None and not self.tokens:
             return
         if not self.tokens:

@@ -1,1 +1,1 @@
-"""The shell around the core on an OpenTelemetry ``TracerProvider``: it reads spans and emits spans, metrics and logs."""
+"""The shell around the core on an OpenTelemetry ``TracerProvider``: reads spans, emits spans, metrics and logs."""

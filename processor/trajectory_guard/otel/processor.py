@@ -286,7 +286,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
 
 
 def plain_attributes(span: ReadableSpan) -> Mapping[str, Any]:
-    """A span's attributes as a plain dict: a look-up in the SDK's own mapping runs Python code and is ten times slower."""
+    """A span's attributes as a plain dict: a look-up in the SDK's mapping runs Python code, ten times slower."""
     attributes = span.attributes
     if not attributes:
         return {}

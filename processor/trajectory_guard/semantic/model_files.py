@@ -154,8 +154,8 @@ def _is_cached() -> bool:
 
 
 # --- fork ----------------------------------------------------------------------------------------------------
-# A child forked while a thread imports would keep half-imported modules for good, numpy among them, and could hurt
-# the application. So a fork waits for the import; a download does not hold it up.
+# A child forked while a thread imports would keep half-imported modules, numpy among them, until it ends, and could
+# break the application. So a fork waits for the import; a download does not delay it.
 
 _FORK_WAIT_S: Final = 30.0
 _importing = threading.Lock()

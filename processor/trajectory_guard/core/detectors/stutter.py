@@ -66,5 +66,5 @@ class Stutter(Detector):
 
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
-        """The call, the count and the answer."""
+        """One sentence with the call, the count and the result."""
         return f"{call} was called {found.count} times and returned {answer} each time."

@@ -51,7 +51,7 @@ _OPEN, _CLOSE = "([{", ")]}"
 
 
 def looks_like_code(text: str) -> bool:
-    """Whether a text without a telling file name reads as program text."""
+    """Whether a text without a known file name reads as program text."""
     return _LOOKS_LIKE_CODE.search(text[:4000]) is not None
 
 

@@ -1,4 +1,4 @@
-"""Usage and user message that model calls pass on to the next tool call: one rule for live spans, collector and replay."""
+"""Usage and user message of model calls, for the next tool call: one rule for live spans, collector and replay."""
 
 from __future__ import annotations
 
