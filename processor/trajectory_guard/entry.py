@@ -154,7 +154,7 @@ class Entry:
         return step.call_id is not None and call_key(step.call_id) in self.message_calls
 
     def note(self, seen: CallRecord) -> None:
-        """Remember a call, to recognise a second report of it; interrupted calls are left out, as they are made again."""
+        """Remember a call, to recognise a second report; interrupted calls, which are made again, are left out."""
         if seen.outcome == INTERRUPTED:
             return
         if seen.call_id is not None:

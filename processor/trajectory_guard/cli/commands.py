@@ -249,7 +249,7 @@ def compare_pair(pair: Mapping[str, Any], settle: Settle | None = None) -> Compa
     """
     outs = [pair.get("a_out"), pair.get("b_out")]
     if all(isinstance(out, str) for out in outs) and mask_noise(str(outs[0])) != mask_noise(str(outs[1])):
-        return Comparison(Relation.DIFFERENT, "the answers differ: something new came back")
+        return Comparison(Relation.DIFFERENT, "the answers differ: the second result is new")
     tool = str(pair["tool"])
     first, second = normalize(tool, pair["a_args"]), normalize(tool, pair["b_args"])
     found = compare(first, second)

@@ -105,7 +105,7 @@ def _all_trajectories(
     with Spool(limits, dialects) as spool:
         yield from read_all(paths, diagnostics, spool, limits)
         spool.collect(diagnostics)
-        diagnostics.phase("judging", spool.count_trajectories())
+        diagnostics.phase("evaluating", spool.count_trajectories())
         for recorded in spool.trajectories():
             diagnostics.progress(1)
             yield recorded

@@ -79,7 +79,7 @@ _RETRY_AFTER: Final = re.compile(
 
 
 def nudge_text(found: Sequence[DetectionResult], step: StepRecord, ordinal: int = 1, *, excerpt: bool = True) -> str:
-    """Message for the model: what repeats, what came back, and what to try instead.
+    """Message for the model: the repeated calls, their result, and suggestions what to try instead.
 
     Parameters:
         found: findings of the step, strongest first.

@@ -76,7 +76,7 @@ class Run:
         index: steps taken so far in this run.
         history: calls, results and start times of the last steps.
         usage: tokens and USD of those steps.
-        last_progress: index of the newest step that brought something new, -1 before the first.
+        last_progress: index of the newest step of progress, -1 before the first.
         agent_progress: the same by agent; agents: names of the agents that acted last (up to eight).
         last_fresh: index of the newest call that had not been made before.
         last_waiting: index of the newest step that could only prove waiting, -1 before the first.

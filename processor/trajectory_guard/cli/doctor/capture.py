@@ -313,7 +313,7 @@ def _call_ids(capture: Capture) -> Iterator[Finding]:
         spans = share(missing, len(capture.with_spans), "tool span")
         yield Finding(
             "ok", "no_call_id", capture.family,
-            f"{spans} without a call id; duplicates are told by arguments and time instead.", None,
+            f"{spans} without a call id; duplicates are detected by arguments and time instead.", None,
             {"missing": missing, "steps": len(capture.with_spans)},
         )  # fmt: skip
 
@@ -347,7 +347,7 @@ def _twice(capture: Capture) -> Iterator[Finding]:
         both = sorted(double)
         yield Finding(
             "warn", "two_instrumentations", " + ".join(both),
-            f"{share(surplus, len(capture.tools), 'tool span')} told by another instrumentation too; counted once.",
+            f"{share(surplus, len(capture.tools), 'tool span')} reported by another instrumentation too; counted once.",
             _uninstrument(both), {"repeated": surplus, "tool_spans": len(capture.tools)},
         )  # fmt: skip
 

@@ -75,7 +75,7 @@ class Layout(NamedTuple):
 
     @property
     def fired(self) -> list[Place]:
-        """Places of the steps at which something fired."""
+        """Places of the steps with a finding."""
         return [place for place in self.places if place.fired]
 
 

@@ -21,7 +21,7 @@ class DetectionResult(NamedTuple):
     Fields:
         loop_type: one of the registered loop types.
         confidence: in [0, 1].
-        rule: name of the rule that fired, unique among all detectors.
+        rule: name of the rule behind the finding, unique among all detectors.
         evidence: how much the finding proves; the policy escalates by it.
         count: how often the loop has repeated, this step included.
         first_step: index of the first step of the loop.
@@ -35,7 +35,7 @@ class DetectionResult(NamedTuple):
     confidence: float
     rule: str = ""
     evidence: Certainty = Certainty.CERTAIN
-    count: int = 0  # type: ignore[assignment]  # as in the contract; nobody counts in a finding
+    count: int = 0  # type: ignore[assignment]  # as in the contract; tuple.count is not used on findings
     first_step: int = 0
     steps: tuple[int, ...] = ()
     names: tuple[str, ...] = ()

@@ -130,7 +130,7 @@ def _proof(seen: Observation) -> Certainty:
 
 
 class HandOffs(Detector):
-    """Type IV over agents: work is handed round in a circle, with new words each time.
+    """Type IV over agents: agents hand work over in a circle, with new words each time.
 
     Counts steps of hand-off tools (``transfer_to_billing``, ``handoff``, ``delegate``) that follow each other without
     any other call that brings progress. Fires when the sequence of receivers repeats with a period of 2 to 4 for the

@@ -108,7 +108,7 @@ class Calibration:
         if self.ok:
             return ""
         if self.auc < MIN_AUC:
-            return f"it hardly tells rewordings from other questions: AUC {self.auc:.2f} is below {MIN_AUC}"
+            return f"it hardly distinguishes rewordings from other questions: AUC {self.auc:.2f} is below {MIN_AUC}"
         return f"it finds too few rewordings: recall {self.recall:.2f} is below {MIN_RECALL}"
 
 

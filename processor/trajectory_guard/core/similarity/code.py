@@ -90,7 +90,7 @@ def _token_pattern(style: str, unclosed: frozenset[str]) -> re.Pattern[str]:
 def _tokens(text: str, style: str) -> list[str]:
     """The tokens of a program; a quote without its partner is one.
 
-    What has no end after one opening has none after the next, as far as the search for it went: it is not searched
+    A token without an end after one opening has none after the next, as far as the search went: it is not searched
     again before that place, so that the time stays linear.
     """
     found: list[str] = []
