@@ -25,7 +25,7 @@ PACED_S: Final = 20.0
 RETRY_PAUSE_S: Final = 5.0
 """Idle seconds before a repeat from which on it may be a deliberate back-off."""
 PACED_FACTOR: Final = 4
-"""Minimum ratio of such a pause to the run's rhythm."""
+"""Minimum ratio of a deliberate pause to the run's rhythm."""
 
 
 def label_of(instance: str, turn: str | None) -> str:

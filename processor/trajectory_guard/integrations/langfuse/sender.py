@@ -40,12 +40,12 @@ class RateLimit(NamedTuple):
     """Queue size, rate limit and retry delays of a sender.
 
     Fields:
-        max_waiting: scores that may wait; the oldest give way (and are counted).
+        max_waiting: scores in the queue; beyond it the oldest are dropped (and counted).
         batches_per_minute: requests, evenly spread: of up to 15 scores, or of one where the server takes no lists. The
-            default is what the smallest plan of Langfuse Cloud allows. Waiting scores of one id become one, the newest.
-        initial_s, multiplier, max_s: pauses after a failure, in seconds.
-        jitter: share by which each pause is varied.
-        refused_s: pause in seconds when the keys are wrong.
+            default is the limit of the smallest plan of Langfuse Cloud. Of queued scores with one id the newest stays.
+        initial_s, multiplier, max_s: first delay in seconds, its growth factor, and the maximum in seconds.
+        jitter: share (0 to 1) by which each delay is varied.
+        refused_s: delay in seconds while the keys are wrong.
     """
 
     max_waiting: int = 1_000
