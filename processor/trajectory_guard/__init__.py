@@ -2,7 +2,7 @@
 
     from trajectory_guard import apply_guard, instrument
 
-    instrument()            # judge every tool span of the process
+    instrument()            # evaluate every tool span of the process
     apply_guard(builder)    # let a LangGraph agent hear about it
 
 Names that need an optional dependency are imported when they are first used.

@@ -40,7 +40,7 @@ class Backoff:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew: an attempt has succeeded."""
+        """Reset to the first delay after an attempt that succeeded."""
         self._interval_s = self._initial_s
 
     def next_pause_s(self, requested_s: float | None = None) -> float:

@@ -1,4 +1,4 @@
-"""What users say and do at a nudge and at a stop: their own texts, and a callback of their own."""
+"""The application's own texts and callback at a nudge and at a stop."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ STOP_TEXT: Final = (
     "I could not get any further with this: the same steps kept leading to the same results. "
     "Please tell me how you would like to go on."
 )
-"""What a stopped run says by default. It is read by the end user: no tool names, no arguments."""
+"""Default closing text of a stopped run. The end user reads it: it holds no tool names and no arguments."""
 _log: Final = logging.getLogger(telemetry.LOGGER)
 _running: set[asyncio.Task[Any]] = set()
 
 
 class Intervention(NamedTuple):
-    """What ``on_intervention`` is called with.
+    """Argument of the callback ``on_intervention``.
 
     Fields:
         level: NUDGE or STOP.
         text: message to the agent (nudge) or to the user (stop); empty where no gate delivers it.
-        verdict: what was found.
+        verdict: the verdict behind the intervention.
         payload: the stop payload, empty for a nudge.
-        delivered: a gate put the text into the run; otherwise it is due only.
+        delivered: a gate put the text into the run; False if the intervention is due only.
     """
 
     level: Level
@@ -42,7 +42,7 @@ class Intervention(NamedTuple):
 
 
 def text_of(given: Any, verdict: Verdict, default: str, counts: Counter[str]) -> str:
-    """The text to say: the user's template or callable, the default where there is none or it fails.
+    """The text of an intervention: from the user's template or callable, or the default if it is missing or fails.
 
     Parameters:
         given: a template with the fields ``templates.TEMPLATE_FIELDS``, a callable that is given the verdict, or None.

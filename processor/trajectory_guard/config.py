@@ -93,7 +93,7 @@ class _Model(BaseModel):
 
 
 class ToolPolicy(_Model):
-    """What is known of one tool beyond its spans. All optional; nothing needs to be declared."""
+    """Declared properties of one tool beyond its spans. All are optional."""
 
     poll: bool = _TOOL.poll
     """Asking again is the tool's purpose: repeats are waiting. They are nudged late and never lead to a stop."""
@@ -102,7 +102,7 @@ class ToolPolicy(_Model):
     idempotent: bool = _TOOL.idempotent
     """A read: the second equal answer is already certain to be a repeat."""
     ignore: bool = _TOOL.ignore
-    """Not judged and not remembered."""
+    """Calls of this tool are neither evaluated nor remembered."""
     weight: float = Field(default=_TOOL.weight, ge=0.0, le=10.0)
     """Factor on the confidence of findings at this tool, capped at 1 after multiplication."""
 
@@ -144,7 +144,7 @@ class GuardConfig(_Model):
     tools: Mapping[str, ToolPolicy] = Field(default_factory=dict)
     """Policies by tool name, compared case-folded."""
     mode: str = Field(default="enforce", pattern="^(enforce|nudge|observe)$")
-    """What gates may do: ``enforce`` nudges and stops, ``nudge`` never stops, ``observe`` only records."""
+    """Interventions of gates: ``enforce`` nudges and stops, ``nudge`` never stops, ``observe`` only records."""
     nudge_text: str | Callable[..., Any] | None = None
     """Text of the nudge: a template (``{tool}``, ``{count}``, ``{reason}``) or a callable that is given the verdict."""
     stop_text: str | Callable[..., Any] | None = None

@@ -1,4 +1,4 @@
-"""What the board keeps of one trajectory."""
+"""The board's record of one trajectory: state, flags, and recently observed calls."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ MAX_INSTANCES: Final = 32
 
 
 class Flag(NamedTuple):
-    """What a gate needs to know of a trajectory.
+    """The flag of a trajectory, as a gate reads it.
 
     Fields:
         level: the strongest intervention that became due since a gate last took the flag.
-        verdict: the verdict behind it, None if nothing fired.
+        verdict: the verdict behind it, None without a finding.
         score, nudges, steps: current score, nudges due so far, steps taken.
-        remote: a collector says so, counting the steps of all processes.
+        remote: the flag comes from a collector, which counts the steps of all processes.
     """
 
     level: Level
@@ -40,12 +40,12 @@ class Flag(NamedTuple):
 
 
 class RunFlag:
-    """What a gate has to know of one run.
+    """The flag of one run.
 
     Attributes:
         pending: the strongest verdict since the flag was taken last.
         nudge: the nudge that became due since then.
-        last: the newest verdict in which something fired.
+        last: the newest verdict with a finding.
     """
 
     __slots__ = ("last", "nudge", "pending")
@@ -69,11 +69,11 @@ class GateRun(NamedTuple):
 
 
 class Entry:
-    """One trajectory: its state, the flags of its runs, and what is needed to recognise its calls.
+    """One trajectory: its state, the flags of its runs, and the ids and records by which its calls are recognised.
 
     Attributes:
-        state: what the engine remembers.
-        flags: by label of the run, the runs used last.
+        state: the engine's state.
+        flags: by label of the run, for the runs used last.
         recent: the calls observed last; calls: ids of calls that spans reported; call_runs: label of their runs.
         replay: steps since state was saved; None: too many to evaluate again.
         lossy: no step so far was fully visible.
@@ -106,14 +106,14 @@ class Entry:
         self.last_used = 0.0
 
     def flag(self, run: str) -> RunFlag:
-        """The flag of a run, new if it is not known."""
+        """The flag of a run, created if it is missing."""
         flag = self.flags.get(run)
         if flag is None:
             flag = self.flags[run] = RunFlag()
         return flag
 
     def follow(self, instance: str, run: GateRun) -> None:
-        """Spans of this agent instance (or trace) belong to a gate's run from now on."""
+        """Assign the spans of this agent instance (or trace) to a gate's run from now on."""
         self.gates[instance] = run
 
     def placed(self, step: StepRecord) -> StepRecord:
@@ -131,10 +131,10 @@ class Entry:
         return step._replace(run=instance or None, asked=None)
 
     def adopt_run(self, spans_run: str, label: str, run: GateRun) -> bool:
-        """Let the gate's run take over what spans began under another label; whether it did.
+        """Move the run that spans began under another label to the gate's run; returns whether it was moved.
 
-        It cannot where the gate's run has steps of its own already, or where the spans went to the gate's run of an
-        earlier turn: then the call has to be evaluated again in the right run.
+        The run is not moved if the gate's run already has steps of its own, or if the spans went to the gate's run of
+        an earlier turn: the caller then has to evaluate the call again in the right run.
         """
         state = self.state
         earlier = [name for name, gate in self.gates.items() if gate.label == spans_run]
@@ -154,7 +154,7 @@ class Entry:
         return step.call_id is not None and call_key(step.call_id) in self.message_calls
 
     def note(self, seen: CallRecord) -> None:
-        """Remember a call, to recognise it when it is reported again; one that was interrupted will be made again."""
+        """Remember a call, to recognise a second report; interrupted calls, which are made again, are left out."""
         if seen.outcome == INTERRUPTED:
             return
         if seen.call_id is not None:

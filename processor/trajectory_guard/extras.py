@@ -1,4 +1,4 @@
-"""What to say where a package of an extra is missing."""
+"""The error message for a missing package of an extra."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ _LEVELS: Final = {Level.OBSERVE: logging.DEBUG, Level.NUDGE: logging.WARNING, Le
 def log_verdict(verdict: Verdict, *, redact: bool = False) -> None:
     """Log a verdict: nudges at WARNING, stops at ERROR, everything else at DEBUG. Free if the level is off.
 
-    A loop that goes on stays at the level of its nudge, then of its stop; only the step at which either becomes due is
-    news.
+    A loop that goes on keeps the level of its nudge, then of its stop; only the step at which either becomes due is
+    logged above DEBUG.
     """
     level = _LEVELS[verdict.level] if verdict.intervenes else logging.DEBUG
     if logger.isEnabledFor(level):

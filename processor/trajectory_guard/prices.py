@@ -1,7 +1,7 @@
 """Prices of model calls, from ``genai-prices`` where it is installed (extra ``prices``).
 
 Looking a model up takes the library up to half a second the first time, so it happens on a thread of its own; a span
-never waits for it. Tokens are kept by model, and a price is put on them each time somebody reads what was spent: the
+never waits for it. Tokens are kept by model, and their cost is computed each time the consumption is read: the
 calls before a model's price is known are priced like those after it.
 """
 

@@ -33,15 +33,15 @@ class Follower(Protocol):
     config: GuardConfig
 
     def configure(self, config: GuardConfig) -> None:
-        """Read everything that depends on the configuration again."""
+        """Update every value that depends on the configuration."""
 
 
 class SharedBoard(FlagBoard):
     """The board of a process, and its one configuration.
 
-    Made from the environment, it adopts the first configuration that somebody gives in code. A later one has to be
-    equal. Gates may differ in ``GATE_KEYS``; those of the first gate hold for gates that are given none, until the
-    process is given its own by ``instrument``.
+    The board starts with the configuration of the environment and adopts the first configuration given in code. A
+    later one has to be equal. Gates may differ in ``GATE_KEYS``; the values of the first gate apply to gates without a
+    configuration, until ``instrument`` sets those of the process.
     """
 
     def __init__(self, config: GuardConfig, *, settler: BackgroundSettler | None, visited: Callable[[], None]) -> None:
@@ -49,15 +49,15 @@ class SharedBoard(FlagBoard):
         self._visited = visited
 
     def take(self, trajectory_id: str, run: str | None = None) -> Flag:
-        """As ``FlagBoard.take``. Gates of every framework come by here."""
+        """As ``FlagBoard.take``. Gates of every framework call this method."""
         self._visited()
         return super().take(trajectory_id, run)
 
     def reconfigure(self, config: GuardConfig, settler: BackgroundSettler | None) -> None:
-        """Go on under another configuration.
+        """Switch to another configuration.
 
-        Trajectories are carried over, unless the new configuration redacts and the old one did not: they hold
-        excerpts and are forgotten.
+        Trajectories are kept, unless the new configuration redacts and the old one did not: those trajectories hold
+        excerpts and are removed.
         """
         settle = settler.settle if settler is not None else None
         engine = Engine(config.engine_settings(), settle=settle, price=self.prices.cost)
@@ -73,11 +73,11 @@ class SharedBoard(FlagBoard):
 
 
 class Process:
-    """The shared board and who follows its configuration. Thread-safe; a forked child goes on with it."""
+    """The shared board and the followers of its configuration. Thread-safe; a forked child keeps using it."""
 
     def __init__(self) -> None:
         self.board: SharedBoard | None = None
-        self._given: str | None = None  # who gave the configuration: a gate, or the process
+        self._given: str | None = None  # the source of the configuration: a gate, or the process
         self._followers: WeakSet[Follower] = WeakSet()
         now_and_after_fork(self._renew_lock)
 
@@ -120,18 +120,18 @@ class Process:
             settler = _settler_of(config, board)
         board.reconfigure(config, settler)
         if _differ(before, config, _SCORE_KEYS):
-            board.reporter = None  # the one before sends what it has
+            board.reporter = None  # the previous reporter still sends its queue
             _add_reporter(board)
         for follower in list(self._followers):
             follower.configure(config)
 
     def follow(self, follower: Follower) -> None:
-        """Tell of configurations adopted from now on, if it is on the shared board."""
+        """Notify ``follower`` of every configuration adopted from now on, if it uses the shared board."""
         with self._config_lock:
             if self.board is None or follower.board is not self.board:
                 return
             self._followers.add(follower)
-            follower.configure(self.board.config)  # it may have been adopted since the follower took the board
+            follower.configure(self.board.config)  # it may have changed since the follower took the board
 
 
 _process: Final = Process()
@@ -194,7 +194,7 @@ def _check(config: object) -> None:
 
 
 def _settler_of(config: GuardConfig, board: FlagBoard | None = None) -> BackgroundSettler | None:
-    """The model, where one is asked for or installed; it loads on a thread of its own. Counts go to ``board``."""
+    """The settler, if a model is configured or installed; it loads on its own thread and counts on ``board``."""
     asked = config.model_path is not None or config.model_download
     if not asked and not is_installed("fastembed"):
         return None
@@ -207,7 +207,7 @@ def _settler_of(config: GuardConfig, board: FlagBoard | None = None) -> Backgrou
 
 
 def _add_reporter(board: FlagBoard) -> None:
-    """A writer of scores, where they are asked for; nobody else waits for its imports."""
+    """Attach a Langfuse reporter if scores are configured; its imports load in that case only."""
     if board.reporter is None and board.config.langfuse_scores:
         from trajectory_guard.integrations.langfuse.reporter import reporter_of
 

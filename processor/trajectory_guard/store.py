@@ -1,4 +1,4 @@
-"""The board: trajectories under judgement, and the flags that gates read."""
+"""The board: the trajectories under evaluation, and the flags that gates read."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _RANK: Final = {Level.OBSERVE: 0, Level.NUDGE: 1, Level.STOP: 2}
 
 
 class FlagBoard:
-    """Thread-safe home of all trajectories of a process, bounded by number and idle time.
+    """Thread-safe store of all trajectories of a process, bounded by count and idle time.
 
     Parameters:
         config: thresholds and limits.
-        settler: decides on texts the comparator is unsure of, in the background; none by default.
+        settler: compares texts that the comparator is unsure of, in the background; none by default.
         clock: monotonic seconds; for tests.
     """
 
@@ -95,10 +95,10 @@ class FlagBoard:
     def observe_from_messages(self, step: StepRecord, *, stoppable: bool = True) -> Verdict | None:
         """Evaluate a call that a gate read from the messages, unless a span has reported it already.
 
-        A span that reported it tells which agent instance, in the terms of spans, the gate follows.
+        A span that reported the call identifies the agent instance, as spans name it, that the gate follows.
 
         Parameters:
-            stoppable: the gate may stop the run; one that may only nudge is nudged again instead, ever more rarely.
+            stoppable: the gate may stop the run; otherwise further nudges take the place of a stop, ever more rarely.
         """
         entry = self._entry(step.trajectory_id)
         key = call_key(step.call_id or step.step_id)
@@ -125,20 +125,20 @@ class FlagBoard:
             return self._evaluate(entry, step, again=True)
 
     def _reported_in(self, entry: Entry, step: StepRecord, key: bytes) -> str | None:
-        """Label of the run in which a span has reported the call; None if none has."""
+        """Label of the run in which a span has reported the call; None if no span has."""
         if entry.calls.forget(key):
             return entry.call_runs.pop(key, "")
         record = consume(entry.recent, CallRecord.of(step))
         return record.run if record is not None else None
 
     def _gated(self, entry: Entry, label: str, stoppable: bool) -> None:
-        """A gate delivers the nudges of this run."""
+        """Record that a gate delivers the nudges of this run."""
         run = entry.state.runs.get(label)
         if run is not None:
             run.gated, run.stoppable = True, stoppable
 
     def _evaluate(self, entry: Entry, step: StepRecord, *, again: bool = False) -> Verdict | None:
-        """``again``: the step was evaluated and counted before, on top of less history."""
+        """``again``: the step was evaluated and counted before, with less history."""
         state = entry.state
         instance = step.run or ""
         turn_before = state.turns.get(instance)
@@ -171,7 +171,7 @@ class FlagBoard:
             flag.pending = verdict
 
     def _end_run(self, entry: Entry, label: str) -> None:
-        """A run is over: nothing of it is suspected any more."""
+        """End a run and clear its flag."""
         self._recovered(self.engine.end_run(entry.state, label))
         entry.flags.pop(label, None)
 
@@ -183,7 +183,7 @@ class FlagBoard:
                 self.reporter.report(verdict, None)
 
     def end_instance(self, trajectory_id: str, instance: str) -> None:
-        """The span of an agent has ended: its runs are over. ``instance``: as in ``StepRecord.run``."""
+        """End the runs of an agent instance whose span has ended. ``instance``: as in ``StepRecord.run``."""
         entry = self._find(trajectory_id)
         if entry is None:
             return
@@ -194,14 +194,14 @@ class FlagBoard:
                     self._end_run(entry, label)
 
     def finish_recovery(self, trajectory_id: str, run: str) -> None:
-        """The agent of a run has answered: if it recovered from a loop, that is counted."""
+        """Count the recovery of a run whose agent has answered, if the run recovered from a loop."""
         entry = self._find(trajectory_id)
         if entry is not None:
             with entry.lock:
                 self._recovered(self.engine.finish_recovery(entry.state, run))
 
     def finish_recoveries(self, trajectory_id: str, trace_id: str) -> None:
-        """The root span of a trace has ended: what recovered in it is counted. Its runs may go on in another trace."""
+        """Count the recoveries in a trace whose root span has ended. Its runs may go on in another trace."""
         entry = self._find(trajectory_id)
         if entry is None:
             return
@@ -211,26 +211,26 @@ class FlagBoard:
                     self._recovered(self.engine.finish_recovery(entry.state, label))
 
     def link(self, trajectory_id: str, aliases: Iterable[str]) -> None:
-        """Let gates find a trajectory under other names it goes by (thread id, session id, trace id)."""
+        """Register other names of a trajectory (thread id, session id, trace id), under which gates look it up."""
         with self._lock:
             for alias in aliases:
                 if alias != trajectory_id:
                     self._aliases.learn(alias, trajectory_id)
 
     def is_shared(self, name: str) -> bool:
-        """Whether a name stands for several trajectories."""
+        """Whether a name belongs to several trajectories."""
         return self._aliases.is_shared(name)
 
     def is_taken(self, trace_id: str) -> bool:
-        """Whether a trace id stands for a named trajectory, for several, or for a run that a gate already follows."""
+        """Whether a trace id belongs to a named trajectory, to several, or to a run that a gate already follows."""
         entry = self._entries.get(trace_id)
         return trace_id in self._aliases or (entry is not None and len(entry.message_steps) > 0)
 
     def new_turn(self, trajectory_id: str, instance: str, turn: str) -> str:
-        """A gate sees in which user turn an agent instance works; returns the label of the run.
+        """Record the user turn of an agent instance, which a gate has read; returns the label of the run.
 
-        The run of the turn before is over. What spans have read from the input of model calls may be this very turn:
-        the gate takes over that run when it meets its calls.
+        The run of the turn before ends. A turn that spans have read from the input of model calls may be this very
+        turn: the gate takes over that run when it reads its calls.
         """
         label = label_of(instance, turn)
         entry = self._find(trajectory_id)
@@ -244,7 +244,7 @@ class FlagBoard:
         return label
 
     def run_of(self, trajectory_id: str, instance: str) -> str:
-        """Label of the run that an agent instance is in, as far as a gate has said."""
+        """Label of the current run of an agent instance, as last reported by a gate."""
         entry = self._find(trajectory_id)
         turn = entry.state.turns.get(instance) if entry is not None else None
         return label_of(instance, turn)
@@ -256,7 +256,7 @@ class FlagBoard:
         return known is not None and known.gated
 
     def reset_episode(self, trajectory_id: str, run: str | None = None) -> None:
-        """A person said that all is well: the episode ends, the score is 0, suspicion has to build up again.
+        """End the episode because a person dismissed the finding: the score becomes 0 and has to build up again.
 
         Parameters:
             run: label of the run; by default the one that acted last.
@@ -270,7 +270,7 @@ class FlagBoard:
             self.engine.reset_episode(entry.state, label)
 
     def stopped(self, trajectory_id: str, run: str) -> None:
-        """A gate stopped a run, which ends it: what comes next in the trajectory begins with a clean episode."""
+        """End a run that a gate stopped: the next run of the trajectory begins without an episode."""
         entry = self._find(trajectory_id)
         if entry is not None:
             with entry.lock:
@@ -278,17 +278,17 @@ class FlagBoard:
                 entry.flags.pop(run, None)
 
     def delivered(self, trajectory_id: str, run: str) -> None:
-        """A gate gave the agent of a run its nudge: escalation counts from here."""
+        """Record that a gate delivered the nudge to the agent of a run; escalation counts from this step."""
         entry = self._find(trajectory_id)
         if entry is not None:
             with entry.lock:
                 self.engine.delivered(entry.state, run)
 
     def join(self, trace_id: str, trajectory_id: str) -> None:
-        """A link learned late: what was judged under the trace id belongs to this trajectory.
+        """Merge the steps evaluated under a trace id into the trajectory that it turned out to belong to.
 
-        The trace's recent steps are judged again on top of the trajectory's own history. Not so the steps of a trace
-        that several trajectories share: whose they are is not known, and gates read their own from the messages.
+        The trace's recent steps are evaluated again with the trajectory's own history. Steps of a trace that several
+        trajectories share are left out: their owner is unknown, and gates read their own steps from the messages.
         """
         if self.is_shared(trace_id):
             return
@@ -318,7 +318,7 @@ class FlagBoard:
                 self._evaluate(target, step._replace(trajectory_id=target.trajectory_id), again=True)
 
     def discard_lossy(self, trajectory_id: str) -> bool:
-        """Forget a trajectory whose steps so far hid arguments or results, so that the messages can retell it."""
+        """Remove a trajectory whose steps hid arguments or results, so that the messages can rebuild it."""
         entry = self._find(trajectory_id)
         if entry is None or not entry.lossy or entry.state.index == 0:
             return False
@@ -329,7 +329,7 @@ class FlagBoard:
     # --- reading ---------------------------------------------------------------------------------------------
 
     def resolve(self, *names: str | None) -> str | None:
-        """The first of ``names`` under which a trajectory is known, as its trajectory id."""
+        """Trajectory id of the first of ``names`` under which a trajectory is known, None if there is none."""
         for name in names:
             if name:
                 known = self.resolve_alias(name)
@@ -338,15 +338,15 @@ class FlagBoard:
         return None
 
     def resolve_alias(self, name: str) -> str:
-        """The trajectory a trace or session was linked to, else the name itself."""
+        """Id of the trajectory that a trace or session was linked to, else the name itself."""
         return self._aliases.find(name) or name
 
     def read(self, trajectory_id: str, run: str | None = None) -> Flag:
-        """The flag, left as it is. ``run``: label of the run; by default the one that acted last."""
+        """Return the flag without clearing it. ``run``: label of the run; by default the one that acted last."""
         return self._flag(trajectory_id, run, take=False)
 
     def take(self, trajectory_id: str, run: str | None = None) -> Flag:
-        """The flag, taken down: who takes it acts on it. A nudge that nobody has given yet comes before a stop."""
+        """Return the flag and clear it: the caller acts on it. An undelivered nudge takes precedence over a stop."""
         return self._flag(trajectory_id, run, take=True)
 
     def _flag(self, trajectory_id: str, run: str | None, *, take: bool) -> Flag:
@@ -367,7 +367,7 @@ class FlagBoard:
             return Flag(level, verdict, score, state.nudges, state.index)
 
     def last_verdict(self, trajectory_id: str, run: str | None = None) -> Verdict | None:
-        """The newest verdict of a run in which something fired."""
+        """The newest verdict of a run with a finding, None if there is none."""
         entry = self._find(trajectory_id)
         if entry is None:
             return None
@@ -375,7 +375,7 @@ class FlagBoard:
         return flag.last if flag is not None else None
 
     def step_id(self, trajectory_id: str, index: int) -> str | None:
-        """Span id (16 hex digits) of a recent step, None if it is forgotten."""
+        """Span id (16 hex digits) of a recent step, None if it is no longer remembered."""
         entry = self._find(trajectory_id)
         if entry is None:
             return None
@@ -383,12 +383,12 @@ class FlagBoard:
         return ids[index].hex() if ids.start <= index < ids.start + len(ids) else None
 
     def in_episode(self, trajectory_id: str) -> bool:
-        """Whether a loop is going on."""
+        """Whether the run that acted last is in a loop episode."""
         entry = self._find(trajectory_id)
         return entry is not None and entry.state.in_episode
 
     def repeats(self, trajectory_id: str, tool: str, args: Any) -> int:
-        """How often this call, by whichever agent, has returned its last answer since something new came back."""
+        """Number of times this call, by any agent, has returned its last result since the last progress."""
         entry = self._find(trajectory_id)
         if entry is None:
             return 0
@@ -401,14 +401,14 @@ class FlagBoard:
         return entry is not None and call_key(step_id) in entry.message_steps
 
     def find_call(self, call_id: str) -> str | None:
-        """Among the trajectories used last, the one in which spans reported a call that no gate has read yet."""
+        """Id of the recently used trajectory in which spans reported a call that no gate has read yet, or None."""
         key = call_key(call_id)
         with self._lock:
             newest = list(islice(reversed(self._entries.values()), _FIND_AMONG))
         return next((entry.trajectory_id for entry in newest if key in entry.calls), None)
 
     def put_back(self, trajectory_id: str, verdict: Verdict) -> None:
-        """Return a taken flag that could not be acted on yet."""
+        """Put back a taken flag that the gate could not act on yet."""
         entry = self._find(trajectory_id)
         if entry is not None:
             with entry.lock:
@@ -420,10 +420,10 @@ class FlagBoard:
     # --- saving ----------------------------------------------------------------------------------------------
 
     def save(self, trajectory_id: str, run: str | None = None) -> bytes | None:
-        """State of a trajectory in its byte form, None if it is unknown.
+        """Byte form of the state of a trajectory, None if the trajectory is unknown.
 
         Parameters:
-            run: label of the only run to save beside what outlives runs; None for all of them.
+            run: label of the only run to save with the state of the trajectory; None saves all runs.
         """
         entry = self._find(trajectory_id)
         if entry is None:
@@ -435,11 +435,11 @@ class FlagBoard:
     def adopt(self, trajectory_id: str, data: bytes, steps: int) -> bool:
         """Continue from saved state if another process has taken the trajectory further than this one knows.
 
-        Steps judged here since this process last saved are judged again on top of it.
+        Steps evaluated here since this process last saved are evaluated again with the saved state.
 
         Parameters:
             data: saved state in its byte form.
-            steps: steps that it covers; only if they are more than this process saved last are the bytes read.
+            steps: number of steps it covers; the bytes are read only if this process saved fewer last.
 
         Raises:
             StateFormatError: the bytes cannot be read; nothing changes.
@@ -450,7 +450,7 @@ class FlagBoard:
         saved = self.engine.load_state(data)
         with entry.lock:
             if entry.replay is None:
-                return False  # more was judged here in between than can be judged again
+                return False  # more steps were evaluated here in between than can be evaluated again
             replay, entry.replay = entry.replay, []
             saved.runs = {
                 **{label: run for label, run in entry.state.runs.items() if label not in saved.runs},

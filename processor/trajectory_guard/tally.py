@@ -1,4 +1,4 @@
-"""What a verdict adds to the counters of a process."""
+"""Counters of a process, updated by each verdict."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trajectory_guard.core.interventions import Spent
 
 
 def tally(counts: Counter[str], last: Verdict | None, verdict: Verdict) -> float:
-    """Count what fired, what became due, and what the loop has used up since ``last``; returns its cost in USD.
+    """Count findings, interventions and the loop's consumption since ``last``; returns the loop's cost in USD.
 
     Parameters:
         counts: ``episodes.<type>``, ``detections.<type>``, ``interventions.<level>``, ``loop_steps``, ``loop_tokens``.

@@ -71,7 +71,7 @@ def test_a_model_not_worth_using_is_called_so(
 ) -> None:
     use(monkeypatch, blind)
     assert run() == 0
-    assert "no: it hardly tells rewordings" in capsys.readouterr().out
+    assert "no: it hardly distinguishes rewordings" in capsys.readouterr().out
 
 
 def test_own_pairs_are_added(

@@ -134,9 +134,9 @@ def test_progress_is_for_people_with_long_input(
         diagnostics.phase("reading", size)
         for _ in range(1000):
             diagnostics.progress(size // 1000)
-        diagnostics.phase("judging", 5)
+        diagnostics.phase("evaluating", 5)
         diagnostics.progress(5)
-    assert [name for name, _ in bar.tasks] == (["reading", "judging"] if shown else [])
+    assert [name for name, _ in bar.tasks] == (["reading", "evaluating"] if shown else [])
     assert bar.done > 0.9 * size if shown else bar.done == 0
 
 

@@ -106,7 +106,7 @@ def test_a_run_that_cannot_be_judged_does_not_cost_the_others(
     monkeypatch.setattr(replaying, "evaluate", picky)
     ran = command("replay", runs, "--json")
     assert (ran.status, [one["id"] for one in ran.lines]) == (2, ["fine"])
-    assert f"{runs}:1: trajectory 'loop' cannot be judged: RuntimeError: odd" in ran.err
+    assert f"{runs}:1: trajectory 'loop' cannot be evaluated: RuntimeError: odd" in ran.err
 
 
 @pytest.mark.slow

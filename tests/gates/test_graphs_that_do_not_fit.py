@@ -240,7 +240,7 @@ def test_tools_that_no_edge_leaves_get_one_back_to_the_agent_that_calls_them(con
 
 
 def test_a_graph_that_never_gets_edges_is_refused_when_it_is_compiled() -> None:
-    with pytest.raises(GraphShapeError, match="cannot tell where tools return to"):
+    with pytest.raises(GraphShapeError, match="cannot determine where tools return to"):
         apply_guard(_without_edges(repeats()), board=new_board()).compile()
 
 

@@ -49,7 +49,7 @@ def _add_replay(commands: Any) -> None:
     _add_inputs(parser)
     parser.add_argument("--json", action="store_true", help="one JSON line per trajectory")
     configs = parser.add_mutually_exclusive_group()
-    configs.add_argument("--config", metavar="FILE", help="configuration to judge with (.json, .toml, .yaml)")
+    configs.add_argument("--config", metavar="FILE", help="configuration of the guard (.json, .toml, .yaml)")
     configs.add_argument(
         "--compare", nargs=2, metavar=("A", "B"),
         help="show whose verdicts change from one configuration to the other; each is a file or the word default",
@@ -152,7 +152,7 @@ def call_line(step: StepRecord) -> dict[str, Any]:
 
 
 def run_replay(options: argparse.Namespace) -> int:
-    """Judge recorded trajectories."""
+    """Run the subcommand ``replay``; returns the exit status."""
     diagnostics = Diagnostics()
     try:
         found = _replay_compared(options, diagnostics) if options.compare else _replay(options, diagnostics)
@@ -164,7 +164,7 @@ def run_replay(options: argparse.Namespace) -> int:
 
 
 def _replay(options: argparse.Namespace, diagnostics: Diagnostics) -> bool:
-    """Print what would have happened; whether a trajectory reached the level of ``--fail-on``."""
+    """Print the outcomes; returns whether a trajectory reached the level of ``--fail-on``."""
     config, found = load_config(options.config, options.overrides), False
     report = None if options.json else make_report()
     with progress_bar(diagnostics, prints=not isinstance(report, RichReport)):
@@ -197,7 +197,7 @@ def _replay_compared(options: argparse.Namespace, diagnostics: Diagnostics) -> b
 
 
 def run_compare(options: argparse.Namespace) -> int:
-    """Say for each pair of calls whether they mean the same."""
+    """Print for each pair of calls whether they mean the same."""
     diagnostics, name = Diagnostics(), "<stdin>" if options.file == "-" else options.file
     try:
         settle = _settle(options.model)
@@ -249,7 +249,7 @@ def compare_pair(pair: Mapping[str, Any], settle: Settle | None = None) -> Compa
     """
     outs = [pair.get("a_out"), pair.get("b_out")]
     if all(isinstance(out, str) for out in outs) and mask_noise(str(outs[0])) != mask_noise(str(outs[1])):
-        return Comparison(Relation.DIFFERENT, "the answers differ: something new came back")
+        return Comparison(Relation.DIFFERENT, "the answers differ: the second result is new")
     tool = str(pair["tool"])
     first, second = normalize(tool, pair["a_args"]), normalize(tool, pair["b_args"])
     found = compare(first, second)

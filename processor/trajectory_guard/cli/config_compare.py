@@ -50,7 +50,7 @@ def _short(outcome: Outcome) -> dict[str, Any]:
 
 
 class CompareReport:
-    """Prints what changes, as it is found, and the totals of both at the end."""
+    """Prints each changed verdict as it is found, and the totals of both configurations at the end."""
 
     def __init__(self, names: tuple[str, str], *, as_json: bool) -> None:
         self._names, self._as_json = names, as_json
@@ -58,7 +58,7 @@ class CompareReport:
         self._changed = 0
 
     def add(self, change: Change) -> None:
-        """Take in one trajectory."""
+        """Add one trajectory to the totals."""
         for tally, outcome in zip(self._tallies, change, strict=True):
             tally.add(outcome)
         if not change.fields:

@@ -1,4 +1,4 @@
-"""What the doctor says: one finding, and what to do about it."""
+"""Findings of the doctor, each with its fix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("problem", "warn", "ok")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing the doctor saw.
+    """One finding of the doctor.
 
     Attributes:
         severity: ``ok``, ``warn`` (works, with less than it could see) or ``problem`` (the guard misses loops).

@@ -61,7 +61,7 @@ def complain(message: str) -> None:
 
 
 def finish(diagnostics: Diagnostics, status: int) -> int:
-    """Tell what could not be read; the exit status, which is ``BAD_INPUT`` then."""
+    """Report input that could not be read; returns the exit status, ``BAD_INPUT`` if there was any."""
     for message in diagnostics.messages():
         complain(message)
     return BAD_INPUT if diagnostics.errors else status
@@ -75,7 +75,7 @@ def be_tolerant() -> None:
 
 
 def abandon_stdout() -> None:
-    """The reader went away, as in ``... | head``: nothing more can be written, and nobody is to hear of it."""
+    """Silence standard output after its reader closed the pipe, as in ``... | head``."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

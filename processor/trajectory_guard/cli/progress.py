@@ -42,7 +42,7 @@ def _bar() -> Any:
 
 
 class _Meter:
-    """Adds up before it bothers the bar: a callback per item would cost more than the item."""
+    """Sums up items between updates of the bar: a callback per item would cost more than the item."""
 
     def __init__(self, bar: Any) -> None:
         self._bar = bar
@@ -62,7 +62,7 @@ class _Meter:
         self._task = self._bar.add_task(name, total=total or None)
 
     def advance(self, count: int) -> None:
-        """So much is done."""
+        """Add the bytes or items done since the last call."""
         self._waiting += count
         if self._task is not None and self._waiting * _UPDATE_STEPS >= self._total:
             self._bar.advance(self._task, self._waiting)

@@ -1,4 +1,4 @@
-"""Judging recorded trajectories: what the guard would have done, and when. Shadow mode for last week's runs."""
+"""Replay of recorded trajectories: the interventions that would have become due, and their steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(NamedTuple):
-    """One judged trajectory: id, its steps, a verdict per step (None where a step did not count), its file, and
+    """One evaluated trajectory: id, its steps, a verdict per step (None where a step did not count), its file, and
     how many of its loops it left after a nudge."""
 
     id: str
@@ -105,7 +105,7 @@ def _all_trajectories(
     with Spool(limits, dialects) as spool:
         yield from read_all(paths, diagnostics, spool, limits)
         spool.collect(diagnostics)
-        diagnostics.phase("judging", spool.count_trajectories())
+        diagnostics.phase("evaluating", spool.count_trajectories())
         for recorded in spool.trajectories():
             diagnostics.progress(1)
             yield recorded
@@ -137,7 +137,7 @@ def reaches(one: Outcome | Summary, level: str | None) -> bool:
 def replay(
     paths: Iterable[str], config: GuardConfig, diagnostics: Diagnostics, limits: Limits | None = None
 ) -> Iterator[Outcome]:
-    """Judge every trajectory in the files."""
+    """Evaluate every trajectory in the files."""
     found = trajectories(paths, diagnostics, limits, table_with(config.dialects))
     for outcome in replay_with([Engine(config.engine_settings(), price=price)], found, diagnostics):
         yield outcome[0]
@@ -146,7 +146,7 @@ def replay(
 def replay_with(
     engines: Sequence[Engine], found: Iterable[Recorded], diagnostics: Diagnostics
 ) -> Iterator[list[Outcome]]:
-    """Judge every trajectory with several engines: an outcome from each."""
+    """Evaluate every trajectory with several engines: an outcome from each."""
     for recorded in found:
         outcomes = _outcomes(engines, recorded, diagnostics)
         if outcomes:
@@ -157,7 +157,7 @@ def _outcomes(engines: Sequence[Engine], recorded: Recorded, diagnostics: Diagno
     try:
         return [evaluate(recorded, engine) for engine in engines]
     except Exception as error:  # noqa: BLE001  one odd run must not cost the others
-        reason = f"trajectory {recorded.id!r} cannot be judged: {type(error).__name__}: {error}"
+        reason = f"trajectory {recorded.id!r} cannot be evaluated: {type(error).__name__}: {error}"
         diagnostics.fail(recorded.source, reason, recorded.line)
         return []
 

@@ -1,4 +1,4 @@
-"""What a person reads after a replay: flagged trajectories, and sums per file and in all."""
+"""Summary of a replay for people: flagged trajectories, and sums per file and in total."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SUMS: Final = ("trajectories", "steps", "nudged", "stopped", "steps saved", "to
 class Tally:
     """Sums over trajectories. ``types`` counts the trajectories in which a loop type was seen.
 
-    ``saved_steps``, ``saved_tokens`` and ``saved_usd`` are what followed the first stop: a stop would have saved it.
+    ``saved_steps``, ``saved_tokens`` and ``saved_usd`` count everything after the first stop.
     Tokens and money count where the telemetry names them.
     """
 
@@ -122,7 +122,7 @@ def _ordinal(index: int | None) -> str:
 
 
 class PlainReport:
-    """Lines of text, written as trajectories are judged."""
+    """Lines of text, written while trajectories are evaluated."""
 
     def __init__(self) -> None:
         self._tallies = Tallies()

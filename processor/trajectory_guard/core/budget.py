@@ -1,4 +1,4 @@
-"""How much of one call is understood: one budget of characters for its arguments and its result together.
+"""Character budget of one call: the part of its arguments and its result that the engine reads.
 
 Masking, normal forms and the search for words cost time for every character, on the thread of the host. A longer call
 is compared by fingerprints: equal ones are still certain to be equal, but a call with other words is another call.
@@ -19,10 +19,10 @@ _LETTERS: Final = str.maketrans("0123456789abcdef", "ghijklmnopqrstuv")
 
 
 def within_budget(step: StepRecord, limit: int) -> StepRecord:
-    """``step`` itself, or what of it is understood within ``limit`` characters, as ``FINGERPRINT`` evidence.
+    """``step`` itself, or a copy cut to ``limit`` characters with ``FINGERPRINT`` evidence.
 
     Arguments that are too long become their hash. Of a result that is too long both ends stay, and a digest of what
-    stood between them. What was cut before is not cut again.
+    stood between them. A step that was cut before is not cut again.
     """
     if step.evidence is Evidence.FINGERPRINT:
         return step

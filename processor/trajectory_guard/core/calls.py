@@ -16,7 +16,7 @@ _KEPT_ARGS_CHARS: Final = 2_048
 
 
 class CallRecord(NamedTuple):
-    """As much of a step as it takes to tell whether another record stands for the same call."""
+    """The fields of a step by which a second record of the same call is recognised."""
 
     tool: str
     args_hash: str | None
@@ -51,15 +51,15 @@ class CallRecord(NamedTuple):
 
 
 def call_key(call_id: str) -> bytes:
-    """Eight bytes that stand for a tool call id."""
+    """Eight-byte key of a tool call id."""
     return blake2b(call_id.encode("utf-8", "replace"), digest_size=8).digest()
 
 
 def same_call(first: CallRecord, second: CallRecord) -> bool:
-    """Whether two records of one trajectory stand for one call.
+    """Whether two records of one trajectory describe one call.
 
     Equal call ids at the same time say so, or with equal arguments in a later trace, as when a run is resumed. Ids
-    alone do not: some models number their calls anew in every turn.
+    alone do not: some models restart the numbering of calls in every turn.
     Where one lacks the id: equal arguments that overlap in time and come from different instrumentations. And a call
     that was interrupted and is made again is one call.
     """

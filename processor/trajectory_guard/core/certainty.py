@@ -1,4 +1,4 @@
-"""How much a finding proves, which decides how fast the policy escalates."""
+"""The strength of a finding's evidence, on which the policy bases its speed of escalation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RANK: Final = {one: rank for rank, one in enumerate(Certainty)}
 
 
 def weakest(first: Certainty, second: Certainty) -> Certainty:
-    """The one that proves less.
+    """The weaker of two.
 
     >>> str(weakest(Certainty.CERTAIN, Certainty.WAITING))
     'waiting'
@@ -35,9 +35,9 @@ def weakest(first: Certainty, second: Certainty) -> Certainty:
 
 
 def strongest(first: Certainty, second: Certainty) -> Certainty:
-    """The one that proves more."""
+    """The stronger of two."""
     return first if _RANK[first] <= _RANK[second] else second
 
 
 PACE: Final = {Certainty.CERTAIN: 1, Certainty.LIKELY: 1, Certainty.ACKNOWLEDGED: 3, Certainty.WAITING: 3}
-"""How many times as many repeats a rule asks for at this strength of evidence."""
+"""Factor on the number of repeats that a rule requires, by strength of evidence."""

@@ -33,26 +33,26 @@ Price = Callable[[str, int, int], float]
 
 
 class Verdict(NamedTuple):
-    """What the engine says after a step. Indices are those of the trajectory.
+    """The engine's verdict on one step. All indices count the steps of the trajectory from 0.
 
     Fields:
-        trajectory_id, step_id, step_index: which step (index from 0).
+        trajectory_id, step_id, step_index: identify the step.
         score: loop score of the run in [0, max_score]; health: 1 - score / max_score.
         level: OBSERVE, NUDGE or STOP.
-        detections: what fired at this step, strongest first.
+        detections: findings at this step, strongest first.
         episode: ordinal of the episode in the trajectory, 0 before the first.
         evidence: how much of the step was visible.
-        reason: one sentence a person understands; empty if nothing fired.
+        reason: one sentence for people; empty without a finding.
         nudge: message for the model, only on the step at which a nudge becomes due.
         first_step: index of the first step of the loop, -1 if none.
-        spent: steps, seconds, tokens and money since the loop began.
+        spent: steps, seconds, tokens and USD since the loop began.
         nudges: nudges due so far in this trajectory.
         recovered: this step left an episode in which a nudge had been due.
         tool: tool of the step.
         began: start of the step with which the episode began, in seconds; 0 before the first episode.
         stop_due: this is the step at which a stop becomes due; ``level`` stays STOP while the loop goes on.
         run: label of the run.
-        ordinal: which nudge of the episode the message is, from 1; 0 if no nudge became due.
+        ordinal: ordinal of the nudge in its episode, from 1; 0 if no nudge became due.
     """
 
     trajectory_id: str
@@ -83,22 +83,22 @@ class Verdict(NamedTuple):
 
     @property
     def rule(self) -> str:
-        """The rule behind the strongest finding; empty if nothing fired."""
+        """The rule behind the strongest finding; empty without a finding."""
         return self.detections[0].rule if self.detections else ""
 
     @property
     def certainty(self) -> Certainty | None:
-        """How much the strongest finding proves; None if nothing fired."""
+        """The evidence class of the strongest finding; None without a finding."""
         return self.detections[0].evidence if self.detections else None
 
     @property
     def intervenes(self) -> bool:
-        """Whether a nudge or a stop became due at this step; ``level`` stays what it is while the loop goes on."""
+        """Whether a nudge or a stop became due at this very step; ``level`` stays unchanged while the loop goes on."""
         return self.nudge is not None or self.stop_due
 
 
 class _Evaluated(NamedTuple):
-    """A step of a run, evaluated and not remembered yet."""
+    """An evaluated step of a run that is not in the state yet."""
 
     run: Run
     seen: Observation
@@ -107,14 +107,14 @@ class _Evaluated(NamedTuple):
 
 
 class Engine:
-    """Evaluates steps. Holds settings only: all memory is in the ``TrajectoryState`` it is handed.
+    """Evaluates steps. It holds settings only: all memory is in the ``TrajectoryState`` that the caller passes.
 
     Not thread-safe per state: callers serialise the steps of one trajectory.
 
     Parameters:
-        settings: thresholds, weights, policies; the defaults if there are none.
-        settle: tells whether two texts mean the same where the comparator cannot; must not block.
-        price: puts a price on tokens for which the telemetry names none, each time it is read.
+        settings: thresholds, weights, policies; the defaults if None.
+        settle: decides whether two texts mean the same where the comparator cannot; must not block.
+        price: computes the cost of tokens for which the telemetry gives none, each time the cost is read.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Engine:
         return TrajectoryState(trajectory_id, self.settings.history_steps)
 
     def load_state(self, data: bytes) -> TrajectoryState:
-        """State from its byte form; raises ``StateFormatError``."""
+        """Restore a state from its byte form; raises ``StateFormatError``."""
         return TrajectoryState.from_bytes(data, self._detectors)
 
     def _detectors(self) -> tuple[Detector, ...]:
@@ -146,7 +146,7 @@ class Engine:
         """Evaluate one step and update ``state``. None if the step does not count.
 
         A step does not count if it was seen before (same ``step_id``), if its tool is set to ``ignore``, or if the
-        call was interrupted before it answered: it will come again. A step that fails leaves the state as it was.
+        call was interrupted before it returned: it will be made again. A step that raises leaves the state unchanged.
         """
         policy = self.settings.tool(step.tool_name)
         if step.outcome_type == INTERRUPTED or (policy is not None and policy.ignore):
@@ -180,10 +180,10 @@ class Engine:
     def _evaluate(
         self, state: TrajectoryState, run: Run, step: StepRecord, policy: ToolSettings | None, *, likely: bool = False
     ) -> _Evaluated:
-        """Evaluate a step of a run; what a step that fails leaves behind is the caller's to restore.
+        """Evaluate a step of a run; if this raises, the caller has to restore the state.
 
         Parameters:
-            likely: nothing found here proves more than ``Certainty.LIKELY``.
+            likely: limit the evidence of every finding to ``Certainty.LIKELY``.
         """
         seen = self._reader.read(state, run, step, policy)
         found = self._detect(run, seen, policy, likely=likely)
@@ -198,7 +198,7 @@ class Engine:
     # --- loops between agents --------------------------------------------------------------------------------
 
     def _relay_of(self, state: TrajectoryState, step: StepRecord) -> Run:
-        """The run that the visits of the user turn make up; ``step`` is the first one after the visit that ended."""
+        """The run that consists of the visits of the user turn; ``step`` is the first one after the ended visit."""
         label = scope.label_of(relay.AGENTS, state.turns.get(""))
         run = state.relay
         pause = run is not None and 0.0 < run.last_end <= step.timestamp - self.settings.slow_gap_s
@@ -207,7 +207,7 @@ class Engine:
         return run
 
     def _weightier(self, state: TrajectoryState, own: Verdict, lap: _Evaluated) -> Verdict:
-        """The verdict on the sequence of agents where it weighs more than that on the agent's own run."""
+        """The verdict on the sequence of agents if it outweighs the verdict on the agent's own run, else the latter."""
         verdict = lap.verdict
         weighs_more = verdict.intervenes or verdict.recovered or (bool(verdict.detections) and not own.detections)
         if own.intervenes or own.recovered or not weighs_more:
@@ -215,7 +215,7 @@ class Engine:
         return verdict._replace(episode=lap.run.ladder.episode, nudges=state.nudges)
 
     def _run_of(self, state: TrajectoryState, step: StepRecord) -> Run:
-        """The step's run as far as it is known; a new one is entered into the state when the step has counted."""
+        """The run of the step. A new run enters the state only when the step has been evaluated."""
         label = scope.run_label(step, state.turns)
         run = state.runs.get(label)
         return run if run is not None else Run(label, state.capacity, self._detectors())
@@ -241,10 +241,10 @@ class Engine:
                 kept.append(one)
         return tuple(sorted(kept, key=lambda one: -self._weights[one.loop_type] * one.confidence))
 
-    # --- what is remembered ----------------------------------------------------------------------------------
+    # --- writing the state -----------------------------------------------------------------------------------
 
     def _remember(self, state: TrajectoryState, own: _Evaluated, key: Symbol) -> None:
-        """Take the step into the state. Nothing here can fail."""
+        """Write the evaluated step into the state. Nothing here can fail."""
         run, seen = own.run, own.seen
         step = seen.step
         state.step_ids.append(key)
@@ -258,7 +258,7 @@ class Engine:
         state.index += 1
 
     def _count(self, state: TrajectoryState, evaluated: _Evaluated, place: int) -> None:
-        """Take an evaluated step into its run, and what was decided into the counts of the trajectory."""
+        """Add an evaluated step to its run, and its decision to the counts of the trajectory."""
         run, seen, decision, _ = evaluated
         if decision.opened:
             state.episodes += 1
@@ -271,7 +271,7 @@ class Engine:
         run.remember(seen, place)
 
     def _enter(self, state: TrajectoryState, run: Run, step: StepRecord) -> None:
-        """Make the run the current one; beyond ``MAX_RUNS`` the run that was idle longest goes."""
+        """Make the run the current one; beyond ``MAX_RUNS`` the run that was idle longest is evicted."""
         instance, turn = step.run or "", scope.turn_of(step, state.turns)
         if turn is not None and state.turns.get(instance) != turn:
             denied = state.denied  # the reader has cleared it already, and may have entered this step
@@ -287,7 +287,7 @@ class Engine:
         if step.trace_id is not None:
             run.trace_id = step.trace_id
 
-    # --- what is said ----------------------------------------------------------------------------------------
+    # --- verdicts --------------------------------------------------------------------------------------------
 
     def _verdict(
         self, state: TrajectoryState, run: Run, seen: Observation, found: tuple[DetectionResult, ...],
@@ -337,10 +337,10 @@ class Engine:
             return 0.0
         return sum(self.price(one.model, one.input_tokens, one.output_tokens) for one in unpriced)
 
-    # --- what shells tell ------------------------------------------------------------------------------------
+    # --- events reported by shells ---------------------------------------------------------------------------
 
     def repeats(self, state: TrajectoryState, tool: str, args: Any) -> int:
-        """How often a call has returned its last result since anything new came back; 0 if it was not made."""
+        """Number of times a call has returned its last result since the last progress; 0 if it was not made."""
         run = state.run
         if run is None:
             return 0
@@ -353,13 +353,13 @@ class Engine:
         return 0
 
     def delivered(self, state: TrajectoryState, label: str) -> None:
-        """A gate gave the agent of this run its nudge: the ladder counts from here."""
+        """Record that a gate delivered the nudge to the agent of this run; the ladder counts from this step."""
         run = state.runs.get(label)
         if run is not None:
             ladder_policy.delivered(run.ladder)
 
     def reset_episode(self, state: TrajectoryState, label: str | None = None) -> None:
-        """A person said that all is well: the episode ends, the score is 0, suspicion has to build up again."""
+        """End the episode because a person dismissed the finding: the score becomes 0 and has to build up again."""
         run = state.run if label is None else state.runs.get(label)
         if run is not None:
             ladder_policy.reset_episode(run.ladder)
@@ -367,7 +367,7 @@ class Engine:
             run.forget_repeats()
 
     def end_run(self, state: TrajectoryState, label: str) -> Verdict | None:
-        """The run is over: what was suspected of it ends. A verdict if it recovered from a loop, else None."""
+        """End the run and its episode. Returns a verdict if the run recovered from a loop, else None."""
         run = state.runs.get(label)
         if run is None:
             return None
@@ -378,7 +378,7 @@ class Engine:
         return verdict
 
     def finish_recovery(self, state: TrajectoryState, label: str) -> Verdict | None:
-        """The run pauses or ends: a verdict if it recovered from a loop, which closes the episode; else None."""
+        """Close the episode of a run that pauses or ends. Returns a verdict if it recovered from a loop, else None."""
         run = state.runs.get(label)
         if run is None or not ladder_policy.finish_recovery(run.ladder):
             return None
@@ -393,7 +393,7 @@ class Engine:
 
 
 def _factory(kind: type[Detector], settings: DetectorSettings) -> Callable[[], Detector]:
-    """How to get a detector for one run. Those without memory are shared by all runs."""
+    """A factory of detectors for one run. All runs share a detector without memory."""
     if not kind.shared:
         return lambda: kind.from_settings(settings)
     shared = kind.from_settings(settings)

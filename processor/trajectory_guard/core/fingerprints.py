@@ -1,4 +1,4 @@
-"""Canonical arguments and fingerprints of results: when are two calls, or two answers, the same?
+"""Canonical arguments and fingerprints of results, by which two calls or two results are equal.
 
 Hashes are exact and cheap and come first. Masking (clocks, durations, ids, counters, temporary paths, line
 numbers) costs tens of microseconds, so it is done only for errors and where an equal call came back with a different

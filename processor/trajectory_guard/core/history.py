@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 Symbol = bytes
-"""Eight bytes of a hash; ``UNKNOWN`` for what was not visible."""
+"""Eight bytes of a hash; ``UNKNOWN`` for a value that was not visible."""
 UNKNOWN: Final[Symbol] = b""
 WIDTH: Final = 8
 BATCH_MASK: Final = 0xFFFF
@@ -83,11 +83,11 @@ class Ring:
 
 
 class History:
-    """What a run remembers of its last steps, addressed by the index of the step in the run.
+    """The last steps of a run, addressed by the index of the step in the run.
 
     Attributes:
-        calls, results: symbols of the call and of what came back; forms: of what came back without what the request
-            named.
+        calls, results: symbols of the call and of its result; forms: symbols of the result without the words of the
+        request.
         places: index in the trajectory.
         starts: start in seconds.
         batches: ordinal of the batch, modulo 65,536.

@@ -1,6 +1,6 @@
-"""What is said when an agent is stuck: the reason, the nudge, and the payload of a stop.
+"""The texts of an intervention: the reason, the nudge, and the payload of a stop.
 
-Everything said is true of the steps that the finding names: counts, calls, tools and quotations.
+Counts, calls, tools and quotations in a text are those of the steps that the finding names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAMES_SHOWN: Final = 5
 
 
 class Spent(NamedTuple):
-    """What a loop has consumed since its first step: repeats, seconds, and the tokens and USD behind the repeats."""
+    """Consumption of a loop since its first step: repeats, seconds, and the tokens and USD behind the repeats."""
 
     steps: int = 0
     seconds: float = 0.0
@@ -79,7 +79,7 @@ _RETRY_AFTER: Final = re.compile(
 
 
 def nudge_text(found: Sequence[DetectionResult], step: StepRecord, ordinal: int = 1, *, excerpt: bool = True) -> str:
-    """Message for the model: what repeats, what came back, and what to try instead.
+    """Message for the model: the repeated calls, their result, and suggestions what to try instead.
 
     Parameters:
         found: findings of the step, strongest first.
@@ -137,7 +137,7 @@ def stop_payload(
     *, reason: str, loop_types: Sequence[str], rule: str, loop_score: float, nudges_sent: int, steps_taken: int,
     similar_actions: Sequence[Any], spent: Spent, recommendation: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """What a stopped run leaves behind, as structured data: ``status`` is always ``guardrail_triggered``."""
+    """The stop payload as structured data; its ``status`` is always ``guardrail_triggered``."""
     return {
         "status": "guardrail_triggered",
         "reason": loop_types[0] if loop_types else "UNKNOWN",
@@ -153,5 +153,5 @@ def stop_payload(
 
 
 def recommendation(found: Sequence[DetectionResult]) -> str:
-    """What a developer should look at."""
+    """Recommendation for the developer, one sentence."""
     return detector_of(found[0]).recommendation if found else "Review the agent's prompt and tool setup."

@@ -115,7 +115,7 @@ def mask_noise(text: str) -> str:
 
 
 def _masked(text: str, forms: re.Pattern[str]) -> str:
-    text = " ".join(text.split())  # first: a run of blanks would be walked anew from each of its places
+    text = " ".join(text.split())  # first: a pattern would scan a run of blanks again from each of its places
     return forms.sub(_kind, text) if _HAS_DIGIT.search(text) else text
 
 

@@ -1,4 +1,4 @@
-"""One step as the detectors see it: the record, and what the engine worked out about it."""
+"""One step as the detectors read it: the record, and the values that the engine computed from it."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _KEPT_TOOLS: Final = 4
 
 
 class SameResultRun(Plain):
-    """The current series of steps that all came back with one and the same result, volatile parts aside.
+    """The current series of consecutive steps with one and the same result, volatile parts aside.
 
     Attributes:
         result: symbol of that result, hex; empty if the last result is unknown.
         first: index of the first step of the series.
-        distinct: how many different calls the series holds.
+        distinct: number of different calls in the series.
         calls: those calls (the newest five); tools: their tools, case-folded (the newest four).
         shape: checksum of the first characters of the last result, and its length: only results of one shape are worth
             masking.
-        masked: masked form of the last result, hex; empty if it was not worked out.
-        misses: how often masking told results of this shape apart.
+        masked: masked form of the last result, hex; empty if it was not computed.
+        misses: number of times masked results of this shape differed.
     """
 
     __slots__ = ("calls", "distinct", "first", "masked", "misses", "result", "shape", "tools")
@@ -49,7 +49,7 @@ class SameResultRun(Plain):
         self.misses = 0
 
     def update(self, seen: Observation) -> bool:
-        """Take in a step; an unknown call or result ends the series. True if only volatile parts are new."""
+        """Add a step; an unknown call or result ends the series. Returns True if only volatile parts are new."""
         if not seen.result or not seen.call:
             self.result, self.shape, self.masked = "", 0, ""
             self.distinct, self.calls, self.tools = 0, (), ()
@@ -70,7 +70,7 @@ class SameResultRun(Plain):
     def _same_but_noise(self, index: int, text: str) -> bool:
         """Compare masked forms, from the second result of one shape on: masking every result would cost too much.
 
-        Where results of one shape turned out to differ, only every ``_RETRY_STEPS``-th step tries again.
+        Where results of one shape differed, only every ``_RETRY_STEPS``-th step is compared again.
         """
         head = text[:_SHAPE_HEAD_CHARS].encode("utf-8", "replace")
         shape = (crc32(head) << 32) + len(text) // _SHAPE_STEP_CHARS if len(text) > _SHAPE_HEAD_CHARS else 0
@@ -86,31 +86,31 @@ class SameResultRun(Plain):
 
 
 class Observation:
-    """One step as the detectors see it: the record plus what the engine worked out about it.
+    """One step as the detectors read it: the record plus the values that the engine computed from it.
 
     Attributes:
         step: the record; tool: its tool name, case-folded; outcome: its outcome, "empty" too where a success says so.
         index: ordinal of the step in its run, from 0.
-        call, result: symbols of the call and of what came back; empty if unknown.
-        form: symbol of what came back without what the request named; empty where it was not worked out.
-        echo: nothing but the request's own words came back.
+        call, result: symbols of the call and of its result; empty if unknown.
+        form: symbol of the result without the words of the request; empty if it was not computed.
+        echo: the result holds the request's own words only.
         signature: masked error class, None unless the outcome is an error, or a result seen before reads like one.
-        progress: something new came back; resets every suspicion. Without progress a step was unproductive: an error
-            seen before, nothing, or a result that was there before.
-        repeats: how often this call returned this result since the last progress, this step included.
+        progress: the result is new; resets every suspicion. Without progress a step was unproductive: it returned an
+        error seen before, nothing, or a result that was returned before.
+        repeats: number of times this call returned this result since the last progress, this step included.
         repeated_at: indices of those steps as far as remembered, oldest first; first_repeat: the first, -1 if none.
-        moved: the call was made before, and this time another result came back.
+        moved: the call was made before, and this time it returned another result.
         noisy: the call was made before, and the results are equal but for volatile parts.
         in_a_row: the step before this one was the same call.
         worked: a call that had not been made before came between this repeat and the one before it.
         others_progress: other agents made progress since this call was made last.
-        certainty: the strongest evidence that this step can be part of.
-        pace: how many times as many repeats a rule asks for at this step.
+        certainty: the strongest evidence that this step can give.
+        pace: factor on the number of repeats that a rule requires at this step.
         gap_s: idle seconds before this step, the model's own time aside; 0 if unknown.
         last_progress: index of the newest step of progress, -1 if there was none.
         same_results: the series of steps with this very result, this step included.
         same_batch: the step overlaps or shares a model turn with the one before it.
-        denied_times: how often this call was refused in this user turn, this step included; 0 if it was not refused.
+        denied_times: number of refusals of this call in this user turn, this step included; 0 if it was not refused.
         denied_at: indices of those steps, as far as they belong to this run.
         waiting_pace: as ``pace``, for a step that can only prove waiting.
     """
@@ -155,12 +155,12 @@ class Observation:
         return self.pace if self.certainty is Certainty.WAITING else 1
 
     def pace_of(self, certainty: Certainty) -> int:
-        """How many times as many repeats evidence of this strength takes."""
+        """Factor on the number of repeats that evidence of this strength requires."""
         return self.waiting_pace if certainty is Certainty.WAITING else PACE[certainty]
 
     @cached_property
     def is_bare_acknowledgement(self) -> bool:
-        """Whether an action was done again and again, and all that came back is that it was done."""
+        """Whether the step repeats an action whose results only acknowledge it."""
         step = self.step
         if self.outcome == EMPTY:
             return moves_cursor(step.tool_name, step.args)
@@ -174,5 +174,5 @@ class Observation:
 
     @cached_property
     def describes_state(self) -> bool:
-        """Whether what came back shows how things stand, rather than a value or an acknowledgement."""
+        """Whether the result describes a state, rather than a value or an acknowledgement."""
         return self.outcome == SUCCESS and (self.step.stated or describes_state(self.step.result or ""))

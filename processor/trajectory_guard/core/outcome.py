@@ -69,7 +69,7 @@ def is_empty_result(result: str) -> bool:
     """Whether a payload says that nothing was found: blank, an empty container, or a phrase such as "No results found".
 
     An object counts if all of its result members are empty, or if its only member is an empty list. An empty list of
-    complaints is good news, not an empty result.
+    errors means success, not an empty result.
 
     >>> is_empty_result('{"results": []}'), is_empty_result('{"orders": []}'), is_empty_result('{"errors": []}')
     (True, True, False)

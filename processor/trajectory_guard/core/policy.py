@@ -1,7 +1,7 @@
 """The escalation ladder: from findings and a score to a nudge, a second nudge, a stop, or a recovery.
 
-Weights and decay say how bad it looks (``scoring``). This module says what is done about it, and how fast: the stronger
-the evidence, the shorter the ladder. Everything here is a pure function of its arguments.
+Module ``scoring`` computes the loop score from weights and decay. This module decides which intervention follows and
+how fast: the stronger the evidence, the shorter the ladder. Every function here is a pure function of its arguments.
 
 - *certain*: a nudge at the nudge threshold; a stop after ``stop_patience`` unproductive steps, at the stop threshold.
 - *likely*: a nudge at the threshold, a second one after as many unproductive steps as led to the first, at least
@@ -29,7 +29,7 @@ QUIET_STEPS: Final = 2
 
 
 class Level(str, Enum):
-    """What the guard asks for after a step."""
+    """The intervention level of a run after a step."""
 
     OBSERVE = "OBSERVE"
     NUDGE = "NUDGE"
@@ -40,11 +40,11 @@ class Level(str, Enum):
 
 
 class Ladder(Plain):
-    """Where one run stands on the ladder. Bounded, plain data.
+    """The position of one run on the escalation ladder. Bounded, plain data.
 
     Attributes:
-        episode: ordinal of the stretch of being stuck, from 1; 0 before the first. Unique in the trajectory.
-        active: a finding has opened the episode and it has not been left yet.
+        episode: ordinal of the loop episode, from 1; 0 before the first. Unique in the trajectory.
+        active: a finding has opened the episode, and the run has not left it yet.
         first_step: index of the first step of the loop, -1 outside an episode.
         fired: unproductive steps (batches with a finding) since the episode began or progress was made.
         lead: ``fired`` when the first nudge became due.
@@ -52,7 +52,7 @@ class Ladder(Plain):
         since: unproductive steps since the last nudge.
         segment_nudges, segment_since: the same on this side of the last uncertain boundary.
         count: repeats at the last nudge, of the finding it was about.
-        nudged: a nudge became due in this episode, whatever progress was made since.
+        nudged: a nudge became due in this episode, regardless of progress made since.
         given: a gate has delivered a nudge since progress was made.
         awaiting: a nudge is due and the gate has not delivered it yet: nothing escalates until it has.
         stopped: a stop became due and no progress was made since.
@@ -76,7 +76,7 @@ class Ladder(Plain):
 
 
 class Decision(NamedTuple):
-    """What is due after a step.
+    """The intervention that is due after a step.
 
     Fields:
         level: the level of the run; it stays while the loop goes on.
@@ -97,15 +97,15 @@ def decide(
     ladder: Ladder, found: Sequence[DetectionResult], score: float, settings: EngineSettings, *,
     new_batch: bool, progress: bool, now: float = 0.0, may_stop: bool = True,
 ) -> Decision:  # fmt: skip
-    """Advance ``ladder`` by one step and say what is due.
+    """Advance ``ladder`` by one step and return the intervention that is due.
 
     Parameters:
         found: findings of the step, strongest first.
         score: loop score after the step.
         new_batch: the step does not overlap the one before it.
-        progress: the step brought something new.
+        progress: the step made progress.
         now: start of the step in seconds.
-        may_stop: False where the tool was declared as one that is never stopped.
+        may_stop: False for a tool with the setting ``never_stop``, and for a run that its gate may not stop.
     """
     if not found:
         return _quiet(ladder, new_batch=new_batch, progress=progress)
@@ -138,7 +138,7 @@ def decide(
 
 
 def _certainty(found: Sequence[DetectionResult]) -> Certainty:
-    """The strongest evidence of the step: detectors have weakened theirs already where the step is one of waiting."""
+    """The strongest evidence of the step; detectors have already weakened theirs for a waiting step."""
     certainty = found[0].evidence
     for one in found[1:]:
         certainty = strongest(certainty, one.evidence)
@@ -156,7 +156,7 @@ def _open(ladder: Ladder, found: Sequence[DetectionResult]) -> bool:
 
 
 def _reset(ladder: Ladder) -> None:
-    """Back to the foot of the ladder."""
+    """Reset the ladder to its first rung."""
     ladder.nudges = ladder.since = ladder.segment_nudges = ladder.segment_since = ladder.count = 0
     ladder.stopped = ladder.awaiting = ladder.given = False
     ladder.waited_from = 0.0
@@ -220,19 +220,19 @@ def _stop_due(ladder: Ladder, certainty: Certainty, count: int, now: float, sett
 
 
 def begin_segment(ladder: Ladder) -> None:
-    """An uncertain boundary: what was seen before it is no reason to stop any more."""
+    """Begin a segment at an uncertain boundary: findings before the boundary no longer justify a stop."""
     ladder.segment_nudges = ladder.segment_since = 0
     ladder.stopped = False
 
 
 def delivered(ladder: Ladder) -> None:
-    """The gate gave the nudge to the agent: escalation counts from here."""
+    """Record that the gate delivered the nudge to the agent; escalation counts from this step."""
     ladder.awaiting, ladder.given = False, True
     ladder.since = ladder.segment_since = 0
 
 
 def finish_recovery(ladder: Ladder) -> bool:
-    """The run pauses or ends. True, and the episode is closed, if it recovered.
+    """Evaluate the recovery of a run that pauses or ends; if it recovered, close the episode and return True.
 
     It recovered if it was nudged, has not repeated since, and did something else: a step of progress, or (where a gate
     delivered the nudge, so that the agent has read it) an answer.
@@ -245,7 +245,7 @@ def finish_recovery(ladder: Ladder) -> bool:
 
 
 def reset_episode(ladder: Ladder) -> None:
-    """A person said that all is well: the ladder begins again, and nothing counts as a recovery."""
+    """Restart the ladder because a person dismissed the finding; no recovery is counted."""
     ladder.active, ladder.first_step, ladder.nudged = False, -1, False
     ladder.fired = ladder.lead = 0
     _reset(ladder)

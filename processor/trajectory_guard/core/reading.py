@@ -1,4 +1,4 @@
-"""From a step to an observation: what repeats, what is new, and how much a repeat can prove here."""
+"""From a step to an observation: repeats, progress, and the strongest evidence that a repeat can give at this step."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _PACE_BESIDE_OTHERS: Final = 2
 
 
 class Reader:
-    """Works out one observation from a step and what is remembered. Replaces memory, never changes it in place."""
+    """Computes one observation from a step and the state. It replaces values of the state and never mutates them."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self.settings = settings
 
     def read(self, state: TrajectoryState, run: Run, step: StepRecord, policy: ToolSettings | None) -> Observation:
-        """The observation of a step of ``run``; begins a new segment where an uncertain boundary lies before it."""
+        """Compute the observation of a step of ``run``; begin a segment if an uncertain boundary precedes it."""
         seen = Observation(step, run.index, call_symbol(step), result_symbol(step), run.same_results)
         seen.waiting_pace = self.settings.poll_patience
         seen.same_batch = _joins_batch(run, step)
@@ -77,7 +77,7 @@ class Reader:
     # --- calls that were refused -----------------------------------------------------------------------------
 
     def _denials(self, state: TrajectoryState, run: Run, seen: Observation) -> None:
-        """Count refusals of this call in this user turn; they outlive the run, not the turn."""
+        """Count refusals of this call in this user turn; the counts outlive the run and end with the turn."""
         step = seen.step
         if not step.run and (known := state.turns.get("")) is not None and known != scope.turn_of(step, state.turns):
             state.denied = {}
@@ -98,7 +98,7 @@ class Reader:
     # --- a call not made before ------------------------------------------------------------------------------
 
     def _read_new(self, run: Run, seen: Observation) -> None:
-        """A call not made before brings progress unless its result says nothing, or was there before."""
+        """A call not made before is progress unless its result is empty, an echo, or was returned before."""
         run.last_fresh = run.index if seen.call else run.last_fresh
         result, step = seen.step.result, seen.step
         if not seen.result or result is None:
@@ -113,7 +113,7 @@ class Reader:
         seen.progress = seen.result not in run.history.results and seen.form not in run.history.forms
 
     def _form(self, seen: Observation, result: str) -> None:
-        """What came back without what the request named, without order and scores."""
+        """Compute the symbol of the result without order, scores and the words of the request."""
         form = hits_form(result)
         if not form and len(result) <= MAX_FORM_CHARS:
             form = answer_form(result, seen.step.args, error=seen.signature is not None)
@@ -128,7 +128,7 @@ class Reader:
     def _read_repeat(
         self, state: TrajectoryState, run: Run, seen: Observation, previous: int, policy: ToolSettings | None
     ) -> None:
-        """Did it return the same, volatile parts aside?"""
+        """Compare the result of a repeated call with its earlier results, volatile parts aside."""
         history, step = run.history, seen.step
         seen.form = run.history.forms[previous]
         seen.in_a_row = previous == seen.index - 1
@@ -143,7 +143,7 @@ class Reader:
             if seen.moved:
                 seen.form = UNKNOWN
         if seen.progress or not seen.result:
-            return  # a result this call returned before, though not the last time, is back and forth and no progress
+            return  # a result that this call returned before, though not the last time, is no progress
         self._count_repeats(run, seen, previous)
         if policy is not None and policy.idempotent and seen.repeats == 2:
             seen.repeats = 3
@@ -165,7 +165,7 @@ class Reader:
         run.chain = (key, seen.repeats, seen.first_repeat, current)
 
     def _normalise_volatile(self, state: TrajectoryState, run: Run, seen: Observation, previous: int) -> Symbol:
-        """The symbol to use for a result unlike the last one: the old symbol if only volatile parts differ.
+        """The symbol of a result that differs from the last one: the old symbol if only volatile parts differ.
 
         The masked form of the very first result is never known (masking every result would cost more than the rest
         of the engine), so the third result is the first that can be recognised. A result that is volatile throughout,
@@ -188,18 +188,18 @@ class Reader:
     # --- how much a repeat can prove -------------------------------------------------------------------------
 
     def _weigh(self, run: Run, seen: Observation, policy: ToolSettings | None) -> None:
-        """Set the strongest evidence that this step can be part of, and the number of repeats that goes with it."""
+        """Set the strongest evidence that this step can give, and the factor on the required number of repeats."""
         seen.certainty = _certainty(seen, policy, paced=scope.is_paced(run, seen.gap_s))
         seen.pace = seen.pace_of(seen.certainty)
         if seen.certainty is Certainty.ACKNOWLEDGED and not seen.is_bare_acknowledgement:
-            seen.pace = 1  # found as early as any repeat; only escalation is slow
+            seen.pace = 1  # detected as early as any repeat; only escalation is slow
         if seen.certainty is not Certainty.WAITING and seen.repeats > 1 and run.last_waiting > seen.repeated_at[-2]:
             seen.certainty, seen.pace = Certainty.WAITING, seen.waiting_pace  # a look at something is part of the lap
         if seen.certainty is Certainty.WAITING:
             run.last_waiting = run.index
             if seen.gap_s >= scope.PACED_S and seen.outcome != ERROR:
                 seen.pace *= self.settings.poll_patience
-        elif seen.others_progress:  # they may have changed what this call looks at
+        elif seen.others_progress:  # their progress may have changed the state that this call reads
             seen.certainty = weakest(seen.certainty, Certainty.LIKELY)
             seen.pace = max(seen.pace, _PACE_BESIDE_OTHERS)
 
@@ -214,7 +214,7 @@ def _certainty(seen: Observation, policy: ToolSettings | None, *, paced: bool) -
         if is_transient(both_ends(text, _ERROR_CHARS), step.error_class):
             return Certainty.WAITING
         if seen.gap_s >= scope.RETRY_PAUSE_S and seen.outcome == ERROR:
-            return Certainty.ACKNOWLEDGED  # who waits before each retry may know why
+            return Certainty.ACKNOWLEDGED  # a deliberate wait before each retry may have a reason
         return Certainty.LIKELY if seen.outcome == SUCCESS else Certainty.CERTAIN
     short = not text or is_short(text)
     if took_its_time(step.args, step.duration, short=not text or is_brief(text)):
@@ -230,16 +230,16 @@ def _certainty(seen: Observation, policy: ToolSettings | None, *, paced: bool) -
     if seen.is_bare_acknowledgement:
         return Certainty.ACKNOWLEDGED
     if carries_content(step.args) and is_acknowledgement(text):
-        return Certainty.LIKELY  # handing over the same content again achieves nothing
+        return Certainty.LIKELY  # sending the same content again has no further effect
     if (short and not is_lookup(step.tool_name)) or reports_status(text):
         return Certainty.ACKNOWLEDGED  # a value or a remark of unknown meaning: it may be that of something under way
     if seen.in_a_row and seen.gap_s >= scope.RETRY_PAUSE_S and is_brief(text):
-        return Certainty.ACKNOWLEDGED  # who pauses before each look may be waiting for what they look at
+        return Certainty.ACKNOWLEDGED  # a pause before each look may be a wait for a change
     return Certainty.LIKELY if seen.noisy or short else Certainty.CERTAIN
 
 
 def _signature(step: StepRecord) -> str | None:
-    """The class of an error, without what the request named."""
+    """The signature of an error without the words of the request; None if the step shows no error."""
     line = error_signature(step.result, step.error_class)
     if line is None or step.result is None:
         return line
@@ -253,7 +253,7 @@ def _joins_batch(run: Run, step: StepRecord) -> bool:
 
 
 def call_symbol(step: StepRecord) -> Symbol:
-    """Eight bytes for tool, agent and arguments; unknown without arguments."""
+    """Eight bytes computed from tool, agent and arguments; ``UNKNOWN`` without arguments."""
     if step.tool_args_hash is None:
         return UNKNOWN
     agent = step.agent_id or ""
@@ -261,7 +261,7 @@ def call_symbol(step: StepRecord) -> Symbol:
 
 
 def result_symbol(step: StepRecord) -> Symbol:
-    """Eight bytes for outcome and result; unknown without a result."""
+    """Eight bytes computed from outcome and result; ``UNKNOWN`` without a result."""
     if step.state_snapshot_hash is None:
         return UNKNOWN
     return digest64(f"{step.outcome_type}\0{step.state_snapshot_hash}".encode("utf-8", "replace"))

@@ -1,7 +1,7 @@
 """Loops between agents: the sequence of their visits is a trajectory of its own, in which each visit is one step.
 
-Each agent instance is judged in its own run, where nothing repeats if it is called afresh every time. What goes round
-then is the work handed from one to the other: writer, critic, writer, critic, all with the same calls and answers.
+Each agent instance is evaluated in its own run, where nothing repeats if every call is a new instance. The loop
+then consists of the work handed over: writer, critic, writer, critic, all with the same calls and results.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ AGENTS: Final = "agents"
 
 
 class Visit(NamedTuple):
-    """What one agent instance did without another one in between.
+    """The consecutive steps of one agent instance, without another instance in between.
 
     Fields:
         run: label of its run.
         agent: its name.
         first: index of its first step in the trajectory.
-        calls, results: digests of what it called and what came back, hex; empty once something of it is unknown.
+        calls, results: digests of its calls and their results, hex; empty once one of them is unknown.
     """
 
     run: str
@@ -35,7 +35,7 @@ class Visit(NamedTuple):
     results: str
 
     def extended(self, call: str, result: str) -> Visit:
-        """With one more step."""
+        """The visit extended by one step."""
         return self._replace(calls=_chained(self.calls, call), results=_chained(self.results, result))
 
     def record(self, step: StepRecord) -> StepRecord:
@@ -52,7 +52,7 @@ def advance(
     """The visit that goes on after a step, and the one that ended with it, if any.
 
     Parameters:
-        label: label of the step's run. Agents that share a run are judged there.
+        label: label of the step's run. Agents that share a run are evaluated there.
         index: index of the step in the trajectory.
     """
     if not step.agent_id:
@@ -64,7 +64,7 @@ def advance(
 
 
 def relay_detectors() -> tuple[Detector, ...]:
-    """What is looked for in the sequence of visits: laps only."""
+    """The detectors for the sequence of visits: cycles only."""
     return (PingPong(),)
 
 

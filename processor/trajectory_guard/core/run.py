@@ -16,7 +16,7 @@ MAX_AGENTS: Final = 8
 
 
 class UsageWindow:
-    """Tokens and money of the remembered steps of a run. Empty until the telemetry shows any."""
+    """Tokens and USD of the remembered steps of a run. The window is empty until the telemetry shows usage."""
 
     __slots__ = ("costs", "start", "tokens", "unpriced")
 
@@ -27,7 +27,7 @@ class UsageWindow:
         self.unpriced: tuple[tuple[int, ModelTokens], ...] = ()
 
     def append(self, index: int, usage: Usage | None, kept: int) -> None:
-        """Take in the usage before the step ``index``; ``kept`` steps are remembered."""
+        """Add the usage before the step ``index``; ``kept`` is the number of steps in the history."""
         if usage is None and not self.tokens:
             return
         if not self.tokens:
@@ -43,7 +43,7 @@ class UsageWindow:
                 self.unpriced = tuple(one for one in self.unpriced if one[0] >= self.start)
 
     def after(self, index: int) -> tuple[int, float, tuple[ModelTokens, ...]]:
-        """Tokens, USD, and tokens without a price, of the steps after ``index`` as far as remembered."""
+        """Tokens, USD, and tokens without a price, summed over the remembered steps after ``index``."""
         offset = max(0, index + 1 - self.start)
         return (
             sum(self.tokens[offset:]),
@@ -69,14 +69,14 @@ class UsageWindow:
 
 
 class Run:
-    """All that is remembered of one run, and ends with it.
+    """The memory of one run: it is discarded when the run ends.
 
     Attributes:
-        label: the label its steps carry; ``""`` where nothing tells runs apart.
+        label: the label its steps carry; ``""`` where the telemetry does not distinguish runs.
         index: steps taken so far in this run.
-        history: the last steps: what was called, what came back, and when.
-        usage: tokens and money of those steps.
-        last_progress: index of the newest step that brought something new, -1 before the first.
+        history: calls, results and start times of the last steps.
+        usage: tokens and USD of those steps.
+        last_progress: index of the newest step of progress, -1 before the first.
         agent_progress: the same by agent; agents: names of the agents that acted last (up to eight).
         last_fresh: index of the newest call that had not been made before.
         last_waiting: index of the newest step that could only prove waiting, -1 before the first.
@@ -89,8 +89,8 @@ class Run:
         trace_id: trace of the newest step; boundary: index of the first step after the last uncertain boundary.
         began: start in seconds of the step with which the episode began.
         same_results: the current series of steps with one and the same result.
-        score, ladder: how bad it looks, and what was done about it.
-        gated: a gate delivers the nudges of this run; stoppable: and it may stop it, too.
+        score, ladder: the loop score, and the position on the escalation ladder.
+        gated: a gate delivers the nudges of this run; stoppable: the gate may also stop it.
         detectors: one of each registered detector.
     """
 
@@ -148,7 +148,7 @@ class Run:
     # --- reading ---------------------------------------------------------------------------------------------
 
     def progress_of(self, agent: str | None) -> int:
-        """Index of this agent's newest step of progress; of any agent's where agents are unknown."""
+        """Index of the newest step in which this agent made progress, or any agent where agents are unknown."""
         if agent is None or not self.agent_progress.keys() - {agent}:
             return self.last_progress
         return self.agent_progress.get(agent, -1)
@@ -156,7 +156,7 @@ class Run:
     # --- changing --------------------------------------------------------------------------------------------
 
     def remember(self, seen: Observation, place: int) -> None:
-        """Take in a step that has been evaluated; ``place`` is its index in the trajectory."""
+        """Add an evaluated step to the history; ``place`` is its index in the trajectory."""
         step = seen.step
         if seen.progress:
             self.note_progress(step.agent_id)
@@ -168,7 +168,7 @@ class Run:
         self.index += 1
 
     def note_progress(self, agent: str | None) -> None:
-        """The current step brought something new."""
+        """Record the current step as progress."""
         self.last_progress = self.index
         if agent is not None:
             newest = {name: at for name, at in self.agent_progress.items() if name != agent}
@@ -178,7 +178,7 @@ class Run:
             self.agent_progress = newest
 
     def forget_repeats(self) -> None:
-        """Start counting repeats again, keeping the memory of what was called."""
+        """Restart the count of repeats; the history of calls is kept."""
         self.last_progress = self.index
         self.agent_progress = dict.fromkeys(self.agent_progress, self.index)
 

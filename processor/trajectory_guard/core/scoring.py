@@ -1,4 +1,4 @@
-"""From findings to a score that says how bad a run looks; the policy decides what is done about it."""
+"""From findings to the loop score of a run; the policy derives the intervention from the score."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Score(Plain):
         self.hits: Mapping[str, float] = {}
 
     def decay(self, factor: float) -> None:
-        """Multiply what has built up so far."""
+        """Multiply the score by ``factor``."""
         self.value *= factor
         self.base *= factor
 
     def clear(self) -> None:
-        """Back to 0; the ordinal of the batch stays."""
+        """Reset the score to 0; the ordinal of the batch stays."""
         self.value = self.base = 0.0
         self.hits = {}
 
@@ -39,7 +39,7 @@ class Score(Plain):
 class Scorer:
     """Applies weights, decay and cap.
 
-    score = min(max_score, score + sum(weight * confidence)) when something fired, else score * decay. The calls of
+    score = min(max_score, score + sum(weight * confidence)) with a finding, else score * decay. The calls of
     one batch count as one step of time: their findings are united and the decay is applied once.
     """
 

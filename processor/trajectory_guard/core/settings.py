@@ -1,4 +1,4 @@
-"""What the engine can be set to: plain frozen values, with the defaults that hold everywhere."""
+"""Settings of the engine: plain frozen values, with the defaults that hold everywhere."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ToolSettings:
-    """What is known of one tool beyond its spans.
+    """Declared properties of one tool, beyond its spans.
 
     Attributes:
         poll: repeats are waiting: nudged late, never stopped.

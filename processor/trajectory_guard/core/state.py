@@ -1,7 +1,7 @@
 """The state of one trajectory: a bounded plain value with a versioned byte form.
 
-A trajectory consists of runs (``core.run``). What ends with a run is kept there. What outlives it is kept here: learned
-noise, refusals of the current user turn, and the ordinals of episodes, nudges and steps.
+A trajectory consists of runs (``core.run``). A run holds the memory that ends with it. The trajectory holds the memory
+that outlives a run: noise profiles, refusals of the current user turn, and the ordinals of episodes, nudges and steps.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ MakeDetectors = Callable[[], "tuple[Detector, ...]"]
 
 
 class StateFormatError(ValueError):
-    """Saved state that this version cannot read. The message says why; nothing was changed."""
+    """Raised for saved state that this version cannot read. The message gives the cause; nothing was changed."""
 
 
 class TrajectoryState:
-    """All the guard remembers of one trajectory.
+    """The guard's memory of one trajectory.
 
     Attributes:
         trajectory_id: as in the records.
         index: steps taken so far, in all runs.
         capacity: steps remembered per run.
-        runs: the runs used last by label, newest last, at most ``MAX_RUNS``; evicted_runs: how many had to go.
+        runs: the runs used last by label, newest last, at most ``MAX_RUNS``; evicted_runs: number of runs evicted.
         turns: label of the current user turn by agent instance.
-        step_ids: ids of recent steps, to ignore what is delivered twice.
+        step_ids: ids of recent steps, to ignore steps that are delivered twice.
         noise: noise profiles of repeated calls whose results differ (``volatile.NoiseProfile`` as lists).
         denied: refused calls of the current user turn: symbol (hex), and run and index of each refusal.
-        episodes, nudges, recoveries: how many there were in the whole trajectory.
+        episodes, nudges, recoveries: counts over the whole trajectory.
         current: label of the run that acted last.
-        visit: what the agent instance at work has done since another one was (``core.relay``); relay: the run that the
-            visits make up, None before the first has ended.
+        visit: the current visit of the acting agent instance (``core.relay``); relay: the run that consists of the
+        visits, None before the first visit has ended.
     """
 
     __slots__ = (
@@ -84,7 +84,7 @@ class TrajectoryState:
         return run is not None and run.ladder.active
 
     def begin_turn(self, instance: str, turn: str) -> None:
-        """An agent instance works in a new user turn. What was refused before may be asked for again."""
+        """Record the new user turn of an agent instance. Calls refused in an earlier turn may be made again."""
         self.turns = {**{key: known for key, known in self.turns.items() if key != instance}, instance: turn}
         if len(self.turns) > MAX_RUNS:
             del self.turns[next(iter(self.turns))]
@@ -92,7 +92,7 @@ class TrajectoryState:
             self.denied = {}
 
     def rename_run(self, label: str, new_label: str, instance: str, turn: str | None) -> None:
-        """A run turns out to be known under another label, that of an agent instance in a user turn."""
+        """Move a run to the label of an agent instance in a user turn, once that label is known."""
         run = self.runs.pop(label)
         run.label = new_label
         self.runs[new_label] = run
@@ -111,7 +111,7 @@ class TrajectoryState:
         """Versioned byte form, UTF-8 JSON; ``from_bytes`` restores a state that behaves identically.
 
         Parameters:
-            only: label of the only run to write; None for all of them.
+            only: label of the only run to write; None writes all runs.
         """
         plain = {
             "v": FORMAT_VERSION,
@@ -138,7 +138,7 @@ class TrajectoryState:
             detectors: makes the detectors of one run.
 
         Raises:
-            StateFormatError: the bytes are not a saved state, or of a version this code does not know.
+            StateFormatError: the bytes are not a saved state, or have an unknown version.
         """
         try:
             plain = parse_json(data.decode("utf-8"))
@@ -172,7 +172,7 @@ class TrajectoryState:
 
 
 def _checksum(plain: dict[str, Any]) -> str:
-    """Damage and tampering must be noticed when a state is loaded, not many steps later."""
+    """Checksum, hex: ``from_bytes`` detects damage and tampering on load, not many steps later."""
     return digest64(_dump(plain)).hex()
 
 

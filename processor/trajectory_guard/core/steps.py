@@ -1,4 +1,4 @@
-"""What the guard knows of one tool call: the record every other part of the package exchanges."""
+"""The record of one tool call, which all parts of the package exchange."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class ModelTokens(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What the model calls that led to a step consumed. Zero where the telemetry does not say.
+    """Consumption of the model calls that led to a step. Zero where the telemetry shows none.
 
     Fields:
         input_tokens, output_tokens: tokens of all calls together.
-        cost_usd: money that the telemetry names.
+        cost_usd: cost in USD as the telemetry reports it.
         seconds: running time of the calls, which is no idle time of the agent.
-        unpriced: tokens by model of the calls without a cost; a price is put on them when somebody reads it.
+        unpriced: tokens by model of the calls without a cost; their cost is computed when it is read.
         asked: label of the user message at which the model works, None if the call's input was not captured.
     """
 
@@ -102,7 +102,7 @@ class StepRecord(NamedTuple):
         trajectory_id: conversation id, else thread or session id, else trace id.
         tool_name: as emitted; compared case-folded.
         tool_args_hash: SHA-256 hex of the canonical arguments, None if they are unknown.
-        state_snapshot_hash: fingerprint of what came back, or of a state the application supplies; None if unknown.
+        state_snapshot_hash: fingerprint of the result, or of a state the application supplies; None if unknown.
         outcome_type: success, empty, error, denied or interrupted.
         agent_id: stable name of the acting agent, or None.
         timestamp: start of the call, seconds since the epoch (or since the start of a recording).
@@ -113,7 +113,7 @@ class StepRecord(NamedTuple):
         error_class: exception type or ``error.type``, if the telemetry names one.
         evidence: how much was visible.
         usage: tokens and cost of the model call before this step, where known.
-        batch: label of the model turn that issued the call, None if only time can tell.
+        batch: label of the model turn that issued the call, None if only times identify the batch.
         turn: label of the user turn, None if unknown.
         asked: label of the user message that the trace answers, from the input of its model calls; None if unknown.
         run: label of the agent instance that acts (its agent span, its checkpoint namespace), None if unknown.

@@ -1,4 +1,4 @@
-"""Templates of what the guard says: plain ``str.format`` fields."""
+"""Templates of the guard's texts: plain ``str.format`` fields."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TEMPLATE_FIELDS: Final = ("count", "reason", "rule", "score", "text", "tool", "t
 
 
 def template_mistake(template: str) -> str | None:
-    """What is wrong with a template, None if nothing is.
+    """The error in a template, None if it is valid.
 
     >>> template_mistake("{tool} was called {count} times"), template_mistake("{tols}")
     (None, "unknown field 'tols'; known are count, reason, rule, score, text, tool, types")

@@ -1,4 +1,4 @@
-"""What a tool's name tells of its purpose, where that changes how its answers have to be read."""
+"""The purpose of a tool by its name, where it changes how results have to be read."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _BLOCKING_S: Final = 20.0
 
 
 def took_its_time(args: object, duration: float, *, short: bool) -> bool:
-    """Whether a call has let time pass, whatever its name: as long as it was told to, or very long for so little.
+    """Whether a call waited, whatever its name: as long as its arguments say, or very long for a short result.
 
     Parameters:
         duration: running time in seconds.

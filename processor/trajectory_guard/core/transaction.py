@@ -1,4 +1,4 @@
-"""What a step that fails has to leave as it was."""
+"""Snapshot of the state before a step, restored if its evaluation raises."""
 
 from __future__ import annotations
 

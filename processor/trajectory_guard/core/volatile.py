@@ -1,6 +1,6 @@
 """Learning which parts of a tool's answer change every time without meaning anything.
 
-Masks know clocks and ids by their form. What has no form (a sequence number, a random token, a load figure) can only be
+Masks know clocks and ids by their form. A part without a form (a sequence number, a random token, a load) can only be
 learned: if the same call comes back again and again, and the same few parts are the only ones that ever differ, then
 they are noise. Parts that look like progress ("40 %", "3 of 7", ``processed``) never are.
 """
@@ -32,7 +32,7 @@ _PROGRESS: Final = re.compile(
     re.IGNORECASE,
 )
 _QUANTITY: Final = re.compile(r"\A(?:\W*\d+(?:[.,]\d{1,3})*\W*(?:[A-Za-z]{1,4}\W*)?|[A-Za-z' -]+)\Z")
-"""A count, a price, a reading, a plain word: news if it changes. What is left are tokens and noisy decimals."""
+"""A count, a price, a reading, a plain word: a change is progress. All other parts are tokens and noisy decimals."""
 _TOKENS: Final = re.compile(r"[^\s,;|(){}\[\]]+")
 
 
@@ -98,7 +98,7 @@ def is_volatile_throughout(result: str) -> bool:
 
 
 class NoiseProfile(NamedTuple):
-    """What was learned of one call: its last answer, part by part, and for how long each part has been changing.
+    """Noise profile of one call: its last result, part by part, and for how long each part has been changing.
 
     ``masked``: masked form of the last answer; ``tokens``: four bytes per part, hex; ``streaks``: per part, in how many
     repeats in a row it differed; ``numbers``: per part that is a long number, its place, its last value, and how often

@@ -13,7 +13,7 @@ from trajectory_guard.dialects.span import SpanView
 Keys = tuple[str, ...]
 Test = Callable[[SpanView], bool]
 Opinion = Callable[[SpanView], bool | None]
-"""True or False if the row knows, None if the span says nothing that the row understands."""
+"""True or False if the row can decide, None if the span has no attribute that the row reads."""
 
 ARGUMENT_KEYS: Final[Keys] = (
     "gen_ai.tool.call.arguments", "tool_arguments", "tool.arguments", "input.value", "traceloop.entity.input",
@@ -94,8 +94,8 @@ class ModelCalls:
     ``may_be_call`` decides in the same way; after that, any of the ``markers``.
 
     Attributes:
-        is_call: what the attribute says that tells kinds of spans apart.
-        may_be_call: what weaker signs say.
+        is_call: reads the attribute that distinguishes kinds of spans.
+        may_be_call: reads weaker signs.
         markers: keys of messages, which only model calls have.
         usage_markers: keys, at least one of which every span with usage carries.
         has_usage: whether the tokens on a span are of this one call; by default, whether ``is_call`` says True.

@@ -64,7 +64,7 @@ class DialectTable(tuple[Dialect, ...]):
 
     Attributes:
         markers: a span with none of these keys is no tool span. Checked first: most spans of an application are none.
-        interesting: a span with none of these keys tells nothing of a tool, an agent, a conversation or usage.
+        interesting: a span with none of these keys describes no tool, agent, conversation or usage.
         declared_conversations: keys that the user declared; they win over all others.
         conversations: keys of conversations, then of sessions.
         agent_keys, step_keys, namespace_keys: where vendors spread the metadata of a LangChain run: the agent's name,

@@ -35,7 +35,7 @@ from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, get, something
 
 MAX_SCRATCHPAD: Final = 20
 MEMORY: Final = "trajectory_guard_memory"
-"""State key with what a gate needs to go on in another process; checkpointed, in no stream and no result."""
+"""State key with the data that a gate needs to go on in another process; checkpointed, in no stream and no result."""
 _REMEMBERED: Final = ("state", "calls", "recent", "nudges_given", "nudged_run", "nudge_digests", "collector_step")
 _MAX_OPEN: Final = 1024
 Write = tuple[str, Any]
@@ -64,7 +64,7 @@ def guard_channels() -> dict[str, BinaryOperatorAggregate[Any]]:
 
 
 def split_status(status: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a user reads in ``loop_status``, and what the gate alone needs."""
+    """Split a status into the keys for the user's ``loop_status`` and the keys that only the gate needs."""
     told = {key: value for key, value in status.items() if key not in _REMEMBERED}
     return told, {key: value for key, value in status.items() if key in _REMEMBERED}
 
@@ -90,7 +90,7 @@ class GuardedNode(PregelNode):
 
 
 class _Passage(NamedTuple):
-    """What to run after the gate, and what the guard adds to what that writes."""
+    """The node to run after the gate, and the guard's additions to that node's first write."""
 
     runnable: Runnable[Any, Any]
     input: Any
@@ -147,7 +147,7 @@ class GuardedAgent(Runnable[Any, Any]):
     # --- passing the gate --------------------------------------------------------------------------------------
 
     async def _aenter(self, input: Any, config: RunnableConfig) -> _Passage:
-        """Deciding does no I/O unless a collector is asked, which a thread does meanwhile."""
+        """The decision does no I/O unless a collector is configured; that request runs on a thread."""
         if self._gate.gate.remote is None:
             return self._enter(input, config)
         return await asyncio.to_thread(self._enter, input, config)
@@ -171,16 +171,16 @@ class GuardedAgent(Runnable[Any, Any]):
             return _Passage(self._inner, input, config, nullcontext())
 
     def _decide(self, input: Any, config: RunnableConfig) -> tuple[Sequence[Any], Decision] | None:
-        """What is due, and the messages it was decided on; None at the start of a turn.
+        """The intervention that is due, and the messages behind the decision; None at the start of a turn.
 
-        A node that is retried, or runs again once a person has answered, finds the decision it was given before.
+        A node that is retried, or runs again once a person has answered, gets the same decision as before.
         """
         task = config["configurable"].get(CONFIG_KEY_TASK_ID, "")
         if task in self._open:
             return self._open[task]
         read = config["configurable"][CONFIG_KEY_READ]
         messages = get(input, self._gate.messages_key)
-        if messages is None:  # the node asks for other keys of the state
+        if messages is None:  # the node's input has other keys of the state
             messages = read([self._gate.messages_key]).get(self._gate.messages_key)
         if not something_happened(messages or ()) or (self._entered_guarded and _is_entry(config)):
             return None
@@ -205,7 +205,7 @@ class GuardedAgent(Runnable[Any, Any]):
         return _Passage(self._inner, input, writes.config, writes)
 
     def _end(self, messages: Sequence[Any], decision: Decision, input: Any, config: RunnableConfig) -> _Passage:
-        """In place of the node: its name, its first writer, none of its edges."""
+        """A replacement for the node: its name, its first writer, none of its edges."""
         gate = self._gate
         said = [gate.closing(decision, messages)]
         goto = END if gate.on_stop in ENDINGS else gate.on_stop
@@ -231,7 +231,7 @@ def _is_entry(config: Mapping[str, Any]) -> bool:
 
 
 class _Writes:
-    """Takes the place of LangGraph's ``send`` for one run of a node, and adds the guard's updates to the first write.
+    """Replaces LangGraph's ``send`` for one run of a node, and adds the guard's updates to the first write.
 
     The nudge goes in front of the messages that the node itself writes, in one update: two updates of one key would
     change the form of ``stream_mode="updates"``, and a key without a reducer takes one only.
@@ -274,7 +274,7 @@ class _Writes:
         pass
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        """A node that failed or waits writes nothing, and finds its decision again; one that hands over has ended."""
+        """A node that failed or waits writes nothing and keeps its decision; a node that hands over has ended."""
         if isinstance(error, ParentCommand):
             error.args = (self._handed_over(error.args[0]), *error.args[1:])
         elif error is not None:
@@ -284,7 +284,7 @@ class _Writes:
         self._leave(self.config)
 
     def _handed_over(self, command: Command[Any]) -> Command[Any]:
-        """A sub-graph hands over by a command that LangGraph writes past us: the nudge has to be in it."""
+        """A sub-graph hands over by a command that LangGraph writes without this writer: the nudge has to be in it."""
         if not self._new or not isinstance(command.update, dict) or self._key not in command.update:
             return command
         update = {**command.update, self._key: self._with_nudge(command.update[self._key])}
@@ -317,7 +317,7 @@ class _Writes:
         return [*value[:before], *self._new, *value[before:]]
 
     def _is_in(self, value: list[Any]) -> bool:
-        """Whether the node hands back what it was shown."""
+        """Whether the node returns the messages that it received."""
         new = self._new[0]
         known = getattr(new, "id", None)
         return any(one is new or (known and getattr(one, "id", None) == known) for one in value)
@@ -328,7 +328,7 @@ def _removes_all(message: Any) -> bool:
 
 
 def with_messages(input: Any, key: str, messages: list[Any]) -> Any:
-    """A node's input of any kind with other messages; as it is where it has none."""
+    """A node's input of any type with other messages; unchanged if it has none."""
     if isinstance(input, Mapping):
         return {**input, key: messages} if key in input else input
     if getattr(input, key, None) is None:

@@ -1,4 +1,4 @@
-"""Putting gates into compiled graphs: ``guarded_invoke`` with its twins, and what ``apply_guard`` does at ``compile``.
+"""Gates in compiled graphs: ``guarded_invoke`` with its variants, and the work of ``apply_guard`` at ``compile``.
 
 A compiled graph is guarded in a shallow copy, sub-graphs included; the original stays as it is.
 """
@@ -88,7 +88,7 @@ def _way_of(builder: Builder, asked: _Asked) -> Way:
 def guard_builder(
     builder: Builder, gate: GraphGate, *, tools: str | Sequence[str] | None, agent: str | Sequence[str] | None
 ) -> None:
-    """Have ``builder`` guarded when it is compiled. Checks what can be checked now, before it changes anything.
+    """Guard ``builder`` when it is compiled. All checks that are possible now run before any change.
 
     Raises:
         GraphShapeError: no gate can be put into it.
@@ -126,7 +126,7 @@ def guard_compiled(
 ) -> Compiled:
     """A guarded copy of a compiled graph, sub-graphs included; arguments as for ``apply_guard``.
 
-    A graph that has gates already is given back as it is, but for ``loop_status`` in its result.
+    A graph that already has gates is returned unchanged, except for ``loop_status`` in its result.
 
     Raises:
         GraphShapeError: it is no compiled LangGraph graph, or neither it nor a sub-graph has tools to guard.
@@ -160,7 +160,7 @@ def _guard_copy(
         check_messages(builder, gate.messages_key)
         way = find_way(builder, tools, agent, final=True)
         assert way is not None
-        if way.way_back is not None:  # what was compiled ends here on purpose
+        if way.way_back is not None:  # the compiled node ends here on purpose
             raise GraphShapeError(f"no edge leads out of {', '.join(way.tools)}, so no tool result gets to an agent")
     except GraphShapeError:
         if tools is not None or agent is not None or not _guardable(builder, gate):
@@ -177,13 +177,13 @@ def _copy(graph: Compiled) -> Compiled:
 
 
 def is_guarded(graph: Pregel[Any, Any, Any, Any]) -> bool:
-    """Whether a graph has gates of its own, put in by ``apply_guard``, by middleware or by hand."""
+    """Whether a graph has gates of its own, added by ``apply_guard``, by middleware or by hand."""
     by_hand = (getattr(node.bound, "gate", None) for node in graph.nodes.values())
     return MEMORY in graph.channels or any(isinstance(gate, Gate) for gate in by_hand)
 
 
 def _guardable(builder: Builder, gate: GraphGate) -> bool:
-    """Whether sub-graphs have something to guard, whatever the graph itself has."""
+    """Whether a sub-graph has tools to guard; the graph itself does not count."""
     return any(_guarded_twin(inner, gate) is not inner or is_guarded(inner) for inner in sub_graphs(builder).values())
 
 
@@ -235,12 +235,12 @@ def _with_guarded_sub_graphs(node: PregelNode, gate: GraphGate, *, entered_guard
 
 
 def guarded_tool(tool: Any, gate: GraphGate) -> Any:
-    """A tool that calls agents, calling guarded ones instead; itself if it calls none."""
+    """A copy of a tool that calls guarded agents; the tool itself if it calls none."""
     return with_guarded(tool, lambda inner: _guarded_twin(inner, gate))
 
 
 def _guarded_twin(graph: Any, gate: GraphGate, *, entered_guarded: bool = False) -> Any:
-    """A guarded copy of a sub-graph; itself if it is guarded already or has nothing to guard."""
+    """A guarded copy of a sub-graph; the sub-graph itself if it is guarded already or has no tools to guard."""
     if not isinstance(graph, CompiledStateGraph):
         return graph
     if is_guarded(graph):
@@ -275,13 +275,13 @@ def _guarded(graph: Compiled, mode: str | None, options: dict[str, Any]) -> Comp
         if mode not in _MODES:
             raise ValueError(f"mode: {mode!r} is none of {', '.join(map(repr, _MODES))}")
         guard = options.get("guard_config")
-        if guard is None:  # the mode alone is no configuration that others have to agree with
+        if guard is None:  # the mode alone is no configuration that has to be equal everywhere
             board = options.get("board") or shared_board()
             guard, options = board.config, {**options, "board": board}
         options = {**options, "guard_config": guard.model_copy(update={"mode": mode})}
     try:
         known = _cache.setdefault(graph, [])
-    except TypeError:  # no graph at all: the error says so
+    except TypeError:  # not a graph: the error reports it
         known = []
     for place, (others, twin) in enumerate(known):
         if _are_equal(options, others):
@@ -316,7 +316,7 @@ def guarded_invoke(graph: Compiled, input: Any, config: Any = None, *, mode: str
             for ``apply_guard``; everything else goes to ``invoke``.
 
     Returns:
-        What ``invoke`` returns, with ``loop_status`` added.
+        The result of ``invoke``, with ``loop_status`` added.
     """
     guard, rest = _split(options)
     return _guarded(graph, mode, guard).invoke(input, config, **rest)

@@ -1,4 +1,4 @@
-"""What every gate does, whatever its framework: read the flag, decide, say it, and leave a trace in the state."""
+"""The work of every gate, whatever its framework: read the flag, decide, report, and record the steps in the state."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _log: Final = logging.getLogger(telemetry.LOGGER)
 
 
 class LoopDetectedError(RuntimeError):
-    """Raised by a gate that is told to raise when a run must stop.
+    """Raised by a gate with ``on_stop="raise"`` when a run must stop.
 
     ``payload`` is the stop payload: status, reason, loop_score, nudges_sent, steps_taken, similar actions, spent,
     recommendation.
@@ -58,7 +58,7 @@ class LoopDetectedError(RuntimeError):
 
 
 class Decision(NamedTuple):
-    """What a gate decided, and what it wants written into the graph state.
+    """A gate's decision, and its updates of the graph state.
 
     Fields:
         level: OBSERVE, NUDGE or STOP, after the configured mode was applied.
@@ -80,11 +80,11 @@ class Decision(NamedTuple):
 
 
 class Gate:
-    """Decides on a trajectory from its flag and the messages in the graph state.
+    """Decides on the intervention in a trajectory from its flag and the messages in the graph state.
 
     Parameters:
         config: by default that of the board. It has to be equal to the board's, ``config.GATE_KEYS`` aside; a process
-            that was given none so far adopts it.
+        without a configuration adopts it.
         board: the board to read; by default the one the span processor writes to.
         clock: wall clock in seconds, for steps read from messages.
 
@@ -106,7 +106,7 @@ class Gate:
         follow(self)
 
     def configure(self, config: GuardConfig) -> None:
-        """Take the configuration of the board, and keep what concerns this gate alone as it was given."""
+        """Take the configuration of the board, and keep the values of this gate's own keys."""
         self.config = config.with_gate_keys(self._given)
         self.remote = RemoteFlags.of(self.config, self._count_silence)
 
@@ -114,7 +114,7 @@ class Gate:
         self, messages: Sequence[Any], status: Mapping[str, Any] | None, thread_id: Any = None, *,
         namespace: str = "", peek: bool = False,
     ) -> Decision:  # fmt: skip
-        """Bring the trajectory up to date and say what is due.
+        """Bring the trajectory up to date and return the intervention that is due.
 
         Parameters:
             messages: the messages in the graph state.
@@ -122,7 +122,7 @@ class Gate:
             thread_id: the thread's id, of any type; None if the caller gave none.
             namespace: path of tasks that leads to the graph run of the node that asks (``alice:<id>``), which is the
                 agent instance; empty at the top level.
-            peek: leave the flag of a stop up (for gates that are executed again when a person has answered).
+            peek: do not clear the flag of a stop (for gates that are executed again when a person has answered).
         """
         status = status or {}
         messages = with_marks(messages, status.get("nudge_digests") or ())
@@ -139,7 +139,7 @@ class Gate:
         return decision
 
     def answered(self, decision: Decision, messages: Sequence[Any]) -> None:
-        """The agent has written messages: where the last one asks for no tool, the run is over."""
+        """Read the messages that the agent has written: if the last one requests no tool, the run is over."""
         if messages and decision.level is not Level.STOP and is_answer(messages[-1]):
             self.board.finish_recovery(decision.trajectory_id, str(decision.status.get("run") or ""))
 
@@ -181,7 +181,7 @@ class Gate:
         return trajectory
 
     def _by_call(self, messages: Sequence[Any]) -> str | None:
-        """The trajectory in which the newest call was judged: for instrumentations that leave no current span."""
+        """The trajectory in which the newest call was evaluated: for instrumentations that leave no current span."""
         call_id = getattr(messages[-1], "tool_call_id", None) if messages else None
         return self.board.find_call(call_id) if call_id else None
 
@@ -199,7 +199,7 @@ class Gate:
     def _catch_up(
         self, trajectory: str, instance: str, messages: Sequence[Any], status: Mapping[str, Any], *, again: bool
     ) -> tuple[list[StepRecord], str]:
-        """Evaluate what no span reported. Returns every step that is new to the graph state, and the label of the run.
+        """Evaluate calls that no span reported. Returns every step that is new to the graph state, and the run's label.
 
         If ``again``, a gate may have read steps and been interrupted before it could write them into the state.
         """
@@ -222,7 +222,7 @@ class Gate:
         return steps, run
 
     def _report(self, verdict: Verdict) -> None:
-        """Log what the gate found itself and tell the trace, as the span processor does for what it finds."""
+        """Log a verdict of the gate and emit its span, as the span processor does for its own verdicts."""
         span = trace.get_current_span()
         if verdict.recovered:
             log_recovery(verdict)
@@ -240,9 +240,9 @@ class Gate:
         self.board.counts["errors.collector"] += 1
 
     def _with_remote(self, trajectory: str, flag: Flag, status: Mapping[str, Any]) -> Flag:
-        """The flag of this process, or that of the collector where it asks for more.
+        """The flag of this process, or that of the collector if its level is higher.
 
-        The collector sees the spans of this process too, later: a nudge that was given here is not given again.
+        The collector also reads the spans of this process, later: a nudge delivered here is not delivered again.
         """
         if self.remote is None or flag.level is Level.STOP:
             return flag
@@ -268,7 +268,7 @@ class Gate:
         level = self._allowed(flag.level)
         verdict = flag.verdict
         if level is not Level.OBSERVE and verdict is not None and open_calls(messages):
-            self.board.put_back(trajectory, verdict)  # a call is still open: say it at the next opportunity
+            self.board.put_back(trajectory, verdict)  # a call is still open: deliver it at the next opportunity
             level = Level.OBSERVE
         scratchpad = [scratchpad_entry(step, redact=self.config.redact) for step in fresh]
         nudge = payload = None
@@ -276,7 +276,7 @@ class Gate:
             payload = self._payload(flag, verdict, scratchpad, status)
         elif verdict is not None and level is not Level.OBSERVE:
             nudge = verdict.nudge
-            if level is Level.STOP:  # this run's messages hold no nudge: it is owed one first
+            if level is Level.STOP:  # this run's messages hold no nudge: a nudge has to precede a stop
                 nudge = nudge or owed_nudge(verdict)
         done = Level.STOP if payload is not None else Level.NUDGE if nudge is not None else Level.OBSERVE
         counts, closing = self.board.counts, ""
@@ -352,13 +352,13 @@ class Gate:
         }
 
     def _saved_state(self, trajectory: str, run: str | None) -> bytes | None:
-        """What ``_restore`` reads: the engine's state of the run. Checkpointers keep bytes as they are."""
+        """The engine's state of the run in its byte form, for ``_restore``. Checkpointers keep bytes unchanged."""
         saved = self.board.save(trajectory, run)
         return zlib.compress(saved, 1) if saved is not None else None
 
 
 def scratchpad_entry(step: StepRecord, *, redact: bool = False) -> dict[str, Any]:
-    """A step as plain data for the graph state: what a verifier or a later turn may want to read."""
+    """A step as plain data for the graph state, for a verifier or a later turn."""
     action = step.tool_name if redact else f"{step.tool_name}({args_excerpt(step.args)})"
     return {
         "step_id": step.step_id,

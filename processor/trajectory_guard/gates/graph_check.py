@@ -1,4 +1,4 @@
-"""A look at a graph before it runs: are there gates, can they be reached, and what happens outside of them?"""
+"""Checks of a graph before it runs: missing gates, unreachable gates, and agents outside of any gate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trajectory_guard.gates.rewire import handing_over, sub_graphs, unreachable
 
 
 class GraphFinding(NamedTuple):
-    """One thing seen in a graph.
+    """One finding of a graph check.
 
     Fields:
         severity: ``ok``, ``warn`` (something runs outside the gates) or ``problem`` (nothing is guarded).
@@ -36,7 +36,7 @@ class GraphFinding(NamedTuple):
 
 
 def check_graph(graph: Any) -> list[GraphFinding]:
-    """Look at a LangGraph graph, worst finding first.
+    """Check a LangGraph graph. Returns the findings, worst first.
 
     Parameters:
         graph: a compiled graph, such as that of ``builder.compile()``, ``create_agent`` or ``create_deep_agent``; a

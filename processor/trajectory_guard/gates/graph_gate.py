@@ -1,4 +1,4 @@
-"""A gate as every LangGraph surface uses it: reading the state, and the messages and questions it puts into it."""
+"""The gate behind every LangGraph surface: it reads the state and adds messages and questions to it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ ENDINGS: Final = ("end", "raise", "interrupt")
 
 
 class Outcome(NamedTuple):
-    """A decision carried out as far as it needs no graph.
+    """The outcome of a decision, independent of the graph.
 
     Fields:
-        decision: the decision, its status brought up to date.
-        nudge: text for the agent, from the guard or from a person who was asked; None if there is none.
+        decision: the decision, with its status brought up to date.
+        nudge: text for the agent, from the guard or from a person's answer; None if there is none.
         ends: the run must end here.
     """
 
@@ -82,7 +82,7 @@ class GraphGate:
 
         Raises:
             LoopDetectedError: the run must stop and ``on_stop`` is ``"raise"``.
-            GraphInterrupt: the run must stop and a person is being asked.
+            GraphInterrupt: the run must stop, and LangGraph asks a person.
         """
         if decision.level is not Level.STOP:
             return Outcome(decision, decision.nudge, ends=False)
@@ -104,14 +104,14 @@ class GraphGate:
         return Outcome(decision, own_words, ends=False)
 
     def answered(self, decision: Decision, written: Sequence[Any]) -> None:
-        """What the agent wrote after the gate let it pass; errors are contained."""
+        """Process the messages that the agent wrote after the gate let it pass; errors are contained."""
         try:
             self.gate.answered(decision, as_messages(written))
         except Exception:
             self.gate.contain()
 
     def nudged(self, messages: Sequence[Any], text: str) -> tuple[list[Any], list[Any]]:
-        """``messages`` with the nudge, as the agent shall see them, and what of it is new to the state."""
+        """``messages`` with the nudge, as the agent receives them, and the messages that are new to the state."""
         mark = {MARK: {"intervention": "NUDGE"}}
         last: Any = messages[-1] if messages else None
         if (
@@ -140,13 +140,13 @@ def _ask(payload: Mapping[str, Any], config: Mapping[str, Any]) -> Any:
 
 
 def namespace_of(config: Mapping[str, Any]) -> str:
-    """Which (sub-)graph run a node belongs to: the path of tasks that lead to it, empty at the top."""
+    """The (sub-)graph run that a node belongs to: the path of tasks that lead to it, empty at the top."""
     path = (config.get("configurable") or {}).get("checkpoint_ns") or ""
     return str(path).rpartition("|")[0]
 
 
 def something_happened(messages: Sequence[Any]) -> bool:
-    """Whether there is anything to decide: at the start of a turn a person spoke last, and nothing was done since."""
+    """Whether a decision is needed: not at the start of a turn, where the last message is a person's."""
     if not messages:
         return False
     last = as_messages(messages[-1:])[0]

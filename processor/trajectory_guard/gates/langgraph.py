@@ -55,10 +55,10 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
     Parameters:
         config: thresholds and mode; by default those of the process.
         agent: node to continue with.
-        on_stop: what a stop does. ``"end"`` ends the run with a closing message; ``"raise"`` raises
+        on_stop: effect of a stop. ``"end"`` ends the run with a closing message; ``"raise"`` raises
             ``LoopDetectedError``; ``"interrupt"`` asks a person through LangGraph's ``interrupt`` (needs a
             checkpointer, otherwise ends); any other value is the node to go to.
-        nudge_role: who says the nudge. ``"user"`` is accepted after tool results by OpenAI, Anthropic and Google
+        nudge_role: role of the nudge message. ``"user"`` is accepted after tool results by OpenAI, Anthropic and Google
             (see ``docs/nudge-role.md``); ``"tool"`` appends it to the last tool result; ``"system"`` adds a system
             message, which Anthropic and Google reject or drop in many cases.
         messages_key: state key that holds the messages.
@@ -97,13 +97,13 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
         return self._run(input, config or {})
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Command[Any]:
-        """As ``invoke``. Deciding does no I/O unless a collector is asked, which a thread does meanwhile."""
+        """As ``invoke``. The decision does no I/O unless a collector is configured; that request runs on a thread."""
         if self.gate.remote is None:
             return self._run(input, config or {})
         return await asyncio.to_thread(self._run, input, config or {})
 
     def __call__(self, state: Any, config: RunnableConfig | None = None) -> Command[Any]:
-        """For direct use, in a loop of one's own: ``.update`` is what to add to the state, ``.goto`` where to go on."""
+        """For direct use in the application's own loop: ``.update`` is the state update, ``.goto`` the next node."""
         return self._run(state, config or {})
 
     def _run(self, state: Any, config: Mapping[str, Any]) -> Command[Any]:

@@ -1,7 +1,7 @@
 """Steps from the messages of a LangChain-style graph state.
 
-The gate's own eyes: they see calls that leave no tool span (unknown tool, denied call), hidden content, and runs
-without any instrumentation. Messages are read by attribute, so that this module needs no framework.
+Messages show calls that leave no tool span (unknown tool, denied call), hidden content, and runs without any
+instrumentation. Messages are read by attribute, so that this module needs no framework.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ MAX_LOOK_BACK: Final = 256
 
 
 def is_tool_message(message: Any) -> bool:
-    """Whether a message is a tool's answer."""
+    """Whether a message is the result of a tool call."""
     return getattr(message, "type", None) == "tool"
 
 
 def is_answer(message: Any) -> bool:
-    """Whether a message is the model's answer: it asks for no tool."""
+    """Whether a message is the model's answer: it requests no tool."""
     return getattr(message, "type", None) == "ai" and not _tool_calls(message)
 
 
@@ -37,7 +37,7 @@ def is_guard_message(message: Any) -> bool:
 
 
 def open_calls(messages: Sequence[Any]) -> set[str]:
-    """Ids of the newest tool calls that have no answer yet: nothing may be inserted before they have one."""
+    """Ids of the newest tool calls without a result: no message may be inserted before their results."""
     answered: set[str] = set()
     for message in reversed(messages[-MAX_LOOK_BACK:]):
         if is_tool_message(message):
@@ -63,7 +63,7 @@ def text_digest(text: str) -> str:
 
 
 def with_marks(messages: Sequence[Any], digests: Sequence[str]) -> Sequence[Any]:
-    """``messages``, nudges marked that have lost their mark: states of plain ``{"role", "content"}`` keep none.
+    """``messages`` with the marks of nudges restored: states of plain ``{"role", "content"}`` lose them.
 
     Parameters:
         digests: ``text_digest`` of the nudges that were given.
@@ -108,10 +108,10 @@ def turn_of(messages: Sequence[Any]) -> str | None:
 def new_steps(
     messages: Sequence[Any], *, trajectory_id: str, known: Callable[[str], bool], now: float
 ) -> list[StepRecord]:
-    """Steps for the answered calls that are not ``known`` yet, oldest first.
+    """Steps for the calls with a result that are not ``known`` yet, oldest first.
 
     Reading goes backwards and ends at the first model turn whose calls are all known, where a person spoke before the
-    calls found (what nobody judged in an earlier turn is over), or after ``MAX_LOOK_BACK`` messages.
+    calls found (unevaluated calls of an earlier turn no longer count), or after ``MAX_LOOK_BACK`` messages.
     """
     answers: dict[str, Any] = {}
     found: list[list[StepRecord]] = []
@@ -139,7 +139,7 @@ def _tool_calls(message: Any) -> list[dict[str, Any]]:
 
 
 def _step_id(message: Any, call: dict[str, Any]) -> str:
-    """The call id alone is not enough: some models number their calls anew in every turn."""
+    """The step id of a call. The call id alone is not enough: some models restart its numbering in every turn."""
     return f"{message.id}/{call.get('id')}" if getattr(message, "id", None) else str(call.get("id"))
 
 

@@ -63,7 +63,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     Parameters:
         config, on_stop, nudge_role, board: as for ``TrajectoryGuardNode``; ``on_stop`` is ``"end"``, ``"raise"`` or
             ``"interrupt"``.
-        refuse_pointless: answer a call that is known to be pointless (made before, with the same answer, in a
+        refuse_pointless: answer a call that is known to be pointless (made before, with the same result, in a
             trajectory that was nudged for it) with a refusal instead of running the tool.
     """
 
@@ -105,7 +105,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
-        """As ``wrap_model_call``. Deciding does no I/O unless a collector is asked, which a thread does meanwhile."""
+        """As ``wrap_model_call``. The decision does no I/O; a request to a collector runs on a thread."""
         config = _config(request.runtime)
         if self._gate.gate.remote is None:
             decision = self._decide(request, config)
@@ -120,7 +120,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         return _extended(response, said, update)
 
     def _decide(self, request: ModelRequest[Any], config: RunnableConfig) -> Decision | None:
-        """What is due. A call that is tried again, or after a person has answered, finds the decision given before."""
+        """The intervention that is due. A call retried, or repeated after a person's answer, gets the same decision."""
         try:
             task = _task(config)
             if task in self._open:
@@ -143,7 +143,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     def _act(
         self, request: ModelRequest[Any], decision: Decision, config: RunnableConfig
     ) -> tuple[list[Any], ModelRequest[Any] | None, dict[str, Any]]:
-        """What the guard says, the request to go on with (None ends the run), and what to add to the state."""
+        """The guard's messages, the request to go on with (None ends the run), and the state update."""
         decision, nudge, ends = self._gate.act(decision, config)
         status, memory = split_status(decision.status)
         update: dict[str, Any] = {"loop_status": status, MEMORY: memory}
@@ -197,7 +197,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         )
 
     def _covered(self, request: ToolCallRequest) -> ToolCallRequest:
-        """The call, of a tool whose agents are guarded too: sub-agents of deep agents, for one."""
+        """The request with a tool whose agents are guarded too, such as sub-agents of deep agents."""
         tool = request.tool
         if tool is None:
             return request
@@ -224,7 +224,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
 
 
 def _extended(response: Any, before: Sequence[Any], update: dict[str, Any]) -> ExtendedModelResponse[Any]:
-    """The model's response, the guard's words in front of it."""
+    """The model's response, preceded by the guard's messages."""
     if before:
         response = dataclasses.replace(response, result=[*before, *response.result])
     return ExtendedModelResponse(model_response=response, command=Command(update=update))

@@ -101,7 +101,7 @@ class _Copying:
 
 
 def _parts(value: Any) -> list[Any]:
-    """What a copy of ``value`` could hold copies of."""
+    """The objects inside ``value`` that a copy of it could replace."""
     if isinstance(value, types.FunctionType):
         return [_contents(cell) for cell in value.__closure__ or ()]
     if isinstance(value, types.MethodType):

@@ -1,4 +1,4 @@
-"""Flags from a collector: what a whole fleet's spans say of this trajectory, for a gate that sees one process only."""
+"""Flags from a collector: evaluated on the spans of all processes, for a gate that sees one process only."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.entry import Flag
 
 _PAUSE_S: Final = 5.0
-"""Seconds without a question after one that failed: a dead collector costs one timeout now and then, not one a step."""
+"""Seconds without a request after one that failed: a dead collector costs one timeout now and then, not one a step."""
 _MAX_BYTES: Final = 65_536
 _log: Final = logging.getLogger(telemetry.LOGGER)
 
 
 class RemoteFlags:
-    """Asks a collector's ``GET /v1/flags/{trajectory}``. Never raises: no answer in time means "go on".
+    """Client of a collector's ``GET /v1/flags/{trajectory}``. Never raises: no answer in time means "go on".
 
     Parameters:
         url: base URL of the collector's ``telemetry.endpoint``, such as ``http://localhost:8888``.
@@ -55,14 +55,14 @@ class RemoteFlags:
 
     @classmethod
     def of(cls, config: GuardConfig, failed: Callable[[], None]) -> RemoteFlags | None:
-        """What ``config`` asks for; None if it names no collector."""
+        """The client that ``config`` describes; None if it names no collector."""
         if config.collector_url is None:
             return None
         token = config.collector_token.get_secret_value() if config.collector_token is not None else None
         return cls(config.collector_url, token, config.collector_timeout_s, failed)
 
     def ask(self, trajectory_id: str, after: int) -> Flag | None:
-        """What became due after the step with this index in the collector's count; None if nothing, or no answer."""
+        """The flag raised after the step with this index in the collector's count; None without a flag or an answer."""
         if self._clock() < self._silent_until:
             return None
         try:

@@ -1,4 +1,4 @@
-"""The shape of a LangGraph builder: which nodes are agents, and how they are reached.
+"""The shape of a LangGraph builder: its agent nodes, and the edges that lead to them.
 
 Reads ``StateGraph``'s ``nodes``, ``edges``, ``branches`` and ``waiting_edges``, which LangGraph offers no calls for.
 """
@@ -26,7 +26,7 @@ _NO_MESSAGE: Final = (str, bytes, bool, int, float, complex)
 
 
 class GraphShapeError(ValueError):
-    """A graph into which no gate can be put as asked. The message says what was found and what to pass."""
+    """Raised for a graph that cannot be guarded as requested. The message names the cause and the argument to pass."""
 
 
 class Way(NamedTuple):
@@ -53,7 +53,7 @@ def find_way(
         final: no more edges come; otherwise None is returned for a graph that cannot be understood without them.
 
     Raises:
-        GraphShapeError: there is no such node, or the agents cannot be told from the edges.
+        GraphShapeError: there is no such node, or the edges do not identify the agents.
     """
     sources = _find_tools(builder, tools)
     if agent is not None:
@@ -73,7 +73,8 @@ def find_way(
         raise GraphShapeError(f"no tool node found; pass tools= with one of {_names(builder)}")
     found = ", ".join(sorted({*exits} - {END, START})) or "no node"
     raise GraphShapeError(
-        f"cannot tell where {', '.join(sources)} return to (found: {found}); pass agent= with one of {_names(builder)}"
+        f"cannot determine where {', '.join(sources)} return to (found: {found}); "
+        f"pass agent= with one of {_names(builder)}"
     )
 
 
@@ -95,7 +96,7 @@ def _named(builder: Builder, argument: str, given: str | Sequence[str]) -> list[
 
 
 def _check_edges(builder: Builder, sources: Sequence[str], agents: Sequence[str]) -> None:
-    """A node that is named as the agent has to be behind the tools, as far as the edges tell."""
+    """Check that a node named as the agent can be reached from the tools, as far as the edges are known."""
     if not sources or any(not targets(builder, source) or _is_open(builder, source) for source in sources):
         return
     ends = sorted({target for source in sources for target in targets(builder, source)})
@@ -105,7 +106,7 @@ def _check_edges(builder: Builder, sources: Sequence[str], agents: Sequence[str]
 
 
 def _returned_to(builder: Builder, sources: Sequence[str]) -> list[str]:
-    """Where the tools lead. Of several nodes those that call the tools themselves; the others only listen."""
+    """The nodes that the tools lead to. Of several nodes only those that call the tools themselves are agents."""
     if not sources:
         return []
     ends = {target for source in sources for target in targets(builder, source)} - {END, START, *sources}
@@ -138,7 +139,7 @@ def targets(builder: Builder, source: str) -> list[str]:
 
 
 def _is_open(builder: Builder, source: str) -> bool:
-    """Whether a node has a router that does not say where it may lead."""
+    """Whether a node has a router without declared destinations."""
     return any(branch.ends is None for branch in builder.branches.get(source, {}).values())
 
 
@@ -223,7 +224,7 @@ def check_messages(builder: Builder, messages_key: str) -> None:
         raise GraphShapeError(f"{problem}; pass messages_key= with one of {', '.join(map(repr, fitting))}")
     raise GraphShapeError(
         f"{problem}, and no other key holds messages: a gate reads tool calls and results from a list of messages. "
-        "Without one, instrument() and shared_board().take(id) still tell when a run is stuck"
+        "Without one, instrument() and shared_board().take(id) still report when a run is stuck"
     )
 
 
@@ -237,12 +238,12 @@ def _hints(builder: Builder) -> dict[str, Any]:
 def _hints_of(schema: Any) -> dict[str, Any]:
     try:
         return get_type_hints(schema, include_extras=True)
-    except Exception:  # an annotation that cannot be resolved tells nothing
+    except Exception:  # an annotation that cannot be resolved shows no type
         return {}
 
 
 def may_hold_messages(annotation: Any) -> bool:
-    """Whether a state key of this type can be a list of messages; True where the type does not tell."""
+    """Whether a state key of this type can be a list of messages; True if the type is unknown."""
     origin = get_origin(annotation)
     if origin in (Annotated, Required, NotRequired):
         return may_hold_messages(get_args(annotation)[0])

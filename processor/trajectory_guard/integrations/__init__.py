@@ -1,1 +1,1 @@
-"""What the guard writes to other products."""
+"""Exports to other products."""

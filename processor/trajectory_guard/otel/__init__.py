@@ -1,1 +1,1 @@
-"""The shell around the core on an OpenTelemetry ``TracerProvider``: spans in, spans, metrics and logs out."""
+"""The shell around the core on an OpenTelemetry ``TracerProvider``: reads spans, emits spans, metrics and logs."""

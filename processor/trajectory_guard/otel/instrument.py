@@ -87,7 +87,7 @@ class Instrumentation:
                 self._add(provider, waiting)
 
     def gate_visited(self) -> None:
-        """Look again for a provider: a gate runs, so the application has been set up."""
+        """Look for a provider again when a gate runs: the application has been set up by then."""
         if self._waiting is None:
             return
         self._visits += 1
@@ -117,7 +117,7 @@ on_gate_visit(lambda: _instrumentation.gate_visited())
 def instrument(
     tracer_provider: trace.TracerProvider | None = None, config: GuardConfig | None = None
 ) -> TrajectoryGuardProcessor:
-    """Guard everything a tracer provider sees. Calling it again is harmless.
+    """Attach the guard to a tracer provider. Idempotent.
 
     Parameters:
         tracer_provider: an SDK ``TracerProvider``; the global one by default. If the application has set none yet, the
@@ -135,7 +135,7 @@ def instrument(
 
 
 def uninstrument(tracer_provider: trace.TracerProvider | None = None) -> None:
-    """Switch the guard off again. The SDK cannot remove a processor: it stays attached and does nothing."""
+    """Switch the guard off. The SDK cannot remove a processor: it stays attached and does nothing."""
     _instrumentation.uninstrument(tracer_provider)
 
 

@@ -1,6 +1,6 @@
-"""Learning of the tracer provider that an application sets after the guard was switched on.
+"""Detection of the tracer provider that an application sets after the guard was switched on.
 
-OpenTelemetry has no public way to be told. Setting a provider early is no way out either: the first one set stays, and
+OpenTelemetry has no public notification. Setting a provider early is no way out either: the first one set stays, and
 the application's own, with its exporters, would be refused.
 """
 
@@ -24,9 +24,9 @@ _log: Final = logging.getLogger(telemetry.LOGGER)
 
 
 def current_provider() -> trace.TracerProvider | None:
-    """The global tracer provider; None as long as the application has set none."""
+    """The global tracer provider; None if the application has set none yet."""
     if OTEL_PYTHON_TRACER_PROVIDER in os.environ and getattr(trace, "_TRACER_PROVIDER", trace) is None:
-        return None  # asking would set the provider that the variable names, before the application could set its own
+        return None  # a read would set the provider that the variable names, before the application sets its own
     provider = trace.get_tracer_provider()
     return None if isinstance(provider, trace.ProxyTracerProvider) else provider
 
@@ -44,7 +44,7 @@ class ProviderWatch:
         self._replaced: tuple[str, Any, Any] | None = None  # name, the function before, ours
 
     def start(self) -> None:
-        """Begin to watch; harmless if begun."""
+        """Begin to watch for a provider. Idempotent."""
         self._on = True
         if self._replaced is not None and getattr(trace, self._replaced[0]) is self._replaced[2]:
             return
@@ -67,7 +67,7 @@ class ProviderWatch:
         self._replaced = (name, before, set_and_tell)
 
     def stop(self) -> None:
-        """Put OpenTelemetry's function back, unless somebody else has replaced it since."""
+        """Restore OpenTelemetry's function, unless other code has replaced it since."""
         self._on = False
         if self._replaced is not None and getattr(trace, self._replaced[0]) is self._replaced[2]:
             setattr(trace, self._replaced[0], self._replaced[1])

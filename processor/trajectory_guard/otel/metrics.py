@@ -1,4 +1,4 @@
-"""The guard's metrics: observable instruments over the board's plain counters, so that judging a step costs none."""
+"""The guard's metrics: observable instruments over the board's plain counters; evaluating a step calls none of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Callback = Callable[[CallbackOptions], Iterable[Observation]]
 
 
 def register(meter: Meter, board: FlagBoard) -> Histogram:
-    """Create all instruments of ``telemetry.METRICS`` on ``meter``; returns the latency histogram to record into."""
+    """Create all instruments of ``telemetry.METRICS`` on ``meter``; returns the latency histogram (seconds)."""
     plain = {
         telemetry.STEPS: "steps", telemetry.RECOVERIES: "recoveries", telemetry.DUPLICATES: "duplicates",
         telemetry.FINGERPRINTED: "fingerprinted",

@@ -1,4 +1,4 @@
-"""``TrajectoryGuardProcessor``: GenAI tool spans in, verdicts out, on any SDK ``TracerProvider``."""
+"""``TrajectoryGuardProcessor``: evaluates GenAI tool spans on any SDK ``TracerProvider``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _SCORES_TIMEOUT_S: Final = 5.0
 
 
 class TrajectoryGuardProcessor(SpanProcessor):
-    """Judges every tool span as it ends and raises flags on its board.
+    """Evaluates every tool span when it ends and raises flags on its board.
 
     Called synchronously on the thread that ends the span. Never blocks on I/O or a model, never raises: an error of
     its own is counted (``trajectory_guard.errors``) and logged once per place.
@@ -78,7 +78,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._started = 0
         limit = self.config.max_trajectories
         self._conversations: NameTable[int, str] = NameTable(limit)  # of traces
-        self._usage: BoundedTable[int, UsageLedger] = BoundedTable(limit)  # what the model calls of a trace told
+        self._usage: BoundedTable[int, UsageLedger] = BoundedTable(limit)  # usage of the model calls of a trace
         self._reported: set[str] = set()
         self._evaluated = 0
         _add_reporter(self.board)
@@ -87,7 +87,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         follow(self)
 
     def configure(self, config: GuardConfig) -> None:
-        """Read everything that depends on the configuration: again when the process adopts another one."""
+        """Update every value that depends on the configuration; called again when the process adopts another one."""
         self.config = config
         self._max_open = config.max_open_spans
         self._table = table_with(config.dialects)
@@ -100,7 +100,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
     # --- SpanProcessor ---------------------------------------------------------------------------------------
 
     def on_start(self, span: Span, parent_context: otel_context.Context | None = None) -> None:
-        """Remember a live span, so that its children can ask it for identity."""
+        """Remember a live span, so that its children can read their identity from it."""
         if not self.enabled:
             return
         try:
@@ -112,7 +112,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._contain("on_start", error)
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Judge the span if it is a tool call; collect identity and usage otherwise."""
+        """Evaluate the span if it is a tool call; collect identity and usage otherwise."""
         if not self.enabled:
             return
         try:
@@ -129,7 +129,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._contain("on_end", error)
 
     def shutdown(self) -> None:
-        """Stop judging. Flags already raised stay readable; scores that wait for Langfuse get five seconds."""
+        """Stop evaluating spans. Raised flags stay readable; queued Langfuse scores get up to five seconds."""
         self.enabled = False
         self._open.clear()
         try:
@@ -139,9 +139,9 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._contain("shutdown", error)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Give scores that wait for Langfuse up to five seconds; nothing else is ever buffered.
+        """Wait up to five seconds until queued Langfuse scores are sent; nothing else is buffered.
 
-        True in any case: a provider would not flush the processors after one that says no.
+        Returns True in any case: a provider would not flush the processors after one that returns False.
         """
         try:
             if self.board.reporter is not None:
@@ -173,7 +173,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 self.board.reporter.report(verdict, view.trace_id, span, self._ancestors(span))
 
     def _settle(self, context: trace.SpanContext) -> None:
-        """The local root of a trace has ended: recoveries in it are counted."""
+        """Count the recoveries in a trace whose local root has ended."""
         trace_id = f"{context.trace_id:032x}"
         trajectory = self._conversations.find(context.trace_id) or trace_id
         self.board.finish_recoveries(trajectory, trace_id)
@@ -258,7 +258,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
     # --- open spans ------------------------------------------------------------------------------------------
 
     def _expire_open(self) -> None:
-        """Give up tool spans that are too old to end, and the oldest spans of any kind beyond the limit.
+        """Remove tool spans that are too old to end, and the oldest spans of any kind beyond the limit.
 
         An agent's span may stay open for hours and still names its children's agent: age alone does not end it.
         """
@@ -277,7 +277,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         return recognise(view_of(span, plain_attributes(span)), self._table) is not None
 
     def _contain(self, where: str, error: Exception) -> None:
-        """Count every error of our own, log the first of each kind, raise none."""
+        """Count every error of the guard, log the first of each kind, raise none."""
         self.board.counts[f"errors.{where}"] += 1
         kind = f"{where}:{type(error).__name__}"
         if kind not in self._reported and len(self._reported) < 64:
@@ -286,7 +286,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
 
 
 def plain_attributes(span: ReadableSpan) -> Mapping[str, Any]:
-    """A span's attributes as a plain dict: in the SDK's own mapping every look-up is Python code, ten times as slow."""
+    """A span's attributes as a plain dict: a look-up in the SDK's mapping runs Python code, ten times slower."""
     attributes = span.attributes
     if not attributes:
         return {}

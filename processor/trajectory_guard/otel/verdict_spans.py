@@ -1,4 +1,4 @@
-"""How a verdict gets into the trace. The tool span is frozen when it ends, so it is told beside it.
+"""Verdicts in the trace. A tool span is read-only once it has ended, so verdicts are emitted beside it.
 
 Three places, all through public API: a short span of the guard's own next to the tool span, the parent span if it
 is still recording, and (for Langfuse) tags on both. If the SDK one day allows writing while a span ends, this is
@@ -18,7 +18,7 @@ from trajectory_guard.core.policy import Level
 
 
 def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, AttributeValue]:
-    """The attributes ``telemetry.ATTRIBUTES`` for one verdict."""
+    """Values of ``telemetry.ATTRIBUTES`` for one verdict, by attribute key."""
     attributes: dict[str, AttributeValue] = {
         telemetry.LOOP_DETECTED: bool(verdict.detections) and verdict.level is not Level.OBSERVE,
         telemetry.LOOP_TYPE: verdict.types,
@@ -48,7 +48,7 @@ class VerdictSpans:
     def emit(
         self, verdict: Verdict, *, first_step: str, live_parent: Span | None, tool_span: ReadableSpan | None = None
     ) -> None:
-        """Tell an intervention: an own span under the tool span's parent, and attributes on that parent.
+        """Emit an intervention: a span of its own under the tool span's parent, and attributes on that parent.
 
         Without a tool span the own span stands in the current context.
         """

@@ -1,1 +1,1 @@
-"""The sentence model: an extra that settles what the comparator leaves open."""
+"""The sentence model: an extra that decides the pairs of texts that the comparator leaves open."""

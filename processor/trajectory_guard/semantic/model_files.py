@@ -30,7 +30,7 @@ class ModelError(RuntimeError):
 
 
 class ModelFiles(NamedTuple):
-    """What a model directory holds.
+    """Model file, vector length and pooling of a model directory.
 
     Fields:
         model_file: the ONNX file, relative to the directory.
@@ -44,7 +44,7 @@ class ModelFiles(NamedTuple):
 
 
 def read_model_directory(path: str) -> ModelFiles:
-    """What a model directory holds.
+    """Read the layout of a model directory.
 
     Pooling is read from ``1_Pooling/config.json`` if that is there; else it is ``cls`` for families known for it and
     for the file name under which fastembed publishes them, else ``mean``.
@@ -154,8 +154,8 @@ def _is_cached() -> bool:
 
 
 # --- fork ----------------------------------------------------------------------------------------------------
-# A child forked while a thread imports would keep half-imported modules for good, numpy among them, and could hurt
-# the application. So a fork waits for the import; a download does not hold it up.
+# A child forked while a thread imports would keep half-imported modules, numpy among them, until it ends, and could
+# break the application. So a fork waits for the import; a download does not delay it.
 
 _FORK_WAIT_S: Final = 30.0
 _importing = threading.Lock()

@@ -75,7 +75,7 @@ class ModelSettings:
 
     @property
     def asked(self) -> bool:
-        """Whether somebody wants a model, so that its absence deserves a warning."""
+        """Whether a model is configured, so that its absence is logged as a warning."""
         return bool(self.path) or self.download
 
     @property
@@ -175,7 +175,7 @@ class BackgroundSettler:
         return self._state
 
     def start(self) -> None:
-        """Begin loading the model in the background; harmless if begun."""
+        """Begin to load the model in the background. Idempotent."""
         with self._changed:
             self._start()
 
@@ -216,7 +216,7 @@ class BackgroundSettler:
         return vector
 
     def wait(self, deadline_s: float = GATE_WAIT_S) -> bool:
-        """Wait until nothing is queued, at most so many seconds; whether nothing is.
+        """Wait until the queue is empty, up to a time-out in seconds; returns whether it is empty.
 
         Returns at once if there is no model, or if it is still loading: that takes longer than a gate may wait.
         """

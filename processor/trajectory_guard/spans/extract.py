@@ -28,7 +28,7 @@ def extract_step(
     trajectory_of: Callable[[SpanView], str] | None = None,
     dialects: Sequence[Dialect] = DIALECTS,
 ) -> StepRecord | None:
-    """The step a span stands for, None if it is no tool call.
+    """The step of a tool span, None if the span is no tool call.
 
     Parameters:
         ancestors: spans above it, nearest first, as far as they are known.

@@ -127,7 +127,7 @@ def _is_graph(span: SpanView, table: DialectTable) -> bool:
 
 
 def instance_of(span: SpanView, ancestors: Iterable[SpanView], table: DialectTable = DIALECTS) -> str | None:
-    """Label of the agent instance that acts in a tool span; None if nothing tells instances apart.
+    """Label of the agent instance that acts in a tool span; None if the span does not distinguish instances.
 
     LangGraph names the sub-graph's execution in the checkpoint namespace (``alice:<uuid>|tools:<uuid>``); elsewhere it
     is the id of the nearest agent span above the tool span.

@@ -15,7 +15,7 @@ class Payload(NamedTuple):
 
     Attributes:
         text: payload as the model saw it (JSON values as compact JSON text), None if unknown.
-        error: whether the payload itself says that the call failed; None if it does not say.
+        error: whether the payload itself reports a failed call; None if it reports neither success nor failure.
         call_id: tool call id, if the payload holds one.
         control: the payload is control flow (a LangGraph ``Command``), not a result.
     """

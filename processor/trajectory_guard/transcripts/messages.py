@@ -22,7 +22,7 @@ MAX_TEXT_CHARS: Final = 4_000
 def is_model_span(span: SpanView, table: DialectTable = DIALECTS) -> bool:
     """Whether a span is one call of a language model (not of an agent, a tool or an embedding).
 
-    The rows that tell kinds of spans apart are asked first: one yes decides, then one no; then the weaker signs.
+    Rows that distinguish kinds of spans are consulted first: one True decides, then one False; then the weaker signs.
     """
     if is_copy(span, table):
         return False

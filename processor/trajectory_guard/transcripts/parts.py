@@ -282,7 +282,7 @@ def _result(item: Mapping[str, Any]) -> ToolResult:
 
 
 def _approval(item: Mapping[str, Any]) -> ToolResult | None:
-    """A person's decision on a call (Microsoft Agent Framework). An approval tells nothing about the result."""
+    """A person's decision on a call (Microsoft Agent Framework). An approval says nothing about the result."""
     inner, approved = item.get("function_call"), item.get("approved")
     call = _call(inner) if isinstance(inner, Mapping) else None
     if call is None or approved is not False:

@@ -65,7 +65,7 @@ class _Lines:
         return None
 
     def observation(self) -> str:
-        """What was seen, up to the next thought or action; the tool list that follows is cut off."""
+        """The observation, up to the next thought or action; the tool list that follows is cut off."""
         found = [self._rest]
         glued = False
         while self._at < len(self._lines) and not _NEXT.match(self._lines[self._at]):

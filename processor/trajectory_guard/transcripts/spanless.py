@@ -20,7 +20,7 @@ from trajectory_guard.transcripts.requested_calls import RequestedCall
 from trajectory_guard.transcripts.transcript import ToolResult, result_text
 
 SUFFIX: Final = ".messages"
-"""Ends the dialect of a step that was read from messages."""
+"""Suffix of the dialect of a step that was read from messages."""
 _HANDOFF: Final = re.compile(r"^(?:transfer|hand_?off|delegate)_(?:back_)?to_", re.IGNORECASE)
 
 

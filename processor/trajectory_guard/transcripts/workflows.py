@@ -1,4 +1,4 @@
-"""LlamaIndex workflows: the steps around a tool span show what it lacks."""
+"""LlamaIndex workflows: the steps around a tool span show the call id, arguments and agent that it lacks."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from trajectory_guard.cli.demo.scripted import Policy, ScriptedChatModel, call, 
 
 
 class DemoAgent(NamedTuple):
-    """One agent: what it is called, what it shows, its task, its model and its tools."""
+    """One agent of the demo: title, demonstrated behaviour, task, model and tools."""
 
     title: str
     shows: str

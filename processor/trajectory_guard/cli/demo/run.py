@@ -38,7 +38,7 @@ _COLOURS: Final = {Level.OBSERVE: "green", Level.NUDGE: "yellow", Level.STOP: "r
 
 
 class Usage(NamedTuple):
-    """What a run consumed."""
+    """Consumption of a run: model calls, tool calls and tokens."""
 
     steps: int
     tokens: int
@@ -80,7 +80,7 @@ def _without_font_downloads(svg: str) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What is logged is shown already."""
+    """Drop log records: the demo prints the same verdicts itself."""
     loggers = [logging.getLogger(name) for name in ("trajectory_guard", "opentelemetry", "openinference")]
     before = [logger.level for logger in loggers]
     for logger in loggers:
@@ -94,7 +94,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _instrumented(provider: TracerProvider) -> Iterator[str]:
-    """Instrument LangChain with what there is, as long as the demo lasts; its name."""
+    """Instrument LangChain for the duration of the demo; yields the name of the installed instrumentation."""
     for name, module, instrumentor in _INSTRUMENTATIONS:
         try:
             found = importlib.import_module(module)

@@ -61,5 +61,5 @@ def call(tool: str, args: dict[str, Any], turn: int, thought: str = "") -> AIMes
 
 
 def was_nudged(messages: Sequence[BaseMessage]) -> bool:
-    """Whether a guard has spoken."""
+    """Whether the messages hold a nudge of the guard."""
     return any(is_guard_message(message) for message in messages)

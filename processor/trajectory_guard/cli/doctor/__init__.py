@@ -1,1 +1,1 @@
-"""``trajectory-guard doctor``: what keeps the guard from working here."""
+"""``trajectory-guard doctor``: findings that limit the guard in this environment."""

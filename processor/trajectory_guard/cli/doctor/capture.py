@@ -1,4 +1,4 @@
-"""What the doctor sees in a capture: how much of each call the telemetry shows, and what is missing. Pure functions."""
+"""Doctor findings on a capture: the visible and the missing parts of its calls. Pure functions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from trajectory_guard.transcripts.messages import is_model_span, output_messages
 from trajectory_guard.transcripts.spanless import SUFFIX, is_handoff_span
 
 _MOST: Final = 0.5
-"""From this share of steps on, what is missing is a problem and not a blemish."""
+"""Share of steps (0 to 1) from which on missing data is a problem and not a warning."""
 _MIN_LIMIT_CHARS: Final = 16
 _MIN_CUT_VALUES: Final = 3
 _MAX_LONGEST: Final = 64
@@ -43,7 +43,7 @@ _MAX_MEASURED: Final = 200_000
 
 @dataclass
 class Capture:
-    """Spans and their steps, with what the findings are made of."""
+    """Spans and their steps, with the figures behind the findings."""
 
     spans: Sequence[SpanView]
     steps: Sequence[StepRecord]
@@ -76,7 +76,7 @@ def look_at(spans: Iterable[SpanView]) -> Capture:
 
 
 def capture_findings(spans: Iterable[SpanView]) -> list[Finding]:
-    """Everything worth saying about a set of spans."""
+    """All findings on a set of spans."""
     capture = look_at(spans)
     return [
         *_found(capture), *_no_tool_spans(capture), *_arguments(capture), *_results(capture), *_truncated(capture),
@@ -86,7 +86,7 @@ def capture_findings(spans: Iterable[SpanView]) -> list[Finding]:
 
 
 def recorded_findings(steps: Sequence[StepRecord]) -> list[Finding]:
-    """What can be said about step lines: which fields they fill."""
+    """Findings on step lines: the fields that they fill."""
     capture = Capture((), steps, family="step lines")
     return [*_found(capture), *_lines_without(steps, "args"), *_lines_without(steps, "result")]
 
@@ -313,7 +313,7 @@ def _call_ids(capture: Capture) -> Iterator[Finding]:
         spans = share(missing, len(capture.with_spans), "tool span")
         yield Finding(
             "ok", "no_call_id", capture.family,
-            f"{spans} without a call id; duplicates are told by arguments and time instead.", None,
+            f"{spans} without a call id; duplicates are detected by arguments and time instead.", None,
             {"missing": missing, "steps": len(capture.with_spans)},
         )  # fmt: skip
 
@@ -333,7 +333,7 @@ def _messages(capture: Capture) -> Iterator[Finding]:
 
 
 def _twice(capture: Capture) -> Iterator[Finding]:
-    """The same tools told by two scopes in one trace, and more spans than calls."""
+    """Calls reported by two instrumentation scopes in one trace, and more spans than calls."""
     surplus = len(capture.tools) - len(capture.with_spans)
     if surplus <= 0:
         return
@@ -347,7 +347,7 @@ def _twice(capture: Capture) -> Iterator[Finding]:
         both = sorted(double)
         yield Finding(
             "warn", "two_instrumentations", " + ".join(both),
-            f"{share(surplus, len(capture.tools), 'tool span')} told by another instrumentation too; counted once.",
+            f"{share(surplus, len(capture.tools), 'tool span')} reported by another instrumentation too; counted once.",
             _uninstrument(both), {"repeated": surplus, "tool_spans": len(capture.tools)},
         )  # fmt: skip
 

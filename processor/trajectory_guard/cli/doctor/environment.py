@@ -1,4 +1,4 @@
-"""What the doctor sees in a running environment: packages, switches, limits. Pure functions of plain data."""
+"""Doctor findings on a running environment: packages, switches, limits. Pure functions of plain data."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _HIDE: Final = (
 
 
 def environment_findings(environ: Mapping[str, str], versions: Mapping[str, str]) -> list[Finding]:
-    """Everything worth saying about an environment.
+    """All findings on an environment.
 
     Parameters:
         environ: environment variables.
@@ -234,7 +234,7 @@ def _official_content(found: Mapping[str, str], environ: Mapping[str, str]) -> I
     packages = [name for name, family in found.items() if family == OFFICIAL and "openai-agents" not in name]
     mode = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower()
     if packages and mode in ("", "no_content", "event_only", *_FALSE):
-        where = "sends content to log events" if mode == "event_only" else "records no content unless told to"
+        where = "sends content to log events" if mode == "event_only" else "records no content by default"
         yield Finding(
             "problem", "content_off", "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
             f"{packages[0]} {where}: the guard works on names, outcomes and times.", CONTENT[OFFICIAL],
@@ -249,7 +249,7 @@ def _official_content(found: Mapping[str, str], environ: Mapping[str, str]) -> I
 
 
 def _own_spans_content(families: set[str], environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Frameworks that emit spans by themselves, and leave arguments and results out of them unless told to."""
+    """Frameworks that emit spans by themselves, without arguments and results unless capture is enabled."""
     opted = environ.get("OTEL_SEMCONV_STABILITY_OPT_IN", "")
     if STRANDS in families and "gen_ai_latest_experimental" not in opted:
         fix = CONTENT[STRANDS].replace("=", f"={opted},") if opted else CONTENT[STRANDS]
@@ -262,7 +262,7 @@ def _own_spans_content(families: set[str], environ: Mapping[str, str]) -> Iterat
     if ADK in families and mode not in ("span_only", "span_and_event"):
         yield Finding(
             "problem", "content_off", "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
-            "Google ADK emits spans by itself, without arguments and results unless told to: the guard works on names, "
+            "Google ADK emits spans by itself, without arguments and results by default: the guard works on names, "
             "outcomes and times.", CONTENT[ADK],
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What the doctor sees in a graph: whether every way to a tool call passes a gate."""
+"""Doctor findings on a graph: tool calls that can be reached without a gate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class GraphSpecError(ValueError):
 
 
 def graph_findings(spec: str) -> list[Finding]:
-    """What is wrong with the graph that ``spec`` names, as in ``my_app.agent:graph``; one finding if nothing is.
+    """Findings on the graph that ``spec`` names, as in ``my_app.agent:graph``; a single ``ok`` if it is guarded.
 
     The module is imported as the application would import it, from the working directory too; its output goes to
     standard error.
@@ -35,7 +35,7 @@ def graph_findings(spec: str) -> list[Finding]:
 
 
 def check(graph: Any) -> list[str]:
-    """What ``gates.graph_check`` says of a graph, a sentence each; empty if it is guarded."""
+    """Messages of ``gates.graph_check`` on a graph, one sentence each; empty if it is guarded."""
     module = importlib.import_module("trajectory_guard.gates.graph_check")
     return [str(message) for message in module.check_graph(graph)]
 

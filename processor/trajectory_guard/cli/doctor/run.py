@@ -1,4 +1,4 @@
-"""``trajectory-guard doctor``: what the guard lacks in this environment or capture, and the line that fixes it."""
+"""``trajectory-guard doctor``: problems of this environment or capture, each with the line that fixes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the readers of recorded telemetry share: records, limits, and the diagnostics of what could not be read."""
+"""Common to all readers of recorded telemetry: records, limits, and diagnostics of unreadable input."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def _nothing(*_: object) -> None:
 
 @dataclass
 class Diagnostics:
-    """Where a reader reports what it could not read; reading goes on.
+    """Collects a reader's errors and notes; reading goes on.
 
     Attributes:
         errors: at most ``MAX_ERRORS_PER_SOURCE`` per file; ``dropped`` counts the rest.
-        notes: what a user should know though it is no error.
+        notes: remarks for the user that are no errors.
         progress: called with the bytes (or items) dealt with since the last call.
         interventions: nudges and stops that a guard raised while the runs went on, as their spans say: (trajectory,
             step, level), no more than ``MAX_INTERVENTIONS``.
@@ -76,7 +76,7 @@ class Diagnostics:
     _counts: Counter[str] = field(default_factory=Counter)
 
     def intervened(self, attributes: Mapping[str, object]) -> None:
-        """Remember an intervention that a span tells of. Its own span, its parent and a resent copy are one."""
+        """Remember an intervention that a span reports. Its own span, its parent and a resent copy count once."""
         level = str(attributes[INTERVENTION])
         if level != "OBSERVE" and len(self.interventions) < MAX_INTERVENTIONS:
             self.interventions.add((str(attributes.get(TRAJECTORY_ID)), attributes.get(STEP_INDEX), level))
@@ -100,6 +100,6 @@ class Diagnostics:
         return self._counts[source]
 
     def messages(self) -> list[str]:
-        """Everything to tell the user, a line each."""
+        """All errors and notes, one line each."""
         more = [f"{source}: {count} more problems like these" for source, count in self.dropped.items()]
         return [*self.notes, *map(str, self.errors), *more]

@@ -1,4 +1,4 @@
-"""Which traces must be looked at together."""
+"""Groups of traces that must be read together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Groups:
         return trace in self._above
 
     def join(self, traces: Iterable[bytes]) -> bool:
-        """These belong together; whether any of them were apart before."""
+        """Join the sets of ``traces``; returns whether any of them were separate before."""
         root: bytes | None = None
         apart = False
         for trace in traces:
@@ -65,7 +65,7 @@ def wanted_calls(step: StepRecord) -> set[str]:
 
 
 def offered_calls(span: SpanView) -> set[str]:
-    """Names of the calls that a span makes, or that a model is told of."""
+    """Names of the calls that a span makes, or whose results a model receives."""
     own = first(span.attributes, CALL_ID_KEYS)
     names = {own} if isinstance(own, str) else set()
     if not is_model_span(span) and "gen_ai.input.messages" not in span.attributes:

@@ -1,4 +1,4 @@
-"""Reading recorded telemetry: OTLP as JSON or protobuf, and step lines; plain or compressed; told by content."""
+"""Reading recorded telemetry: OTLP as JSON or protobuf, and step lines; plain or compressed; detected by content."""
 
 from __future__ import annotations
 

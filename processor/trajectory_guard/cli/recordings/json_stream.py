@@ -11,7 +11,7 @@ from trajectory_guard.cli.recordings.streams import MissingLibraryError
 
 SPANS_PER_PIECE: Final = 512
 _BUFFER_BYTES: Final = 16 * MIB
-"""The parser goes over a text that has begun anew with every buffer: of small ones a text of 400 MB takes minutes."""
+"""Buffer size: the parser rescans an unfinished text with every buffer; with small ones 400 MB take minutes."""
 BOM: Final = b"\xef\xbb\xbf"
 _GROUPS: Final = ("resourceSpans", "resource_spans")
 _SCOPED: Final = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans")
@@ -79,7 +79,7 @@ def _events(source: _Chained, name: str, diagnostics: Diagnostics) -> Events:
 
 
 def _top(events: Events) -> Iterator[Any]:
-    """An object that is no part of another: the spans of a request are yielded as they come."""
+    """An object that is no part of another: the spans of a request are yielded as they are parsed."""
     plain: dict[str, Any] = {}
     streamed = False
     for key in _keys(events):

@@ -1,6 +1,6 @@
 """OTLP protobuf files: requests one after the other, bare or each with its length before it.
 
-Three layouts are told by content: bare (a request, or several concatenated, which is the same), four bytes big-endian
+The layout is detected by content: bare (a request, or several concatenated, which is the same), four bytes big-endian
 before each message (the OpenTelemetry Collector's file exporter with ``format: proto`` or with compression), and a
 varint before each message (``writeDelimitedTo``). See the README of the Collector's ``fileexporter``.
 """
@@ -24,7 +24,7 @@ _MAX_VARINT_BYTES: Final = 10
 
 
 class Framing(Enum):
-    """What stands before each message."""
+    """The kind of length prefix before each message."""
 
     BARE = "nothing"
     FOUR_BYTES = "its length in four bytes, big-endian"

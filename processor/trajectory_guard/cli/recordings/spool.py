@@ -30,7 +30,7 @@ _RESOURCE: Final = SpanView._fields.index("resource")
 _BATCH_ROWS: Final = 512
 _MAX_KNOWN: Final = 4096
 _MAX_TRACES_OF_CALL: Final = 1000
-"""A call id in more traces than this is no id: frameworks count ``call_1``, ``call_2`` anew in each."""
+"""A call id in more traces than this is no id: frameworks count ``call_1``, ``call_2`` from 1 in each."""
 _SCHEMA: Final = """
 CREATE TABLE spans(id INTEGER PRIMARY KEY, trace BLOB, source INT, resource INT, data BLOB);
 CREATE TABLE resources(id INTEGER PRIMARY KEY, data BLOB);
@@ -79,7 +79,7 @@ class Spool:
     # --- spans in --------------------------------------------------------------------------------------------
 
     def add(self, span: SpanView, source: str = "") -> None:
-        """Take in one span of the file ``source``."""
+        """Add one span of the file ``source``."""
         if not self._sources or self._sources[-1] != source:
             self._sources.append(source)
         fields = list(span)
@@ -102,7 +102,7 @@ class Spool:
     # --- from spans to steps ---------------------------------------------------------------------------------
 
     def collect(self, diagnostics: Diagnostics) -> None:
-        """All spans are in: find the steps."""
+        """Find the steps once all spans are added."""
         self._flush()
         diagnostics.phase("finding tool calls", self._one("SELECT COUNT(*) FROM spans"))
         if self._stored_bytes <= min(self._limits.whole_bytes, self._limits.trace_bytes):
@@ -125,7 +125,7 @@ class Spool:
         self._look_elsewhere(groups, diagnostics)
 
     def _look_elsewhere(self, groups: Groups, diagnostics: Diagnostics) -> None:
-        """Bare clients and approvals write several traces and name no conversation: the calls tell what to join."""
+        """Join traces by their calls: bare clients and approvals write several traces without a conversation."""
         wanted = {hash(key) for (key,) in self._db.execute("SELECT DISTINCT key FROM calls")}
         if not wanted:
             return
@@ -179,7 +179,7 @@ class Spool:
         diagnostics.note(
             self._source_of(traces[0]),
             f"{len(traces)} traces of one conversation, {label} among them, hold more than --max-trace-mb "
-            f"{self._limits.trace_bytes // MIB}; read one by one: what one tells of calls in another is not used",
+            f"{self._limits.trace_bytes // MIB}; read one by one: results in one for calls in another are not used",
         )
         for trace in traces:
             self._group(self._rows_of_traces([trace]), diagnostics, split=True)
@@ -247,7 +247,7 @@ class Spool:
         return SpanView(*fields)
 
     def _drop_duplicates(self) -> None:
-        """A call may be told twice in two traces that were looked at one by one."""
+        """Drop calls that two traces, read one by one, both report."""
         several = "SELECT trajectory FROM steps WHERE split GROUP BY trajectory HAVING COUNT(DISTINCT trace) > 1"
         for (trajectory,) in self._db.execute(several).fetchall():
             found = [(row, pickle.loads(data)) for row, _, data in self._rows_of(trajectory)]

@@ -1,4 +1,4 @@
-"""Opening files: decompression told by content, and streams that end instead of failing in the middle."""
+"""Opening files: decompression detected by content, and streams that end instead of raising in the middle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BLANK: Final = b"\xef\xbb\xbf \t\r\n"
 
 
 class MissingLibraryError(ValueError):
-    """Something can be read only with a library that is not installed."""
+    """Raised for input that needs a library that is not installed."""
 
 
 class _Counted(io.RawIOBase):
@@ -44,7 +44,7 @@ class _Counted(io.RawIOBase):
 
 
 class Source(io.RawIOBase):
-    """The decompressed bytes of one file. What breaks on the way ends the stream and is kept in ``failure``."""
+    """The decompressed bytes of one file. An error ends the stream and is kept in ``failure``."""
 
     def __init__(self, path: str, progress: Callable[[int], None]) -> None:
         """Open ``path`` (``-`` is standard input); raises OSError, and MissingLibraryError for its compression."""

@@ -35,7 +35,7 @@ MAX_TOOLS: Final = 6
 MAX_ROWS: Final = 16
 """Rows of all lanes together, unless there are two for each lane."""
 
-# CSS variable → the colour matplotlib is told, chosen to be found again in its output
+# CSS variable → the colour given to matplotlib, chosen to be found in its output
 _INKS: Final[Mapping[str, str]] = {
     name: f"#{0x0A0B00 + number:06x}"
     for number, name in enumerate(("ink", "muted", "line", "panel", "step", "empty", "error", "loop", "nudge", "stop"))
@@ -75,7 +75,7 @@ class Layout(NamedTuple):
 
     @property
     def fired(self) -> list[Place]:
-        """Places of the steps at which something fired."""
+        """Places of the steps with a finding."""
         return [place for place in self.places if place.fired]
 
 

@@ -1,4 +1,4 @@
-"""What a report says of a judged trajectory, as plain values: loops, findings, rows, figures. No HTML here."""
+"""Content of a report on an evaluated trajectory, as plain values: loops, findings, rows, figures. No HTML here."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Segment(NamedTuple):
 
     @property
     def findings(self) -> int:
-        """At how many of the steps something fired."""
+        """Number of steps with a finding."""
         return sum(bool(row.types) for row in self.rows)
 
 
@@ -85,7 +85,7 @@ class Summary(NamedTuple):
 
 
 class Section(NamedTuple):
-    """All a report says of one trajectory; ``window`` is the range of positions drawn and listed."""
+    """Content of the report on one trajectory; ``window`` is the range of positions drawn and listed."""
 
     summary: Summary
     sentence: str
@@ -208,7 +208,7 @@ def _caption(outcome: Outcome, loops: Sequence[Loop], window: range) -> str:
 
 
 def _facts(outcome: Outcome, summary: Summary) -> list[tuple[str, str]]:
-    """Figures of the header. What the telemetry does not tell is called unknown, not zero."""
+    """Figures of the header. A figure missing in the telemetry is called unknown, not zero."""
     steps, spent = outcome.steps, summary.spent
     timed, usages = has_times(steps), [step.usage for step in steps if step.usage is not None]
     priced = any(usage.cost_usd for usage in usages)

@@ -1,4 +1,4 @@
-"""The loops of a judged trajectory, and what they consumed."""
+"""The loops of an evaluated trajectory, and their consumption."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RANK: Final = {Level.STOP: 3, Level.NUDGE: 2, Level.OBSERVE: 1, None: 0}
 
 
 class Finding(NamedTuple):
-    """A step at which something fired; ``step`` is its position in input order, from 0."""
+    """A step with a finding; ``step`` is its position in input order, from 0."""
 
     step: int
     score: float
@@ -30,9 +30,9 @@ class Finding(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """One stretch of being stuck, from the step the loop began with to the last step at which something fired.
+    """One loop, from its first step to the last step with a finding.
 
-    Usually one episode of the engine. Episodes that overlap are shown as one loop: they tell of the same pattern,
+    Usually one episode of the engine. Episodes that overlap are shown as one loop: they have the same pattern,
     left for a few steps and taken up again. Steps are positions in input order, from 0.
     """
 
@@ -59,7 +59,7 @@ class Loop(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is called in charts and tables; a suspicion has a question mark."""
+        """Label in charts and tables; a suspicion has a question mark."""
         return f"loop {self.number}{'' if self.certain else '?'}"
 
     @property
@@ -69,12 +69,12 @@ class Loop(NamedTuple):
 
     @property
     def lead(self) -> Finding:
-        """The finding that says most: the latest of those with the highest score."""
+        """The most informative finding: the latest of those with the highest score."""
         return max(self.findings, key=lambda found: (found.score, found.step))
 
     @property
     def advice(self) -> str:
-        """What a developer should look at."""
+        """Recommendation for the developer, one sentence."""
         return self.lead.advice
 
     @property

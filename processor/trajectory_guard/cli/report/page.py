@@ -50,14 +50,14 @@ class Charted(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What goes into a page: an overview line per trajectory, the worst first, and sections for the first of them."""
+    """Content of a page: an overview line per trajectory, the worst first, and sections for the first of them."""
 
     sources: Sequence[str]
     summaries: Sequence[Summary]
     sections: Sequence[Section]
     problems: Sequence[str]
     left_out: int = 0
-    recorded: str = ""  # interventions that the spans tell of, in words
+    recorded: str = ""  # interventions that the spans report, in words
 
 
 def render(page: Page, config: GuardConfig) -> str:

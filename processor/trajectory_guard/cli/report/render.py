@@ -41,7 +41,7 @@ def add_report(commands: Any) -> None:
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="OTLP, or step lines; - is stdin")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.html", help="page to write; - is stdout")
-    parser.add_argument("--config", metavar="FILE", help="configuration to judge with (.json, .toml, .yaml)")
+    parser.add_argument("--config", metavar="FILE", help="configuration of the guard (.json, .toml, .yaml)")
     parser.add_argument("--trajectory", action="extend", nargs="+", metavar="ID", help="only these (default: all)")
     parser.add_argument(
         "--limit", type=_positive, default=DEFAULT_LIMIT, metavar="N",

@@ -1,4 +1,4 @@
-"""The contract of a detector: what it is shown, what it answers, and what it owns."""
+"""The contract of a detector: its input, its findings, and its memory."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ TYPE_VI: Final = "TYPE_VI_MONOLOGUE"
 
 
 class DetectionResult(NamedTuple):
-    """What one detector finds at one step.
+    """The finding of one detector at one step.
 
     Fields:
         loop_type: one of the registered loop types.
         confidence: in [0, 1].
-        rule: name of the rule that fired, unique among all detectors.
+        rule: name of the rule behind the finding, unique among all detectors.
         evidence: how much the finding proves; the policy escalates by it.
         count: how often the loop has repeated, this step included.
         first_step: index of the first step of the loop.
@@ -35,7 +35,7 @@ class DetectionResult(NamedTuple):
     confidence: float
     rule: str = ""
     evidence: Certainty = Certainty.CERTAIN
-    count: int = 0  # type: ignore[assignment]  # as in the contract; nobody counts in a finding
+    count: int = 0  # type: ignore[assignment]  # as in the contract; tuple.count is not used on findings
     first_step: int = 0
     steps: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
@@ -44,16 +44,16 @@ class DetectionResult(NamedTuple):
 
     @property
     def detected(self) -> bool:
-        """Whether anything was found."""
+        """Whether the confidence is above 0."""
         return self.confidence > 0
 
 
 class DetectorSettings(NamedTuple):
-    """What a detector may be configured by.
+    """Settings shared by all detectors.
 
     Fields:
         redact: keep digests instead of texts.
-        settle: tells whether two texts mean the same where the comparator cannot; None without a model. Never blocks.
+        settle: decides whether two texts mean the same where the comparator cannot; None without a model. Never blocks.
     """
 
     redact: bool = False
@@ -71,8 +71,8 @@ class Detector:
         name: key in the registry and in saved state.
         rules: names of its rules, unique among all detectors.
         loop_type: the type its findings have; weight: default weight of that type.
-        advice: what the agent is told to try, one sentence each.
-        recommendation: what a developer should look at.
+        advice: suggestions for the agent in a nudge, one sentence each.
+        recommendation: advice for the developer.
     """
 
     name: ClassVar[str]
@@ -93,16 +93,16 @@ class Detector:
         return cls()
 
     def update(self, seen: Observation) -> DetectionResult | None:
-        """Take in one step; a result only if something was found."""
+        """Process one step; returns a finding or None."""
         raise TypeError(f"{type(self).__name__} must define update(seen)")
 
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
-        """One sentence: what repeats, how often, and what came back.
+        """One sentence that names the repeated call, the count and the result.
 
         Parameters:
             call: the call of this step as text, without arguments where texts are redacted.
-            answer: what came back, as a noun phrase.
+            answer: the result, as a noun phrase.
         """
         return f"{call} is part of a loop that has repeated {found.count} times; the last result was {answer}."
 

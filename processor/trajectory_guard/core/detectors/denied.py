@@ -9,7 +9,7 @@ from trajectory_guard.core.observation import Observation
 
 
 class DeniedAgain(Detector):
-    """Fires when a call with equal arguments is refused a second time: whoever refused it has answered already.
+    """Fires when a call with equal arguments is refused a second time: the first refusal was an answer already.
 
     The second proposal is reason for a nudge at once, the fourth may end the run. Does not fire for other arguments,
     and a new user turn clears what was refused before: a person may change their mind. Progress elsewhere does not.
@@ -43,5 +43,5 @@ class DeniedAgain(Detector):
 
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
-        """The call and how often it was refused."""
+        """One sentence with the call and the number of refusals."""
         return f"{call} was proposed {found.count} times and refused each time."

@@ -101,7 +101,7 @@ class ErrorStreak(Detector):
 
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
-        """How many calls failed, and how."""
+        """One sentence with the number of failed calls and their error."""
         return f"{found.count} of the last calls failed in the same way; {call} returned {answer}."
 
     def dump(self) -> Any:

@@ -55,7 +55,7 @@ def _capitalised(text: str) -> frozenset[str]:
 
 
 def _grams(text: str) -> frozenset[str]:
-    """What two wordings of one wish have in common in any script: beginnings of words, or pairs of characters."""
+    """Features that two wordings of one request share in any script: beginnings of words, or pairs of characters."""
     found = set()
     for word in text.casefold().split():
         if word.isascii() or (word[0].isalpha() and width(word) == len(word)):
@@ -125,7 +125,7 @@ class Insanity(Detector):
 
     Unproductive: an error, an empty result, or one that was there before. "Means the same" is decided by the
     structured comparator (``core.similarity``), or by the agent's own words: equal thoughts announce equal intent.
-    What the comparator leaves open counts half, where short queries of one tool, which name the same numbers and
+    A pair that the comparator leaves open counts half, where short queries of one tool, which name the same numbers and
     identifiers, keep coming back with one and the same short result; a quarter where their capitalised words differ. A
     sentence model, where there is one, turns an open pair into a certain one. Other entities, negations and refinements
     never count.
@@ -280,7 +280,7 @@ class Insanity(Detector):
 
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
-        """How many wordings were tried, which, and what came back."""
+        """One sentence with the number of wordings, examples, and the result."""
         text = f"{call} is attempt number {found.count} at the same thing, and returned {answer} like the others."
         if len(found.attempts) > 1:
             text += " Tried so far: " + "; ".join(f'"{line}"' for line in found.attempts) + "."

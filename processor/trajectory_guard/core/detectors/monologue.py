@@ -24,7 +24,7 @@ class Monologue(Detector):
     A claim to be done is a call of a tool whose name says so (finish, submit, final_answer, task_done and the like);
     had it been accepted, the run would have ended. A claim that is answered with something new (a grader's verdict) is
     an attempt and does not count. Repeated text counts only between steps that brought nothing new, and not while
-    something is still under way: who waits says the same.
+    something is still under way: a waiting agent repeats its message.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> fires("claims_done", (f"submit(answer={number}) -> noted" for number in ("four", "five", "six")))
@@ -86,7 +86,7 @@ class Monologue(Detector):
 
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
-        """What was said, and how often."""
+        """One sentence with the repeated message and the count."""
         if found.rule == "claims_done":
             return f"The work was declared done {found.count} times, and the run goes on; {call} returned {answer}."
         return f"{found.count} of the last messages say the same, and nothing new came back."

@@ -1,4 +1,4 @@
-"""Type III: different calls, and the world does not move."""
+"""Type III: different calls that leave the described state unchanged."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Phantom(Detector):
 
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
-        """How many calls, and the state they all led to."""
+        """One sentence with the number of calls and the state that all of them returned."""
         tools = ", ".join(found.names)
         return f"{found.count} different calls in a row ({tools}) all returned {answer}: nothing changes."
 

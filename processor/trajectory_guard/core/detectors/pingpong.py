@@ -1,4 +1,4 @@
-"""Type IV: calls in a cycle, A B A B, that bring nothing new; and agents that hand work round."""
+"""Type IV: calls in a cycle, A B A B, without progress; and agents that hand work over in a circle."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class PingPong(Detector):
 
     def __init__(self) -> None:
         self.closed: tuple[int, ...] = ()  # symbols of the last MAX_PERIOD batches, newest last
-        self.proofs: tuple[str, ...] = ()  # what the last MAX_PERIOD + 1 batches can prove, the open one last
+        self.proofs: tuple[str, ...] = ()  # certainty of the last MAX_PERIOD + 1 batches, the open one last
         self.tools: tuple[str, ...] = ()  # tool names of the last MAX_PERIOD steps
         self.current = 0  # symbol of the batch still open; -1 if part of it is unknown
         self.matched: tuple[int, ...] = ()  # by period - 1: how many batches in a row equalled the one a period ago
@@ -125,12 +125,12 @@ class PingPong(Detector):
 
 
 def _proof(seen: Observation) -> Certainty:
-    """What one step of a lap proves: acknowledged actions in a circle are likely to be stuck, whatever each may do."""
+    """The evidence of one step of a lap. Acknowledged actions in a cycle are likely stuck, whatever each one does."""
     return Certainty.LIKELY if seen.certainty is Certainty.ACKNOWLEDGED else seen.certainty
 
 
 class HandOffs(Detector):
-    """Type IV over agents: work is handed round in a circle, with new words each time.
+    """Type IV over agents: agents hand work over in a circle, with new words each time.
 
     Counts steps of hand-off tools (``transfer_to_billing``, ``handoff``, ``delegate``) that follow each other without
     any other call that brings progress. Fires when the sequence of receivers repeats with a period of 2 to 4 for the
@@ -191,7 +191,7 @@ class HandOffs(Detector):
 
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
-        """Who hands over to whom, and how often."""
+        """One sentence with the agents of the cycle and the number of laps."""
         return f"The work has gone round {found.count} times ({' → '.join(found.names)}) without a result."
 
     def dump(self) -> Any:

@@ -14,7 +14,7 @@ _BLANK_AFTER_WORK: Final = 8
 
 
 class Stutter(Detector):
-    """Fires when a call is repeated and returned what it had returned before, and nothing new came back since.
+    """Fires when a repeated call returns a result that it returned before, without progress in between.
 
     Does not fire while other calls bring progress in between, when the answer moves (polling, paging), or when the
     arguments or the result are unknown. The second occurrence is a hint (confidence 0.5), the third is certain.
@@ -66,5 +66,5 @@ class Stutter(Detector):
 
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
-        """The call, the count and the answer."""
+        """One sentence with the call, the count and the result."""
         return f"{call} was called {found.count} times and returned {answer} each time."

@@ -46,7 +46,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured of a model. Shares and cosines are 0 to 1 unless said otherwise.
+    """Measurements of a model. Shares and cosines are 0 to 1 unless stated otherwise.
 
     Fields:
         fingerprint: identifies the model, see ``fingerprint``.
@@ -108,7 +108,7 @@ class Calibration:
         if self.ok:
             return ""
         if self.auc < MIN_AUC:
-            return f"it hardly tells rewordings from other questions: AUC {self.auc:.2f} is below {MIN_AUC}"
+            return f"it hardly distinguishes rewordings from other questions: AUC {self.auc:.2f} is below {MIN_AUC}"
         return f"it finds too few rewordings: recall {self.recall:.2f} is below {MIN_RECALL}"
 
 
@@ -124,7 +124,7 @@ def _is_a(value: Any, kind: str) -> bool:
 def fingerprint(embed: Embed) -> str:
     """16 hex digits that identify a model: a hash of its vectors for ``PROBES``.
 
-    Components are rounded to 0.1, coarse enough to survive the arithmetic of another processor, fine enough to tell a
+    Components are rounded to 0.1, coarse enough to survive the arithmetic of another processor, fine enough to detect a
     model from its quantised form.
     """
     return _digest([[round(float(part) * 10) for part in unit(embed(text))] for text in PROBES])

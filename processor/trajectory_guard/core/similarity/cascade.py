@@ -29,7 +29,7 @@ MAX_VECTORS: Final = 2_048
 
 
 def focus(a: str, b: str) -> tuple[str, str]:
-    """What a model should be given of two texts: the lines that differ, cut to ``MAX_TEXT_CHARS``.
+    """The input of a model for two texts: the lines that differ, cut to ``MAX_TEXT_CHARS``.
 
     Lines that both texts hold say nothing about their difference and would only raise the similarity. Where a text
     is still too long, the cut starts shortly before the first difference, so that it cannot hide it.

@@ -51,7 +51,7 @@ _OPEN, _CLOSE = "([{", ")]}"
 
 
 def looks_like_code(text: str) -> bool:
-    """Whether a text without a telling file name reads as program text."""
+    """Whether a text without a known file name reads as program text."""
     return _LOOKS_LIKE_CODE.search(text[:4000]) is not None
 
 
@@ -90,7 +90,7 @@ def _token_pattern(style: str, unclosed: frozenset[str]) -> re.Pattern[str]:
 def _tokens(text: str, style: str) -> list[str]:
     """The tokens of a program; a quote without its partner is one.
 
-    What has no end after one opening has none after the next, as far as the search for it went: it is not searched
+    A token without an end after one opening has none after the next, as far as the search went: it is not searched
     again before that place, so that the time stays linear.
     """
     found: list[str] = []

@@ -1,6 +1,6 @@
 """Normal forms of calls, and whether two of them mean the same.
 
-Works on arguments alone: what came back is the caller's business.
+Reads arguments only; the caller compares the results.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class NormalForm:
         return self._text
 
     def features(self, positions: tuple[int, ...]) -> TextFeatures:
-        """What the texts at these positions say together."""
+        """The combined content of the texts at these positions."""
         found = self._features.get(positions)
         if found is None:
             found = features("\n".join(self.leaves[position].value for position in positions))
@@ -142,8 +142,8 @@ _SAME_FORM: Final = Comparison(Relation.SAME, "the same call in normal form")
 def compare(a: NormalForm, b: NormalForm) -> Comparison:
     """Whether the second call repeats the first; the relation is symmetric.
 
-    Any differing number, id, date, path, address or program text makes calls different; texts are compared by what
-    they say. Compare results yourself: two equal calls may be polling.
+    Any differing number, id, date, path, address or program text makes calls different; texts are compared by their
+    content. Results are not compared: two equal calls may be polling.
     """
     if a.tool != b.tool:
         return Comparison(Relation.DIFFERENT, f"another tool: {a.tool} / {b.tool}")

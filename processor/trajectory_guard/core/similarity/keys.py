@@ -1,4 +1,4 @@
-"""What the name of an argument says about its value: a technical setting, a rationale, a path, program text."""
+"""The kind of a value by the name of its argument: a technical setting, a rationale, a path, program text."""
 
 from __future__ import annotations
 

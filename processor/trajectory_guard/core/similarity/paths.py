@@ -33,8 +33,8 @@ def normalize_path(path: str) -> str:
 def same_path(a: str, b: str) -> bool:
     """Whether two normal paths name one file: equal, or one is relative and the absolute one ends with it.
 
-    What stands before must look like a workspace root: one directory ("/repo"), or up to three under a home. A path
-    of one part ("setup.py") needs a root of a telling name, and nothing in a system directory ("/etc") counts: there
+    The leading part must look like a workspace root: one directory ("/repo"), or up to three under a home. A path
+    of one part ("setup.py") needs a root with a project name, and nothing in a system directory ("/etc") counts: there
     the same name in two places is the rule.
     """
     if a == b:

@@ -50,7 +50,7 @@ def _negates(prefix: str, root: str) -> bool:
 
 
 def compare_texts(a: TextFeatures, b: TextFeatures) -> Judgement:
-    """Judges two texts; symmetric. The first rule that applies decides."""
+    """Compares two texts; symmetric. The first rule that applies decides."""
     doubt = (a.negations - b.negations) % 2 == 1
     if doubt and not (a.implicit ^ b.implicit):
         return "different", "one side is negated"
@@ -178,7 +178,7 @@ def _is_slot_swap(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
 
 
 def _is_exchange(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
-    """Whether exactly two words, not neighbours, have changed places: who beats whom, what is replaced by what."""
+    """Whether exactly two words, not neighbours, have changed places: a change of subject and object."""
     if len(a) != len(b):
         return False
     moved = [position for position, one in enumerate(a) if one != b[position]]

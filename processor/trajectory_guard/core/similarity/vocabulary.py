@@ -93,4 +93,4 @@ DIRECTIONS: Final = frozenset(word for pair in CONFLICTING_DIRECTIONS for word i
 SYMMETRIC: Final = frozenset(["and", "or", "vs", "versus", "plus"])
 """Links whose two sides may change places."""
 COUNTRIES: Final = words("countries")
-"""A country after a comma only says which country a city is in; a state or county often tells two towns apart."""
+"""A country after a comma only says which country a city is in; a state or county often distinguishes two towns."""

@@ -1,4 +1,4 @@
-"""What a text says: its content words by stem and concept, and the marks that must not differ (numbers, names, ids)."""
+"""The content of a text: content words by stem and concept, and marks that must be equal (numbers, names, ids)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from . import vocabulary as vocab
 
 STOP, SOFT, HARD, ANCHOR = range(4)
-"""What a word is to a comparison: noise, decoration, content, or something that must be equal."""
+"""Role of a word in a comparison: noise, decoration, content, or a mark that must be equal."""
 
 _TOKEN: Final = re.compile(
     r"(?<![^\s(\[])-?\d+(?:[.,]\d+)*(?![.-]*\w)"  # a number, signed only if nothing stands before the sign
@@ -33,7 +33,7 @@ class Word(NamedTuple):
 
 
 class TextFeatures(NamedTuple):
-    """What of a text is compared. ``sequence`` holds the concepts of content words and anchors in order."""
+    """The compared parts of a text. ``sequence`` holds the concepts of content words and anchors in order."""
 
     sequence: tuple[str, ...]
     hard: frozenset[str]
@@ -50,7 +50,7 @@ class TextFeatures(NamedTuple):
 
 
 def tokens(text: str) -> list[str]:
-    """The words, numbers and telling symbols of ``text``; punctuation and spaces are dropped."""
+    """The words, numbers and meaningful symbols of ``text``; punctuation and spaces are dropped."""
     return _TOKEN.findall(text)
 
 
@@ -244,7 +244,7 @@ def features(text: str) -> TextFeatures:
 
 
 _NO_NOUN: Final = frozenset(("", "with", "to", "by", "in", "on", "and", "or", "from", "for", "of", "is", "at"))
-"""What cannot follow an article: before one of these, "a" is the name of something."""
+"""Words that cannot follow an article: before one of these, "a" is a name."""
 
 
 class _Builder:

@@ -1,1 +1,1 @@
-"""Whose step it is, and which run it belongs to: written once, used by processor, gates, collector and replay."""
+"""The owner and the run of a step: one implementation for processor, gates, collector and replay."""

@@ -1,10 +1,10 @@
-"""Which run a step belongs to, and where the boundaries between runs are.
+"""The run that a step belongs to, and the boundaries between runs.
 
 A *run* is one agent instance working towards one answer. Two labels name it: ``run`` the instance (an agent span, a
-checkpoint namespace) and ``turn`` the user turn in which it works; spans tell the turn where the input of a model call
-is captured (``asked``). Another label is another run: a *certain* boundary, across which nothing is suspected. Where
-labels are missing, a new trace of the same conversation and a long pause are *uncertain* boundaries: what lies before
-them proves less, and never leads to a stop.
+checkpoint namespace) and ``turn`` the user turn in which it works; spans show the turn where the input of a model call
+is captured (``asked``). Another label is another run: a *certain* boundary, across which no finding extends. Where
+labels are missing, a new trace of the same conversation and a long pause are *uncertain* boundaries: steps before them
+are weaker evidence and never lead to a stop.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from trajectory_guard.core.run import Run
 from trajectory_guard.core.steps import StepRecord
 
 ASKED: Final = "?"
-"""How labels of user turns begin that were read from the input of model calls."""
+"""Prefix of the labels of user turns that were read from the input of model calls."""
 RHYTHM_FACTOR: Final = 8
-"""A pause so many times as long as the run's own rhythm is a boundary."""
+"""A pause this many times as long as the run's rhythm is a boundary."""
 LEAST_PAUSE_S: Final = 30.0
-"""Shorter pauses are none, whatever the rhythm."""
+"""Minimum length in seconds of a pause that is a boundary, whatever the rhythm."""
 PACED_S: Final = 20.0
 """Idle seconds before a repeat from which on it may be deliberate polling."""
 RETRY_PAUSE_S: Final = 5.0
 """Idle seconds before a repeat from which on it may be a deliberate back-off."""
 PACED_FACTOR: Final = 4
-"""And so many times as long as the run's own rhythm."""
+"""Minimum ratio of a deliberate pause to the run's rhythm."""
 
 
 def label_of(instance: str, turn: str | None) -> str:
@@ -99,5 +99,5 @@ def is_paced(run: Run, gap_s: float) -> bool:
 
 
 def next_rhythm(run: Run, gap_s: float) -> float:
-    """The run's rhythm after a call that was no repeat: a running mean that forgets slowly."""
+    """The run's rhythm in seconds after a call that was no repeat: an exponential running mean of idle seconds."""
     return gap_s if run.rhythm_s < 0.0 else 0.75 * run.rhythm_s + 0.25 * gap_s

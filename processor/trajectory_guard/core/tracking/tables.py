@@ -1,4 +1,4 @@
-"""Tables that stay bounded, and names that may turn out to be ambiguous."""
+"""Bounded tables, and a table of names that detects ambiguous ones."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class BoundedTable(OrderedDict[K, V]):
 
 
 class NameTable(Generic[K, V]):
-    """Which owner a name stands for: a conversation for its traces, a trajectory for other ids it goes by.
+    """Maps a name to its owner: a trace to its conversation, a thread or session id to its trajectory.
 
-    A name that turns out to stand for several owners, as a trace around several conversations does, stands for none
-    from then on. The names learned last are kept.
+    A name with several owners, such as a trace around several conversations, is ambiguous and resolves to none from
+    then on. The names learned last are kept.
 
     >>> names = NameTable(10)
     >>> names.learn("trace", "conversation"), names.find("trace")
@@ -61,7 +61,7 @@ class NameTable(Generic[K, V]):
         return name in self._owners
 
     def learn(self, name: K, owner: V) -> bool:
-        """Note what a name stands for; whether that is new."""
+        """Map ``name`` to its owner; returns whether the mapping is new."""
         if name not in self._owners:
             self._owners[name] = owner
             return True
@@ -72,7 +72,7 @@ class NameTable(Generic[K, V]):
         return True
 
     def forget(self, name: K) -> None:
-        """Let a name stand for nothing."""
+        """Remove the mapping of a name."""
         self._owners.pop(name, None)
 
     def find(self, name: K) -> V | None:
@@ -80,5 +80,5 @@ class NameTable(Generic[K, V]):
         return self._owners.get(name)
 
     def is_shared(self, name: K) -> bool:
-        """Whether a name stands for several owners."""
+        """Whether a name has several owners."""
         return name in self._owners and self._owners[name] is None

@@ -1,4 +1,4 @@
-"""What model calls tell of the tool calls after them: one rule for live spans, collector and replay."""
+"""Usage and user message of model calls, for the next tool call: one rule for live spans, collector and replay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_ASKED: Final = 16
 
 
 class UsageLedger:
-    """Usage of model calls that no step has taken yet, by trace and instrumentation scope, and what each trace answers.
+    """Pending usage of model calls by trace and instrumentation scope, and each trace's user message.
 
     The next tool call of the trace that ends takes the usage. Two instrumentations report every model call twice: the
     one that reports the most tokens is believed. The user message that a trace answers is that of its first model call;
@@ -27,10 +27,10 @@ class UsageLedger:
         self.asked: dict[str, str] = {} if asked is None else asked
 
     def add(self, trace_id: str, scope: str, usage: Usage, conversation: str = "") -> None:
-        """A model call has ended.
+        """Add the usage of a model call that has ended.
 
         Parameters:
-            conversation: the one it belongs to; empty if it names none.
+            conversation: id of the conversation of the call; empty if the span names none.
         """
         by_scope = self.pending.setdefault(trace_id, {})
         by_scope[scope] = usage.plus(by_scope[scope]) if scope in by_scope else usage
@@ -41,11 +41,11 @@ class UsageLedger:
                 del self.asked[next(iter(self.asked))]
 
     def knows(self, trace_id: str, conversation: str = "") -> bool:
-        """Whether the user message is known already; ``conversation`` as of ``add``."""
+        """Whether the user message of the trace is known already; ``conversation`` as in ``add``."""
         return f"{trace_id}/{conversation}" in self.asked
 
     def charge(self, step: StepRecord, *conversations: str) -> StepRecord:
-        """The step with what the model calls before it consumed, and the user message it serves.
+        """The step with the usage of the model calls before it, and the user message that its trace answers.
 
         Parameters:
             conversations: those it may belong to, as of ``add``, the surest first; by default the one without a name.

@@ -1,9 +1,9 @@
 """Scores over Langfuse's REST client, as the package ``langfuse`` (4 or 5) has it. Its tracing stays off.
 
 Only ``LangfuseAPI`` and its data types are used: they set no tracer provider and start no thread, which ``Langfuse()``
-and ``get_client()`` would do. Versions differ in what they post to ``/api/public/scores``, and servers in what they
-take: a single object up to 4.58, a list from 4.59 on. What the server takes is found out with the first request; the
-list, which version 4 of the package does not know, is then posted without its help.
+and ``get_client()`` would do. Versions differ in the body they post to ``/api/public/scores``, and servers in the body
+they accept: a single object up to 4.58, a list from 4.59 on. The first request detects the form that the server
+accepts; version 4 of the package does not know the list, which is then posted without it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _Post = Callable[[Sequence[Score]], Any]
 
 
 class RetryableScoreError(Exception):
-    """Langfuse did not take the scores, and may take them later.
+    """Raised when Langfuse did not accept the scores and may accept them later.
 
     Parameters:
         message: what happened.
@@ -54,7 +54,7 @@ class RetryableScoreError(Exception):
 
 
 class RefusedAccessError(Exception):
-    """Langfuse takes nothing from us as things are: wrong keys, suspended project, or no Langfuse at that address.
+    """Raised when Langfuse accepts no request: wrong keys, suspended project, or no Langfuse at that address.
 
     Parameters:
         message: what happened.
@@ -71,7 +71,7 @@ class _BadRequestError(Exception):
 
 
 class Connection(NamedTuple):
-    """Where scores go.
+    """Connection to a Langfuse project.
 
     Fields:
         base_url: without a path.
@@ -90,11 +90,11 @@ class Connection(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """Scores that must not be sent again.
+    """A part of the scores that is settled and must not be sent again.
 
     Fields:
-        scores: what was sent together.
-        rejected: how many of them Langfuse refused; it does not say which.
+        scores: the scores of one request.
+        rejected: number of them that Langfuse rejected; its answer does not identify them.
         reason: why.
     """
 
@@ -107,7 +107,7 @@ class ScoresClient:
     """Posts scores, each in as few requests as the server allows.
 
     Parameters:
-        connection: where to.
+        connection: address, keys and timeouts.
 
     Attributes:
         requests: made so far.
@@ -157,7 +157,7 @@ class ScoresClient:
             RefusedAccessError: no request will be accepted until a person has corrected keys or rights.
         """
         if len(scores) > 1 and self._forms[0] is not self._single:
-            with suppress(_BadRequestError):  # an older server, or one score is bad: one at a time tells which
+            with suppress(_BadRequestError):  # an older server, or one invalid score: single requests identify it
                 yield self._post(self._forms[0], scores)
                 return
         for score in scores:
@@ -175,7 +175,7 @@ class ScoresClient:
             )
 
     def _other(self, form: _Post, score: Score) -> Settled | None:
-        """The same in another form; if that is taken it is the one to begin with from now on."""
+        """Post the same scores in the other form; if the server accepts it, later requests begin with it."""
         with suppress(_BadRequestError):
             settled = self._post(form, [score])
             self._forms.sort(key=lambda one: one is not form)
@@ -191,7 +191,7 @@ class ScoresClient:
             reply = form(scores)
         except httpx.TransportError as error:
             raise RetryableScoreError(f"{self._url}: {type(error).__name__}: {error}", UNREACHABLE) from error
-        except httpx.InvalidURL:  # what it says may hold the password
+        except httpx.InvalidURL:  # its message may hold the password
             raise RefusedAccessError(f"{self._url} is no valid URL", INVALID) from None
         except ApiError as error:
             raise self._failure(error.status_code, error.headers or {}, error.body) from error
@@ -223,7 +223,7 @@ def _post_list(create: Callable[..., Any], scores: Sequence[Score]) -> Any:
 
 
 def _post_plain_list(post: Callable[..., Any], scores: Sequence[Score]) -> Any:
-    """What SDK 5 does, for SDK 4."""
+    """Posts a list of scores, as SDK 5 does, with SDK 4."""
     from langfuse.api.core import ApiError
 
     bodies = [{_NAMES.get(key, key): value for key, value in _fields(score).items()} for score in scores]

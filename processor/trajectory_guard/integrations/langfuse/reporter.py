@@ -1,4 +1,4 @@
-"""What the guard of a process finds, as scores in Langfuse."""
+"""The Langfuse reporter of a process: verdicts as scores in Langfuse."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ class LangfuseReporter:
     def report(
         self, verdict: Verdict, trace_id: str | None, span: ReadableSpan | None = None, above: Iterable[SpanView] = ()
     ) -> None:
-        """Write what has changed with a verdict.
+        """Queue the scores that change with a verdict.
 
         Parameters:
-            verdict: what was found.
+            verdict: verdict of the step.
             trace_id: trace of the step, 32 hex digits, None if there is none.
             span: the step's span, by default the current one; it may name Langfuse's environment and session.
             above: the live spans above it, nearest first.
@@ -97,7 +97,7 @@ class LangfuseReporter:
         return self.sender.flush(timeout_s)
 
     def stop(self, timeout_s: float) -> None:
-        """Send what waits as far as the time allows. A later score is sent all the same."""
+        """Send queued scores until the time is up. A score reported later is sent all the same."""
         left = self.sender.stop(timeout_s)
         if left:
             _log.error("trajectory_guard: %d scores did not reach Langfuse in %.0f s", len(left), timeout_s)
@@ -106,9 +106,9 @@ class LangfuseReporter:
 def reporter_of(
     config: GuardConfig, counts: Counter[str], environ: Mapping[str, str] | None = None
 ) -> LangfuseReporter | None:
-    """The scorer a configuration asks for, with the address and keys in Langfuse's own environment variables.
+    """The reporter of a configuration, with the address and keys from Langfuse's own environment variables.
 
-    None if it asks for none, if Langfuse's tracing is switched off, or if the package ``langfuse`` or a key is missing:
+    None if scores or Langfuse's tracing are switched off, or if the package ``langfuse`` or a key is missing:
     that is logged once for each ``counts``, and the guard goes on.
 
     Parameters:

@@ -83,14 +83,14 @@ class Score(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What a score is attached to: a trace, or a session if ``is_session``."""
+    """The target of a score: a trace, or a session if ``is_session``."""
 
     id: str
     is_session: bool = False
 
 
 def stage_of(verdict: Verdict) -> Stage | None:
-    """What there is to write of a verdict; None for weak signals and for loops that just go on."""
+    """The stage that a verdict reports; None for weak signals and for loops that go on unchanged."""
     if verdict.recovered:
         return Stage.RECOVERED
     if not verdict.detections:
@@ -196,13 +196,13 @@ EpisodeKey = tuple[str, str, int]
 
 
 class Episode:
-    """What was written of one episode.
+    """The scores written for one episode.
 
     Attributes:
         timestamp: of its scores, in seconds since the epoch.
         stages: how far each target has come.
-        began: start of the step with which it began, as it was first told; 0 if spans carry no time.
-        until: end of the newest step heard of it.
+        began: start of its first step in seconds, as first reported; 0 if spans carry no time.
+        until: end of its newest reported step, in seconds.
         environment: Langfuse's environment it was written to last; None for the default.
     """
 
@@ -220,11 +220,11 @@ class Episode:
 
 
 class ScoreBook:
-    """Knows what was written already, so that a score is written on change only. Not thread-safe.
+    """Record of the scores already written, so that a score is written on change only. Not thread-safe.
 
     Parameters:
         max_episodes: episodes remembered; of a forgotten one the same scores are written once more.
-        on_change: hears the key of an episode in which something was written, or which was forgotten.
+        on_change: called with the key of an episode whose scores were written, or which was evicted.
     """
 
     def __init__(self, max_episodes: int, *, on_change: Callable[[EpisodeKey], None] = lambda key: None) -> None:
@@ -238,10 +238,10 @@ class ScoreBook:
     ) -> list[Score]:  # fmt: skip
         """Scores that are to be written because of a verdict; none if nothing has changed.
 
-        A recovery is written to every trace and session that was told of the loop.
+        A recovery is written to every trace and session that has a score of the loop.
 
         Parameters:
-            verdict: what was found.
+            verdict: verdict of the step.
             trace_id, session_id: trace of the step, and the session Langfuse puts it into.
             scope: keeps equal trajectory ids of different tenants apart.
             environment: of the trace; None if it is unknown, or the default.
@@ -271,7 +271,7 @@ class ScoreBook:
     def _known(self, key: EpisodeKey, began: float) -> Episode | None:
         episode = self.episodes.get(key)
         if episode is not None and began > episode.until:
-            return None  # the trajectory was forgotten meanwhile, and counts its episodes anew
+            return None  # the trajectory was evicted meanwhile and counts its episodes from 1 again
         return episode
 
     def _begin(self, key: EpisodeKey, episode: Episode) -> Episode:

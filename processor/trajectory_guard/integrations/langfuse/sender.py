@@ -1,4 +1,4 @@
-"""Sends scores to Langfuse from a thread of its own: bounded, paced, retried, and never in the application's way."""
+"""Sends scores to Langfuse from its own thread: bounded, rate-limited, retried; it never blocks the application."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ DROPPED: Final = "dropped"
 
 
 class RateLimit(NamedTuple):
-    """How fast scores are sent.
+    """Queue size, rate limit and retry delays of a sender.
 
     Fields:
-        max_waiting: scores that may wait; the oldest give way (and are counted).
+        max_waiting: scores in the queue; beyond it the oldest are dropped (and counted).
         batches_per_minute: requests, evenly spread: of up to 15 scores, or of one where the server takes no lists. The
-            default is what the smallest plan of Langfuse Cloud allows. Waiting scores of one id become one, the newest.
-        initial_s, multiplier, max_s: pauses after a failure, in seconds.
-        jitter: share by which each pause is varied.
-        refused_s: pause in seconds when the keys are wrong.
+            default is the limit of the smallest plan of Langfuse Cloud. Of queued scores with one id the newest stays.
+        initial_s, multiplier, max_s: first delay in seconds, its growth factor, and the maximum in seconds.
+        jitter: share (0 to 1) by which each delay is varied.
+        refused_s: delay in seconds while the keys are wrong.
     """
 
     max_waiting: int = 1_000
@@ -58,25 +58,25 @@ class RateLimit(NamedTuple):
 
 
 OnSettled = Callable[[Sequence[Score], str], None]
-"""Hears, in the sender's thread, which scores need no sending any more, and why: sent, rejected or dropped."""
+"""Called on the sender's thread with scores that left the queue, and the outcome: sent, rejected or dropped."""
 OnFailed = Callable[[str], None]
-"""Hears, in the sender's thread, of a failed attempt: an HTTP status, ``unreachable``, ``invalid`` or ``error``."""
+"""Called on the sender's thread after a failed attempt with HTTP status, ``unreachable``, ``invalid`` or ``error``."""
 
 
 class ScoreSender:
-    """A queue of scores and the thread that works it off. The thread starts with the first score.
+    """A queue of scores and the thread that sends them. The thread starts with the first score.
 
-    What Langfuse does not take for now (429, 5xx, no connection) is tried again for ever, with growing pauses and
-    as late as it asks; while the keys are wrong nothing is sent. What it refuses for good is counted and logged.
+    Requests that fail temporarily (429, 5xx, no connection) are retried without limit, with growing delays and not
+    before ``Retry-After``; while the keys are wrong nothing is sent. Rejected scores are counted and logged.
 
     Parameters:
-        connection: where to.
-        pace: how fast.
+        connection: address, keys and timeouts.
+        rate_limit: queue size, requests per minute, and retry delays.
         name: of the thread, and in log lines.
         counts: where scores are counted by what became of them (``scores.sent`` and so on), and failures
             (``score_attempts.`` and the status, ``errors.langfuse``).
-        on_settled: hears what needs no sending any more.
-        on_failed: hears of attempts that failed.
+        on_settled: called with scores that left the queue.
+        on_failed: called after a failed attempt.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class ScoreSender:
         self._failing = ""
 
     def _after_fork(self) -> None:
-        """The thread stayed with the parent, and so did what was waiting: it is the parent's to send."""
+        """Start empty in a forked child: the thread stayed in the parent, which sends the queued scores."""
         self._waiting.clear()
         self._reset()
 
@@ -159,26 +159,26 @@ class ScoreSender:
 
     @property
     def waiting(self) -> list[Score]:
-        """Scores Langfuse does not have yet, oldest first."""
+        """Queued scores, oldest first."""
         with self._changed:
             return list(self._waiting.values())
 
     # --- out -------------------------------------------------------------------------------------------------
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until nothing waits any more; whether that was so in time. Sends no faster than usual."""
+        """Wait until the queue is empty; returns whether it was in time. The rate limit still applies."""
         with self._changed:
             self._changed.wait_for(lambda: not self._waiting or self._thread is None, timeout_s)
             return not self._waiting
 
     def stop(self, timeout_s: float = _EXIT_TIMEOUT_S) -> list[Score]:
-        """Send what waits as far as the time allows, and end the thread. Idempotent; a later score starts it again.
+        """Send queued scores until the time is up, and end the thread. Idempotent; a later score starts it again.
 
         Where no thread could be started, as while the interpreter ends, this sends itself: the last request may then
         take half of the time longer.
 
         Returns:
-            What Langfuse does not have.
+            The scores that were not sent.
         """
         with self._changed:
             thread = self._thread
