@@ -15,6 +15,7 @@ from trajectory_guard import telemetry
 from trajectory_guard_collector.app.pipeline import Pipeline
 from trajectory_guard_collector.errors import OverloadedError
 from trajectory_guard_collector.otlp.signals import Batch, Signal
+from trajectory_guard_collector.scoring.lateness import Pace
 from trajectory_guard_collector.scoring.scorer import FleetScorer
 from trajectory_guard_collector.scoring.trajectory import EventKind
 from trajectory_guard_collector.state.codec import dump, load
@@ -91,6 +92,13 @@ def test_in_order_nothing_waits() -> None:
     assert told == [EventKind.START, EventKind.NUDGE]
 
 
+def test_the_spans_of_one_request_may_be_in_any_order() -> None:
+    scorer = new_scorer(clock=Clock())
+    scorer.score(request(*reversed(LATE), tool("first", {"q": 1}, "one", at=1.0)))
+    scorer.score(request(tool("new", {"q": 20}, "twenty", at=20.0)))
+    assert steps(scorer) == 4
+
+
 def test_a_step_waits_until_the_service_is_as_much_further() -> None:
     scorer = out_of_order(Clock())
     scorer.score(request(tool("new", {"q": 20}, "twenty", at=20.0)))
@@ -148,6 +156,15 @@ def test_a_service_whose_clock_was_wrong_once_harms_no_other_one() -> None:
     scorer.score(request(tool("new", {"q": 20}, "twenty", at=20.0)))
     scorer.finish()
     assert steps(scorer) == 4
+
+
+def test_reminders_stay_bounded_where_the_newest_span_never_moves_on() -> None:
+    pace = Pace()
+    for at in range(3_000):
+        pace.remind(1.0, at)
+    pace.next_wait_s(2.0, in_order=True, most=5.0)
+    assert len(pace.reminders()) == 2_000
+    assert pace.reminders() == []
 
 
 def test_what_waits_is_not_in_the_saved_state_and_counts_when_it_comes_again() -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from trajectory_guard.core.tracking.tables import BoundedTable
 
 _MAX_SERVICES: Final = 1_024
+_MAX_REMINDERS: Final = 2_000
 _DECAY: Final = 0.995
 """Factor by which each step in order shortens the wait: some hundred of them end it."""
 _LEAST_S: Final = 0.05
@@ -42,7 +43,7 @@ class Pace:
 
         Parameters:
             end: end of its span, seconds since the epoch.
-            in_order: the step is the newest of its trajectory; else it precedes a step that arrived before it.
+            in_order: no step after it arrived in an earlier request.
             most: longest wait in seconds.
         """
         if in_order:
@@ -53,9 +54,10 @@ class Pace:
         return self.wait_s
 
     def remind(self, at: float, what: Any) -> None:
-        """Return ``what`` from ``reminders`` once the newest span has ended at ``at``."""
-        self._pushed += 1
-        heappush(self._due, (at, self._pushed, what))
+        """Return ``what`` from ``reminders`` once the newest span has ended at ``at``; beyond a bound, never."""
+        if len(self._due) < _MAX_REMINDERS:  # the clock of arrival ends the wait without any
+            self._pushed += 1
+            heappush(self._due, (at, self._pushed, what))
 
     def reminders(self) -> list[Any]:
         """Take the reminders that are due."""

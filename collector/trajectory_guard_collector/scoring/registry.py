@@ -122,11 +122,13 @@ class Fleet:
             trajectory.add_last(item)
             self.metrics.late("too_late")
         else:
+            evaluated = trajectory.evaluated_items
             newest = trajectory.add(item)
             if not newest:
                 self.metrics.late("reordered")
-            if new:
-                item.wait_s = pace.next_wait_s(end, in_order=newest, most=self._limits.reorder_wait_s)
+            if new:  # the spans of one request are put in order before any is evaluated
+                late = trajectory.evaluated_items < evaluated or (not newest and trajectory.key in self._waiting)
+                item.wait_s = pace.next_wait_s(end, in_order=not late, most=self._limits.reorder_wait_s)
         self._active.add(pace)
         self._items[item.span] = item
         self._kept_bytes += item.size

@@ -453,6 +453,11 @@ class Trajectory:
         return _freeze(self._head) if self._head is not None else self.base
 
     @property
+    def evaluated_items(self) -> int:
+        """Number of items that the head covers."""
+        return self._evaluated
+
+    @property
     def evaluated(self) -> list[Item]:
         """Items that the head covers."""
         return self.items[: self._evaluated]
