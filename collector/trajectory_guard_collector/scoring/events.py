@@ -11,7 +11,8 @@ from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence
-from trajectory_guard_collector.scoring.trajectory import EventKind, Published, StepItem, Trajectory
+from trajectory_guard_collector.scoring.published import Published
+from trajectory_guard_collector.scoring.trajectory import EventKind, StepItem, Trajectory
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 

@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 from trajectory_guard.core.calls import CallRecord, is_fuller, reported
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.history import Ring
-from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, StepRecord, Usage
@@ -27,6 +26,7 @@ from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS
 from trajectory_guard_collector.otlp.span_view import ResourceInfo
 from trajectory_guard_collector.scoring.lateness import Pace
+from trajectory_guard_collector.scoring.published import Published
 
 Order = tuple[float, str]
 """End of a span in seconds, and its id: the order in which steps are evaluated."""
@@ -169,40 +169,6 @@ class Snapshot(NamedTuple):
     state: bytes
     recent: tuple[CallRecord, ...]
     usage: UsageLedger
-
-
-class Published:
-    """Publication state of one episode: late steps may move a finding, but it is published once.
-
-    Attributes:
-        started, stopped, recovered, counted: whether its beginning, stop and end were published and metrics count it.
-        nudges: number of nudges published; folded: number of nudges at steps that are no longer kept.
-        spent: resources counted so far.
-    """
-
-    __slots__ = ("counted", "folded", "nudges", "recovered", "spent", "started", "stopped")
-
-    def __init__(self) -> None:
-        self.started = self.stopped = self.recovered = self.counted = False
-        self.nudges = self.folded = 0
-        self.spent = Spent()
-
-    @property
-    def may_recover(self) -> bool:
-        """Whether a nudge was published, and no recovery yet."""
-        return self.nudges > 0 and not self.recovered
-
-    def to_plain(self) -> list[Any]:
-        """A form that JSON can represent."""
-        return [self.started, self.stopped, self.recovered, self.counted, self.nudges, list(self.spent)]
-
-    @classmethod
-    def from_plain(cls, plain: list[Any]) -> Published:
-        """Restore ``to_plain``."""
-        published = cls()
-        published.started, published.stopped, published.recovered, published.counted, published.nudges, spent = plain
-        published.folded, published.spent = published.nudges, Spent(*spent)  # single steps are not saved
-        return published
 
 
 class Trajectory:

@@ -22,8 +22,9 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import Evidence, ModelTokens, Usage
 from trajectory_guard.core.tracking.usage import UsageLedger
+from trajectory_guard_collector.scoring.published import Published
 from trajectory_guard_collector.scoring.registry import Attributes
-from trajectory_guard_collector.scoring.trajectory import SEEN, Key, Published, Snapshot, Trajectory
+from trajectory_guard_collector.scoring.trajectory import SEEN, Key, Snapshot, Trajectory
 
 FORMAT_VERSION: Final = 4
 _COUNTERS: Final = ("steps", "score", "episode", "nudges", "evicted_runs")
