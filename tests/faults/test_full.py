@@ -142,8 +142,9 @@ async def test_the_configured_size_on_disk_is_kept_to(tmp_path: Path) -> None:
     async with started(Collector(tmp_path, {"otlp": {"endpoint": rotel.grpc_url}}, queue=queue)) as collector:
         sender, requests = GrpcSender(collector.grpc_port), [plain(f"r{at}", 10, padding=10_000) for at in range(40)]
         sending = asyncio.gather(*(sender.send(data) for data in requests))
-        await eventually(lambda: sender.refused["RESOURCE_EXHAUSTED"] > 20, "the queue is full")
-        assert 1.8 * MIB < collector.metric("otelcol_exporter_queue_size") <= 2.0 * MIB
+        await eventually(lambda: collector.metric("otelcol_exporter_queue_size") > 1.8 * MIB, "the queue is full")
+        await eventually(lambda: sender.refused["RESOURCE_EXHAUSTED"] > 20, "the senders hear of it")
+        assert collector.metric("otelcol_exporter_queue_size") <= 2.0 * MIB
         assert collector.metric("otelcol_exporter_queue_capacity") == 2.0 * MIB
         assert sum(file.stat().st_size for file in (tmp_path / "queue").iterdir()) < 24 * MIB
         async with started(rotel):
