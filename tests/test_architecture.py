@@ -212,6 +212,14 @@ def test_scoring_and_state_never_import_the_gateway_directly_or_through_others()
     assert [chain for name in modules if (chain := path_to(name, f"{COLLECTOR_ROOT}.gateway"))] == []
 
 
+def test_identification_never_reaches_the_evaluation_of_steps() -> None:
+    """They may run on different machines."""
+    name = f"{COLLECTOR_ROOT}.scoring.identification"
+    assert name in COLLECTOR
+    for part in ("scoring.registry", "scoring.events", "scoring.tagger", "state"):
+        assert path_to(name, f"{COLLECTOR_ROOT}.{part}") == []
+
+
 def test_the_collector_never_imports_the_command_line() -> None:
     assert importers(list(COLLECTOR), f"{ROOT}.cli") == {}
 

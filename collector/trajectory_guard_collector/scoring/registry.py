@@ -97,7 +97,10 @@ class Fleet:
         return self._items.get(span)
 
     def add(self, item: Item, key: Key) -> None:
-        """Add an item to a trajectory. One that was compacted before is counted as a duplicate and ignored."""
+        """Add an item to a trajectory. One that was added before is counted as a duplicate and ignored."""
+        if item.span in self._items:
+            self._counts.duplicate()
+            return
         trajectory = self._all.get(key)
         if trajectory is None:
             flagged = self._flagged.get(key)
@@ -364,9 +367,16 @@ class Fleet:
         return changed, gone
 
     def restore(self, trajectory: Trajectory, tags: Mapping[bytes, Attributes]) -> None:
-        """Add a saved trajectory and its tags."""
+        """Add a saved trajectory, its steps that can still be put in order, and its tags."""
         trajectory.last_used = self._clock()
         self._all[trajectory.key] = self._awake[trajectory.key] = trajectory
+        for item in trajectory.items:
+            item.arrived = trajectory.last_used
+            self._items[item.span] = item
+            self._kept_bytes += item.size
+            self._open[trajectory.key] = trajectory
+        if trajectory.waiting is not None:
+            self._dirty[trajectory.key] = trajectory
         self.name(trajectory.key, (trajectory.key[1],))
         for span, attributes in tags.items():
             self.tag_later(span, attributes)
