@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.collector.receiver_helpers import Diagnostics, eventually, grpc_server, http_server
+from tests.collector.receiver_helpers import Recorder, eventually, grpc_server, http_server
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.app import descriptors
 from trajectory_guard_collector.cli import BAD_CONFIGURATION, main
@@ -142,7 +142,7 @@ async def test_a_large_head_is_cut_off(size: int) -> None:
 async def test_idle_grpc_connections_are_bounded_and_others_are_served() -> None:
     import asyncio
 
-    async with grpc_server(Diagnostics(), max_connections=8) as server:
+    async with grpc_server(Recorder(), max_connections=8) as server:
         opened = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(40)]
         preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
         for _, writer in opened:
