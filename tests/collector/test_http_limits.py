@@ -4,6 +4,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import cycle
 from typing import Any
 
 import psutil
@@ -75,14 +76,16 @@ async def test_one_byte_now_and_then_does_not_help(sent: bytes) -> None:
         writer.write(sent)
 
         async def dribble() -> None:
-            while True:
-                writer.write(b"G")
+            for byte in cycle(HEAD):  # not any byte: what cannot begin a request is refused at once
+                writer.write(bytes([byte]))
                 await asyncio.sleep(0.02)
 
         dribbling = asyncio.create_task(dribble())
         await closed(reader)
         dribbling.cancel()
         writer.close()
+        assert running.total("otelcol_receiver_requests_total", transport="http", status="read_timeout") == 1
+        assert running.recorder.batches == []
 
 
 async def test_second_request_has_a_deadline_too() -> None:
