@@ -30,7 +30,7 @@ from trajectory_guard_collector.gateway.hops import Hops
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.grpc_server import GrpcServer
 from trajectory_guard_collector.gateway.receivers.http_server import HttpServer
-from trajectory_guard_collector.gateway.receivers.request_handler import Unlimited
+from trajectory_guard_collector.gateway.receivers.request_handler import Unlimited, handler_of
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
@@ -108,7 +108,8 @@ async def grpc_server(
     recorder, metrics = recorder or Recorder(), Metrics()
     memory, hops = Room(settings.pop("refuse", lambda: None)), Hops()
     config = GrpcReceiver(**{"endpoint": ANYWHERE, **settings})
-    server = GrpcServer(config, Authenticator(auth or Auth()), recorder.accept, metrics, memory=memory, hops=hops)
+    handler = handler_of(config, recorder.accept, metrics, memory=memory, hops=hops)
+    server = GrpcServer(config, Authenticator(auth or Auth()), handler, metrics)
     try:
         yield Running(await server.start(), recorder, metrics, server, memory, hops)
     finally:
@@ -122,7 +123,8 @@ async def http_server(
     recorder, metrics = recorder or Recorder(), Metrics()
     memory, hops = Room(settings.pop("refuse", lambda: None)), Hops()
     config = HttpReceiver(**{"endpoint": ANYWHERE, **settings})
-    server = HttpServer(config, Authenticator(auth or Auth()), recorder.accept, metrics, memory=memory, hops=hops)
+    handler = handler_of(config, recorder.accept, metrics, memory=memory, hops=hops)
+    server = HttpServer(config, Authenticator(auth or Auth()), handler, metrics)
     try:
         yield Running(await server.start(), recorder, metrics, server, memory, hops)
     finally:

@@ -37,7 +37,9 @@ from trajectory_guard_collector.errors import BadDataError, OverloadedError, Una
 from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.grpc_server import GrpcServer
+from trajectory_guard_collector.gateway.receivers.request_handler import handler_of
 from trajectory_guard_collector.otlp.signals import Signal
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 TRACES = f"/{Signal.TRACES.grpc_service}/Export"
 MIB = 1 << 20
@@ -312,7 +314,8 @@ async def test_stop_does_not_wait_longer_than_its_grace() -> None:
 
 
 async def test_stop_without_start() -> None:
-    server = GrpcServer(GrpcReceiver(), Authenticator(Auth()), Recorder().accept, None)  # type: ignore[arg-type]
+    config, metrics = GrpcReceiver(), Metrics()
+    server = GrpcServer(config, Authenticator(Auth()), handler_of(config, Recorder().accept, metrics), metrics)
     for _ in range(2):
         await server.stop(0.1)
     assert asyncio.all_tasks() == {asyncio.current_task()}

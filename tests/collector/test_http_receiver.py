@@ -46,7 +46,9 @@ from trajectory_guard_collector.errors import BadDataError, OverloadedError, Una
 from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.http_server import HttpServer
+from trajectory_guard_collector.gateway.receivers.request_handler import handler_of
 from trajectory_guard_collector.otlp.signals import Signal
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 MIB = 1 << 20
 PROTOBUF = "application/x-protobuf"
@@ -405,7 +407,8 @@ async def test_stop_does_not_wait_longer_than_its_grace() -> None:
 
 
 async def test_stop_without_start() -> None:
-    server = HttpServer(HttpReceiver(), Authenticator(Auth()), Recorder().accept, None)  # type: ignore[arg-type]
+    config, metrics = HttpReceiver(), Metrics()
+    server = HttpServer(config, Authenticator(Auth()), handler_of(config, Recorder().accept, metrics), metrics)
     for _ in range(2):
         await server.stop(0.1)
     assert asyncio.all_tasks() == {asyncio.current_task()}
