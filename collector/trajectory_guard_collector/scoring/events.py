@@ -36,7 +36,7 @@ def publish(trajectory: Trajectory, item: StepItem, metrics: Metrics) -> Iterato
     verdict, first_time = item.verdict, not item.evaluated
     item.evaluated = True
     if not first_time:
-        metrics.rejudged()
+        metrics.evaluated_again()
     trajectory.last_seen = max(trajectory.last_seen, item.order[0])
     if verdict is None:
         if first_time and item.repeats:

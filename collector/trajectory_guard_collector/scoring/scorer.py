@@ -135,13 +135,13 @@ class FleetScorer:
 
         No request may be under evaluation. The result holds guard spans only.
         """
-        return self._told(self.fleet.rest())
+        return self._unrequested(self.fleet.rest())
 
     def finish(self) -> ScoredRequest:
         """As ``rest``, and evaluate all steps that still wait for earlier steps."""
-        return self._told([*self.fleet.finish(), *self.fleet.rest()])
+        return self._unrequested([*self.fleet.finish(), *self.fleet.rest()])
 
-    def _told(self, events: list[LoopEvent]) -> ScoredRequest:
+    def _unrequested(self, events: list[LoopEvent]) -> ScoredRequest:
         data, count = self._tagger.guard_spans(events)
         return ScoredRequest(data, count, 0, events)
 

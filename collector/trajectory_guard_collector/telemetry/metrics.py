@@ -121,7 +121,7 @@ class Metrics:
         """Count a step that arrived out of order: ``reordered`` or ``too_late``."""
         self.add(catalogue.LATE_STEPS, how=how)
 
-    def rejudged(self) -> None:
+    def evaluated_again(self) -> None:
         """Count a step that was evaluated again."""
         self.add(catalogue.REJUDGED_STEPS)
 
