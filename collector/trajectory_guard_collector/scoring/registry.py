@@ -229,7 +229,7 @@ class Fleet:
         try:
             return trajectory.evaluate(self.engine, self._limits.reorder_steps, now)
         except Exception:  # noqa: BLE001  one trajectory must not cost the others
-            self.metrics.error("judge.trajectory")
+            self.metrics.error("evaluate.trajectory")
             _log.exception("trajectory %r cannot be scored; its state is discarded", trajectory.key[1])
             trajectory.abandon()
             self._drop(trajectory.key)
@@ -327,7 +327,7 @@ class Fleet:
             for verdict, item in trajectory.settle_runs(self.engine):
                 events += recovered_at_rest(trajectory, verdict, item or stand_in(trajectory, verdict), self.metrics)
         except Exception:  # noqa: BLE001  one trajectory must not cost the others
-            self.metrics.error("judge.trajectory")
+            self.metrics.error("evaluate.trajectory")
             _log.exception("trajectory %r cannot be settled", trajectory.key[1])
         self._rest(trajectory)
         return events

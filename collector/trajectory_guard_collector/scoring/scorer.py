@@ -170,7 +170,7 @@ class FleetScorer:
         try:
             self._take(seen)
         except Exception:  # noqa: BLE001  one odd span must not cost the others
-            self.metrics.error("judge.span")
+            self.metrics.error("evaluate.span")
             _log.exception("a span could not be scored; it is forwarded unchanged")
 
     # --- trace context ---------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ class FleetScorer:
         if view.scope == telemetry.SCOPE or trace is None:
             return  # the guard span of an in-process guard; the step itself arrives as well
         if len(seen.key) != _KEY_BYTES:
-            self.metrics.error("judge.ids")
+            self.metrics.error("evaluate.ids")
             self._throttled.log(logging.WARNING, "ids", f"a span of {seen.origin.service} has no valid ids: not scored")
             return
         seen.item = self.fleet.known(seen.key)
