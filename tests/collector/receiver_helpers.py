@@ -1,4 +1,4 @@
-"""What the receivers' tests share: a pipeline that notes what it is given, servers, requests, certificates."""
+"""Shared by the receivers' tests: a pipeline that records its batches, servers, requests, certificates."""
 
 from __future__ import annotations
 

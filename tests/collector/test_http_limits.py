@@ -34,7 +34,7 @@ async def status(reader: asyncio.StreamReader) -> int:
 
 
 async def closed(reader: asyncio.StreamReader) -> bytes:
-    """What comes until the server closes the connection."""
+    """The bytes that come until the server closes the connection."""
     try:
         return await asyncio.wait_for(reader.read(), LIMIT_S)
     except ConnectionResetError:

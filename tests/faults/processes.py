@@ -38,7 +38,7 @@ _AFTER_NAME = b"\n    Kind           :"
 
 
 class Resources(NamedTuple):
-    """What a process holds: file descriptors, threads, resident bytes."""
+    """Resources of a process: file descriptors, threads, resident bytes."""
 
     fds: int
     threads: int
@@ -84,7 +84,7 @@ class _Process(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """What to run."""
+        """Program and arguments to run."""
 
     @abstractmethod
     def start(self: _Started) -> _Started:

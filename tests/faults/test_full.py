@@ -187,7 +187,7 @@ def _long_step(conversation: int, at: int) -> Span:
 
 
 async def test_memory_that_trajectories_hold_is_given_back_at_the_limit(tmp_path: Path) -> None:
-    """What was judged holds memory too: if nothing of it were given back, data would be refused for ever."""
+    """Evaluated steps hold memory too: if none of it were given back, data would be refused for ever."""
     limiter = {"limit_mib": 160, "spike_limit_mib": 32, "check_interval_s": 0.1}
     async with started(Collector(tmp_path, {"debug": {}}, memory_limiter=limiter)) as collector:
         sender, most = GrpcSender(collector.grpc_port), 0

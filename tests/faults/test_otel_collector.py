@@ -64,7 +64,7 @@ class Otelcol(_Process):
         self.configure({})
 
     def configure(self, processors: Mapping[str, Any]) -> None:
-        """What it does with everything from its next start on."""
+        """Set the processors of its pipeline, from its next start on."""
         endpoints = {"grpc": self.grpc_port, "http": self.http_port}
         protocols = {name: {"endpoint": f"127.0.0.1:{port}"} for name, port in endpoints.items()}
         pipeline = {"receivers": ["otlp"], "processors": [*processors], "exporters": [*self._exporter]}
@@ -101,7 +101,7 @@ class Last(Otelcol):
         super().__init__(folder, "last", {"file": {"path": str(self._file), "append": True, "flush_interval": "50ms"}})
 
     def requests(self, signal: Signal) -> list[bytes]:
-        """What it has taken of a signal."""
+        """The requests it has taken of a signal."""
         text = self._file.read_text() if self._file.exists() else ""
         whole = text[: text.rfind("\n") + 1].splitlines()
         return [from_json(signal, line.encode()) for line in whole if line.startswith(_STARTS[signal])]
