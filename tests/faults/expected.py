@@ -43,6 +43,11 @@ def last_of(verdicts: Mapping[str, Verdict]) -> dict[str, Verdict]:
     return newest
 
 
+def steps_of(ends: Mapping[str, Verdict]) -> dict[str, int]:
+    """Number of steps by trajectory, of ``last_of``."""
+    return {name: verdict.step_index + 1 for name, verdict in ends.items()}
+
+
 def end_of(verdict: Verdict) -> tuple[Any, ...]:
     """The state of a trajectory after its last step, to be compared with ``end_in``."""
     return verdict.level.value, round(verdict.score, 6), verdict.step_index + 1, verdict.nudges, verdict.episode

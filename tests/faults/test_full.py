@@ -84,7 +84,7 @@ async def test_a_disk_that_fails_without_a_word_is_overcome(tmp_path: Path) -> N
         async with started(rotel):
             await arrived(rotel, {one for data in small for one in ids(data)})
             await eventually(lambda: collector.metric("otelcol_exporter_queue_size") == 0, "what was sent is deleted")
-            assert sender.refused["RESOURCE_EXHAUSTED"] > 0
+            await eventually(lambda: sender.refused["RESOURCE_EXHAUSTED"] > 0, "the sender knows")
             assert not sending.done()
             collector.limit_files(-1)
             await sending
