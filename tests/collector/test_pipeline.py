@@ -116,14 +116,14 @@ async def test_a_trajectory_that_cannot_be_judged_does_not_cost_the_others(monke
 
 async def test_one_odd_span_does_not_cost_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     backend, scorer = Backend(), new_scorer()
-    take = scorer._take
+    take = scorer.identifier._take
 
     def picky(seen: Any) -> None:
         if seen.span_id == span_id("odd"):
             raise ValueError("odd")
         take(seen)
 
-    monkeypatch.setattr(scorer, "_take", picky)
+    monkeypatch.setattr(scorer.identifier, "_take", picky)
     await pipeline(backend, scorer).accept(traces(request(*loop(2), tool("odd"), loop(3)[2])))
     assert by_name(backend.batches[0].data)[span_id("s2")][telemetry.INTERVENTION] == "NUDGE"
 

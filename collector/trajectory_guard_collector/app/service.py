@@ -69,7 +69,11 @@ class Collector:
         self._hops = Hops()
         self._delivery = Delivery(config, self.metrics, self._store, via=self._hops.header)
         self._scores = score_writers(
-            config.exporters, self.metrics, self._store, redact=config.guard.redact, session_of=self.scorer.session_of
+            config.exporters,
+            self.metrics,
+            self._store,
+            redact=config.guard.redact,
+            session_of=self.scorer.identifier.session_of,
         )
         self._pipeline = Pipeline(
             self.scorer, self._delivery, self.metrics,
