@@ -129,7 +129,7 @@ def readers() -> list[str]:
 
 
 def foreign(module: str) -> set[str]:
-    """What a module imports besides itself and the standard library."""
+    """Packages that a module imports besides itself and the standard library."""
     return {
         name for name in imports(module) if name.split(".")[0] not in sys.stdlib_module_names and name != "__future__"
     }
@@ -141,7 +141,7 @@ def test_the_layers_exist() -> None:
 
 
 def outside(module: str, *allowed: str) -> set[str]:
-    """What a module imports besides itself, the standard library, and packages that its layer may know."""
+    """Packages that a module imports besides itself, the standard library, and those that its layer may know."""
     return {name for name in foreign(module) if not any(within(name, one) for one in allowed)}
 
 

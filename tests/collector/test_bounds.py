@@ -263,7 +263,7 @@ def test_spans_without_ids_are_forwarded_counted_and_not_judged() -> None:
     one.span_id = b""
     data = request(one, tool("t"))
     assert scorer.score(data).data is data
-    assert counted(scorer.metrics, "trajectory_guard_errors_total", where="judge.ids") == 1
+    assert counted(scorer.metrics, "trajectory_guard_errors_total", where="evaluate.ids") == 1
     assert next(iter(scorer.fleet)).steps == 1
 
 

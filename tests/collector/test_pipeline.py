@@ -1,4 +1,4 @@
-"""What every batch goes through."""
+"""The way of every batch through the pipeline."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ async def test_an_error_of_the_guard_does_not_cost_the_telemetry(
     data = request(*loop(3))
     await pipeline(backend, scorer).accept(traces(data))
     assert backend.batches[0].data == data
-    assert scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "judge.trajectory"}) == 1
+    where = {"where": "evaluate.trajectory"}
+    assert scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", where) == 1
     assert len(scorer.fleet) == 0
     monkeypatch.undo()
     await pipeline(backend, scorer).accept(traces(request(*loop(3, prefix="later"))))

@@ -1,4 +1,4 @@
-"""What of an answer is volatile, which answers are empty, and which errors are of one kind."""
+"""Volatile parts of results, empty results, and errors of one kind."""
 
 from __future__ import annotations
 

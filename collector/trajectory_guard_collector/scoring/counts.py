@@ -83,7 +83,7 @@ class ScoringCounts:
         """Count a step that arrived out of order: ``reordered`` or ``too_late``."""
         self._add(catalogue.LATE_STEPS, how=how)
 
-    def rejudged(self) -> None:
+    def evaluated_again(self) -> None:
         """Count a step that was evaluated again."""
         self._add(catalogue.REJUDGED_STEPS)
 

@@ -36,7 +36,7 @@ def publish(trajectory: Trajectory, item: StepItem, counts: ScoringCounts) -> It
     verdict, first_time = item.verdict, not item.evaluated
     item.evaluated = True
     if not first_time:
-        counts.rejudged()
+        counts.evaluated_again()
     trajectory.last_seen = max(trajectory.last_seen, item.order[0])
     if verdict is None:
         if first_time and item.repeats:

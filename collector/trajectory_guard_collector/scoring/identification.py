@@ -123,7 +123,7 @@ class Identifier:
         try:
             self._take(seen)
         except Exception:  # noqa: BLE001  one odd span must not cost the others
-            self._counts.error("judge.span")
+            self._counts.error("evaluate.span")
             _log.exception("a span could not be scored; it is forwarded unchanged")
 
     # --- trace context ---------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class Identifier:
         if view.scope == telemetry.SCOPE or trace is None:
             return  # the guard span of an in-process guard; the step itself arrives as well
         if len(seen.key) != _KEY_BYTES:
-            self._counts.error("judge.ids")
+            self._counts.error("evaluate.ids")
             self._throttled.log(logging.WARNING, "ids", f"a span of {seen.origin.service} has no valid ids: not scored")
             return
         seen.item = self._operations.known(seen.key)

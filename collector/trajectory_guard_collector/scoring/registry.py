@@ -232,7 +232,7 @@ class Fleet:
         try:
             return trajectory.evaluate(self.engine, self._limits.reorder_steps, now)
         except Exception:  # noqa: BLE001  one trajectory must not cost the others
-            self._counts.error("judge.trajectory")
+            self._counts.error("evaluate.trajectory")
             _log.exception("trajectory %r cannot be scored; its state is discarded", trajectory.key[1])
             trajectory.abandon()
             self._drop(trajectory.key)
@@ -330,7 +330,7 @@ class Fleet:
             for verdict, item in trajectory.settle_runs(self.engine):
                 events += recovered_at_rest(trajectory, verdict, item or stand_in(trajectory, verdict), self._counts)
         except Exception:  # noqa: BLE001  one trajectory must not cost the others
-            self._counts.error("judge.trajectory")
+            self._counts.error("evaluate.trajectory")
             _log.exception("trajectory %r cannot be settled", trajectory.key[1])
         self._rest(trajectory)
         return events

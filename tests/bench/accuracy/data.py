@@ -1,4 +1,4 @@
-"""What is judged: recorded runs, cases and pairs, from the bundled files or from a folder."""
+"""The data of the benchmark: recorded runs, cases and pairs, from the bundled files or from a folder."""
 
 from __future__ import annotations
 

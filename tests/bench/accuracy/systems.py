@@ -1,4 +1,4 @@
-"""Who judges: this package, simple counters, and published guards given the best input they can take."""
+"""The systems compared: this package, simple counters, and published guards given the best input they can take."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trajectory_guard.core.steps import StepRecord
 
 
 class Judgement(NamedTuple):
-    """What one system said of one trajectory.
+    """One system's alarms on one trajectory.
 
     Fields:
         alarms: steps at which it nudged or stopped; stops: those at which it stopped.
