@@ -75,9 +75,11 @@ class FlagBoard:
     # --- writing ---------------------------------------------------------------------------------------------
 
     def observe(self, step: StepRecord) -> Verdict | None:
-        """Evaluate a step; None if it does not count (duplicate, ignored tool, interrupted call)."""
+        """Evaluate a step; None if it does not count (duplicate, ignored tool, interrupted call, new model call)."""
         entry = self._entry(step.trajectory_id)
         with entry.lock:
+            if step.model_scope is not None:
+                return self._evaluate(entry, entry.placed(step))
             if step.evidence is not Evidence.FULL and step.tool_name.casefold() in entry.message_tools:
                 self.counts["superseded"] += 1  # a gate reads this tool's calls in full from the messages
                 return None
@@ -142,10 +144,11 @@ class FlagBoard:
         state = entry.state
         instance = step.run or ""
         turn_before = state.turns.get(instance)
+        index = state.index
         verdict = self.engine.observe(state, step)
         if verdict is None:
             return None
-        self.counts["steps"] += not again
+        self.counts["steps"] += 0 if again else state.index - index
         if verdict.evidence is Evidence.FINGERPRINT:
             self.counts["fingerprinted"] += not again
         entry.lossy = entry.lossy and step.evidence is not Evidence.FULL
@@ -311,10 +314,12 @@ class FlagBoard:
             self._entries[trajectory_id] = part
 
     def _absorb(self, target: Entry, part: Entry) -> None:
+        target.state.model_calls = {**part.state.model_calls, **target.state.model_calls}
         for step in part.replay or ():
-            seen = CallRecord.of(step)
-            if reported(target.recent, seen) is None and not target.is_in_messages(step):
-                target.note(seen)
+            seen, of_model = CallRecord.of(step), step.model_scope is not None
+            if of_model or (reported(target.recent, seen) is None and not target.is_in_messages(step)):
+                if not of_model:
+                    target.note(seen)
                 self._evaluate(target, step._replace(trajectory_id=target.trajectory_id), again=True)
 
     def discard_lossy(self, trajectory_id: str) -> bool:
