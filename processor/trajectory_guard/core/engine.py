@@ -164,7 +164,7 @@ class Engine:
         if repeated is None:
             return None
         try:
-            if repeated.count == 2:
+            if repeated.times == 2:
                 self._observe(state, repeated.first_step(step))
             return self._observe(state, step)
         except BaseException:

@@ -173,8 +173,8 @@ class Reader:
         as that of a generator of ids, is unknown: it cannot repeat.
         """
         text = seen.step.result
-        if text is None:
-            return seen.result
+        if text is None or seen.step.stated:
+            return seen.result  # a supplied state is masked already, and the text says nothing of it
         if is_volatile_throughout(text):
             return UNKNOWN
         key = seen.call.hex()

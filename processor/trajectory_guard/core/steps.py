@@ -92,7 +92,9 @@ def merged(first: tuple[ModelTokens, ...], second: tuple[ModelTokens, ...]) -> t
 
 
 class StepRecord(NamedTuple):
-    """One tool call at its boundary, or a model call that may repeat. Immutable; a NamedTuple because one is built per span on the hot path.
+    """One tool call at its boundary, or a model call that may repeat. Immutable.
+
+    A NamedTuple because one is built per span on the hot path.
 
     Hashes compare calls and results; ``args`` and ``result`` travel with the record only so that the engine
     can explain and, where hashes differ, compare. The engine keeps neither beyond short excerpts.

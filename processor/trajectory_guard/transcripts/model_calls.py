@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, Final
 
-import orjson
-
 from trajectory_guard.core.budget import chars_of
+from trajectory_guard.core.fingerprints import canonical_bytes, parse_json
 from trajectory_guard.core.steps import SUCCESS, StepRecord, Usage
 from trajectory_guard.core.tracking.model_calls import TOOL_NAME
 from trajectory_guard.dialects.base import Dialect, first
@@ -146,8 +145,8 @@ def _text(value: Any) -> str | None:
     if chars_of(value, MAX_HASHED_CHARS) > MAX_HASHED_CHARS:
         return None
     try:
-        return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS).decode()
-    except TypeError:
+        return canonical_bytes(value).decode("utf-8", "replace")
+    except (ValueError, TypeError, RecursionError):
         return None
 
 
@@ -161,7 +160,7 @@ def _excerpt(text: str) -> str:
     if last is None:
         return ""
     try:
-        return str(orjson.loads(f'"{last[1]}"'))
+        return str(parse_json(f'"{last[1]}"'))
     except ValueError:
         return last[1]
 

@@ -21,14 +21,14 @@ class Series(NamedTuple):
     Fields:
         scope: instrumentation scope of the spans.
         key: digest of input and answer, hex; empty if one of them is unknown, or parallel calls differ.
-        count: batches of calls in the series.
+        times: batches of calls in the series.
         end: end of the newest batch in seconds.
         step_id, trace_id, start, first_end: the first call of the series, with its times in seconds.
     """
 
     scope: str
     key: str
-    count: int
+    times: int
     end: float
     step_id: str
     trace_id: str | None
@@ -63,11 +63,11 @@ def advance(newest: Newest, call: StepRecord) -> tuple[Newest, Series | None]:
     others = tuple(one for one in newest if one.scope != scope)
     if own is not None and call.timestamp < own.end:
         if key != own.key:
-            own = own._replace(key="", count=0)
+            own = own._replace(key="", times=0)
         return (*others, own._replace(end=max(own.end, end))), None
     if own is not None and key and key == own.key:
-        own = own._replace(count=own.count + 1, end=end)
-        is_told = any(one.count > 1 for one in others)
+        own = own._replace(times=own.times + 1, end=end)
+        is_told = any(one.times > 1 for one in others)
         return (*others, own), None if is_told else own
     same_call = tuple(one for one in others if call.timestamp < one.end)
     first = Series(scope, key, 1, end, call.step_id, call.trace_id, call.timestamp, end)
