@@ -169,8 +169,7 @@ class Gate:
     # --- identity and memory ---------------------------------------------------------------------------------
 
     def _identify(self, messages: Sequence[Any], status: Mapping[str, Any], thread_id: Any) -> str:
-        span = trace.get_current_span().get_span_context()
-        trace_id = f"{span.trace_id:032x}" if span.is_valid else None
+        trace_id = _current_trace()
         if thread_id is None:
             if status.get("trajectory_id"):
                 return str(status["trajectory_id"])
@@ -229,20 +228,16 @@ class Gate:
         if read_state is not None:
             verdicts += self.board.release_awaiting(trajectory, run)
         if not steps:
-            span = trace.get_current_span().get_span_context()
-            trace_id = f"{span.trace_id:032x}" if span.is_valid else None
-            self.board.follow_model_calls(trajectory, GateRun(instance, turn), trace_id, stoppable=stoppable)
+            self.board.follow_model_calls(trajectory, GateRun(instance, turn), _current_trace(), stoppable=stoppable)
         for verdict in verdicts:
             if verdict is not None and (verdict.detections or verdict.recovered):
                 self._report(verdict)
         return steps, run
 
     def repeats_model_call(self, thread_id: Any) -> bool:
-        """Whether an agent of the thread, or else of the current trace, repeats a model call without any tool call."""
-        if thread_id is not None:
-            return self.board.repeats_model_call(str(thread_id))
-        span = trace.get_current_span().get_span_context()
-        return span.is_valid and self.board.repeats_model_call(f"{span.trace_id:032x}")
+        """Whether an agent of the thread, or of the current trace, repeats a model call without any tool call."""
+        names = (None if thread_id is None else str(thread_id), _current_trace())
+        return any(name is not None and self.board.repeats_model_call(name) for name in names)
 
     def _report(self, verdict: Verdict) -> None:
         """Log a verdict of the gate and emit its span, as the span processor does for its own verdicts."""
@@ -254,8 +249,7 @@ class Gate:
         if verdict.intervenes:
             VerdictSpans().emit(verdict, first_step=str(verdict.first_step), live_parent=span)
         if self.board.reporter is not None:
-            context = span.get_span_context()
-            self.board.reporter.report(verdict, f"{context.trace_id:032x}" if context.is_valid else None)
+            self.board.reporter.report(verdict, _current_trace())
 
     # --- what a collector knows ------------------------------------------------------------------------------
 
@@ -378,6 +372,12 @@ class Gate:
         """The engine's state of the run in its byte form, for ``_restore``. Checkpointers keep bytes unchanged."""
         saved = self.board.save(trajectory, run)
         return zlib.compress(saved, 1) if saved is not None else None
+
+
+def _current_trace() -> str | None:
+    """Id of the trace in which the gate decides, None if there is none."""
+    span = trace.get_current_span().get_span_context()
+    return f"{span.trace_id:032x}" if span.is_valid else None
 
 
 def scratchpad_entry(step: StepRecord, *, redact: bool = False) -> dict[str, Any]:
