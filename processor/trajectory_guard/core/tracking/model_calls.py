@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from trajectory_guard.core.fingerprints import digest64
 from trajectory_guard.core.steps import StepRecord
 
 TOOL_NAME: Final = "model"
@@ -24,6 +25,7 @@ class Series(NamedTuple):
         times: batches of calls in the series.
         end: end of the newest batch in seconds.
         step_id, trace_id, start, first_end: the first call of the series, with its times in seconds.
+        tells: its repeats are steps, and those of the other instrumentations of the run are not.
     """
 
     scope: str
@@ -34,6 +36,7 @@ class Series(NamedTuple):
     trace_id: str | None
     start: float
     first_end: float
+    tells: bool = False
 
     def first_step(self, newest: StepRecord) -> StepRecord:
         """The first call of the series as a step; ``newest`` is the call that repeats it."""
@@ -63,12 +66,11 @@ def advance(newest: Newest, call: StepRecord) -> tuple[Newest, Series | None]:
     others = tuple(one for one in newest if one.scope != scope)
     if own is not None and call.timestamp < own.end:
         if key != own.key:
-            own = own._replace(key="", times=0)
+            own = own._replace(key="", times=0, tells=False)
         return (*others, own._replace(end=max(own.end, end))), None
     if own is not None and key and key == own.key:
-        own = own._replace(times=own.times + 1, end=end)
-        is_told = any(one.times > 1 for one in others)
-        return (*others, own), None if is_told else own
+        own = own._replace(times=own.times + 1, end=end, tells=not any(one.tells for one in others))
+        return (*others, own), own if own.tells else None
     same_call = tuple(one for one in others if call.timestamp < one.end)
     first = Series(scope, key, 1, end, call.step_id, call.trace_id, call.timestamp, end)
     return (*same_call[1 - _MAX_SCOPES :], first), None
@@ -78,7 +80,7 @@ def key_of(call: StepRecord) -> str:
     """Digest of input and answer; empty if one of them is unknown, or if the answer requests a tool."""
     if call.tool_args_hash is None or call.state_snapshot_hash is None:
         return ""
-    return f"{call.tool_args_hash}{call.state_snapshot_hash}"
+    return digest64(f"{call.tool_args_hash}\0{call.state_snapshot_hash}".encode("utf-8", "replace")).hex()
 
 
 def to_plain(newest: Newest) -> list[list[Any]]:
