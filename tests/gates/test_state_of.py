@@ -34,13 +34,19 @@ class Browser:
     Parameters:
         frozen: no click changes the page.
         says: the tool's result for a button; by default the same for all.
-        spans: a tracer that reports every click, as an instrumentation would.
+        board: where spans of every click are reported, as an instrumentation would; None: there are no spans.
+        on_spans: the spans hold the page.
     """
 
     def __init__(
-        self, *, frozen: bool, says: Callable[[int], str] = lambda button: "clicked", board: FlagBoard | None = None
+        self,
+        *,
+        frozen: bool,
+        says: Callable[[int], str] = lambda button: "clicked",
+        board: FlagBoard | None = None,
+        on_spans: bool = False,
     ) -> None:
-        self.clicks = 0
+        self.clicks, self.on_spans = 0, on_spans
         self.frozen = frozen
         self.tracer = None
         if board is not None:
@@ -80,6 +86,7 @@ class Browser:
                         "gen_ai.tool.call.id": call["id"],
                         "gen_ai.tool.call.arguments": json.dumps(call["args"]),
                         "gen_ai.tool.call.result": done["messages"][-1].content,
+                        **({"trajectory_guard.state": self.page()} if self.on_spans else {}),
                     }
                 )
             return done
@@ -213,27 +220,12 @@ def test_the_last_clicks_are_evaluated_when_the_trace_ends() -> None:
 
 
 def test_a_state_on_the_span_itself_comes_first() -> None:
-    """``trajectory_guard.state`` was read right after the call: the gate does not make the step wait for its own."""
-    board = new_board()
-    tracer_provider = TracerProvider(shutdown_on_exit=False)
-    tracer_provider.add_span_processor(TrajectoryGuardProcessor(board=board, tracer_provider=TracerProvider()))
-    tracer = tracer_provider.get_tracer("x")
-    with tracer.start_as_current_span("invoke_agent") as agent:
-        agent.set_attributes({"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": "c"})
-        for at in range(8):
-            board.await_states("c", "")
-            with tracer.start_as_current_span("execute_tool click") as span:
-                span.set_attributes(
-                    {
-                        "gen_ai.operation.name": "execute_tool",
-                        "gen_ai.tool.name": "click",
-                        "gen_ai.tool.call.arguments": json.dumps({"button": at}),
-                        "gen_ai.tool.call.result": f"clicked {at}",
-                        "trajectory_guard.state": f"<main>Cart: 0 items</main> It is 10:21:{at + 10}.",
-                    }
-                )
-        assert board.counts["steps"] == 8
-        assert "TYPE_III_PHANTOM" in board.last_verdict("c").types  # type: ignore[union-attr]
+    """``trajectory_guard.state`` was read right after the call; here ``state_of`` says something new each time."""
+    board, looks = new_board(), iter(range(100))
+    browser = Browser(frozen=True, says=lambda button: f"clicked on button {button}", board=board, on_spans=True)
+    applied(browser, board, lambda state: f"look {next(looks)} at something else")
+    assert board.counts["steps"] == browser.clicks
+    assert board.counts["detections.TYPE_III_PHANTOM"] >= 5
 
 
 # --- the function --------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Any, Final
 
 from trajectory_guard.core.budget import chars_of
@@ -34,7 +34,7 @@ _EXCERPT_CHARS: Final = 200
 _EXCERPT_TAIL: Final = 4_096
 _SYSTEM_KEYS: Final = ("gen_ai.system_instructions", "gen_ai.system_prompt", "system_prompt")
 _ENDS: Final = {"[": "]", "{": "}"}
-_TEXT_IN_JSON: Final = re.compile(r'"(?:content|text)"\s*:\s*"((?:[^"\\]|\\.){1,' + str(_EXCERPT_CHARS) + "})")
+_TEXT_IN_JSON: Final = re.compile(r'"(?:content|text)"\s*:\s*"([^"\\]*(?:\\.[^"\\]*)*)')
 
 
 def model_call(
@@ -64,7 +64,7 @@ def model_call(
         step_id=span.span_id,
         trajectory_id=trajectory_id(span, ancestors, trajectory_of, table),
         tool_name=TOOL_NAME,
-        tool_args_hash=_digest((model_name(span, table) or "", *asked)),
+        tool_args_hash=_digest((model_name(span, table) or "", *asked)) if answer else None,
         state_snapshot_hash=_digest((answer,)) if answer else None,
         outcome_type=SUCCESS,
         agent_id=agent_of(span, ancestors, dialect, table),
@@ -88,11 +88,11 @@ def dialect_of(span: SpanView, table: DialectTable = DIALECTS) -> Dialect:
 
 
 def _digest(texts: Iterable[str]) -> str:
-    hashed = blake2b(digest_size=16)
+    hashed = sha256()  # twice as fast as the others on 64 kB, where the processor computes it
     for text in texts:
         hashed.update(b"%d\0" % len(text))
         hashed.update(text[-MAX_HASHED_CHARS:].encode("utf-8", "surrogatepass"))
-    return hashed.hexdigest()
+    return hashed.hexdigest()[:32]
 
 
 # --- what the model was asked ------------------------------------------------------------------------------------
@@ -154,15 +154,14 @@ def _excerpt(text: str) -> str:
     """The beginning of the last message, found without decoding the others."""
     if text[:1] not in _ENDS:
         return text[:_EXCERPT_CHARS]
-    last = None
-    for last in _TEXT_IN_JSON.finditer(text, max(0, len(text) - _EXCERPT_TAIL)):  # noqa: B007
-        pass
-    if last is None:
+    start = max(text.rfind('"content"', -_EXCERPT_TAIL), text.rfind('"text"', -_EXCERPT_TAIL))
+    found = _TEXT_IN_JSON.match(text, start, start + _EXCERPT_CHARS) if start >= 0 else None
+    if found is None:
         return ""
     try:
-        return str(parse_json(f'"{last[1]}"'))
+        return str(parse_json(f'"{found[1]}"'))
     except ValueError:
-        return last[1]
+        return found[1]
 
 
 # --- what it answered --------------------------------------------------------------------------------------------
