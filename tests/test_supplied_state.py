@@ -40,6 +40,8 @@ def test_a_frozen_page_with_a_clock_is_found_in_every_shell(tmp_path: Path) -> N
     requests = clicks(frozen=True, said="clicked on button {}, all is well")
     expected = comparable(judge_in_process([view for data in requests for view in views(data)]))
     assert {"TYPE_II_INSANITY", "TYPE_III_PHANTOM"} in [set(verdict[4]) for verdict in expected.values()]
+    last = expected[list(expected)[-1]]
+    assert last[7] == "10 different calls in a row (click) all returned the same state: nothing changes."
     assert comparable(replayed(requests, tmp_path)) == expected
     for how, delivered in deliveries(requests, "frozen").items():
         assert comparable(score_all(delivered)) == expected, how

@@ -185,7 +185,9 @@ class Entry:
         return released
 
     def loop_without_tools(self, run: GateRun, trace_id: str | None) -> str | None:
-        """Label of the one run that repeats model calls, follows no gate, and may be that of this gate's agent.
+        """Label of the run that repeats model calls, follows no gate, and may be that of this gate's agent.
+
+        None if the runs of several agent instances may be; of one instance it is the run in its newest user turn.
 
         Parameters:
             trace_id: the trace in which the gate decides, if known.
@@ -199,7 +201,7 @@ class Entry:
         own = [label for label in found if instance_in(label) == run.instance]
         if not own and not run.instance:  # an agent span names an instance where the graph does not
             own = [label for label in found if ":" not in instance_in(label)]
-        return own[0] if len(own) == 1 else None
+        return own[-1] if len({instance_in(label) for label in own}) == 1 else None
 
     def is_in_messages(self, step: StepRecord) -> bool:
         """Whether a gate has read the call before its span ended."""

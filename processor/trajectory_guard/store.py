@@ -153,12 +153,13 @@ class FlagBoard(EntryTable):
         return [verdict for step in released if (verdict := self._evaluate(entry, step)) is not None]
 
     def follow_model_calls(
-        self, trajectory_id: str, run: GateRun, trace_id: str | None, *, stoppable: bool = True
+        self, trajectory_id: str, run: GateRun, trace_id: str | None, *, began: bool = False, stoppable: bool = True
     ) -> None:
         """Let a gate follow the run in which spans report repeated model calls: no message shows whose they are.
 
         Parameters:
             run: the run that the gate decides on; trace_id: the trace in which it does so, if known.
+            began: the run is new to the gate. Without a trace, the calls may be those of the turn before.
             stoppable: as for ``observe_from_messages``.
         """
         entry = self._find(trajectory_id)
@@ -166,7 +167,9 @@ class FlagBoard(EntryTable):
             return
         with entry.lock:
             label = entry.loop_without_tools(run, trace_id)
-            if label is not None:
+            if label is not None and began and trace_id is None:
+                entry.state.note_model_calls(label, ())
+            elif label is not None:
                 entry.adopt_run(label, run.label, run)
             self._gated(entry, run.label, stoppable)
 

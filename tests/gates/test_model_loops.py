@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -167,3 +168,29 @@ def test_a_redacting_guard_quotes_neither_prompt_nor_answer() -> None:
     saved = board.save("thread") or b""
     assert b"Dear" not in saved
     assert b"apology" not in saved
+
+
+def test_each_turn_of_a_thread_is_nudged_for_its_own_loop() -> None:
+    """The spans are in no trace that the gate knows, as under instrumentations that leave no current span."""
+    board = new_board()
+    writer = Writer(board, stubborn, rounds=2)
+    writer.tracer = _Detached(writer.tracer)  # type: ignore[assignment]
+    graph = writer.applied()
+    assert nudges(graph.invoke(TASK, thread())["messages"]) == []
+    writer.rounds, again = 1, {"messages": [("user", "And one to her sister.")], "rounds": 0}
+    assert nudges(graph.invoke(again, thread())["messages"]) == []
+    writer.rounds, again = 8, {"messages": [("user", "And one to her brother.")], "rounds": 0}
+    assert len(nudges(graph.invoke(again, thread())["messages"])) == 1
+
+
+class _Detached:
+    """A tracer whose spans are never the current one, and name their thread."""
+
+    def __init__(self, tracer: Any) -> None:
+        self.tracer = tracer
+
+    @contextmanager
+    def start_as_current_span(self, name: str) -> Iterator[Any]:
+        span = self.tracer.start_span(name, attributes={"gen_ai.conversation.id": "thread"})
+        yield span
+        span.end()

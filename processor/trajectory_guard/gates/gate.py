@@ -228,7 +228,10 @@ class Gate:
         if read_state is not None:
             verdicts += self.board.release_awaiting(trajectory, run)
         if not steps:
-            self.board.follow_model_calls(trajectory, GateRun(instance, turn), _current_trace(), stoppable=stoppable)
+            began = status.get("run") not in (None, run)
+            self.board.follow_model_calls(
+                trajectory, GateRun(instance, turn), _current_trace(), began=began, stoppable=stoppable
+            )
         for verdict in verdicts:
             if verdict is not None and (verdict.detections or verdict.recovered):
                 self._report(verdict)
