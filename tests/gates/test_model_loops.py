@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
+from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import set_span_in_context
 
 from tests.gates.agents import closing, new_board, nudges, thread
 from trajectory_guard import FlagBoard, TrajectoryGuardNode, TrajectoryGuardProcessor, apply_guard
@@ -48,14 +49,16 @@ class Writer:
         self.board, self.keeps, self.rounds = board, keeps, rounds
         self.model = ScriptedChatModel(policy=policy)
         self.asked: list[Sequence[BaseMessage]] = []
+        self.below: Context | None = None  # by default below the current span
 
     def write(self, state: Letter) -> Letter:
         """The node that calls the model."""
         seen = [message for message in state["messages"] if message.type == "human"]
         self.asked.append(seen)
-        with self.tracer.start_as_current_span("chat m") as span:
-            answer = self.model.invoke(seen)
-            span.set_attributes(chat_attributes([str(message.content) for message in seen], str(answer.content)))
+        span = self.tracer.start_span("chat m", self.below)
+        answer = self.model.invoke(seen)
+        span.set_attributes(chat_attributes([str(message.content) for message in seen], str(answer.content)))
+        span.end()
         said: Letter = {"draft": str(answer.content), "rounds": state.get("rounds", 0) + 1}
         return {**said, "messages": [answer]} if self.keeps else said
 
@@ -172,25 +175,13 @@ def test_a_redacting_guard_quotes_neither_prompt_nor_answer() -> None:
 
 def test_each_turn_of_a_thread_is_nudged_for_its_own_loop() -> None:
     """The spans are in no trace that the gate knows, as under instrumentations that leave no current span."""
-    board = new_board()
-    writer = Writer(board, stubborn, rounds=2)
-    writer.tracer = _Detached(writer.tracer)  # type: ignore[assignment]
-    graph = writer.applied()
-    assert nudges(graph.invoke(TASK, thread())["messages"]) == []
-    writer.rounds, again = 1, {"messages": [("user", "And one to her sister.")], "rounds": 0}
-    assert nudges(graph.invoke(again, thread())["messages"]) == []
-    writer.rounds, again = 8, {"messages": [("user", "And one to her brother.")], "rounds": 0}
-    assert len(nudges(graph.invoke(again, thread())["messages"])) == 1
-
-
-class _Detached:
-    """A tracer whose spans are never the current one, and name their thread."""
-
-    def __init__(self, tracer: Any) -> None:
-        self.tracer = tracer
-
-    @contextmanager
-    def start_as_current_span(self, name: str) -> Iterator[Any]:
-        span = self.tracer.start_span(name, attributes={"gen_ai.conversation.id": "thread"})
-        yield span
-        span.end()
+    writer = Writer(new_board(), stubborn)
+    graph, found = writer.applied(), []
+    for rounds in (2, 1, 8):
+        writer.rounds = rounds
+        root = writer.tracer.start_span("graph", attributes={"gen_ai.conversation.id": "thread"})
+        writer.below = set_span_in_context(root)
+        task = {"messages": [("user", f"Write to customer number {len(found)}.")], "rounds": 0}
+        found.append(len(nudges(graph.invoke(task, thread())["messages"])))
+        root.end()
+    assert found == [0, 0, 2]
