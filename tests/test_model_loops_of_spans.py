@@ -246,6 +246,16 @@ def test_input_and_answer_are_read_in_any_dialect(name: str) -> None:
     assert key_of(step) == key_of(again) != key_of(changed)
 
 
+def test_a_text_in_brackets_is_not_taken_for_json_that_was_cut_off() -> None:
+    attributes = {
+        **SHAPES["OpenInference"],
+        "llm.input_messages.0.message.content": "[Trajectory guard] You seem to be stuck.",
+    }
+    step = model_call(span_view(attributes), tuple, Usage())
+    assert step is not None
+    assert step.args == {"prompt": "[Trajectory guard] You seem to be stuck."}
+
+
 def test_the_excerpt_is_the_beginning_of_the_last_message() -> None:
     step = model_call(span_view(SHAPES["semantic conventions"]), tuple, Usage())
     assert step is not None

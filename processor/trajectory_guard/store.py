@@ -12,7 +12,7 @@ from trajectory_guard.core.calls import CallRecord, call_key, consume, is_fuller
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, StepRecord
-from trajectory_guard.core.tracking.scope import ASKED, label_of, run_label
+from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, run_label
 from trajectory_guard.entries import EntryTable
 from trajectory_guard.entry import Entry, Flag, GateRun
 from trajectory_guard.logs import log_recovery
@@ -170,6 +170,8 @@ class FlagBoard(EntryTable):
             if label is not None and began and trace_id is None:
                 entry.state.note_model_calls(label, ())
             elif label is not None:
+                for one in () if instance_in(label) else entry.state.model_calls[label]:
+                    entry.follow(one.trace_id or "", run)  # two instrumentations may write a trace each
                 entry.adopt_run(label, run.label, run)
             self._gated(entry, run.label, stoppable)
 

@@ -33,7 +33,8 @@ _KEPT_ANSWER_CHARS: Final = 4_000
 _EXCERPT_CHARS: Final = 200
 _EXCERPT_TAIL: Final = 4_096
 _SYSTEM_KEYS: Final = ("gen_ai.system_instructions", "gen_ai.system_prompt", "system_prompt")
-_ENDS: Final = {"[": "]", "{": "}"}
+_JSON: Final = re.compile(r"\s*(?:\[\s*[\[{]|\{\s*\")")
+"""Beginning of messages as JSON; a text may begin with a bracket, as our own nudges do."""
 _TEXT_IN_JSON: Final = re.compile(r'"(?:content|text)"\s*:\s*"([^"\\]*(?:\\.[^"\\]*)*)')
 
 
@@ -137,8 +138,7 @@ def _first_source(span: SpanView, wanted: MessageKeys, table: DialectTable) -> I
 def _text(value: Any) -> str | None:
     """A value as text; None if its content is hidden, cut off or too long to be written out."""
     if isinstance(value, str):
-        end = _ENDS.get(value[:1])
-        cut = value.endswith("…") or (end is not None and not value.rstrip().endswith(end))
+        cut = value.endswith("…") or (_JSON.match(value) is not None and value.rstrip()[-1:] not in ("]", "}"))
         return None if cut or is_redacted(value) else value
     if isinstance(value, Mapping):
         value = dict(value)
@@ -152,7 +152,7 @@ def _text(value: Any) -> str | None:
 
 def _excerpt(text: str) -> str:
     """The beginning of the last message, found without decoding the others."""
-    if text[:1] not in _ENDS:
+    if _JSON.match(text) is None:
         return text[:_EXCERPT_CHARS]
     start = max(text.rfind('"content"', -_EXCERPT_TAIL), text.rfind('"text"', -_EXCERPT_TAIL))
     found = _TEXT_IN_JSON.match(text, start, start + _EXCERPT_CHARS) if start >= 0 else None
