@@ -281,6 +281,16 @@ def test_a_long_input_costs_a_bounded_time(chars: int) -> None:
     assert best < 0.002  # a tenth of it as a rule: the machine may be busy
 
 
+def test_a_long_history_that_is_spread_costs_a_bounded_time() -> None:
+    spread = {f"llm.input_messages.{at}.message.content": "word " * 2_000 for at in range(2_000)}
+    view = span_view({**SHAPES["OpenInference"], **spread})
+    assert model_call(view, tuple, Usage()) is not None
+    assert min(_seconds(view) for _ in range(5)) < 0.02
+    assert (
+        model_call(span_view({**view.attributes, **dict.fromkeys(map(str, range(20_000)), 1)}), tuple, Usage()) is None
+    )
+
+
 def _seconds(view: Any) -> float:
     began = time.perf_counter()
     model_call(view, tuple, Usage())

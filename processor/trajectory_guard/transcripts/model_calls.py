@@ -7,7 +7,7 @@ as its last 64 kB. Equal calls of one instrumentation have equal attributes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ MAX_HASHED_CHARS: Final = 65_536
 """Of a longer input the end is hashed, and its length: the newest messages stand there."""
 MAX_ANSWER_CHARS: Final = 65_536
 """A longer answer is not read: it would delay the application."""
+MAX_ATTRIBUTES: Final = 10_000
+"""Of a span with more attributes nothing is read. Some instrumentations spread a history over several a message."""
 _KEPT_ANSWER_CHARS: Final = 4_000
 _EXCERPT_CHARS: Final = 200
 _EXCERPT_TAIL: Final = 4_096
@@ -54,7 +56,7 @@ def model_call(
         usage: as read from the span.
         trajectory_of: as for ``extract_step``.
     """
-    asked = _input_texts(span, table)
+    asked = _input_texts(span, table) if len(span.attributes) <= MAX_ATTRIBUTES else []
     if not asked:
         return None
     answer = _answer(span, table)
@@ -88,11 +90,15 @@ def dialect_of(span: SpanView, table: DialectTable = DIALECTS) -> Dialect:
     return next((row for row in table if row.name == name), SEMCONV)
 
 
-def _digest(texts: Iterable[str]) -> str:
+def _digest(texts: Sequence[str]) -> str:
+    """Digest of the last ``MAX_HASHED_CHARS`` characters, and of the lengths of all texts."""
     hashed = sha256()  # twice as fast as the others on 64 kB, where the processor computes it
-    for text in texts:
+    left = MAX_HASHED_CHARS
+    for text in reversed(texts):
         hashed.update(b"%d\0" % len(text))
-        hashed.update(text[-MAX_HASHED_CHARS:].encode("utf-8", "surrogatepass"))
+        if left > 0:
+            hashed.update(text[-left:].encode("utf-8", "surrogatepass"))
+            left -= len(text)
     return hashed.hexdigest()[:32]
 
 
