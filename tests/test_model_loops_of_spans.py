@@ -22,6 +22,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.steps import StepRecord, Usage
 from trajectory_guard.core.tracking.model_calls import key_of
+from trajectory_guard.store import FlagBoard
 from trajectory_guard.transcripts.model_calls import model_call
 
 PROMPT = "Improve the draft of the letter."
@@ -295,3 +296,17 @@ def _seconds(view: Any) -> float:
     began = time.perf_counter()
     model_call(view, tuple, Usage())
     return time.perf_counter() - began
+
+
+def test_a_conversation_that_is_named_later_takes_over_the_newest_call() -> None:
+    """The first call is alone in its trace when the span of the agent names the conversation."""
+    board = FlagBoard()
+    steps = [model_call(view, tuple, Usage()) for one in LOOP[:3] for view in views(request(one))]
+    trace = LOOP[0].trace_id.hex()
+    for at, step in enumerate(steps):
+        assert step is not None
+        if at == 1:
+            board.observe(step._replace(trajectory_id="c", step_id="ff" * 8, model_scope="another", tool_args_hash="x"))
+            board.join(trace, "c")
+        board.observe(step._replace(trajectory_id="c" if at else trace))
+    assert board.last_verdict("c") is not None

@@ -349,7 +349,9 @@ class FlagBoard(EntryTable):
             self._entries[trajectory_id] = part
 
     def _absorb(self, target: Entry, part: Entry) -> None:
-        target.state.model_calls = {**part.state.model_calls, **target.state.model_calls}
+        for label, newest in part.state.model_calls.items():
+            target.state.note_model_calls(label, target.state.model_calls.get(label, newest))
+        target.awaiting_state += (step._replace(trajectory_id=target.trajectory_id) for step in part.awaiting_state)
         for step in part.replay or ():
             seen, of_model = CallRecord.of(step), step.model_scope is not None
             if of_model or (reported(target.recent, seen) is None and not target.is_in_messages(step)):
