@@ -22,10 +22,12 @@ from trajectory_guard.core.detectors.insanity import Insanity
 from trajectory_guard.core.detectors.monologue import Monologue
 from trajectory_guard.core.detectors.phantom import Phantom, SameEffect
 from trajectory_guard.core.detectors.pingpong import HandOffs, PingPong
+from trajectory_guard.core.detectors.recurrence import Recurrence, Wandering
 from trajectory_guard.core.detectors.stutter import Stutter
 
 _BUILT_IN: tuple[type[Detector], ...] = (
-    Stutter, DeniedAgain, Insanity, SameEffect, Phantom, PingPong, HandOffs, ErrorStreak, Monologue,
+    Stutter, Recurrence, DeniedAgain, Insanity, SameEffect, Phantom, Wandering, PingPong, HandOffs, ErrorStreak,
+    Monologue,
 )  # fmt: skip
 LOOP_TYPES: tuple[str, ...] = (TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI)
 """The built-in loop types; ``weights()`` knows registered ones too."""
@@ -97,8 +99,10 @@ __all__ = [
     "Monologue",
     "Phantom",
     "PingPong",
+    "Recurrence",
     "SameEffect",
     "Stutter",
+    "Wandering",
     "detector_of",
     "register",
     "unregister",

@@ -53,6 +53,10 @@ _PATH: Final = re.compile(
 _LANGUAGES: Final = {"code": CODE, "sql": SQL, "shell": SHELL, "math": MATH, "selector": SELECTOR, "text": TEXT}
 _BY_NAME: Final = {name: kind for group, kind in _LANGUAGES.items() for name in _GROUPS[group]}
 _WRAPPERS: Final = frozenset(_GROUPS["wrapper"])
+_CLOCKS: Final = frozenset(_GROUPS["clock"])
+_TIME: Final = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.,]*(?:Z| ?[+-]\d\d:?\d\d)?|1\d{9}(?:\.\d+|\d{3}|\d{6}|\d{9})?"
+)
 _POSITIONS: Final = frozenset(_GROUPS["page"])
 
 
@@ -85,6 +89,15 @@ def tool_sets_values(tool: str) -> bool:
 def tool_acts(tool: str) -> bool:
     """Whether a reason given to this tool is part of what it does, as with ``cancel_order(reason=...)``."""
     return _ACTS.search(tool.lower()) is not None
+
+
+def is_clock(key: str, value: object) -> bool:
+    """Whether an argument tells the time of the call, which is no part of what is asked.
+
+    >>> is_clock("now", "2026-03-01T10:00:00Z"), is_clock("now", "tomorrow"), is_clock("date", "2026-03-01T10:00:00Z")
+    (True, False, False)
+    """
+    return squash(key) in _CLOCKS and _TIME.fullmatch(str(value)[:40]) is not None
 
 
 def is_wrapper(key: str) -> bool:

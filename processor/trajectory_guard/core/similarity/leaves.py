@@ -120,6 +120,8 @@ def _walk_object(prefix: str, value: dict[Any, Any], context: _Context, depth: i
             continue
         if kind == keys.RATIONALE and _is_rationale(key, context.tool, depth):
             continue
+        if isinstance(item, (str, int, float)) and keys.is_clock(key, item):
+            continue
         plain = keys.squash(key)
         if plain in ("offset", "skip") and item in (0, "0") and item is not False:
             continue
