@@ -183,7 +183,8 @@ def _tool_list(value: Any) -> list[Any]:
     if isinstance(value, Mapping):
         tools = value.get("function_tools", [value])
         return tools if isinstance(tools, list) else []
-    return list(value) if isinstance(value, (list, tuple)) else []
+    listed = value if isinstance(value, (list, tuple)) else ()
+    return [tool for one in listed for tool in (_tool_list(one) if isinstance(one, str) else (one,))]
 
 
 def _needs_approval(tool: Mapping[str, Any]) -> bool:
