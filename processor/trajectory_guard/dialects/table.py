@@ -22,19 +22,20 @@ from trajectory_guard.dialects.openllmetry import OPENLLMETRY
 from trajectory_guard.dialects.pydantic_ai import PYDANTIC_AI
 from trajectory_guard.dialects.semconv import SEMCONV, SEMCONV_NAMED, UNPREFIXED
 from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.strands import STRANDS
 from trajectory_guard.dialects.vercel import VERCEL
 
 T = TypeVar("T")
 
 _BUILT_IN: Final = (
-    LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, OPENLLMETRY, OPENINFERENCE, MCP, VERCEL,
+    LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, OPENLLMETRY, OPENINFERENCE, MCP, VERCEL,
     PYDANTIC_AI, CREWAI, MLFLOW, OPENAI_AGENTS, LOGFIRE_CLIENTS, UNPREFIXED,  # no tool spans
     SEMCONV, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which they are tried on tool spans."""
 _READING_ORDER: Final = (
     SEMCONV, PYDANTIC_AI, CREWAI, OPENINFERENCE, UNPREFIXED, VERCEL, LOGFIRE_CLIENTS, OPENLLMETRY, LLAMAINDEX, LANGFUSE,
-    LANGSMITH, GOOGLE_ADK, LOGFIRE, OPENAI_AGENTS, MCP, OPENLIT, MLFLOW, SEMCONV_NAMED,
+    LANGSMITH, GOOGLE_ADK, STRANDS, LOGFIRE, OPENAI_AGENTS, MCP, OPENLIT, MLFLOW, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which their keys are tried on a span that may carry those of several."""
 

@@ -122,8 +122,21 @@ def _event_body(name: str, body: Mapping[str, Any]) -> Any:
         message = body["message"]
         return {"role": "assistant", **message} if isinstance(message, Mapping) else message
     role = name.removeprefix("gen_ai.").removesuffix(".message")
-    return {"role": "assistant" if role == "choice" else role, **body}
+    message = {"role": "assistant" if role == "choice" else role, **body}
+    return {**message, "content": _blocks(body["content"])} if "content" in body else message
 
+
+def _blocks(content: Any) -> Any:
+    """Content that is a list of blocks (text, call, result), written as JSON because an event holds text only."""
+    if not isinstance(content, str) or not content.startswith(_BLOCKS):
+        return content
+    try:
+        return parse_json(content)
+    except (ValueError, RecursionError):
+        return content
+
+
+_BLOCKS: Final = ('[{"text":', '[{"toolUse":', '[{"toolResult":')
 
 _ID_IN_TEXT: Final = re.compile(
     r'"(?:id|call_id|tool_call_id|toolCallId|tool_use_id|toolUseId)\\*":\s*\\*"([^"\\]{1,200})'

@@ -45,7 +45,7 @@ CONTENT: Final[Mapping[str, str]] = {
     OPENLLMETRY: "export TRACELOOP_TRACE_CONTENT=true",
     OPENINFERENCE: "unset OPENINFERENCE_HIDE_INPUTS OPENINFERENCE_HIDE_OUTPUTS",
     OFFICIAL: f"{_LATEST} OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=span_only",
-    STRANDS: _LATEST,
+    STRANDS: f"{_LATEST}  # without gen_ai_unredacted_attributes",
     ADK: f"{_LATEST} OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
     LANGFUSE: "Langfuse(mask=None)  # and no @observe(capture_input=False)",
     LANGSMITH: "export LANGSMITH_HIDE_INPUTS=false LANGSMITH_HIDE_OUTPUTS=false",
@@ -86,6 +86,7 @@ CONVERSATION: Final[Mapping[str, str]] = {
 
 AGENT: Final[Mapping[str, str]] = {
     LANGCHAIN: 'create_agent(..., name="support_agent")',
+    STRANDS: 'Agent(..., name="support_agent")',
     OTHER: _SET_ATTRIBUTE.format("gen_ai.agent.name", '"support_agent"'),
 }
 """Names the agent."""
