@@ -31,8 +31,8 @@ _RESULT_KINDS: Final = frozenset(
     )
 )  # fmt: skip
 _TEXT_KINDS: Final = frozenset(("text", "output_text", "input_text", "reasoning", "thinking", "summary_text", ""))
-_CALL_WRAPPERS: Final = ("toolUse", "functionCall", "function_call", "tool_use")
-_RESULT_WRAPPERS: Final = ("toolResult", "functionResponse", "function_response", "tool_result")
+_CALL_WRAPPERS: Final = ("toolUse", "functionCall", "function_call", "tool_use", "tool_call")
+_RESULT_WRAPPERS: Final = ("toolResult", "functionResponse", "function_response", "tool_result", "tool_call_result")
 _NAME_KEYS: Final = ("name", "tool_name", "toolName")
 _ARGUMENT_KEYS: Final = ("arguments", "args", "input", "tool_kwargs")
 _ID_KEYS: Final = ("call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "tool_id", "id")
@@ -40,6 +40,7 @@ _VALUE_KEYS: Final = ("response", "result", "output", "content")
 _PART_KEYS: Final = ("parts", "content", "_content", "blocks", "contents")
 _CONTAINER_KEYS: Final = (
     "messages", "message", "generations", "choices", "candidates", "output", "kwargs", "update", "response", "input",
+    "replies",
 )  # fmt: skip
 _LIST_KEYS: Final = ("messages", "input", "contents")
 _ROLES: Final = {"ai": "assistant", "model": "assistant", "human": "user", "function": "tool"}
