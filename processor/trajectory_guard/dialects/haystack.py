@@ -76,7 +76,7 @@ HAYSTACK = Dialect(
     call_ids=("haystack.tool.call.id",),
     adjust=_adjust,
     failed_when={"haystack.tool.error": True},
-    refused_when={_DECIDED: "reject"},
+    refused_when={_DECIDED: lambda decision: bool(decision == "reject")},
     identity=Identity(
         agent_markers=(_AGENT, _COMPONENT), is_agent=_is_agent, agent_name=_agent_name, name_keys=(_COMPONENT,)
     ),

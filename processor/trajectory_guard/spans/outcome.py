@@ -62,8 +62,8 @@ def _says_refused(span: SpanView, table: DialectTable) -> bool:
     attributes = span.attributes
     if attributes.get("trajectory_guard.denied") is True:
         return True
-    for key, value in table.refused_when:  # noqa: SIM110  as below
-        if attributes.get(key) == value:
+    for key, test in table.refused_when:  # noqa: SIM110  as below
+        if key in attributes and test(attributes[key]):
             return True
     return False
 

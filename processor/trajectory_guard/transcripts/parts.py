@@ -273,7 +273,7 @@ def _call(item: Mapping[str, Any]) -> ToolCall | None:
     inner = item.get("function")
     source = inner if isinstance(inner, Mapping) else item
     name = first(source, _NAME_KEYS)
-    name = name if isinstance(name, str) else ""
+    name = name.strip("'\"") if isinstance(name, str) else ""  # CrewAI writes the repr of a name
     call_id, item_id = _ids(item)
     if not name and call_id is None:
         return None
