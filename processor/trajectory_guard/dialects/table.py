@@ -23,6 +23,7 @@ from trajectory_guard.dialects.openllmetry import OPENLLMETRY
 from trajectory_guard.dialects.pydantic_ai import PYDANTIC_AI
 from trajectory_guard.dialects.semconv import SEMCONV, SEMCONV_NAMED, UNPREFIXED
 from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.spring_ai import SPRING_AI
 from trajectory_guard.dialects.strands import STRANDS
 from trajectory_guard.dialects.vercel import VERCEL
 
@@ -30,13 +31,13 @@ T = TypeVar("T")
 
 _BUILT_IN: Final = (
     LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, OPENLLMETRY, OPENINFERENCE, MCP,
-    VERCEL, HAYSTACK, PYDANTIC_AI, MLFLOW, OPENAI_AGENTS, LOGFIRE_CLIENTS, UNPREFIXED,  # no tool spans
+    VERCEL, HAYSTACK, SPRING_AI, PYDANTIC_AI, MLFLOW, OPENAI_AGENTS, LOGFIRE_CLIENTS, UNPREFIXED,  # no tool spans
     SEMCONV, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which they are tried on tool spans."""
 _READING_ORDER: Final = (
     SEMCONV, PYDANTIC_AI, CREWAI, OPENINFERENCE, UNPREFIXED, VERCEL, LOGFIRE_CLIENTS, OPENLLMETRY, LLAMAINDEX, LANGFUSE,
-    LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, LOGFIRE, OPENAI_AGENTS, MCP, OPENLIT, MLFLOW, SEMCONV_NAMED,
+    LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, LOGFIRE, OPENAI_AGENTS, MCP, OPENLIT, MLFLOW, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which their keys are tried on a span that may carry those of several."""
 
