@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 _IDS = ("traceId", "spanId", "parentSpanId")
 
 
-def record() -> InMemorySpanExporter:
+def record(resource: Mapping[str, str] | None = None) -> InMemorySpanExporter:
     """Make a provider the global one, and return the exporter that keeps its spans in the order of their ends."""
     exporter = InMemorySpanExporter()
-    provider = TracerProvider(resource=Resource({"service.name": "capture-app"}))
+    provider = TracerProvider(resource=Resource({"service.name": "capture-app", **(resource or {})}))
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
     return exporter
@@ -39,6 +40,4 @@ def _with_hex_ids(value: Any) -> Any:
         return [_with_hex_ids(one) for one in value]
     if not isinstance(value, dict):
         return value
-    return {
-        key: base64.b64decode(one).hex() if key in _IDS else _with_hex_ids(one) for key, one in value.items()
-    }
+    return {key: base64.b64decode(one).hex() if key in _IDS else _with_hex_ids(one) for key, one in value.items()}
