@@ -29,7 +29,7 @@ _numbers = itertools.count(1)
 class Scripted(BaseLLM):
     """Answers with the next entry: text, or calls as (tool, arguments)."""
 
-    answers: list[Any] = []
+    answers: list[Any]
 
     def supports_function_calling(self) -> bool:
         return NATIVE

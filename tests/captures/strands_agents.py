@@ -48,7 +48,12 @@ class Scripted(Model):
                 yield {"contentBlockDelta": {"delta": {"toolUse": {"input": arguments}}}}
                 yield {"contentBlockStop": {}}
         yield {"messageStop": {"stopReason": "end_turn" if isinstance(answer, str) else "tool_use"}}
-        yield {"metadata": {"usage": {"inputTokens": 10, "outputTokens": 5, "totalTokens": 15}, "metrics": {"latencyMs": 1}}}
+        yield {
+            "metadata": {
+                "usage": {"inputTokens": 10, "outputTokens": 5, "totalTokens": 15},
+                "metrics": {"latencyMs": 1},
+            }
+        }
 
 
 @tool

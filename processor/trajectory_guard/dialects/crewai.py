@@ -13,7 +13,9 @@ _TOOL: Final = "tool.name"
 _RESULT: Final = "output.value"
 _BLOCKED: Final = "Tool execution blocked by hook."
 _UNKNOWN_TOOL: Final = "Tool not found"
-_GLUE: Final = re.compile(r"\n\s*\n(?:You ONLY have access to the following tools|Tool \S{1,100} accepts these inputs:)")
+_GLUE: Final = re.compile(
+    r"\n{2,8}(?:You ONLY have access to the following tools|Tool \S{1,100} accepts these inputs:)"
+)
 """CrewAI repeats the list of tools behind some results."""
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9_]+")
 

@@ -1,5 +1,6 @@
-"""Google ADK: its own spans of both schemas (2, the semantic conventions; 1, that of ADK 1.x), and those of OpenInference,
-which replaces them.
+"""Google ADK: its own spans, and those of OpenInference, which replaces them.
+
+Schema 2 follows the semantic conventions; schema 1, that of ADK 1.x, has content under keys of its own.
 """
 
 from __future__ import annotations

@@ -62,7 +62,8 @@ def _usage(span: SpanView) -> RawUsage | None:
     if not isinstance(usage, Mapping):
         return None
     return RawUsage(
-        usage.get("prompt_tokens", usage.get("input_tokens")), usage.get("completion_tokens", usage.get("output_tokens"))
+        usage.get("prompt_tokens", usage.get("input_tokens")),
+        usage.get("completion_tokens", usage.get("output_tokens")),
     )
 
 

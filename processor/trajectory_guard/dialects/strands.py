@@ -1,4 +1,4 @@
-"""Strands Agents: semantic conventions whose content stands in span events, or since the newest ones in attributes, too.
+"""Strands Agents: semantic conventions with their content in span events, and with the newest ones in attributes, too.
 
 Results are lists of content blocks, ``[{"text": …}, {"json": …}]``.
 """

@@ -16,6 +16,7 @@ _TOOL: Final = "ai.toolCall.name"
 _AGENT: Final = "ai.telemetry.functionId"
 _LOOPS: Final = ("ai.generateText", "ai.streamText")
 """Operations that call the model until it asks for no tool: one run of an agent. The calls have a suffix."""
+_METADATA: Final = ("ai.telemetry.metadata", "ai.settings.context")
 _CONVERSATION_NAMES: Final = ("conversationId", "threadId", "chatId", "sessionId", "thread_id", "session_id")
 """The SDK has no notion of a conversation; these are the names that applications give it in their metadata."""
 
@@ -58,9 +59,7 @@ VERCEL = Dialect(
     call_ids=("ai.toolCall.id",),
     empty_result=_empty_result,
     identity=Identity(
-        sessions=tuple(
-            f"{prefix}.{name}" for name in _CONVERSATION_NAMES for prefix in ("ai.telemetry.metadata", "ai.settings.context")
-        ),
+        sessions=tuple(f"{prefix}.{name}" for name in _CONVERSATION_NAMES for prefix in _METADATA),
         agents=(_AGENT,),
         agent_markers=(_OPERATION,),
         is_agent=_is_agent,

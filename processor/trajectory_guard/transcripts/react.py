@@ -39,7 +39,9 @@ def read_react(text: str) -> list[tuple[ToolCall, ToolResult]]:
 
 def asks_in_text(text: str) -> bool:
     """Whether an answer of a model ends with a call that is written out: its observation is still to come."""
-    return "Action Input:" in text and "Observation:" not in text and len(text) <= _MAX_CHARS and bool(_ASKS.search(text))
+    if "Action Input:" not in text or "Observation:" in text or len(text) > _MAX_CHARS:
+        return False
+    return _ASKS.search(text) is not None
 
 
 class _Lines:
