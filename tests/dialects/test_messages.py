@@ -104,6 +104,9 @@ CALL_SHAPES: dict[str, Any] = {
     "langchain constructor": {"lc": 1, "type": "constructor", "id": ["AIMessage"], "kwargs": {"type": "ai", "content": "", "tool_calls": [{"name": "search", "args": ARGS, "id": "c1"}]}},
     "langchain result": {"generations": [[{"text": "", "message": {"lc": 1, "kwargs": {"type": "ai", "content": "", "tool_calls": [{"name": "search", "args": ARGS, "id": "c1"}]}}}]]},
     "vercel": {"role": "assistant", "content": [{"type": "tool-call", "toolCallId": "c1", "toolName": "search", "args": ARGS}]},
+    "vercel 6": {"role": "assistant", "content": None, "tool_calls": [{"toolCallId": "c1", "toolName": "search", "input": TEXT_ARGS}]},
+    "haystack": {"replies": [{"role": "assistant", "content": [{"tool_call": {"tool_name": "search", "arguments": ARGS, "id": "c1"}}]}]},
+    "crewai listener": {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "'search'", "arguments": TEXT_ARGS}}]},
     "pydantic ai": {"role": "assistant", "parts": [{"part_kind": "tool-call", "tool_name": "search", "args": ARGS, "tool_call_id": "c1"}]},
     "haystack repr": ["ChatMessage(_role=<ChatRole.ASSISTANT: 'assistant'>, _content=[ToolCall(tool_name='search', arguments={'q': 1}, id='c1', extra=None)])"],
     "item as repr in text": [{"role": "assistant", "parts": [{"type": "text", "content": repr({"arguments": TEXT_ARGS, "call_id": "c1", "name": "search", "type": "function_call"})}]}],
@@ -120,6 +123,9 @@ ANSWER_SHAPES: dict[str, Any] = {
     "langchain constructor": {"lc": 1, "id": ["ToolMessage"], "kwargs": {"type": "tool", "content": "found", "tool_call_id": "c1", "status": "success"}},
     "langchain data": {"type": "tool", "data": {"content": "found", "tool_call_id": "c1"}},
     "vercel": {"role": "tool", "content": [{"type": "tool-result", "toolCallId": "c1", "toolName": "search", "result": "found"}]},
+    "vercel 6": {"role": "tool", "content": [{"type": "tool-result", "toolCallId": "c1", "toolName": "search", "output": {"type": "text", "value": "found"}}]},
+    "vercel 6 json": {"role": "tool", "content": [{"type": "tool-result", "toolCallId": "c1", "toolName": "search", "output": {"type": "json", "value": "found"}}]},
+    "haystack": {"role": "tool", "content": [{"tool_call_result": {"result": "found", "origin": {"tool_name": "search", "arguments": ARGS, "id": "c1"}, "error": False}}]},
     "llamaindex": {"role": "tool", "additional_kwargs": {"tool_call_id": "c1"}, "blocks": [{"block_type": "text", "text": "found"}]},
 }  # fmt: skip
 
@@ -183,6 +189,41 @@ def test_an_output_that_repeats_the_conversation_is_cut_to_the_answer() -> None:
         {"gen_ai.operation.name": "chat", "gen_ai.output.messages": [*before, {"role": "assistant", "content": "done"}]}
     )
     assert [(message.text, message.calls) for message in output_messages(span)] == [("done", ())]
+
+
+@pytest.mark.parametrize(
+    "output, wanted",
+    [
+        ({"type": "execution-denied", "reason": "no"}, ("no", None, False)),
+        ({"type": "execution-denied"}, (None, None, False)),
+        ({"type": "error-text", "value": "no such file"}, ("no such file", True, None)),
+        ({"type": "error-json", "value": {"code": 1}}, ({"code": 1}, True, None)),
+        ({"type": "content", "value": [{"type": "text", "text": "a"}]}, ([{"type": "text", "text": "a"}], None, None)),
+        ({"type": "json", "rows": 3}, ({"type": "json", "rows": 3}, None, None)),
+    ],
+)
+def test_a_result_says_in_its_type_whether_the_call_failed_or_was_denied(output: Any, wanted: Any) -> None:
+    part = {"type": "tool-result", "toolCallId": "c1", "toolName": "search", "output": output}
+    (answer,) = read_messages([{"role": "tool", "content": [part]}])[0].results
+    assert (answer.value, answer.failed, answer.approved) == wanted
+
+
+def test_an_approval_is_no_result() -> None:
+    (message,) = read_messages([{"role": "tool", "parts": [{"type": "tool-approval-response"}]}])
+    assert message.results == ()
+    denied = {"type": "tool_call_response", "id": "c1", "response": {"denied": True, "reason": "no"}}
+    (message,) = read_messages([{"role": "tool", "parts": [denied]}])
+    assert (message.results[0].call_id, message.results[0].approved) == ("c1", False)
+
+
+def test_blocks_in_an_event_are_read() -> None:
+    result = '[{"toolResult": {"toolUseId": "c1", "status": "error", "content": [{"text": "no"}]}}]'
+    events = [
+        SpanEvent("gen_ai.user.message", {"content": '[{"text": "hello"}]'}),
+        SpanEvent("gen_ai.tool.message", {"content": result}),
+    ]
+    user, tool = input_messages(span_view({"gen_ai.operation.name": "chat"}, events=events))
+    assert (user.text, result_text(tool.results[0]), tool.results[0].failed) == ("hello", "no", True)
 
 
 def test_text_in_the_react_form_is_a_call_only_with_its_observation() -> None:
