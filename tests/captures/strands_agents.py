@@ -26,11 +26,12 @@ class Scripted(Model):
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
+        self.config = {"model_id": "scripted-1"}
 
     def update_config(self, **model_config: Any) -> None: ...
 
     def get_config(self) -> Any:
-        return {"model_id": "scripted-1"}
+        return self.config
 
     def structured_output(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError

@@ -93,6 +93,13 @@ def test_placeholders_of_adk_are_neither_arguments_nor_results() -> None:
     assert step_of(adk(tool_call_args='{"q": 1}', tool_response='{"result": "<not specified>"}')).result is None
 
 
+@pytest.mark.parametrize("name", ["google-adk__main", "google-adk-v1__main"])
+def test_a_model_call_that_two_spans_report_is_paid_once(name: str) -> None:
+    usages = [usage for span in capture(name) if (usage := model_usage(span)) is not None]
+    assert len(usages) == 15
+    assert sum(usage.tokens for usage in usages) == 15 * 15
+
+
 def test_the_end_of_a_batch_is_no_call() -> None:
     assert recognise(adk("(merged tools)")) is None
     assert recognise(adk("(merged tools)")._replace(scope="openinference.instrumentation.google_adk")) is None

@@ -7,10 +7,20 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, RawCall, json_object, named_by
+from trajectory_guard.dialects.base import (
+    Dialect,
+    Identity,
+    Messages,
+    ModelCalls,
+    RawCall,
+    RawUsage,
+    json_object,
+    named_by,
+)
 from trajectory_guard.dialects.span import SpanView
 
 _SCOPES: Final = ("gcp.vertex.agent", "openinference.instrumentation.google_adk")
+_REQUEST: Final = "gcp.vertex.agent.llm_request"
 _ARGUMENTS: Final = "gcp.vertex.agent.tool_call_args"
 _RESULTS: Final = ("gcp.vertex.agent.tool_response", "gen_ai.tool.call.result", "output.value")
 _ABSENT: Final = "<not specified>"
@@ -59,6 +69,18 @@ def _awaits_approval(span: SpanView) -> bool:
     return _matches(span) and any(_asks(_response(span.attributes.get(key))) for key in _RESULTS)
 
 
+def _has_usage(span: SpanView) -> bool:
+    """In schema 1 two spans report a model call, one within the other; the outer one has the messages."""
+    return span.scope == _SCOPES[0] and (_REQUEST in span.attributes or "gen_ai.system" in span.attributes)
+
+
+def _usage(span: SpanView) -> RawUsage | None:
+    attributes = span.attributes
+    if _REQUEST not in attributes or attributes.get("gen_ai.operation.name") is not None:
+        return None
+    return RawUsage(attributes.get("gen_ai.usage.input_tokens"), attributes.get("gen_ai.usage.output_tokens"))
+
+
 GOOGLE_ADK = Dialect(
     name="google_adk",
     matches=_matches,
@@ -71,9 +93,9 @@ GOOGLE_ADK = Dialect(
     not_a_tool={"gen_ai.tool.name": _is_merged},
     awaits_approval=_awaits_approval,
     identity=Identity(sessions=("gcp.vertex.agent.session_id",)),
-    models=ModelCalls(markers=("gcp.vertex.agent.llm_request",)),
+    models=ModelCalls(markers=(_REQUEST,), has_usage=_has_usage, usage=_usage),
     messages=Messages(
-        raw_inputs=("gcp.vertex.agent.llm_request",),
+        raw_inputs=(_REQUEST,),
         raw_outputs=("gcp.vertex.agent.llm_response",),
         family_markers=("gcp.vertex.agent.event_id",),
     ),

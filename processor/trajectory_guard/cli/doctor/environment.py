@@ -274,7 +274,8 @@ def _crewai(versions: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(
             "warn", "no_tool_spans", "crewai",
             "CrewAI's agents leave tool spans only where the model makes native tool calls, and none where it writes "
-            "them as text (ReAct).", TOOL_SPANS["openinference.instrumentation.crewai"],
+            "them as text (ReAct), unless the instrumentation listens to CrewAI's events.",
+            TOOL_SPANS["openinference.instrumentation.crewai"],
         )  # fmt: skip
     else:
         yield Finding("problem", "no_tool_spans", "crewai", "CrewAI's tool calls leave no spans.", TOOL_SPANS["crewai"])
