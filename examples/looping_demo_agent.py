@@ -1,7 +1,7 @@
 """Agents without any framework: one is stubborn, one listens, one is fine. Tool spans are written by hand.
 
 Run: python examples/looping_demo_agent.py   (offline; needs no extra). With OTEL_EXPORTER_OTLP_ENDPOINT set, the spans
-go to that collector instead (needs the extra otlp), which judges them, and flags are read from
+go to that collector instead (needs the extra otlp), which evaluates them, and flags are read from
 TRAJECTORY_GUARD_COLLECTOR_URL: dashboards/docker-compose.yaml does so. ``--rounds 0`` goes on until it is stopped.
 """
 
@@ -33,7 +33,7 @@ tracer = trace.get_tracer("looping_demo_agent")
 
 
 def set_up() -> Ask:
-    """Send spans to the collector if there is one, else judge them here; returns who to ask for flags."""
+    """Send spans to the collector if there is one, else evaluate them here; returns who to ask for flags."""
     provider = TracerProvider(resource=Resource.create())
     trace.set_tracer_provider(provider)
     if COLLECTOR is None:

@@ -1,4 +1,4 @@
-"""What several test modules share: steps, runs of the engine, recorded spans."""
+"""Shared by several test modules: steps, runs of the engine, recorded spans."""
 
 from __future__ import annotations
 

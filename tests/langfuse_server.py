@@ -76,7 +76,7 @@ def rate_limited(retry_after_s: int = 0) -> Reply:
 
 
 class Trace:
-    """What Langfuse knows of a trace. Tags are never taken away."""
+    """A trace in Langfuse. Tags are never taken away."""
 
     def __init__(self) -> None:
         self.spans: dict[str, dict[str, Any]] = {}
@@ -251,7 +251,7 @@ class Langfuse:
 
 
 def problem_of(score: Any) -> str | None:
-    """What is wrong with the body of a score, None if nothing is."""
+    """The mistake in the body of a score, None if there is none."""
     if not isinstance(score, dict):
         return "expected an object"
     wrong = [key for key in TEXTS if not isinstance(score.get(key), (str, type(None)))]

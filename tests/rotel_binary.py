@@ -16,7 +16,7 @@ def rotel_agent() -> Path:
 
 
 def rotel_environment() -> dict[str, str]:
-    """What it needs in its environment to find Python's shared library where Python itself has it."""
+    """Environment in which it finds Python's shared library where Python itself has it."""
     folders = [sysconfig.get_config_var("LIBDIR"), os.environ.get("LD_LIBRARY_PATH")]
     return {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, folders))}
 

@@ -129,7 +129,7 @@ def readers() -> list[str]:
 
 
 def foreign(module: str) -> set[str]:
-    """What a module imports besides itself and the standard library."""
+    """Packages that a module imports besides itself and the standard library."""
     return {
         name for name in imports(module) if name.split(".")[0] not in sys.stdlib_module_names and name != "__future__"
     }
@@ -141,7 +141,7 @@ def test_the_layers_exist() -> None:
 
 
 def outside(module: str, *allowed: str) -> set[str]:
-    """What a module imports besides itself, the standard library, and packages that its layer may know."""
+    """Packages that a module imports besides itself, the standard library, and those that its layer may know."""
     return {name for name in foreign(module) if not any(within(name, one) for one in allowed)}
 
 
@@ -210,6 +210,14 @@ def test_scoring_and_state_never_import_the_gateway_directly_or_through_others()
     modules = [name for name in COLLECTOR if any(within(name, part) for part in parts)]
     assert len(modules) > 8
     assert [chain for name in modules if (chain := path_to(name, f"{COLLECTOR_ROOT}.gateway"))] == []
+
+
+def test_identification_never_reaches_the_evaluation_of_steps() -> None:
+    """They may run on different machines."""
+    name = f"{COLLECTOR_ROOT}.scoring.identification"
+    assert name in COLLECTOR
+    for part in ("scoring.registry", "scoring.events", "scoring.tagger", "state"):
+        assert path_to(name, f"{COLLECTOR_ROOT}.{part}") == []
 
 
 def test_the_collector_never_imports_the_command_line() -> None:

@@ -1,4 +1,4 @@
-"""What users say and do at a nudge and at a stop: their own texts, and a callback of their own."""
+"""Texts and a callback of the users' own, at a nudge and at a stop."""
 
 from __future__ import annotations
 

@@ -355,7 +355,7 @@ def test_the_application_does_not_wait_for_a_server_that_hangs() -> None:
         assert took < 15.0, "of 80 scores each would have waited for a pause of a second"
         assert app.board.reporter is not None
         assert len(app.board.reporter.sender.waiting) == 8
-        assert app.board.counts["scores.dropped"] == 20 * 4 - 8
+        server.wait(lambda: app.board.counts["scores.dropped"] == 20 * 4 - 8)  # some when their attempt has failed
         server.always = None
     assert app.board.read("c19").level.value == "NUDGE"
 

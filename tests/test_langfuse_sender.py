@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -288,6 +288,30 @@ def test_too_many_push_out_the_oldest_and_are_counted() -> None:
     ]
     assert one.counts["scores.dropped"] == 10
     assert len(server.scores) == 20
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+def test_the_oldest_give_way_to_the_newest_even_while_they_are_being_sent(arrives: bool) -> None:
+    """They are dropped only if they do not arrive."""
+    dropped: list[str] = []
+    newer = [[score(3), score(4)]]
+
+    def put_more(*_: object) -> None:
+        if newer:  # scores 1 and 2, or 2 alone, count as being sent until the attempt has ended
+            one.put(newer.pop())
+            assert [entry.id for entry in one.waiting] == ["score-3", "score-4"]
+
+    def on_settled(scores: Sequence[Score], outcome: str) -> None:
+        dropped.extend(entry.id for entry in scores if outcome == "dropped")
+        put_more()
+
+    with langfuse() as server:
+        server.script.append(Reply(400 if arrives else 503))  # after 400 each score of the batch is sent alone
+        one = sender(server, FAST._replace(max_waiting=2), on_failed=put_more, on_settled=on_settled)
+        one.put([score(1), score(2)])
+        assert one.flush(15)
+    assert dropped == ([] if arrives else ["score-1", "score-2"])
+    assert sorted(server.scores) == [f"score-{number}" for number in range(1 if arrives else 3, 5)]
 
 
 def test_batches_are_spread_over_the_minute() -> None:

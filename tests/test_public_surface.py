@@ -1,4 +1,4 @@
-"""What ``import trajectory_guard`` offers, and what it says when an extra is missing."""
+"""The names that ``import trajectory_guard`` offers, and its messages when an extra is missing."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ _DEBUG_PAGE: Final = "/debug/trajectories of the collector (port 8888), with ?q=
 
 def alerts() -> list[Alert]:
     """All alerts."""
-    return [*_about_agents(), *_about_money(), *_about_presence(), *_about_judging(), *_about_delivery()]
+    return [*_about_agents(), *_about_money(), *_about_presence(), *_about_evaluation(), *_about_delivery()]
 
 
 def _about_agents() -> list[Alert]:
@@ -138,7 +138,7 @@ def _about_presence() -> list[Alert]:
     ]  # fmt: skip
 
 
-def _about_judging() -> list[Alert]:
+def _about_evaluation() -> list[Alert]:
     return [
         Alert(
             "GuardErrors", GUARD, WARNING,

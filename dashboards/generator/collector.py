@@ -42,7 +42,7 @@ def collector() -> Json:
             label_values("exporter", "Exporter", "otelcol_exporter_queue_capacity", "exporter"),
         ],
         [
-            *_totals(), row("In"), *_receiving(), row("Scoring"), *_judging(), row("Out"), *_sending(), *_scores(),
+            *_totals(), row("In"), *_receiving(), row("Scoring"), *_evaluating(), row("Out"), *_sending(), *_scores(),
             row("Process"), *_process(),
         ],
     )  # fmt: skip
@@ -129,10 +129,10 @@ def _events(metric: str, *by: str) -> str:
     return summed(counted(metric, STEP, _AT), *by)
 
 
-def _judging() -> list[Json]:
+def _evaluating() -> list[Json]:
     items = f"sum(rate(otelcol_processor_{{}}_items_total{{{{{_AT}}}}}[$__rate_interval]))"
     late = _events("trajectory_guard_late_steps_total", "how")
-    rejudged = _events("trajectory_guard_rejudged_steps_total")
+    again = _events("trajectory_guard_rejudged_steps_total")
     duplicates = _events("trajectory_guard_duplicates_total")
     long, runs = _events("trajectory_guard_steps_fingerprinted_total"), _events("trajectory_guard_evicted_runs_total")
     return [
@@ -148,7 +148,7 @@ def _judging() -> list[Json]:
         graph("Late and duplicate steps", "reordered: arrived late and were put in order. too_late: evaluated in "
               "order of arrival, a verdict may differ. evaluated again: what late steps cost. Healthy: too_late 0; "
               "duplicates only after redelivery; evaluated again at most half of all steps.",
-              query(late, "{{how}}"), query(rejudged, "evaluated again"), query(duplicates, "duplicate"), bars=True),
+              query(late, "{{how}}"), query(again, "evaluated again"), query(duplicates, "duplicate"), bars=True),
         graph("Long steps and forgotten runs", "Steps too long to be understood in full, and runs forgotten "
               "because their trajectory has more than eight. Healthy: few; for long steps, raise "
               "guard.max_understood_chars.",

@@ -33,7 +33,7 @@ VERDICT_COLUMNS: Final = tuple(
 """Without the loop types: Grafana's table leaves lists out, and the reason names them."""
 
 # In backticks nothing is an escape: ids may have quotes and backslashes.
-_JUDGED: Final = "{ span.trajectory_guard.trajectory.id = `$trajectory` }"
+_TAGGED: Final = "{ span.trajectory_guard.trajectory.id = `$trajectory` }"
 _MEMBERS: Final = (
     "{ span.trajectory_guard.trajectory.id = `$trajectory` || span.gen_ai.conversation.id = `$trajectory` "
     "|| trace:id = `$trajectory` }"
@@ -69,15 +69,15 @@ def trajectory() -> Json:
 
 
 def _summary() -> list[Json]:
-    told = '{ name = "trajectory_guard.intervention" && span.trajectory_guard.trajectory.id = `$trajectory` }'
+    own = '{ name = "trajectory_guard.intervention" && span.trajectory_guard.trajectory.id = `$trajectory` }'
     worst = stat(
         "Worst score", "The highest score of any step, 0 to 5: a nudge is due from 2, a stop from 3. Healthy: below 2.",
-        traceql(f"{_JUDGED} | select(span.{SCORE})"), decimals=2, steps=[(2, ORANGE), (3, RED)],
+        traceql(f"{_TAGGED} | select(span.{SCORE})"), decimals=2, steps=[(2, ORANGE), (3, RED)],
         reduceOptions={"calcs": ["max"], "fields": f"/^{SCORE}$/", "values": False},
     )  # fmt: skip
     interventions = stat(
-        "Nudges and stops", "How often the guard had to step in. Healthy: 0; 1 is a loop the agent was told of once.",
-        traceql(told), decimals=0, steps=[(1, ORANGE), (2, RED)],
+        "Nudges and stops", "How often the guard had to step in. Healthy: 0; 1 is one nudge.",
+        traceql(own), decimals=0, steps=[(1, ORANGE), (2, RED)],
         reduceOptions={"calcs": ["count"], "fields": "/^Span ID$/", "values": False},
     )  # fmt: skip
     return [{**worst, "transformations": [_NUMBER]}, interventions]
@@ -87,7 +87,7 @@ def _score() -> Json:
     shown = graph(
         "Score", "The score after each step with a finding; steps without one halve it and are not shown. The lines "
         "are where a nudge and a stop are due. Healthy: no points above 2.",
-        traceql(f"{_JUDGED} | select(span.{SCORE})"), width=16, height=4, maximum=5, steps=[(2, ORANGE), (3, RED)],
+        traceql(f"{_TAGGED} | select(span.{SCORE})"), width=16, height=4, maximum=5, steps=[(2, ORANGE), (3, RED)],
         overrides=[by_name("Duration", custom__hideFrom={"viz": True, "legend": True, "tooltip": True})],
         transformations=[_NUMBER],
     )  # fmt: skip
@@ -99,7 +99,7 @@ def _verdicts() -> Json:
     return table(
         "Verdicts", "Spans the guard has tagged, and its own: level, score, and the reason in words. A click on a "
         "span id opens the trace there. Healthy: empty.",
-        traceql(f"{_JUDGED} | select({', '.join(VERDICT_COLUMNS)})"),
+        traceql(f"{_TAGGED} | select({', '.join(VERDICT_COLUMNS)})"),
     )  # fmt: skip
 
 

@@ -48,7 +48,7 @@ AGENTS: Final = (
     Agent("library", "reader", (1.0, 0.0, 0.0), _same("search", "")),
 )
 DEPLOYED: Final = Agent("support-bot", "planner", (0.35, 0.25, 0.4), AGENTS[0].stuck)
-"""What becomes of the first agent in the middle of the time: a bad deployment, rolled back."""
+"""The first agent in the middle of the time: a bad deployment, rolled back."""
 
 
 def live(http: str, seconds: float) -> None:

@@ -74,7 +74,7 @@ ATTRIBUTES: Final = (
     Attribute(REASON, "string", "one sentence: which tool, how often, since when, what came back"),
 )
 
-STEPS: Final = Metric("trajectory_guard.steps", "counter", "{step}", "tool calls judged")
+STEPS: Final = Metric("trajectory_guard.steps", "counter", "{step}", "tool calls evaluated")
 DETECTIONS: Final = Metric(
     "trajectory_guard.detections", "counter", "{detection}", "findings of a detector, by loop type", (LOOP_TYPE,)
 )
@@ -103,7 +103,7 @@ EXPIRED: Final = Metric(
     "trajectory_guard.spans.expired", "counter", "{span}", "open spans given up, by reason", ("reason",)
 )
 LATENCY: Final = Metric(
-    "trajectory_guard.observe.duration", "histogram", "s", "time to judge a tool span (1 of 16 sampled)"
+    "trajectory_guard.observe.duration", "histogram", "s", "time to evaluate a tool span (1 of 16 sampled)"
 )
 LOOP_STEPS: Final = Metric(
     "trajectory_guard.loop.steps", "counter", "{step}", "steps spent inside loops, from the first repeat on"

@@ -20,7 +20,7 @@ _threads = count()
 
 
 class Turn(NamedTuple):
-    """What a gate is called with."""
+    """The arguments of a gate."""
 
     state: dict[str, Any]
     config: dict[str, Any]

@@ -33,8 +33,11 @@ def arguments(number: int) -> dict[str, Any]:
 
 def answer(number: int) -> str:
     """A distinct answer of ``RESULT_BYTES``, JSON text."""
-    order = {"id": 7_000_000 + number, "total": 9.5 + number, "state": "open", "items": ["lamp", "chair"]}
-    value: dict[str, Any] = {"orders": [order] * 4, "text": ""}
+    orders = [
+        {"id": 7_000_000 + 4 * number + at, "total": 9.5 + number, "state": "open", "items": ["lamp", "chair"]}
+        for at in range(4)
+    ]
+    value: dict[str, Any] = {"customer": f"customer {number}", "orders": orders, "text": ""}
     value["text"] = ("Four orders are open for this customer; " * 9)[: RESULT_BYTES - len(json.dumps(value))]
     return json.dumps(value)
 

@@ -20,7 +20,7 @@ SETS: Final = ("given", "first", "second", "third")
 
 
 class Outcome(NamedTuple):
-    """What happened in one situation. ``nudge``, ``stop``: step of the first one, None if there was none."""
+    """The outcome of one situation. ``nudge``, ``stop``: step of the first one, None if there was none."""
 
     id: str
     expect: str

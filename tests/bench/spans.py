@@ -1,4 +1,4 @@
-"""What the processor adds to a span, against what the SDK takes to create and end that very span."""
+"""The time the processor adds to a span, beside the SDK's own for creating and ending that very span."""
 
 from __future__ import annotations
 

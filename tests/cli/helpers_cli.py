@@ -1,4 +1,4 @@
-"""What the tests of the command share: running it, and writing input files."""
+"""Shared by the tests of the command: running it, and writing input files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be read, and what is said of what cannot."""
+"""Inputs that can be read, and the messages about those that cannot."""
 
 from __future__ import annotations
 

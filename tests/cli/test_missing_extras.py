@@ -56,7 +56,7 @@ NEEDED = {
     ("run", "collector"): ("yaml", "collector"),
     **{(command, extra): ("fastembed", "semantic") for extra in ABSENT for command in ("compare model", "calibrate")},
 }
-"""What a command asks for by name where an extra is absent; everything else works."""
+"""The module and the extra that a command names where the extra is absent; all other commands work."""
 
 
 @pytest.fixture(scope="module")

@@ -426,7 +426,7 @@ def test_an_unguarded_run_says_that_no_intervention_is_recorded(tmp_path: Path) 
     out = tmp_path / "out.html"
     assert run(str(DATA / "doctor" / "strands-default.json.gz"), "-o", str(out)) == 0
     text = out.read_text(encoding="utf-8")
-    assert "The recording tells of no intervention." in text
+    assert "The recording holds no intervention." in text
     assert "Raised while it ran" not in text
 
 

@@ -80,7 +80,7 @@ def span_ids(data: bytes) -> list[int]:
 
 
 class Received:
-    """What a backend took: spans by id, and every request with its headers, taken or not."""
+    """Everything a backend took: spans by id, and every request with its headers, taken or not."""
 
     def __init__(self) -> None:
         self.spans: Counter[int] = Counter()

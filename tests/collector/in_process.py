@@ -1,4 +1,4 @@
-"""What the span processor says in process of recorded spans: the reference for the collector."""
+"""Verdicts of the span processor on recorded spans, in process: the reference for the collector."""
 
 from __future__ import annotations
 

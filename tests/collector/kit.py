@@ -1,4 +1,4 @@
-"""Requests as applications send them, and what a judge says of them."""
+"""Requests as applications send them, and the verdicts of a scorer on them."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def verdicts(scorer: FleetScorer) -> dict[str, Verdict]:
 
 
 def score_all(requests: Iterable[bytes], config: GuardConfig | None = None) -> dict[str, Verdict]:
-    """Verdicts of a new judge after all requests."""
+    """Verdicts of a new scorer after all requests."""
     scorer = new_scorer(config)
     for data in requests:
         scorer.score(data)

@@ -1,4 +1,4 @@
-"""What the receivers' tests share: a pipeline that notes what it is given, servers, requests, certificates."""
+"""Shared by the receivers' tests: a pipeline that records its batches, servers, requests, certificates."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from trajectory_guard_collector.gateway.hops import Hops
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.grpc_server import GrpcServer
 from trajectory_guard_collector.gateway.receivers.http_server import HttpServer
-from trajectory_guard_collector.gateway.receivers.request_handler import Unlimited
+from trajectory_guard_collector.gateway.receivers.request_handler import Unlimited, handler_of
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 ANYWHERE = "127.0.0.1:0"
 
 
-class Diagnostics:
+class Recorder:
     """In the pipeline's place. ``answers`` are raised in order, None accepts; afterwards everything is accepted."""
 
     def __init__(self, *answers: Exception | None) -> None:
@@ -77,7 +77,7 @@ class Running(NamedTuple):
     """A server in work."""
 
     port: int
-    diagnostics: Diagnostics
+    recorder: Recorder
     metrics: Metrics
     server: Any
     memory: Room
@@ -103,28 +103,30 @@ class Running(NamedTuple):
 
 @asynccontextmanager
 async def grpc_server(
-    diagnostics: Diagnostics | None = None, *, auth: Auth | None = None, **settings: Any
+    recorder: Recorder | None = None, *, auth: Auth | None = None, **settings: Any
 ) -> AsyncIterator[Running]:
-    diagnostics, metrics = diagnostics or Diagnostics(), Metrics()
+    recorder, metrics = recorder or Recorder(), Metrics()
     memory, hops = Room(settings.pop("refuse", lambda: None)), Hops()
     config = GrpcReceiver(**{"endpoint": ANYWHERE, **settings})
-    server = GrpcServer(config, Authenticator(auth or Auth()), diagnostics.accept, metrics, memory=memory, hops=hops)
+    handler = handler_of(config, recorder.accept, metrics, memory=memory, hops=hops)
+    server = GrpcServer(config, Authenticator(auth or Auth()), handler, metrics)
     try:
-        yield Running(await server.start(), diagnostics, metrics, server, memory, hops)
+        yield Running(await server.start(), recorder, metrics, server, memory, hops)
     finally:
         await server.stop(0.2)
 
 
 @asynccontextmanager
 async def http_server(
-    diagnostics: Diagnostics | None = None, *, auth: Auth | None = None, **settings: Any
+    recorder: Recorder | None = None, *, auth: Auth | None = None, **settings: Any
 ) -> AsyncIterator[Running]:
-    diagnostics, metrics = diagnostics or Diagnostics(), Metrics()
+    recorder, metrics = recorder or Recorder(), Metrics()
     memory, hops = Room(settings.pop("refuse", lambda: None)), Hops()
     config = HttpReceiver(**{"endpoint": ANYWHERE, **settings})
-    server = HttpServer(config, Authenticator(auth or Auth()), diagnostics.accept, metrics, memory=memory, hops=hops)
+    handler = handler_of(config, recorder.accept, metrics, memory=memory, hops=hops)
+    server = HttpServer(config, Authenticator(auth or Auth()), handler, metrics)
     try:
-        yield Running(await server.start(), diagnostics, metrics, server, memory, hops)
+        yield Running(await server.start(), recorder, metrics, server, memory, hops)
     finally:
         await server.stop(0.2)
 

@@ -33,7 +33,7 @@ def row(trajectory: str, score: float = 0.0, **fields: Any) -> dict[str, Any]:
 
 
 class World:
-    """What the server is asked about."""
+    """The collector's parts that the server reports on."""
 
     def __init__(self) -> None:
         self.metrics = Metrics()

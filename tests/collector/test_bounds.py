@@ -192,8 +192,8 @@ def test_traces_are_bounded_in_bytes() -> None:
         grown = judge_many(10, 300)
     finally:
         tracemalloc.stop()
-    assert 30 < len(scorer.traces) < 60
-    assert 0.5 * scorer.traces.size < grown < 1.5 * 2.0 * MIB
+    assert 30 < len(scorer.identifier.traces) < 60
+    assert 0.5 * scorer.identifier.traces.size < grown < 1.5 * 2.0 * MIB
 
 
 def test_one_trace_cannot_outgrow_the_bytes_of_all() -> None:
@@ -238,7 +238,12 @@ def test_steps_that_wait_for_a_parent_that_never_comes_hold_no_texts() -> None:
     for at in range(400):
         one = tool(f"s{at}", {"q": at}, "x" * 900, parent="never", conversation=None, at=at)
         scorer.score(request(one))
-    waiting = [item for trace in scorer.traces._traces.values() for items in trace.waiting.values() for item in items]
+    waiting = [
+        item
+        for trace in scorer.identifier.traces._traces.values()
+        for items in trace.waiting.values()
+        for item in items
+    ]
     assert len(waiting) == 400
     assert sum(item.step.result is not None for item in waiting) <= 8 + 2 * 64
 
@@ -258,7 +263,7 @@ def test_spans_without_ids_are_forwarded_counted_and_not_judged() -> None:
     one.span_id = b""
     data = request(one, tool("t"))
     assert scorer.score(data).data is data
-    assert counted(scorer.metrics, "trajectory_guard_errors_total", where="judge.ids") == 1
+    assert counted(scorer.metrics, "trajectory_guard_errors_total", where="evaluate.ids") == 1
     assert next(iter(scorer.fleet)).steps == 1
 
 

@@ -16,7 +16,7 @@ from trajectory_guard_collector.gateway.storage.store import Store
 
 @asynccontextmanager
 async def reopened(directory: Path, backend: GrpcBackend) -> AsyncIterator[Store]:
-    """What a process that is gone left, being delivered."""
+    """A store that delivers the requests which a process that is gone has left."""
     config = settings({"otlp": otlp(backend)}, storage=str(directory))
     store = Store(config.queue)
     await store.start()

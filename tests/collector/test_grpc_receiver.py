@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from pydantic import SecretStr
 
 from tests.collector.receiver_helpers import (
-    Diagnostics,
+    Recorder,
     Running,
     eventually,
     grpc_server,
@@ -37,7 +37,9 @@ from trajectory_guard_collector.errors import BadDataError, OverloadedError, Una
 from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.grpc_server import GrpcServer
+from trajectory_guard_collector.gateway.receivers.request_handler import handler_of
 from trajectory_guard_collector.otlp.signals import Signal
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 TRACES = f"/{Signal.TRACES.grpc_service}/Export"
 MIB = 1 << 20
@@ -73,7 +75,7 @@ async def test_every_signal_arrives_as_it_was_sent(signal: Signal, compression: 
     async with grpc_server() as running:
         answer = await send(running, request_of(signal), f"/{signal.grpc_service}/Export", compression=compression)
         assert answer == b""
-        assert running.diagnostics.batches == [(signal, request_of(signal), 3)]
+        assert running.recorder.batches == [(signal, request_of(signal), 3)]
         assert running.total(f"otelcol_receiver_accepted_{signal.items}_total", transport="grpc") == 3
         assert running.total("otelcol_receiver_requests_total", transport="grpc", status="OK") == 1
 
@@ -84,14 +86,14 @@ async def test_exporter_of_the_sdk(compression: grpc.Compression) -> None:
         exporter = OTLPSpanExporter(f"http://127.0.0.1:{running.port}", compression=compression)
         assert await asyncio.to_thread(exporter.export, sdk_spans(600)) is SpanExportResult.SUCCESS
         exporter.shutdown()
-        assert running.diagnostics.items == 600
+        assert running.recorder.items == 600
 
 
 @pytest.mark.parametrize(
     "answer", [OverloadedError("full", retry_after_s=0.1), UnavailableError("later", retry_after_s=0.1)]
 )
 async def test_exporter_of_the_sdk_tries_again_when_told_to(answer: Exception) -> None:
-    async with grpc_server(Diagnostics(answer, answer)) as running:
+    async with grpc_server(Recorder(answer, answer)) as running:
         exporter = OTLPSpanExporter(f"http://127.0.0.1:{running.port}", insecure=True)
         started = asyncio.get_running_loop().time()
         assert await asyncio.to_thread(exporter.export, sdk_spans(5)) is SpanExportResult.SUCCESS
@@ -99,7 +101,7 @@ async def test_exporter_of_the_sdk_tries_again_when_told_to(answer: Exception) -
         assert asyncio.get_running_loop().time() - started < 1.5, (
             "waited its own time, at least 2.4 s, not the one it was told"
         )
-        assert running.diagnostics.items == 5
+        assert running.recorder.items == 5
         assert running.total("otelcol_receiver_refused_spans_total", transport="grpc") == 10
 
 
@@ -114,7 +116,7 @@ async def test_exporter_of_the_sdk_tries_again_when_told_to(answer: Exception) -
     ],
 )
 async def test_refusals(answer: Any, code: grpc.StatusCode, delay_s: float | None) -> None:
-    async with grpc_server(Diagnostics(answer)) as running:
+    async with grpc_server(Recorder(answer)) as running:
         error = await refusal(running)
         assert (error.code(), error.details()) == (code, answer.message)
         status = Status.FromString(trailer(error, "grpc-status-details-bin") or b"")
@@ -128,7 +130,7 @@ async def test_refusals(answer: Any, code: grpc.StatusCode, delay_s: float | Non
 
 
 async def test_own_error_is_retryable_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    async with grpc_server(Diagnostics(ZeroDivisionError("secret"))) as running:
+    async with grpc_server(Recorder(ZeroDivisionError("secret"))) as running:
         error = await refusal(running)
         assert (error.code(), error.details()) == (grpc.StatusCode.UNAVAILABLE, "internal error")
         assert "ZeroDivisionError" in caplog.text
@@ -154,7 +156,7 @@ async def test_own_requests_are_dropped_as_a_partial_success(
     partial_success = response.FromString(answer).partial_success
     assert getattr(partial_success, field) == 3
     assert partial_success.error_message.startswith("this collector sent it")
-    assert running.diagnostics.batches == []
+    assert running.recorder.batches == []
     assert running.total(f"otelcol_receiver_accepted_{signal.items}_total", transport="grpc") == 0
     assert running.total(f"otelcol_receiver_refused_{signal.items}_total", transport="grpc") == 3
     assert "this collector sent it" in caplog.text
@@ -167,13 +169,13 @@ async def test_malformed_protobuf(signal: Signal, data: bytes) -> None:
         error = await refusal(running, data, path=f"/{signal.grpc_service}/Export")
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert "not a valid Export" in (error.details() or "")
-        assert running.diagnostics.batches == []
+        assert running.recorder.batches == []
 
 
 async def test_empty_request_is_fine() -> None:
     async with grpc_server() as running:
         assert await send(running, b"") == b""
-        assert running.diagnostics.batches == [(Signal.TRACES, b"", 0)]
+        assert running.recorder.batches == [(Signal.TRACES, b"", 0)]
 
 
 async def test_call_without_a_message() -> None:
@@ -247,13 +249,13 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 async def test_more_requests_than_allowed_are_told_to_come_back() -> None:
     async with grpc_server(max_concurrent_requests=1) as running:
-        running.diagnostics.gate.clear()
+        running.recorder.gate.clear()
         first = asyncio.create_task(send(running))
-        await eventually(lambda: running.diagnostics.waiting == 1)
+        await eventually(lambda: running.recorder.waiting == 1)
         error = await refusal(running)
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert trailer(error, "google.rpc.retryinfo-bin") == b"\x0a\x02\x08\x01"
-        running.diagnostics.gate.set()
+        running.recorder.gate.set()
         assert await first == b""
         assert await send(running) == b""
 
@@ -275,44 +277,45 @@ async def test_sender_that_never_sends_is_let_go() -> None:
 
 async def test_sender_that_goes_away_does_not_interrupt_the_pipeline() -> None:
     async with grpc_server() as running:
-        running.diagnostics.gate.clear()
+        running.recorder.gate.clear()
         async with channel_to(running) as channel:
             call = channel.unary_unary(TRACES)(SPANS)
-            await eventually(lambda: running.diagnostics.waiting == 1)
+            await eventually(lambda: running.recorder.waiting == 1)
             call.cancel()
             with pytest.raises(
                 grpc.aio.AioRpcError
             ):  # on the same connection: when it is answered, the end has arrived
                 await channel.unary_unary("/no.Such/Method")(b"")
-        running.diagnostics.gate.set()
-        await eventually(lambda: running.diagnostics.items == 3)
+        running.recorder.gate.set()
+        await eventually(lambda: running.recorder.items == 3)
         assert running.total("otelcol_receiver_accepted_spans_total", transport="grpc") == 3
 
 
 async def test_stop_lets_requests_in_work_finish() -> None:
     async with grpc_server() as running:
-        running.diagnostics.gate.clear()
+        running.recorder.gate.clear()
         call = asyncio.create_task(send(running))
-        await eventually(lambda: running.diagnostics.waiting == 1)
+        await eventually(lambda: running.recorder.waiting == 1)
         stopping = asyncio.create_task(running.server.stop(10.0))
         await asyncio.sleep(0)
-        running.diagnostics.gate.set()
+        running.recorder.gate.set()
         assert await call == b""
         await asyncio.wait_for(stopping, 20)
-        assert running.diagnostics.items == 3
+        assert running.recorder.items == 3
 
 
 async def test_stop_does_not_wait_longer_than_its_grace() -> None:
     async with grpc_server() as running:
-        running.diagnostics.gate.clear()
+        running.recorder.gate.clear()
         call = asyncio.create_task(refusal(running))
-        await eventually(lambda: running.diagnostics.waiting == 1)
+        await eventually(lambda: running.recorder.waiting == 1)
         await asyncio.wait_for(running.server.stop(0.2), 20)
         assert (await call).code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
 async def test_stop_without_start() -> None:
-    server = GrpcServer(GrpcReceiver(), Authenticator(Auth()), Diagnostics().accept, None)  # type: ignore[arg-type]
+    config, metrics = GrpcReceiver(), Metrics()
+    server = GrpcServer(config, Authenticator(Auth()), handler_of(config, Recorder().accept, metrics), metrics)
     for _ in range(2):
         await server.stop(0.1)
     assert asyncio.all_tasks() == {asyncio.current_task()}

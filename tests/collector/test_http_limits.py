@@ -4,6 +4,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import cycle
 from typing import Any
 
 import psutil
@@ -11,7 +12,7 @@ import pytest
 import uvloop
 from starlette.responses import PlainTextResponse
 
-from tests.collector.receiver_helpers import Diagnostics, Running, eventually, grpc_server, http_server, traces
+from tests.collector.receiver_helpers import Recorder, Running, eventually, grpc_server, http_server, traces
 from trajectory_guard_collector.gateway.receivers.http_limits import BoundedServer, Limits
 
 SPANS = traces().SerializeToString()
@@ -33,7 +34,7 @@ async def status(reader: asyncio.StreamReader) -> int:
 
 
 async def closed(reader: asyncio.StreamReader) -> bytes:
-    """What comes until the server closes the connection."""
+    """The bytes that come until the server closes the connection."""
     try:
         return await asyncio.wait_for(reader.read(), LIMIT_S)
     except ConnectionResetError:
@@ -63,7 +64,7 @@ async def test_request_that_does_not_end_is_cut_off(sent: str) -> None:
         await eventually(
             lambda: running.total("otelcol_receiver_requests_total", transport="http", status="read_timeout") == 1
         )
-        assert running.diagnostics.batches == []
+        assert running.recorder.batches == []
 
 
 @pytest.mark.parametrize(
@@ -75,14 +76,16 @@ async def test_one_byte_now_and_then_does_not_help(sent: bytes) -> None:
         writer.write(sent)
 
         async def dribble() -> None:
-            while True:
-                writer.write(b"G")
+            for byte in cycle(HEAD):  # not any byte: what cannot begin a request is refused at once
+                writer.write(bytes([byte]))
                 await asyncio.sleep(0.02)
 
         dribbling = asyncio.create_task(dribble())
         await closed(reader)
         dribbling.cancel()
         writer.close()
+        assert running.total("otelcol_receiver_requests_total", transport="http", status="read_timeout") == 1
+        assert running.recorder.batches == []
 
 
 async def test_second_request_has_a_deadline_too() -> None:
@@ -92,7 +95,7 @@ async def test_second_request_has_a_deadline_too() -> None:
         assert await status(reader) == 200
         assert await closed(reader) == b""
         writer.close()
-        assert running.diagnostics.items == 3
+        assert running.recorder.items == 3
 
 
 async def test_idle_connection_is_kept_and_then_closed() -> None:
@@ -119,25 +122,25 @@ async def test_empty_lines_do_not_keep_an_idle_connection() -> None:
 
 async def test_slow_pipeline_is_not_a_slow_client() -> None:
     async with http_server(read_timeout_s=0.2) as running:
-        running.diagnostics.gate.clear()
+        running.recorder.gate.clear()
         reader, writer = await connect(running)
         writer.write(WHOLE)
-        await eventually(lambda: running.diagnostics.waiting == 1)
+        await eventually(lambda: running.recorder.waiting == 1)
         await asyncio.sleep(0.5)
-        running.diagnostics.gate.set()
+        running.recorder.gate.set()
         assert await status(reader) == 200
         writer.close()
 
 
 async def test_sender_that_goes_away_does_not_interrupt_the_pipeline() -> None:
     async with http_server() as running:
-        running.diagnostics.gate.clear()
+        running.recorder.gate.clear()
         _, writer = await connect(running)
         writer.write(WHOLE)
-        await eventually(lambda: running.diagnostics.waiting == 1)
+        await eventually(lambda: running.recorder.waiting == 1)
         writer.transport.abort()
-        running.diagnostics.gate.set()
-        await eventually(lambda: running.diagnostics.items == 3)
+        running.recorder.gate.set()
+        await eventually(lambda: running.recorder.items == 3)
         assert running.errors("receiver") == 0
 
 
@@ -148,7 +151,7 @@ async def test_sender_that_goes_away_within_the_body_leaves_nothing() -> None:
         await writer.drain()
         writer.transport.abort()
         await eventually(lambda: running.total("otelcol_receiver_requests_total", transport="http", status="503") == 1)
-        assert running.diagnostics.batches == []
+        assert running.recorder.batches == []
         assert running.errors("receiver") == 0
 
 
@@ -288,7 +291,7 @@ async def test_many_connections_in_sequence_leave_nothing_behind(ending: str) ->
             await writer.wait_closed()
         await eventually(lambda: process.num_fds() <= files and len(asyncio.all_tasks()) <= tasks)
         gc.collect()
-        assert running.diagnostics.items == (300 if ending == "whole request" else 0)
+        assert running.recorder.items == (300 if ending == "whole request" else 0)
         reader, writer = await connect(running)
         writer.write(WHOLE)
         assert await status(reader) == 200
@@ -306,7 +309,7 @@ async def test_many_grpc_connections_in_sequence_leave_nothing_behind() -> None:
             await writer.wait_closed()
         await eventually(lambda: process.num_fds() <= files + 2)
         assert running.errors("receiver") == 0
-        assert running.diagnostics.batches == []
+        assert running.recorder.batches == []
 
 
 def on_uvloop(work: Callable[[], Awaitable[None]]) -> None:
@@ -337,7 +340,7 @@ def test_deadline_holds_on_uvloop() -> None:
         writer.close()
 
     async def work() -> None:
-        async with http_server(Diagnostics(), read_timeout_s=0.3) as running:
+        async with http_server(Recorder(), read_timeout_s=0.3) as running:
             await asyncio.gather(*(cut_off(running, sent) for sent in SLOW.values()))
             reader, writer = await connect(running)
             writer.write(WHOLE)

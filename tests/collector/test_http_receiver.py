@@ -30,7 +30,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from pydantic import SecretStr
 
 from tests.collector.receiver_helpers import (
-    Diagnostics,
+    Recorder,
     Running,
     eventually,
     http_server,
@@ -46,7 +46,9 @@ from trajectory_guard_collector.errors import BadDataError, OverloadedError, Una
 from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.http_server import HttpServer
+from trajectory_guard_collector.gateway.receivers.request_handler import handler_of
 from trajectory_guard_collector.otlp.signals import Signal
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 MIB = 1 << 20
 PROTOBUF = "application/x-protobuf"
@@ -80,7 +82,7 @@ async def test_every_signal_arrives_as_it_was_sent(signal: Signal, kind: str) ->
     async with http_server() as running:
         response = await post(running, request_of(signal), signal.path, kind)
         assert (response.status_code, response.content, response.headers["content-type"]) == (200, b"", PROTOBUF)
-        assert running.diagnostics.batches == [(signal, request_of(signal), 3)]
+        assert running.recorder.batches == [(signal, request_of(signal), 3)]
         assert running.total(f"otelcol_receiver_accepted_{signal.items}_total", transport="http") == 3
         assert running.total("otelcol_receiver_requests_total", transport="http", status="200") == 1
         assert "server" not in response.headers
@@ -92,17 +94,17 @@ async def test_exporter_of_the_sdk(compression: Compression) -> None:
         exporter = OTLPSpanExporter(running.url(), compression=compression)
         assert await asyncio.to_thread(exporter.export, sdk_spans(600)) is SpanExportResult.SUCCESS
         exporter.shutdown()  # type: ignore[no-untyped-call]
-        assert running.diagnostics.items == 600
+        assert running.recorder.items == 600
 
 
 async def test_exporter_of_the_sdk_tries_again_when_told_to() -> None:
-    async with http_server(Diagnostics(OverloadedError("full", retry_after_s=1.5))) as running:
+    async with http_server(Recorder(OverloadedError("full", retry_after_s=1.5))) as running:
         exporter = OTLPSpanExporter(running.url())
         started = asyncio.get_running_loop().time()
         assert await asyncio.to_thread(exporter.export, sdk_spans(5)) is SpanExportResult.SUCCESS
         assert asyncio.get_running_loop().time() - started >= 2.0, "waited its own time, at most 1.2 s"
         exporter.shutdown()  # type: ignore[no-untyped-call]
-        assert running.diagnostics.items == 5
+        assert running.recorder.items == 5
         assert running.total("otelcol_receiver_refused_spans_total", transport="http") == 5
 
 
@@ -120,7 +122,7 @@ async def test_compressed_bodies() -> None:
     async with http_server() as running:
         for encoding, packed in PACKED.items():
             assert (await post(running, packed, content_encoding=encoding)).status_code == 200
-        assert running.diagnostics.batches == [(Signal.TRACES, SPANS, 3)] * len(PACKED)
+        assert running.recorder.batches == [(Signal.TRACES, SPANS, 3)] * len(PACKED)
 
 
 async def test_large_compressed_body() -> None:
@@ -129,7 +131,7 @@ async def test_large_compressed_body() -> None:
     async with http_server() as running:
         assert (await post(running, gzip.compress(large, 0), content_encoding="gzip")).status_code == 200
         assert (await post(running, streamed, content_encoding="zstd")).status_code == 200
-        assert [batch.data for batch in running.diagnostics.batches] == [large, large]
+        assert [batch.data for batch in running.recorder.batches] == [large, large]
 
 
 async def test_body_that_is_not_what_it_says() -> None:
@@ -138,7 +140,7 @@ async def test_body_that_is_not_what_it_says() -> None:
             response = await post(running, content_encoding=encoding)
             assert response.status_code == 400
             assert why in Status.FromString(response.content).message
-        assert running.diagnostics.batches == []
+        assert running.recorder.batches == []
 
 
 REFUSALS: list[tuple[Any, int, int, str | None]] = [
@@ -152,7 +154,7 @@ REFUSALS: list[tuple[Any, int, int, str | None]] = [
 
 @pytest.mark.parametrize("kind", [PROTOBUF, JSON])
 async def test_refusals(kind: str) -> None:
-    async with http_server(Diagnostics(*(answer for answer, *_ in REFUSALS))) as running:
+    async with http_server(Recorder(*(answer for answer, *_ in REFUSALS))) as running:
         for answer, status, code, retry_after in REFUSALS:
             response = await post(running, SPANS if kind == PROTOBUF else to_json(traces()), kind=kind)
             assert (response.status_code, response.headers["content-type"]) == (status, kind)
@@ -165,7 +167,7 @@ async def test_refusals(kind: str) -> None:
 
 
 async def test_own_error_is_retryable_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    async with http_server(Diagnostics(ZeroDivisionError("secret"))) as running:
+    async with http_server(Recorder(ZeroDivisionError("secret"))) as running:
         response = await post(running)
         assert (response.status_code, Status.FromString(response.content).message) == (503, "internal error")
         assert "ZeroDivisionError" in caplog.text
@@ -185,7 +187,7 @@ async def test_own_requests_are_dropped_as_a_partial_success(signal: Signal, kin
     reason = found["partialSuccess"].pop("errorMessage")
     assert reason.startswith("this collector sent it")
     assert found == {"partialSuccess": {rejected[signal]: "3"}}
-    assert running.diagnostics.batches == []
+    assert running.recorder.batches == []
 
 
 @pytest.mark.parametrize("signal", list(Signal))
@@ -194,7 +196,7 @@ async def test_malformed_protobuf(signal: Signal) -> None:
         response = await post(running, b"\x0a\xff", signal.path)
         assert response.status_code == 400
         assert "not a valid Export" in Status.FromString(response.content).message
-        assert running.diagnostics.batches == []
+        assert running.recorder.batches == []
 
 
 @pytest.mark.parametrize("kind", ["", "text/plain", "application/grpc", "application/x-protobuf2"])
@@ -233,7 +235,7 @@ async def test_json_means_the_same_as_protobuf(signal: Signal) -> None:
     async with http_server() as running:
         response = await post(running, to_json(parsed(signal)), signal.path, f"{JSON}; charset=utf-8")
         assert (response.status_code, response.json(), response.headers["content-type"]) == (200, {}, JSON)
-        assert running.diagnostics.batches == [(signal, request_of(signal), 3)]
+        assert running.recorder.batches == [(signal, request_of(signal), 3)]
 
 
 async def test_malformed_json() -> None:
@@ -241,7 +243,7 @@ async def test_malformed_json() -> None:
         response = await post(running, b"{", kind=JSON)
         assert (response.status_code, response.json()["code"]) == (400, 3)
         assert "not valid JSON" in response.json()["message"]
-        assert running.diagnostics.batches == []
+        assert running.recorder.batches == []
 
 
 # --- authentication, CORS --------------------------------------------------------------------------------------------
@@ -255,7 +257,7 @@ async def test_without_the_token_nobody_comes_in(header: str) -> None:
             assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer")
             code = response.json()["code"] if kind == JSON else Status.FromString(response.content).code
             assert code == 16
-        assert running.diagnostics.batches == []
+        assert running.recorder.batches == []
         assert (await post(running, authorization="bearer right")).status_code == 200
 
 
@@ -371,7 +373,7 @@ async def test_memory_that_becomes_short_within_a_body() -> None:
     async with http_server(refuse=lambda: next(answers, None)) as running, client() as opened:
         response = await opened.post(running.url(), content=pieces(8 * MIB), headers={"content-type": PROTOBUF})
         assert response.status_code == 429
-        assert running.diagnostics.batches == []
+        assert running.recorder.batches == []
 
 
 # --- start and stop --------------------------------------------------------------------------------------------------
@@ -379,22 +381,22 @@ async def test_memory_that_becomes_short_within_a_body() -> None:
 
 async def test_stop_lets_requests_in_work_finish() -> None:
     async with http_server() as running:
-        running.diagnostics.gate.clear()
+        running.recorder.gate.clear()
         call = asyncio.create_task(post(running))
-        await eventually(lambda: running.diagnostics.waiting == 1)
+        await eventually(lambda: running.recorder.waiting == 1)
         stopping = asyncio.create_task(running.server.stop(10.0))
         await asyncio.sleep(0)
-        running.diagnostics.gate.set()
+        running.recorder.gate.set()
         assert (await call).status_code == 200
         await asyncio.wait_for(stopping, 20)
-        assert running.diagnostics.items == 3
+        assert running.recorder.items == 3
 
 
 async def test_stop_does_not_wait_longer_than_its_grace() -> None:
     async with http_server() as running:
-        running.diagnostics.gate.clear()
+        running.recorder.gate.clear()
         call = asyncio.create_task(post(running))
-        await eventually(lambda: running.diagnostics.waiting == 1)
+        await eventually(lambda: running.recorder.waiting == 1)
         _, idle = await asyncio.open_connection("127.0.0.1", running.port)
         await asyncio.wait_for(running.server.stop(0.2), 20)
         response = await call
@@ -405,7 +407,8 @@ async def test_stop_does_not_wait_longer_than_its_grace() -> None:
 
 
 async def test_stop_without_start() -> None:
-    server = HttpServer(HttpReceiver(), Authenticator(Auth()), Diagnostics().accept, None)  # type: ignore[arg-type]
+    config, metrics = HttpReceiver(), Metrics()
+    server = HttpServer(config, Authenticator(Auth()), handler_of(config, Recorder().accept, metrics), metrics)
     for _ in range(2):
         await server.stop(0.1)
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -54,21 +54,21 @@ async def test_the_body_is_read_however_it_is_cut(request_: bytes) -> None:
             edges = [0, *cut, whole]
             pieces = [request_[start:end] for start, end in pairwise(edges)]
             assert await talk(running, [*pieces, WHOLE], 2) == [200, 200]
-        assert running.diagnostics.batches == [BATCH] * 2 * len(cuts)
+        assert running.recorder.batches == [BATCH] * 2 * len(cuts)
 
 
 async def test_requests_in_one_packet() -> None:
     async with http_server() as running:
         requests = [sized(), WHOLE, CHUNKED, sized(), CHUNKED, WHOLE]
         assert await talk(running, [b"".join(requests)], len(requests)) == [200] * len(requests)
-        assert running.diagnostics.batches == [BATCH] * len(requests)
+        assert running.recorder.batches == [BATCH] * len(requests)
 
 
 async def test_large_body() -> None:
     large = traces(20_000).SerializeToString()
     async with http_server() as running:
         assert await talk(running, [sized(large), sized()], 2) == [200, 200]
-        assert [batch.data for batch in running.diagnostics.batches] == [large, SPANS]
+        assert [batch.data for batch in running.recorder.batches] == [large, SPANS]
 
 
 async def test_json() -> None:
@@ -76,7 +76,7 @@ async def test_json() -> None:
     asked = head(b"Content-Length: %d\r\n" % len(body), kind=b"application/json") + body
     async with http_server() as running:
         assert await talk(running, [asked], 1) == [200]
-        assert running.diagnostics.batches == [BATCH]
+        assert running.recorder.batches == [BATCH]
 
 
 async def test_sender_that_waits_to_be_told_to_go_on() -> None:
@@ -88,7 +88,7 @@ async def test_sender_that_waits_to_be_told_to_go_on() -> None:
         writer.write(SPANS)
         assert await status(reader) == 200
         writer.close()
-        assert running.diagnostics.batches == [BATCH]
+        assert running.recorder.batches == [BATCH]
 
 
 @pytest.mark.parametrize("sent", [sized()[:-1], sized()[:60], CHUNKED[:-1]])
@@ -99,7 +99,7 @@ async def test_the_deadline_holds(sent: bytes) -> None:
         assert await closed(reader) == b""
         writer.close()
         assert running.total("otelcol_receiver_requests_total", transport="http", status="read_timeout") == 1
-        assert running.diagnostics.batches == []
+        assert running.recorder.batches == []
 
 
 async def test_web_sockets_are_answered_plainly() -> None:
@@ -114,7 +114,7 @@ async def test_tunnels_are_refused_and_closed() -> None:
         writer.write(b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n" + WHOLE)
         assert (await closed(reader)).startswith(b"HTTP/1.1 400 ")
         writer.close()
-        assert running.diagnostics.batches == []
+        assert running.recorder.batches == []
 
 
 async def test_a_body_that_was_not_read_whole_is_never_acknowledged() -> None:
@@ -126,4 +126,4 @@ async def test_a_body_that_was_not_read_whole_is_never_acknowledged() -> None:
             response = await client.post("/v1/traces", content=b"", headers=headers)
         assert response.status_code == 503
         assert f"0 of {len(SPANS)} bytes" in Status.FromString(response.content).message
-        assert running.diagnostics.batches == []
+        assert running.recorder.batches == []

@@ -318,7 +318,7 @@ async def test_what_is_left_at_the_end_without_storage_is_counted_as_failed(serv
 
 
 async def test_a_full_queue_gives_up_older_scores_first(server: Langfuse) -> None:
-    """Except for the up to 15 that are being sent: of 20 the newest conversation's four stay in any case."""
+    """Those that are being sent give way too: eight conversations have four scores each, and the newest 20 stay."""
     server.always = Reply(503)
     section = exporter(server, max_waiting=20)
     async with running(exporters={"langfuse": section}) as collector:
@@ -327,7 +327,7 @@ async def test_a_full_queue_gives_up_older_scores_first(server: Langfuse) -> Non
         await eventually(lambda: sample(collector, "scores_failed_total") == 12)
         server.always = None
         await until(server, lambda: len(server.scores) == 20)
-    assert values(server, "c7") == {HEALTH: 0.4, LOOP: 1}
+    assert {one.get("sessionId") for one in server.scores.values()} == {None, *(f"c{at}" for at in range(3, 8))}
 
 
 def test_no_scores_where_they_are_off_or_the_backend_is_another() -> None:

@@ -39,7 +39,7 @@ LABELS = {
     "receiver": "otlp", "transport": "grpc", "exporter": "otlp", "processor": "trajectory_guard",
     "otel_signal": "traces", "service_name": "shop", "trajectory_guard_loop_type": "TYPE_I_STUTTER",
     "trajectory_guard_intervention": "NUDGE", "gen_ai_agent_name": "planner", "gen_ai_tool_name": "search",
-    "where": "judge", "status": "OK", "reason": "idle", "how": "reordered",
+    "where": "evaluate", "status": "OK", "reason": "idle", "how": "reordered",
 }  # fmt: skip
 BY_THE_COLLECTOR = (telemetry.UPTIME, telemetry.MEMORY_RSS, telemetry.CPU_SECONDS, telemetry.LABEL_OVERFLOW)
 
@@ -123,7 +123,7 @@ def test_everything_declared_is_exposed_with_its_labels_and_nothing_else() -> No
         ("trajectory_guard_evictions_total", {"reason": "idle"}),
         ("trajectory_guard_flag_requests_total", {"status": "OK"}),
         ("trajectory_guard_scores_waiting", {"exporter": "otlp"}),
-        ("trajectory_guard_errors_total", {"where": "judge"}),
+        ("trajectory_guard_errors_total", {"where": "evaluate"}),
     ],
 )  # fmt: skip
 def test_counters_and_gauges_have_these_names_and_labels(used: Metrics, name: str, labels: dict[str, str]) -> None:

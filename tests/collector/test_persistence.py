@@ -22,7 +22,7 @@ from trajectory_guard_collector.state.writer import StateWriter
 
 
 class Disk:
-    """What a store keeps, in memory; the store itself has tests of its own."""
+    """A store in memory; the store itself has tests of its own."""
 
     def __init__(self) -> None:
         self.spaces: dict[str, dict[bytes, bytes]] = {}

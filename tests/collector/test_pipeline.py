@@ -1,4 +1,4 @@
-"""What every batch goes through."""
+"""The way of every batch through the pipeline."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ async def test_an_error_of_the_guard_does_not_cost_the_telemetry(
     data = request(*loop(3))
     await pipeline(backend, scorer).accept(traces(data))
     assert backend.batches[0].data == data
-    assert scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "judge.trajectory"}) == 1
+    where = {"where": "evaluate.trajectory"}
+    assert scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", where) == 1
     assert len(scorer.fleet) == 0
     monkeypatch.undo()
     await pipeline(backend, scorer).accept(traces(request(*loop(3, prefix="later"))))
@@ -115,14 +116,14 @@ async def test_a_trajectory_that_cannot_be_judged_does_not_cost_the_others(monke
 
 async def test_one_odd_span_does_not_cost_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     backend, scorer = Backend(), new_scorer()
-    take = scorer._take
+    take = scorer.identifier._take
 
     def picky(seen: Any) -> None:
         if seen.span_id == span_id("odd"):
             raise ValueError("odd")
         take(seen)
 
-    monkeypatch.setattr(scorer, "_take", picky)
+    monkeypatch.setattr(scorer.identifier, "_take", picky)
     await pipeline(backend, scorer).accept(traces(request(*loop(2), tool("odd"), loop(3)[2])))
     assert by_name(backend.batches[0].data)[span_id("s2")][telemetry.INTERVENTION] == "NUDGE"
 

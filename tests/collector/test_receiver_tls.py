@@ -88,7 +88,7 @@ async def name_shown(running: Running, ca: Authority) -> str:
 async def test_exporters_of_the_sdk(transport: str, authority: Authority) -> None:
     async with serving(transport, authority.server()) as running:
         assert await export(transport, running, authority)
-        assert running.diagnostics.items == 2
+        assert running.recorder.items == 2
 
 
 async def test_client_certificate_is_asked_for(transport: str, authority: Authority, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ async def test_client_certificate_is_asked_for(transport: str, authority: Author
         assert await export(transport, running, authority, authority.issue("client"))
         assert not await export(transport, running, authority, timeout_s=1)
         assert not await export(transport, running, authority, other.issue("stranger"), timeout_s=1)
-        assert running.diagnostics.items == 2
+        assert running.recorder.items == 2
 
 
 async def test_new_certificate_is_taken_without_restart(transport: str, authority: Authority) -> None:

@@ -8,7 +8,7 @@ import gc
 import pytest
 
 from tests.collector.kit import request, tool
-from tests.collector.receiver_helpers import Diagnostics, Room
+from tests.collector.receiver_helpers import Recorder, Room
 from trajectory_guard_collector.errors import UnavailableError
 from trajectory_guard_collector.gateway.receivers.request_handler import RequestHandler, Unlimited
 from trajectory_guard_collector.otlp.signals import Batch, Signal
@@ -40,7 +40,7 @@ async def test_a_refusal_that_nobody_hears_leaves_no_traceback(caplog: pytest.Lo
 async def test_room_is_asked_for_the_usual_size_of_requests() -> None:
     """gRPC does not say how large a request will be."""
     room, data = Room(), request(tool("s"))
-    handler = RequestHandler("grpc", Diagnostics().accept, Metrics(), memory=room, max_requests=10)
+    handler = RequestHandler("grpc", Recorder().accept, Metrics(), memory=room, max_requests=10)
     for _ in range(40):
         with handler.reading():
             pass

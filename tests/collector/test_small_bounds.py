@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import subprocess
 import sys
 from pathlib import Path
 
+import grpc
+import grpc.aio
 import httpx
 import pytest
 
-from tests.collector.receiver_helpers import Diagnostics, eventually, grpc_server, http_server
+from tests.collector.receiver_helpers import Running, eventually, grpc_server, http_server, request_of
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.app import descriptors
 from trajectory_guard_collector.cli import BAD_CONFIGURATION, main
@@ -19,6 +22,7 @@ from trajectory_guard_collector.config.load import load_config
 from trajectory_guard_collector.config.models import Auth, CollectorConfig
 from trajectory_guard_collector.gateway.receivers.http_server import _origin_pattern
 from trajectory_guard_collector.gateway.storage.database import Database, StoreError
+from trajectory_guard_collector.otlp.signals import Signal
 from trajectory_guard_collector.telemetry.families import clean
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -139,20 +143,47 @@ async def test_a_large_head_is_cut_off(size: int) -> None:
     assert server.total("otelcol_receiver_requests_total", transport="http", status="headers_too_large") == 1
 
 
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""The beginning of an HTTP/2 connection; gRPC answers it with its settings."""
+
+
+async def idle(server: Running, count: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Connections that say what they are and then nothing."""
+    opened = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(count)]
+    for _, writer in opened:
+        writer.write(PREFACE)
+    return opened
+
+
+async def send(server: Running) -> None:
+    """A request by gRPC, as soon as there is room for its connection."""
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 200)]
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options=options) as channel:
+        export = channel.unary_unary(f"/{Signal.TRACES.grpc_service}/Export")
+        await export(request_of(Signal.TRACES), wait_for_ready=True, timeout=30)
+
+
 async def test_idle_grpc_connections_are_bounded_and_others_are_served() -> None:
-    import asyncio
-
-    async with grpc_server(Diagnostics(), max_connections=8) as server:
-        opened = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(40)]
-        preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-        for _, writer in opened:
-            writer.write(preface)
-
+    async with grpc_server(max_connections=8) as server:
+        opened = await idle(server, 40)
         reading = [asyncio.create_task(reader.read()) for reader, _ in opened]
         await eventually(lambda: sum(not one.done() for one in reading) <= 8)
         for _, writer in opened:
             writer.close()
         await asyncio.gather(*reading, return_exceptions=True)
+        await send(server)
+        assert server.recorder.items == 3
+
+
+async def test_idle_grpc_connections_give_way_to_others() -> None:
+    async with grpc_server(max_connections=8, keepalive={"max_connection_idle_s": 0.5}) as server:
+        opened = await idle(server, 8)
+        for reader, _ in opened:
+            assert await asyncio.wait_for(reader.read(1), 20), "every one has a place"
+        await send(server)
+        assert server.recorder.items == 3
+        for _, writer in opened:
+            writer.close()
 
 
 def test_receivers_leave_descriptors_to_the_others(caplog: pytest.LogCaptureFixture) -> None:

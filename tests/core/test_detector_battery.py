@@ -1,4 +1,4 @@
-"""What every detector of the registry must do, whatever it detects."""
+"""Duties of every detector of the registry, whatever it detects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of an answer is volatile, which answers are empty, and which errors are of one kind."""
+"""Volatile parts of results, empty results, and errors of one kind."""
 
 from __future__ import annotations
 
@@ -203,3 +203,17 @@ def test_successes_that_read_like_errors(text: str) -> None:
 )
 def test_successes_that_do_not_read_like_errors(text: str) -> None:
     assert not looks_like_error(text)
+
+
+_FRAGMENTS = (
+    "12:03:44", "2026-03-01", "T10:00:00Z", "Mar 1, 2026", "10:30", "1760000000", "0.31s", "12 ms", "3 s", "attempt 4",
+    "Retry no. 7", "pid=77", "req (12", "ts: 9", "deadbeef", "3f2a9c1e-0000-4000-8000-0123456789ab", "a1b2c3d4e5f60718",
+    "/tmp/x1", "C:\\Temp\\y2", "0xdeadbeef", "row 7", "7 rows", "٣", "1", ".", ",", " ", "\n", "x", "session", "trace id",
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(_FRAGMENTS), max_size=12), st.sampled_from(("", " ")))
+def test_the_quick_look_for_noise_overlooks_none(fragments: list[str], between: str) -> None:
+    """An address makes the full search certain; it must find no more than was found without it."""
+    text = between.join(fragments).strip()
+    assert mask_noise(f"{text} 0xdeadbeef") == f"{mask_noise(text)} <addr>".strip()

@@ -24,7 +24,7 @@ def test_fires_at_the_third_equal_message_over_one_call_that_brings_nothing_new(
 
 
 def test_fires_at_the_fifth_equal_message_over_changing_calls() -> None:
-    """Who works off a list may comment on each item alike: that is weak evidence, and acknowledged at most."""
+    """An agent that works off a list may comment on each item alike: weak evidence, and acknowledged at most."""
     steps = [record("read", {"n": n}, None, thought="Let me check the logs again.") for n in range(6)]
     verdicts = judge(steps)
     assert fired(verdicts, TYPE_VI) == [4, 5]

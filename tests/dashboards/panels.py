@@ -49,7 +49,7 @@ def filled(text: str, **chosen: str) -> str:
 
 
 def shown(server: Prometheus, target: Json, at: float, **chosen: str) -> dict[str, float]:
-    """What a query of a panel shows at a time: values by legend."""
+    """The values that a query of a panel shows at a time, by legend."""
     return {_legend(target, sample): sample.value for sample in server.query(filled(target["expr"], **chosen), at)}
 
 

@@ -44,7 +44,7 @@ def run(program: str, *arguments: str, folder: Path | None = None) -> subprocess
 
 
 def until(holds: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
-    """What a condition gives once it is truthy."""
+    """The value of a condition once it is truthy."""
     deadline = time.monotonic() + timeout_s
     while not (found := holds()):
         assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"

@@ -224,7 +224,7 @@ def matches(matchers: Sequence[Sequence[str]], labels: Mapping[str, str]) -> boo
 
 @needs("prometheus-alertmanager")
 def test_one_trouble_wakes_once(tmp_path: Path) -> None:
-    """What a real Alertmanager holds back."""
+    """A real Alertmanager holds back the alerts that follow from another one."""
     lost = {"exporter": "otlp", "signal": "spans"}
     sent = [
         {"alertname": "GuardDown", "severity": CRITICAL, "concerns": GUARD, "instance": "a", "job": JOB},

@@ -49,7 +49,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def complaints(node: Path, dashboards: Mapping[str, Any]) -> str:
-    """What the TypeScript compiler says of dashboards."""
+    """The TypeScript compiler's messages about dashboards."""
     for name, content in dashboards.items():
         (node / f"{name}.ts").write_text(f"{TYPES}{json.dumps(content)};\n", encoding="utf-8")
     options = ["--noEmit", "--strict", "--skipLibCheck", "--module", "esnext", "--moduleResolution", "bundler"]

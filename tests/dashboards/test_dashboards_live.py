@@ -202,7 +202,7 @@ def test_variables_of_collector_offer_what_is_there(lived: Run) -> None:
 
 
 def offered(lived: Run, dashboard: str, name: str, at: float) -> set[str]:
-    """What Grafana's ``label_values(metric, label)`` asks Prometheus for."""
+    """The label values that Grafana's ``label_values(metric, label)`` gets from Prometheus."""
     (variable,) = (one for one in board(dashboard)["templating"]["list"] if one["name"] == name)
     metric, label = variable["query"]["query"].removeprefix("label_values(").removesuffix(")").split(", ")
     series = lived.server.query(f"{metric}", at)

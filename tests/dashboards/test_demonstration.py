@@ -1,4 +1,4 @@
-"""What a user brings up with ``docker compose``: as far as it can be checked where no Docker runs."""
+"""The demonstration with ``docker compose``, as far as it can be checked where no Docker runs."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
 
 @pytest.fixture(scope="module")
 def counts(running: Collector) -> dict[str, float]:
-    """What the collector has counted of one round of each agent, by metric and service."""
+    """The collector's counts after one round of each agent, by metric and service."""
     started = [run_agent(one, running) for one in AGENTS.values()]
     for process in started:
         told, complaint = process.communicate(timeout=60)

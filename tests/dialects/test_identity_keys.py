@@ -1,4 +1,4 @@
-"""Who acted, in which conversation, in which batch."""
+"""The agent, the conversation and the batch of a step, by every key that names them."""
 
 from __future__ import annotations
 

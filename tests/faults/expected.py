@@ -1,4 +1,4 @@
-"""What in-process verdicts look like on spans at a receiving end, and as flags."""
+"""In-process verdicts as they appear on spans at a receiving end, and as flags."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Finding = tuple[str, float, int, tuple[str, ...], int]
 
 
 def finding_of(verdict: Verdict) -> Finding | None:
-    """What a verdict writes on its span; None if nothing."""
+    """The finding that a verdict writes on its span; None if it writes none."""
     if not verdict.detections:
         return None
     return (verdict.level.value, round(verdict.score, 6), verdict.step_index, tuple(verdict.types), verdict.episode)
 
 
 def finding_in(tags: Mapping[str, str]) -> Finding | None:
-    """What a span says as rotel prints it."""
+    """The finding on a span as rotel prints it."""
     if telemetry.INTERVENTION not in tags:
         return None
     return (
@@ -41,6 +41,11 @@ def last_of(verdicts: Mapping[str, Verdict]) -> dict[str, Verdict]:
         last = newest[verdict.trajectory_id]
         newest[verdict.trajectory_id] = last._replace(episode=max(last.episode, verdict.episode))
     return newest
+
+
+def steps_of(ends: Mapping[str, Verdict]) -> dict[str, int]:
+    """Number of steps by trajectory, of ``last_of``."""
+    return {name: verdict.step_index + 1 for name, verdict in ends.items()}
 
 
 def end_of(verdict: Verdict) -> tuple[Any, ...]:

@@ -38,7 +38,7 @@ _AFTER_NAME = b"\n    Kind           :"
 
 
 class Resources(NamedTuple):
-    """What a process holds: file descriptors, threads, resident bytes."""
+    """Resources of a process: file descriptors, threads, resident bytes."""
 
     fds: int
     threads: int
@@ -84,7 +84,7 @@ class _Process(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """What to run."""
+        """Program and arguments to run."""
 
     @abstractmethod
     def start(self: _Started) -> _Started:
@@ -297,6 +297,16 @@ async def started(process: _Started) -> AsyncIterator[_Started]:
 async def eventually(holds: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
     """Return once something holds that nothing announces; the event loop turns meanwhile."""
     await asyncio.to_thread(poll, holds, what, timeout_s)
+
+
+async def evaluated(collector: Collector, steps: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+    """The rows of these trajectories, once each has so many steps: steps may wait for earlier ones."""
+
+    def rows() -> dict[str, dict[str, Any]]:
+        return {name: row for name, row in collector.rows().items() if name in steps}
+
+    await eventually(lambda: {name: row["steps"] for name, row in rows().items()} == steps, "all steps are evaluated")
+    return rows()
 
 
 async def arrived(rotel: Rotel, ids: Iterable[str], timeout_s: float = 40.0) -> None:

@@ -12,7 +12,7 @@ _CHUNK = 65_536
 
 
 class Fault(NamedTuple):
-    """What the proxy does with a connection.
+    """The proxy's treatment of a connection.
 
     Fields:
         name: for people.

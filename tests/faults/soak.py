@@ -49,7 +49,7 @@ SICK = [
 
 
 class Sample(NamedTuple):
-    """What was seen at a time: the process, its disk, and what it says of itself."""
+    """One measurement: the process, its disk, and its own metrics."""
 
     seconds: float
     rss_mib: float
@@ -201,7 +201,7 @@ class Soak:
         )
 
     def faults(self) -> list[str]:
-        """What must not be, in words."""
+        """Violations of the soak's bounds, in words."""
         third = len(self.samples) // 3
         second = fmean(one.rss_mib for one in self.samples[third : 2 * third])
         last = fmean(one.rss_mib for one in self.samples[2 * third :])

@@ -115,7 +115,7 @@ async def test_a_full_queue_is_told_counted_and_overcome(tmp_path: Path) -> None
             between.set(SILENT)
             sending = asyncio.gather(*(sender.send(data) for data in requests))
             await eventually(lambda: sender.refused["RESOURCE_EXHAUSTED"] > 0, "the queue is full")
-            assert collector.ready() == "queue full: otlp"
+            await eventually(lambda: collector.ready() == "queue full: otlp", "it is full again after each attempt")
             assert collector.metric("otelcol_exporter_enqueue_failed_spans_total", exporter="otlp") >= 50
             between.set(FINE)
             await sending

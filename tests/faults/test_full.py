@@ -84,7 +84,7 @@ async def test_a_disk_that_fails_without_a_word_is_overcome(tmp_path: Path) -> N
         async with started(rotel):
             await arrived(rotel, {one for data in small for one in ids(data)})
             await eventually(lambda: collector.metric("otelcol_exporter_queue_size") == 0, "what was sent is deleted")
-            assert sender.refused["RESOURCE_EXHAUSTED"] > 0
+            await eventually(lambda: sender.refused["RESOURCE_EXHAUSTED"] > 0, "the sender knows")
             assert not sending.done()
             collector.limit_files(-1)
             await sending
@@ -187,7 +187,7 @@ def _long_step(conversation: int, at: int) -> Span:
 
 
 async def test_memory_that_trajectories_hold_is_given_back_at_the_limit(tmp_path: Path) -> None:
-    """What was judged holds memory too: if nothing of it were given back, data would be refused for ever."""
+    """Evaluated steps hold memory too: if none of it were given back, data would be refused for ever."""
     limiter = {"limit_mib": 160, "spike_limit_mib": 32, "check_interval_s": 0.1}
     async with started(Collector(tmp_path, {"debug": {}}, memory_limiter=limiter)) as collector:
         sender, most = GrpcSender(collector.grpc_port), 0

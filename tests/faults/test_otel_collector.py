@@ -64,7 +64,7 @@ class Otelcol(_Process):
         self.configure({})
 
     def configure(self, processors: Mapping[str, Any]) -> None:
-        """What it does with everything from its next start on."""
+        """Set the processors of its pipeline, from its next start on."""
         endpoints = {"grpc": self.grpc_port, "http": self.http_port}
         protocols = {name: {"endpoint": f"127.0.0.1:{port}"} for name, port in endpoints.items()}
         pipeline = {"receivers": ["otlp"], "processors": [*processors], "exporters": [*self._exporter]}
@@ -101,7 +101,7 @@ class Last(Otelcol):
         super().__init__(folder, "last", {"file": {"path": str(self._file), "append": True, "flush_interval": "50ms"}})
 
     def requests(self, signal: Signal) -> list[bytes]:
-        """What it has taken of a signal."""
+        """The requests it has taken of a signal."""
         text = self._file.read_text() if self._file.exists() else ""
         whole = text[: text.rfind("\n") + 1].splitlines()
         return [from_json(signal, line.encode()) for line in whole if line.startswith(_STARTS[signal])]
@@ -167,8 +167,12 @@ class Deployment(NamedTuple):
     ours: Collector
     last: Last
 
+    def guarded(self, name: str) -> set[str]:
+        """Trajectories that have a span of the guard's with this name at the end of the way."""
+        return {attributes(one)[telemetry.TRAJECTORY_ID] for one in self.last.spans() if one.name == name}
+
     async def assert_all_arrive(self) -> Counter[str]:
-        """Nothing is lost, and the agents that loop are told, they alone; how often each span arrived."""
+        """Nothing is lost, and the agents that loop are reported, they alone; how often each span arrived."""
         made = self.agents.made
         await eventually(lambda: made <= self.last.ids().keys(), f"all of {len(made)} spans are there", 60.0)
         spans = self.last.spans()
@@ -176,9 +180,9 @@ class Deployment(NamedTuple):
         assert all(one["acme.list"] == LISTS for one in found)
         tagged = [one for one in found if telemetry.TAG in one.get(telemetry.LANGFUSE_TAGS, ())]
         assert {one[telemetry.TRAJECTORY_ID] for one in tagged} == self.agents.looping
-        for name in (telemetry.LOOP_SPAN_NAME, telemetry.SPAN_NAME):
-            told = {attributes(one)[telemetry.TRAJECTORY_ID] for one in spans if one.name == name}
-            assert told == self.agents.looping
+        looping = self.agents.looping  # their guard spans may come later than their own
+        await eventually(lambda: self.guarded(telemetry.LOOP_SPAN_NAME) == looping, "each loop's beginning is reported")
+        await eventually(lambda: self.guarded(telemetry.SPAN_NAME) == looping, "interventions are reported")
         assert self.ours.errors() == 0
         assert self.ours.metric("otelcol_exporter_send_failed_spans_total") == 0
         return self.last.ids()

@@ -35,7 +35,7 @@ from .agents import (
 
 LOOPS = 300
 MOST_BYTES = 24_000
-"""What a gate adds to a checkpoint, at most."""
+"""Bytes that a gate adds to a checkpoint, at most."""
 
 
 @tool

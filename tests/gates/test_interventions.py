@@ -1,4 +1,4 @@
-"""What the gate does, and when: observe, nudge once, stop; the same under invoke and ainvoke."""
+"""The gate's interventions and their times: observe, nudge once, stop; the same under invoke and ainvoke."""
 
 from __future__ import annotations
 

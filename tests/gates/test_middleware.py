@@ -112,7 +112,7 @@ def test_a_stop_that_the_middleware_cannot_do_is_refused() -> None:
 
 
 def test_callers_cannot_set_the_guards_keys() -> None:
-    """What a caller hands in under the guard's keys is not taken for what the guard wrote."""
+    """Values that a caller hands in under the guard's keys are not taken for the guard's own."""
     state = {**TASK, "loop_status": {"status": "stopped", "calls": ["call_1_0"]}, "trajectory_scratchpad": ["x"]}
 
     result = _agent(works(1)).invoke(state)

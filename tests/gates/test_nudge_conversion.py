@@ -1,4 +1,4 @@
-"""What the gate writes is accepted by the providers' own message conversion, call by call and provider by provider.
+"""Each provider's own message conversion accepts the messages that the gate writes, call by call.
 
 The messages come out of real runs; the conversion is that of the installed packages, up to the request body. What a
 request body must look like is the providers' published rule.

@@ -35,7 +35,7 @@ _OURS = (
 def run_agent(
     instrumentation: str, extra: Mapping[str, str], *, imports: tuple[str, ...] = (), launcher: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """What ``looping_agent.py`` printed, in an environment of which nothing but ``extra`` is about telemetry."""
+    """The output of ``looping_agent.py``, in an environment of which nothing but ``extra`` is about telemetry."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
     done = subprocess.run(
         [*launcher, sys.executable, str(PROGRAM), instrumentation],

@@ -149,7 +149,7 @@ class Pipeline:
         except DecodeError as error:
             raise BadDataError(f"not a valid ExportTraceServiceRequest: {error}") from None
         except Exception:  # noqa: BLE001  the guard fails, the telemetry goes on
-            self._metrics.add(catalogue.ERRORS, where="judge")
+            self._metrics.add(catalogue.ERRORS, where="evaluate")
             _log.exception("a request of %d spans could not be scored; it is forwarded unchanged", batch.items)
             return ScoredRequest(batch.data, batch.items, 0, [])
         seconds = time.perf_counter() - started

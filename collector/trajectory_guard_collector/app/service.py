@@ -17,7 +17,7 @@ from trajectory_guard_collector.api.admin import AdminServer
 from trajectory_guard_collector.api.flags import FlagService
 from trajectory_guard_collector.app import descriptors
 from trajectory_guard_collector.app.pipeline import Listener, Pipeline
-from trajectory_guard_collector.config.models import CollectorConfig
+from trajectory_guard_collector.config.models import CollectorConfig, GrpcReceiver, HttpReceiver
 from trajectory_guard_collector.errors import StartError
 from trajectory_guard_collector.gateway.delivery.router import Delivery
 from trajectory_guard_collector.gateway.hops import Hops
@@ -25,6 +25,7 @@ from trajectory_guard_collector.gateway.memory_limiter import MemoryLimiter
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.grpc_server import GrpcServer
 from trajectory_guard_collector.gateway.receivers.http_server import HttpServer
+from trajectory_guard_collector.gateway.receivers.request_handler import RequestHandler, handler_of
 from trajectory_guard_collector.gateway.storage.store import Store, StoreError
 from trajectory_guard_collector.scoring.console import VerdictLog, VerdictPrinter
 from trajectory_guard_collector.scoring.langfuse import score_writers
@@ -68,7 +69,11 @@ class Collector:
         self._hops = Hops()
         self._delivery = Delivery(config, self.metrics, self._store, via=self._hops.header)
         self._scores = score_writers(
-            config.exporters, self.metrics, self._store, redact=config.guard.redact, session_of=self.scorer.session_of
+            config.exporters,
+            self.metrics,
+            self._store,
+            redact=config.guard.redact,
+            session_of=self.scorer.identifier.session_of,
         )
         self._pipeline = Pipeline(
             self.scorer, self._delivery, self.metrics,
@@ -127,15 +132,14 @@ class Collector:
             self.endpoints["telemetry"] = _with_port(self.config.telemetry.endpoint or "", port)
         protocols = descriptors.within(self.config, descriptors.limit())
         if protocols.grpc is not None:
-            grpc = GrpcServer(
-                protocols.grpc, self._auth, self._pipeline.accept, self.metrics, memory=self._limiter, hops=self._hops
-            )
+            grpc = GrpcServer(protocols.grpc, self._auth, self._handler(protocols.grpc), self.metrics)
             await self._listen("otlp/grpc", protocols.grpc.endpoint, grpc)
         if protocols.http is not None:
-            http = HttpServer(
-                protocols.http, self._auth, self._pipeline.accept, self.metrics, memory=self._limiter, hops=self._hops
-            )
+            http = HttpServer(protocols.http, self._auth, self._handler(protocols.http), self.metrics)
             await self._listen("otlp/http", protocols.http.endpoint, http)
+
+    def _handler(self, config: GrpcReceiver | HttpReceiver) -> RequestHandler:
+        return handler_of(config, self._pipeline.accept, self.metrics, memory=self._limiter, hops=self._hops)
 
     async def _rest_regularly(self) -> None:
         """Settle trajectories even if no spans arrive, so that the recovery of an agent that went idle is published."""

@@ -52,8 +52,8 @@ def load_config(
     unresolved = tuple(problem.path for problem in problems)
     config = _build(_fit(values, CollectorConfig), problems)
     if config is None or problems:
-        told = [one for one in problems[len(unresolved) :] if not _is_within(one.path, unresolved)]
-        located = [_located(sources, problem) for problem in (*problems[: len(unresolved)], *told)]
+        resolved = [one for one in problems[len(unresolved) :] if not _is_within(one.path, unresolved)]
+        located = [_located(sources, problem) for problem in (*problems[: len(unresolved)], *resolved)]
         raise ConfigError(*dict.fromkeys(located))
     return config
 

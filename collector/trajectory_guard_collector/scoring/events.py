@@ -11,9 +11,9 @@ from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence
+from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.published import Published
 from trajectory_guard_collector.scoring.trajectory import EventKind, StepItem, Trajectory
-from trajectory_guard_collector.telemetry.metrics import Metrics
 
 
 class LoopEvent(NamedTuple):
@@ -31,38 +31,38 @@ class LoopEvent(NamedTuple):
     renamed: bool = False
 
 
-def publish(trajectory: Trajectory, item: StepItem, metrics: Metrics) -> Iterator[LoopEvent]:
+def publish(trajectory: Trajectory, item: StepItem, counts: ScoringCounts) -> Iterator[LoopEvent]:
     """Count a step after each evaluation, update its trajectory's flag, and yield the loop events to publish."""
     verdict, first_time = item.verdict, not item.evaluated
     item.evaluated = True
     if not first_time:
-        metrics.rejudged()
+        counts.evaluated_again()
     trajectory.last_seen = max(trajectory.last_seen, item.order[0])
     if verdict is None:
         if first_time and item.repeats:
-            metrics.duplicate()
+            counts.duplicate()
         return
     if first_time:
-        metrics.step(item.service)
+        counts.step(item.service)
         if verdict.evidence is Evidence.FINGERPRINT:
-            metrics.fingerprinted(item.service)
+            counts.fingerprinted(item.service)
     trajectory.describe(item)
     if verdict.recovered:
-        yield from _recovered(trajectory, item, verdict, metrics)
+        yield from _recovered(trajectory, item, verdict, counts)
     if verdict.detections:
         _keep_flag(trajectory, verdict)
-        _count(trajectory, item, verdict, metrics, first_time=first_time)
-        yield from _found(trajectory, item, verdict, metrics)
+        _count(trajectory, item, verdict, counts, first_time=first_time)
+        yield from _found(trajectory, item, verdict, counts)
 
 
 def recovered_at_rest(
-    trajectory: Trajectory, verdict: Verdict, item: StepItem, metrics: Metrics
+    trajectory: Trajectory, verdict: Verdict, item: StepItem, counts: ScoringCounts
 ) -> Iterator[LoopEvent]:
     """Yield the recovery of a run that came to rest or was evicted; ``item`` is its newest step."""
-    yield from _recovered(trajectory, item, verdict, metrics)
+    yield from _recovered(trajectory, item, verdict, counts)
 
 
-def _recovered(trajectory: Trajectory, item: StepItem, verdict: Verdict, metrics: Metrics) -> Iterator[LoopEvent]:
+def _recovered(trajectory: Trajectory, item: StepItem, verdict: Verdict, counts: ScoringCounts) -> Iterator[LoopEvent]:
     for flag in ("nudge", "stop"):
         flagged = getattr(trajectory, flag)
         if flagged is not None and flagged.run == verdict.run:
@@ -72,33 +72,35 @@ def _recovered(trajectory: Trajectory, item: StepItem, verdict: Verdict, metrics
         return
     published.recovered = True
     if not item.recovered:
-        metrics.recovery(item.service, item.step.agent_id or "")
+        counts.recovery(item.service, item.step.agent_id or "")
     item.recovered = True
     yield LoopEvent(None, verdict, item)
 
 
-def _found(trajectory: Trajectory, item: StepItem, verdict: Verdict, metrics: Metrics) -> Iterator[LoopEvent]:
+def _found(trajectory: Trajectory, item: StepItem, verdict: Verdict, counts: ScoringCounts) -> Iterator[LoopEvent]:
     kind = _event_kind(trajectory, item, verdict)
     if kind is None:
         return
     renamed, item.announced, item.announced_as = item.announced_as is kind, kind, kind
     if kind is not EventKind.START and not renamed:
-        metrics.intervention(str(verdict.level), *_labels(item, verdict))
+        counts.intervention(str(verdict.level), *_labels(item, verdict))
     yield LoopEvent(kind, verdict, item, renamed)
 
 
-def _count(trajectory: Trajectory, item: StepItem, verdict: Verdict, metrics: Metrics, *, first_time: bool) -> None:
+def _count(
+    trajectory: Trajectory, item: StepItem, verdict: Verdict, counts: ScoringCounts, *, first_time: bool
+) -> None:
     """Count findings, loops and usage that were not counted before, under another name or in an earlier evaluation."""
     if first_time:
         for kind in verdict.types:
-            metrics.detection(item.service, kind)
+            counts.detection(item.service, kind)
     published = trajectory.published(verdict.episode)
     begins, published.counted = not published.counted, True
     spent = _spent_more(published, verdict)
     if not item.moved:
-        metrics.loop_spent(item.service, spent.steps, spent.tokens, spent.cost_usd)
+        counts.loop_spent(item.service, spent.steps, spent.tokens, spent.cost_usd)
         if begins:
-            metrics.episode(*_labels(item, verdict))
+            counts.episode(*_labels(item, verdict))
     item.moved = False
 
 

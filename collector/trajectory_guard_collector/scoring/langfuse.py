@@ -29,6 +29,7 @@ from trajectory_guard_collector.config.models import Exporter
 from trajectory_guard_collector.errors import RefusedError
 from trajectory_guard_collector.scoring.events import LoopEvent
 from trajectory_guard_collector.scoring.trajectory import StepItem
+from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 _log: Final = logging.getLogger(__name__)
@@ -102,13 +103,13 @@ class ScoreWriter:
         self._book = ScoreBook(config.scores.max_episodes, on_change=self._keep_episode)
         self._sender = ScoreSender(
             _connection(name, config), _rate_limit(config), name=f"exporters.{name}", on_settled=self._from_thread,
-            on_failed=lambda status: metrics.score_attempt_failed(name, status),
+            on_failed=lambda status: metrics.add(catalogue.SCORE_ATTEMPTS_FAILED, exporter=name, status=status),
         )  # fmt: skip
         self._loop: asyncio.AbstractEventLoop | None = None
         self._kept: dict[str, Score] = {}
         self._unsaved: dict[bytes, bytes | None] = {}
         self._saving: asyncio.Task[None] | None = None
-        metrics.watch_scores(name, lambda: len(self._sender.waiting))
+        metrics.watch(catalogue.SCORES_WAITING, lambda: len(self._sender.waiting), exporter=name)
 
     # --- life ------------------------------------------------------------------------------------------------
 
@@ -133,14 +134,14 @@ class ScoreWriter:
                 self._kept[score.id] = score
         except (ValueError, TypeError) as error:
             _log.error("queue.storage: discarding an unreadable saved score: %s", error)
-            self._metrics.error("restore")
+            self._metrics.add(catalogue.ERRORS, where="restore")
 
     async def stop(self, timeout_s: float) -> None:
         """Send waiting scores until the timeout; with a store the rest is sent after the next start. Idempotent."""
         left = await asyncio.to_thread(self._sender.stop, timeout_s)
         if left and self._store is None:
             _log.error("exporter %s: %d scores were not sent", self.name, len(left))
-            self._metrics.scores_failed(self.name, len(left))
+            self._metrics.add(catalogue.SCORES_FAILED, len(left), exporter=self.name)
         if self._saving is not None:
             self._saving.cancel()
             await asyncio.gather(self._saving, return_exceptions=True)
@@ -170,8 +171,8 @@ class ScoreWriter:
             self._loop.call_soon_threadsafe(self._settle, scores, outcome)
 
     def _settle(self, scores: Sequence[Score], outcome: str) -> None:
-        count = self._metrics.scores_sent if outcome == SENT else self._metrics.scores_failed
-        count(self.name, len(scores))
+        row = catalogue.SCORES_SENT if outcome == SENT else catalogue.SCORES_FAILED
+        self._metrics.add(row, len(scores), exporter=self.name)
         for score in scores:
             if self._kept.get(score.id) is score:  # else a newer score waits already
                 del self._kept[score.id]

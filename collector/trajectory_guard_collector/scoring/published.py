@@ -30,12 +30,19 @@ class Published:
 
     def to_plain(self) -> list[Any]:
         """A form that JSON can represent."""
-        return [self.started, self.stopped, self.recovered, self.counted, self.nudges, list(self.spent)]
+        return [self.started, self.stopped, self.recovered, self.counted, self.nudges, self.folded, list(self.spent)]
 
     @classmethod
-    def from_plain(cls, plain: list[Any]) -> Published:
-        """Restore ``to_plain``."""
+    def from_plain(cls, plain: list[Any], *, with_steps: bool) -> Published:
+        """Restore ``to_plain``.
+
+        Parameters:
+            with_steps: whether the steps that are still kept are restored as well.
+        """
         published = cls()
-        published.started, published.stopped, published.recovered, published.counted, published.nudges, spent = plain
-        published.folded, published.spent = published.nudges, Spent(*spent)  # single steps are not saved
+        published.started, published.stopped, published.recovered, published.counted, *numbers, spent = plain
+        published.nudges, published.folded = numbers
+        if not with_steps:
+            published.folded = published.nudges
+        published.spent = Spent(*spent)
         return published

@@ -18,6 +18,7 @@ from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
 from trajectory_guard.otel.verdict_spans import verdict_attributes
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
+from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.events import LoopEvent, publish, recovered_at_rest
 from trajectory_guard_collector.scoring.lateness import ALWAYS, Pace, Paces
 from trajectory_guard_collector.scoring.trajectory import (
@@ -29,7 +30,6 @@ from trajectory_guard_collector.scoring.trajectory import (
     Trajectory,
     stand_in,
 )
-from trajectory_guard_collector.telemetry.metrics import Metrics
 
 _log: Final = logging.getLogger(__name__)
 _MIB: Final = 1024 * 1024
@@ -52,7 +52,7 @@ class Fleet:
         engine: evaluates the steps.
         config: bounds by number and idle time.
         limits: bounds on the steps that can still be put in order.
-        metrics: counts steps, findings and evictions.
+        counts: counts steps, findings and evictions.
         clock: monotonic seconds; for tests.
     """
 
@@ -61,14 +61,14 @@ class Fleet:
         engine: Engine,
         config: GuardConfig,
         limits: Trajectories,
-        metrics: Metrics,
+        counts: ScoringCounts,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.engine = engine
         self._config = config
         self._limits = limits
-        self.metrics = metrics
+        self._counts = counts
         self._clock = clock
         self._all: OrderedDict[Key, Trajectory] = OrderedDict()
         self._open: OrderedDict[Key, Trajectory] = OrderedDict()  # those that still keep single steps
@@ -97,17 +97,20 @@ class Fleet:
         return self._items.get(span)
 
     def add(self, item: Item, key: Key) -> None:
-        """Add an item to a trajectory. One that was compacted before is counted as a duplicate and ignored."""
+        """Add an item to a trajectory. One that was added before is counted as a duplicate and ignored."""
+        if item.span in self._items:
+            self._counts.duplicate()
+            return
         trajectory = self._all.get(key)
         if trajectory is None:
             flagged = self._flagged.get(key)
             if isinstance(item, StepItem) and flagged is not None and item.order <= flagged.until:
                 item.late = flagged.attributes
-                self.metrics.late("too_late")
+                self._counts.late("too_late")
                 return
             trajectory = self._all[key] = Trajectory(key)
         elif item.order <= trajectory.newest and trajectory.was_seen(item):
-            self.metrics.duplicate()
+            self._counts.duplicate()
             return
         self._place(trajectory, item)
 
@@ -120,12 +123,12 @@ class Fleet:
             trajectory.add_last(item)
         elif trajectory.is_too_late(item, self._limits.reorder_s):
             trajectory.add_last(item)
-            self.metrics.late("too_late")
+            self._counts.late("too_late")
         else:
             evaluated = trajectory.evaluated_items
             newest = trajectory.add(item)
             if not newest:
-                self.metrics.late("reordered")
+                self._counts.late("reordered")
             if new:  # the spans of one request are put in order before any is evaluated
                 late = trajectory.evaluated_items < evaluated or (not newest and trajectory.key in self._waiting)
                 item.wait_s = pace.next_wait_s(end, in_order=not late, most=self._limits.reorder_wait_s)
@@ -199,11 +202,11 @@ class Fleet:
         evicted_runs = trajectory.evicted_runs
         while trajectory.is_due(now):
             for item in self._evaluate_some(trajectory, now):
-                for one in publish(trajectory, item, self.metrics):
+                for one in publish(trajectory, item, self._counts):
                     self._tag_parent_later(one)
                     events.append(one)
             yield
-        self.metrics.evicted_runs(max(0, trajectory.evicted_runs - evicted_runs))
+        self._counts.evicted_runs(max(0, trajectory.evicted_runs - evicted_runs))
         self._clear(trajectory)
         self._dirty.pop(trajectory.key, None)
         waits = trajectory.waiting
@@ -229,7 +232,7 @@ class Fleet:
         try:
             return trajectory.evaluate(self.engine, self._limits.reorder_steps, now)
         except Exception:  # noqa: BLE001  one trajectory must not cost the others
-            self.metrics.error("judge.trajectory")
+            self._counts.error("evaluate.trajectory")
             _log.exception("trajectory %r cannot be scored; its state is discarded", trajectory.key[1])
             trajectory.abandon()
             self._drop(trajectory.key)
@@ -325,16 +328,16 @@ class Fleet:
         events = self._finish(trajectory)
         try:
             for verdict, item in trajectory.settle_runs(self.engine):
-                events += recovered_at_rest(trajectory, verdict, item or stand_in(trajectory, verdict), self.metrics)
+                events += recovered_at_rest(trajectory, verdict, item or stand_in(trajectory, verdict), self._counts)
         except Exception:  # noqa: BLE001  one trajectory must not cost the others
-            self.metrics.error("judge.trajectory")
+            self._counts.error("evaluate.trajectory")
             _log.exception("trajectory %r cannot be settled", trajectory.key[1])
         self._rest(trajectory)
         return events
 
     def _evict(self, trajectory: Trajectory, reason: str) -> list[LoopEvent]:
         events = self._settle(trajectory)
-        self.metrics.eviction(reason)
+        self._counts.eviction(reason)
         verdict = trajectory.last
         if verdict is not None and verdict.level is not Level.OBSERVE:
             attributes = verdict_attributes(verdict, str(verdict.first_step))
@@ -364,9 +367,16 @@ class Fleet:
         return changed, gone
 
     def restore(self, trajectory: Trajectory, tags: Mapping[bytes, Attributes]) -> None:
-        """Add a saved trajectory and its tags."""
+        """Add a saved trajectory, its steps that can still be put in order, and its tags."""
         trajectory.last_used = self._clock()
         self._all[trajectory.key] = self._awake[trajectory.key] = trajectory
+        for item in trajectory.items:
+            item.arrived = trajectory.last_used
+            self._items[item.span] = item
+            self._kept_bytes += item.size
+            self._open[trajectory.key] = trajectory
+        if trajectory.waiting is not None:
+            self._dirty[trajectory.key] = trajectory
         self.name(trajectory.key, (trajectory.key[1],))
         for span, attributes in tags.items():
             self.tag_later(span, attributes)

@@ -6,45 +6,23 @@ in process: the same dialects read the spans, and the same engine evaluates the 
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Generator, Iterable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Generator
+from typing import NamedTuple
 
-from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.budget import within_budget
 from trajectory_guard.core.engine import Engine
-from trajectory_guard.core.steps import StepRecord
-from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.custom import table_with
-from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import recognise
-from trajectory_guard.integrations.langfuse.scores import session_of
 from trajectory_guard.prices import PriceTable
-from trajectory_guard.spans.duplicates import is_inner_duplicate
-from trajectory_guard.spans.extract import agent_of, model_usage, read_step, trajectory_id
-from trajectory_guard.spans.identity import all_conversation_ids, conversation_id, instance_of
-from trajectory_guard.transcripts.asked import asked_in
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
+from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.events import LoopEvent
-from trajectory_guard_collector.scoring.parser import AgentSpan, ParsedRequest, RequestParser
+from trajectory_guard_collector.scoring.identification import Identifier
+from trajectory_guard_collector.scoring.parser import ParsedRequest, RequestParser
 from trajectory_guard_collector.scoring.registry import Fleet
 from trajectory_guard_collector.scoring.tagger import Tagger
-from trajectory_guard_collector.scoring.traces import SpanNode, Trace, TraceTable
-from trajectory_guard_collector.scoring.trajectory import Item, Key, StepItem, UsageItem
 from trajectory_guard_collector.telemetry.metrics import Metrics
-from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
-
-_log: Final = logging.getLogger(__name__)
-_MIB: Final = 1 << 20
-_KEY_BYTES: Final = 24
-_SPAN_ID_BYTES: Final = 8
-_STEP_BYTES: Final = 2_200
-"""Bytes that a step takes in memory beside its texts."""
-_KEPT_BYTES: Final = 16_384
-"""Steps up to this many bytes are kept whole for a second evaluation; longer ones are kept as a summary only."""
 
 JournalOf = Callable[[ParsedRequest], bytes]
 """Makes the journal entry of a parsed request, from which a restart replays it."""
@@ -86,17 +64,14 @@ class FleetScorer:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._table = table_with(config.dialects)
-        self._markers = self._table.markers
-        self._max_chars = config.max_understood_chars
+        table = table_with(config.dialects)
         self.metrics = metrics
+        self.counts = ScoringCounts(metrics)
         self._prices = PriceTable()
-        self._throttled = ThrottledLog(_log)
-        self.traces = TraceTable(limits.max_traces, limits.max_spans_per_trace, limits.max_traces_mib * _MIB)
-        self.fleet = Fleet(
-            Engine(config.engine_settings(), price=self._prices.cost), config, limits, metrics, clock=clock
-        )
-        self._reader = RequestParser(self._table, limits.separate_by)
+        engine = Engine(config.engine_settings(), price=self._prices.cost)
+        self.fleet = Fleet(engine, config, limits, self.counts, clock=clock)
+        self.identifier = Identifier(table, config, limits, self.fleet, self.counts)
+        self._reader = RequestParser(table, limits.separate_by)
         self._tagger = Tagger(self.fleet)
 
     def score(self, data: bytes, *, journal_of: JournalOf | None = None) -> ScoredRequest:
@@ -116,15 +91,9 @@ class FleetScorer:
         Parameters, errors: as of ``score``.
         """
         parsed = yield from self._reader.parsing(data)
-        if not parsed.agent_spans and not self.traces:
+        if not parsed.agent_spans and not self.identifier.traces:
             return ScoredRequest(data, parsed.count, 0, [])
-        arrived = self._remember(parsed)
-        for seen in parsed.agent_spans:
-            self._take_safely(seen)
-            yield
-        for trace, span_id in arrived:
-            self._ancestor_arrived(trace, span_id)
-            yield
+        yield from self.identifier.identifying(parsed)
         events = yield from self.fleet.scoring()
         journal = journal_of(parsed) if journal_of is not None and parsed.agent_spans else None
         tagged, guard_spans = self._tagger.tag(parsed, data, events)
@@ -135,184 +104,17 @@ class FleetScorer:
 
         No request may be under evaluation. The result holds guard spans only.
         """
-        return self._told(self.fleet.rest())
+        return self._unrequested(self.fleet.rest())
 
     def finish(self) -> ScoredRequest:
         """As ``rest``, and evaluate all steps that still wait for earlier steps."""
-        return self._told([*self.fleet.finish(), *self.fleet.rest()])
+        return self._unrequested([*self.fleet.finish(), *self.fleet.rest()])
 
-    def _told(self, events: list[LoopEvent]) -> ScoredRequest:
+    def _unrequested(self, events: list[LoopEvent]) -> ScoredRequest:
         data, count = self._tagger.guard_spans(events)
         return ScoredRequest(data, count, 0, events)
 
     def shed(self) -> bool:
         """Free half of the memory that only serves late spans; scores are kept. Returns whether there was any."""
-        self.traces.shed()
+        self.identifier.traces.shed()
         return self.fleet.shed()
-
-    def session_of(self, item: StepItem) -> str | None:
-        """The session Langfuse puts a step into, as far as is known by now; None if it has none.
-
-        It is that of the step's span or of the nearest one above it; else the only one that the trace's spans name.
-        """
-        trace = self.traces.find(item.span[:-_SPAN_ID_BYTES])
-        if trace is None:
-            return session_of([item.view.attributes])
-        near = trace.ancestors(item.span[-_SPAN_ID_BYTES:]).known
-        named = session_of(view.attributes for view in (item.view, *near))
-        if named is not None:
-            return named
-        views = (node.view for node in trace.spans.values())
-        every = {session_of([view.attributes]) for view in views if view is not None} - {None}
-        return every.pop() if len(every) == 1 else None
-
-    def _take_safely(self, seen: AgentSpan) -> None:
-        try:
-            self._take(seen)
-        except Exception:  # noqa: BLE001  one odd span must not cost the others
-            self.metrics.error("judge.span")
-            _log.exception("a span could not be scored; it is forwarded unchanged")
-
-    # --- trace context ---------------------------------------------------------------------------------------
-
-    def _remember(self, parsed: ParsedRequest) -> list[tuple[Trace, bytes]]:
-        """Remember all spans as possible ancestors. Returns those that steps of earlier requests waited for."""
-        arrived = []
-        for seen in parsed.agent_spans:
-            trace = seen.trace = self.traces.get(seen.trace_id)
-            self.traces.remember(trace, seen.span_id, SpanNode(seen.parent_id, seen.kept_view))
-            if trace.waiting and seen.span_id in trace.waiting:
-                arrived.append((trace, seen.span_id))
-        find = self.traces.find
-        for header, _, _ in parsed.others:
-            known = find(header.trace_id)
-            if known is not None:
-                self.traces.remember(known, header.span_id, SpanNode(header.parent_span_id))
-                if known.waiting and header.span_id in known.waiting:
-                    arrived.append((known, header.span_id))
-        return arrived
-
-    def _ancestor_arrived(self, trace: Trace, span_id: bytes) -> None:
-        """Identify the steps below an ancestor again, now that it has arrived."""
-        for item in trace.waiting.pop(span_id, ()):
-            if not item.evicted:
-                self._identify_again(trace, item)
-
-    def _learn(self, trace: Trace, conversation: str) -> None:
-        if self.traces.learn(trace, conversation):
-            for item in trace.by_trace:
-                if not item.evicted and item.key is not None:
-                    self._follow(trace, item)
-
-    # --- spans in --------------------------------------------------------------------------------------------
-
-    def _take(self, seen: AgentSpan) -> None:
-        view, trace = seen.view, seen.trace
-        if view.scope == telemetry.SCOPE or trace is None:
-            return  # the guard span of an in-process guard; the step itself arrives as well
-        if len(seen.key) != _KEY_BYTES:
-            self.metrics.error("judge.ids")
-            self._throttled.log(logging.WARNING, "ids", f"a span of {seen.origin.service} has no valid ids: not scored")
-            return
-        seen.item = self.fleet.known(seen.key)
-        if seen.item is not None:
-            self.metrics.duplicate()
-            return
-        dialect = None if self._markers.isdisjoint(view.attributes) else recognise(view, self._table)
-        if dialect is None:
-            self._take_other(seen, trace)
-        else:
-            self._take_step(seen, trace, dialect)
-
-    def _take_other(self, seen: AgentSpan, trace: Trace) -> None:
-        view = seen.view
-        conversation = conversation_id(view.attributes, self._table)
-        if conversation is not None:
-            self._learn(trace, conversation)
-        usage = model_usage(view, self._table)
-        if usage is None:
-            return
-        usage = usage._replace(asked=asked_in(view, self._table))
-        tenant = seen.origin.tenant
-        item = UsageItem(seen.key, (view.end, view.span_id), view.trace_id, view.scope, usage, seen.origin)
-        trajectory = conversation or self._by_trace(trace, view)
-        self.fleet.add(item, (tenant, trajectory))
-        if conversation is None:
-            trace.follow(item, self.traces.max_spans)
-
-    def _take_step(self, seen: AgentSpan, trace: Trace, dialect: Dialect) -> None:
-        above, missing = trace.ancestors(seen.parent_id)
-        step = read_step(seen.view, dialect, above, lambda span: self._by_trace(trace, span), self._table)
-        if step is None:
-            return
-        item = self._item(seen, step, dialect)
-        seen.item = item
-        if missing:
-            item.own_agent = agent_of(seen.view, (), dialect, self._table) if above else step.agent_id
-            item.own_run = instance_of(seen.view, (), self._table)
-            trace.wait(missing, item, self.traces.max_spans)
-        if above and is_inner_duplicate(item.view, above, self._table, dialect):
-            return
-        self._assign(trace, item, above)
-
-    def _item(self, seen: AgentSpan, step: StepRecord, dialect: Dialect) -> StepItem:
-        size = min(seen.size, _KEPT_BYTES)
-        if seen.size > _KEPT_BYTES:
-            step = within_budget(step, self._max_chars)
-            size += len(step.result or "")
-        return StepItem(seen.key, step, seen.kept_view, dialect, seen.origin, _STEP_BYTES + size)
-
-    def _assign(self, trace: Trace, item: StepItem, above: list[SpanView]) -> None:
-        """Put a step into its trajectory."""
-        view, key = item.view, (item.tenant, item.step.trajectory_id)
-        if self._names_conversation((view, *above)):
-            self._learn(trace, key[1])
-        else:
-            trace.follow(item, self.traces.max_spans)
-        self.fleet.add(item, key)
-        self._name(trace, key, view)
-
-    def _names_conversation(self, spans: Iterable[SpanView]) -> bool:
-        return any(conversation_id(span.attributes, self._table) is not None for span in spans)
-
-    def _name(self, trace: Trace, key: Key, view: SpanView | None = None) -> None:
-        """Register the trace id and all conversation ids of the span as names of the trajectory, for flag lookups."""
-        if trace.key != key:
-            trace.key = key
-            others = all_conversation_ids(view.attributes, self._table) if view is not None else ()
-            self.fleet.name(key, (key[1], trace.id.hex(), *others))
-
-    def _by_trace(self, trace: Trace, span: SpanView) -> str:
-        return trace.conversation or span.trace_id
-
-    # --- late identity ---------------------------------------------------------------------------------------
-
-    def _identify_again(self, trace: Trace, item: StepItem) -> None:
-        above, missing = trace.ancestors(item.parent_id)
-        if missing:
-            trace.wait(missing, item, self.traces.max_spans)
-        if is_inner_duplicate(item.view, above, self._table):
-            self.fleet.move(item, None)
-            return
-        agent = item.own_agent or agent_of(item.view, above, item.dialect, self._table)
-        named = trajectory_id(item.view, above, lambda span: self._by_trace(trace, span), self._table)
-        run = item.own_run or instance_of(item.view, above, self._table)
-        changed = agent != item.step.agent_id or named != item.step.trajectory_id or run != item.step.run
-        item.step = item.step._replace(agent_id=agent, trajectory_id=named, run=run)
-        if item.key is None or named != item.key[1]:
-            self.fleet.move(item, None)
-            self._assign(trace, item, above)
-        elif changed:
-            self.fleet.refresh(item)
-
-    def _follow(self, trace: Trace, item: Item) -> None:
-        """Move an item that followed its trace to the conversation, unless a span above the item names another."""
-        key: Key = (item.tenant, trace.conversation or trace.id.hex())
-        if key == item.key:
-            return
-        if isinstance(item, StepItem):
-            if self._names_conversation(trace.ancestors(item.parent_id).known):
-                return
-            item.step = item.step._replace(trajectory_id=key[1])
-        self.fleet.move(item, key)
-        self._name(trace, key)

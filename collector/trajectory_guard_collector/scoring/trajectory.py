@@ -419,6 +419,19 @@ class Trajectory:
         return _freeze(self._head) if self._head is not None else self.base
 
     @property
+    def replay_points(self) -> list[tuple[int, Snapshot]]:
+        """Places among the items, and the state there: after a restart, late steps are replayed from these."""
+        return self._snapshots if self._head is None else [*self._snapshots, (self._evaluated, _freeze(self._head))]
+
+    def restore_items(self, items: list[Item], replay_points: list[tuple[int, Snapshot]]) -> None:
+        """Take over the items and the replay points of a saved trajectory; those behind the last point are due."""
+        self.items = items
+        for item in items:
+            item.key = self.key
+        self._snapshots = replay_points
+        self._evaluated = replay_points[-1][0] if replay_points else 0
+
+    @property
     def evaluated_items(self) -> int:
         """Number of items that the head covers."""
         return self._evaluated

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
@@ -19,7 +19,6 @@ from trajectory_guard_collector.scoring.scorer import FleetScorer
 from trajectory_guard_collector.scoring.trajectory import StepItem, Trajectory
 from trajectory_guard_collector.state.codec import dump, key_bytes, load
 from trajectory_guard_collector.state.wal import request_of
-from trajectory_guard_collector.telemetry import catalogue
 
 _log: Final = logging.getLogger(__name__)
 _TRAJECTORIES: Final = "trajectories"
@@ -45,13 +44,6 @@ class SavedState(Protocol):
 
     async def checkpoint(self, space: str, rows: Sequence[tuple[bytes, bytes | None]], journal_up_to: int = 0) -> None:
         """Write rows and delete the journal up to an id, in one transaction."""
-
-
-class _Silence:
-    """Metrics that ignore everything: the collector counted replayed requests before the restart."""
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *values, **named: None
 
 
 class StateWriter:
@@ -90,21 +82,18 @@ class StateWriter:
     def _restore(
         self,
         trajectories: list[tuple[bytes, bytes]],
-        traces: list[tuple[bytes, bytes]],
+        saved_traces: list[tuple[bytes, bytes]],
         journal: list[tuple[int, bytes]],
     ) -> list[LoopEvent]:
-        scorer, metrics = self._scorer, self._scorer.metrics
-        scorer.metrics = scorer.fleet.metrics = _Silence()  # type: ignore[assignment]
-        try:
+        scorer, traces = self._scorer, self._scorer.identifier.traces
+        with scorer.counts.paused():
             unreadable = sum(not self._restore_one(data) for _, data in trajectories)
-            for trace_id, conversation in traces:
-                scorer.traces.learn(scorer.traces.get(trace_id), conversation.decode("utf-8", "replace"))
-            scorer.traces.changed = {}
+            for trace_id, conversation in saved_traces:
+                traces.learn(traces.get(trace_id), conversation.decode("utf-8", "replace"))
+            traces.changed = {}
             again = [*(self._score_again(entry) for _, entry in journal), scorer.finish().events]
-        finally:
-            scorer.metrics = scorer.fleet.metrics = metrics
         for _ in range(unreadable + again.count(None)):
-            metrics.add(catalogue.ERRORS, where="restore")
+            scorer.counts.error("restore")
         return [one for events in again for one in events or ()]
 
     def _restore_one(self, data: bytes) -> bool:
@@ -150,7 +139,8 @@ class StateWriter:
             self._unsaved[_TRAJECTORIES] += self._rows(changed[at : at + _SLICE])
             await asyncio.sleep(0)
         self._unsaved[_TRAJECTORIES] += [(key_bytes(key), None) for key in gone]
-        links, self._scorer.traces.changed = self._scorer.traces.changed or {}, {}
+        traces = self._scorer.identifier.traces
+        links, traces.changed = traces.changed or {}, {}
         self._unsaved[_TRACES] += [
             (trace_id, name.encode("utf-8", "replace") if name is not None else None)
             for trace_id, name in links.items()

@@ -49,7 +49,7 @@ class LabelBounds:
         self.overflowed(label)
         return OTHER
 
-    def fold(self, label: str, value: str) -> str:
+    def as_other(self, label: str, value: str) -> str:
         """``other`` for agents and tools; values of all other labels unchanged."""
         if label not in (AGENT, TOOL) or value == OTHER:
             return value
@@ -94,7 +94,7 @@ class Family(Generic[Series]):
         admitted = tuple(map(bounds.admit, self._labels, wanted))
         if admitted in self._children or len(self._children) < SERIES_PER_VALUE * bounds.limit:
             return admitted
-        return tuple(map(bounds.fold, self._labels, admitted))
+        return tuple(map(bounds.as_other, self._labels, admitted))
 
 
 def counter(metric: Metric, registry: CollectorRegistry, bounds: LabelBounds | None) -> Family[Counter]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core import relay
@@ -95,6 +95,9 @@ class Verdict(NamedTuple):
     def intervenes(self) -> bool:
         """Whether a nudge or a stop became due at this very step; ``level`` stays unchanged while the loop goes on."""
         return self.nudge is not None or self.stop_due
+
+
+_NOTHING_SPENT: Final = Spent()
 
 
 class _Evaluated(NamedTuple):
@@ -297,13 +300,12 @@ class Engine:
         episode = state.episodes + 1 if decision.opened else run.ladder.episode
         began = step.timestamp if decision.opened else run.began
         nudges = state.nudges + bool(decision.nudge)
-        base = (state.trajectory_id, step.step_id, state.index, score, 1.0 - score / self.settings.max_score)
-        common = {
-            "episode": episode, "evidence": step.evidence, "nudges": nudges, "tool": step.tool_name, "began": began,
-            "run": run.label,
-        }  # fmt: skip
+        common = (state.trajectory_id, step.step_id, state.index, score, 1.0 - score / self.settings.max_score)
         if not found:
-            return Verdict(*base, decision.level, recovered=decision.recovered, **common)  # type: ignore[arg-type]
+            return Verdict(
+                *common, decision.level, (), episode, step.evidence, "", None, -1, _NOTHING_SPENT, nudges,
+                decision.recovered, step.tool_name, began, False, run.label,
+            )  # fmt: skip
         first = max(0, min(run.ladder.first_step, *(one.first_step for one in found)))
         spent = self._spent(run, seen, first)
         excerpt = not self.settings.redact
@@ -316,9 +318,9 @@ class Engine:
             for one in found
         )
         return Verdict(
-            *base, decision.level, placed, reason=reason_text(found[0], step, excerpt=excerpt), nudge=nudge,
-            first_step=run.history.place_of(first, state.index), spent=spent, stop_due=decision.stop_due,
-            ordinal=decision.nudge, **common,  # type: ignore[arg-type]
+            *common, decision.level, placed, episode, step.evidence, reason_text(found[0], step, excerpt=excerpt),
+            nudge, run.history.place_of(first, state.index), spent, nudges, False, step.tool_name, began,
+            decision.stop_due, run.label, decision.nudge,
         )  # fmt: skip
 
     def _spent(self, run: Run, seen: Observation, first: int) -> Spent:

@@ -53,10 +53,11 @@ _LASTED: Final = (
 )
 _LASTED_SHORT: Final = r"(?P<lasted>\b\d+(?:\.\d+)? ?(?=[a-zµ])(?:" + _SHORT_TIME + r")\b(?: (?:ago|elapsed))?)"
 _NUMBERED: Final = r")(?: ?(?:id|no|number|num|count))?[ :=#.(\[]{1,3}\d+(?:\.\d+)?\b)"
-_ATTEMPT: Final = (
-    r"(?P<count>\b(?=[artpsnARTPSN])(?i:attempt|retry|retries|try|tries|pid|process|thread|tid|req(?:uest)?|trace|span|session|seed|nonce"
-    r"|timestamp|ts" + _NUMBERED
+_COUNTED: Final = (
+    r"(?:attempt|retry|retries|try|tries|pid|process|thread|tid|req(?:uest)?|trace|span|session|seed|nonce|timestamp"
+    r"|ts)"
 )
+_ATTEMPT: Final = r"(?P<count>\b(?=[artpsnARTPSN])(?i:" + _COUNTED + _NUMBERED
 _POSITION: Final = (
     r"(?P<position>\b(?=[irtpsmelcwIRTPSMELCW])(?i:iteration|round|turn|port|seq|sequence|msg|message|event|run|line|ln|lineno|row|col|column|char"
     r"|step|call|invocation|time|worker|conn(?:ection)?" + _NUMBERED
@@ -99,7 +100,8 @@ def mask_text(text: str) -> str:
     >>> mask_text("attempt 4: timed out after 30.2s at 2026-03-01T10:00:00Z")
     '<count>: timed out after <lasted> at <date>'
     """
-    return _masked(text, _ALL)
+    text = _with_single_spaces(text)
+    return _ALL.sub(_kind, text) if _HAS_DIGIT.search(text) else text
 
 
 def mask_noise(text: str) -> str:
@@ -111,12 +113,34 @@ def mask_noise(text: str) -> str:
     >>> mask_noise("done in 0.31s; next slot 2026-03-01 10:30, row 7")
     'done in <lasted>; next slot 2026-03-01 10:30, row 7'
     """
-    return _masked(text, _NOISE)
+    text = _with_single_spaces(text)
+    return _NOISE.sub(_kind, text) if _may_hold_noise(text) else text
 
 
-def _masked(text: str, forms: re.Pattern[str]) -> str:
-    text = " ".join(text.split())  # first: a pattern would scan a run of blanks again from each of its places
-    return forms.sub(_kind, text) if _HAS_DIGIT.search(text) else text
+def _with_single_spaces(text: str) -> str:
+    """First of all: a pattern would scan a run of blanks again from each of its places."""
+    return " ".join(text.split())
+
+
+def _may_hold_noise(text: str) -> bool:
+    """Whether ``_NOISE`` may match: four quick looks spare most answers a search that costs four times as much."""
+    if _HAS_DIGIT.search(text) is None:
+        return False
+    if "0x" in text or "tmp/" in text or "Temp\\" in text:
+        return True
+    if _NOISY_NUMBER.search(text) is not None or _HEX_RUN.search(text) is not None:
+        return True
+    return any(
+        _NAMES_NUMBER.search(text, max(0, number.start() - _MAX_NAME_CHARS), number.end()) is not None
+        for number in _NUMBER_AFTER_MARK.finditer(text)
+    )
+
+
+_NOISY_NUMBER: Final = re.compile(rf"\d(?::\d{{2}}:\d{{2}}|\d{{9}}| ?(?:{_SHORT_TIME})\b)")
+_HEX_RUN: Final = re.compile(r"[0-9a-fA-F]{8}")
+_NUMBER_AFTER_MARK: Final = re.compile(r"[ :=#.(\[]\d")
+_NAMES_NUMBER: Final = re.compile(rf"{_COUNTED}(?: ?(?:id|no|number|num|count))?[ :=#.(\[]{{1,3}}\d\Z", re.IGNORECASE)
+_MAX_NAME_CHARS: Final = 32
 
 
 def _kind(match: re.Match[str]) -> str:

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar
 from zlib import crc32
 
 from trajectory_guard.core.certainty import PACE, Certainty
+from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.history import UNKNOWN, Symbol
-from trajectory_guard.core.masking import masked_hash
+from trajectory_guard.core.masking import mask_text, masked_hash
 from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.result_text import carries_content, describes_state, is_acknowledgement
 from trajectory_guard.core.steps import EMPTY, SUCCESS, StepRecord
 from trajectory_guard.core.tools import is_lookup, moves_cursor
 
+MAX_THOUGHT_CHARS: Final = 2_000
+_Value = TypeVar("_Value")
 _SHAPE_STEP_CHARS: Final = 16
 _SHAPE_HEAD_CHARS: Final = 24
 _TRIES: Final = 2
 _RETRY_STEPS: Final = 16
 _KEPT_CALLS: Final = 5
 _KEPT_TOOLS: Final = 4
+
+
+class _computed(Generic[_Value]):  # used as a decorator
+    """A property that is computed once. ``functools.cached_property`` takes a lock for it before Python 3.12."""
+
+    def __init__(self, compute: Callable[[Any], _Value]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
+
+    def __get__(self, one: Any, kind: type) -> _Value:
+        value = one.__dict__[self._name] = self._compute(one)
+        return value
 
 
 class SameResultRun(Plain):
@@ -115,6 +131,28 @@ class Observation:
         waiting_pace: as ``pace``, for a step that can only prove waiting.
     """
 
+    # defaults on the class: most steps change few of them, and an observation is made for every step
+    form: Symbol = UNKNOWN
+    echo = False
+    signature: str | None = None
+    progress = False
+    repeats = 0
+    repeated_at: tuple[int, ...] = ()
+    first_repeat = -1
+    moved = False
+    noisy = False
+    in_a_row = False
+    worked = False
+    others_progress = False
+    certainty = Certainty.CERTAIN
+    pace = 1
+    gap_s = 0.0
+    last_progress = -1
+    same_batch = False
+    denied_times = 0
+    denied_at: tuple[int, ...] = ()
+    waiting_pace = PACE[Certainty.WAITING]
+
     def __init__(self, step: StepRecord, index: int, call: Symbol, result: Symbol, same_results: SameResultRun) -> None:
         self.step = step
         self.tool = step.tool_name.casefold()
@@ -123,26 +161,6 @@ class Observation:
         self.call = call
         self.result = result
         self.same_results = same_results
-        self.form: Symbol = UNKNOWN
-        self.echo = False
-        self.signature: str | None = None
-        self.progress = False
-        self.repeats = 0
-        self.repeated_at: tuple[int, ...] = ()
-        self.first_repeat = -1
-        self.moved = False
-        self.noisy = False
-        self.in_a_row = False
-        self.worked = False
-        self.others_progress = False
-        self.certainty = Certainty.CERTAIN
-        self.pace = 1
-        self.gap_s = 0.0
-        self.last_progress = -1
-        self.same_batch = False
-        self.denied_times = 0
-        self.denied_at: tuple[int, ...] = ()
-        self.waiting_pace = PACE[Certainty.WAITING]
 
     @property
     def variation(self) -> Certainty:
@@ -158,7 +176,13 @@ class Observation:
         """Factor on the number of repeats that evidence of this strength requires."""
         return self.waiting_pace if certainty is Certainty.WAITING else PACE[certainty]
 
-    @cached_property
+    @_computed
+    def thought_key(self) -> str:
+        """Digest, hex, of the model's message before the call, volatile parts aside; empty without one."""
+        text = (self.step.thought or "")[:MAX_THOUGHT_CHARS]
+        return digest64(text_bytes(mask_text(text).casefold())).hex() if text.strip() else ""
+
+    @_computed
     def is_bare_acknowledgement(self) -> bool:
         """Whether the step repeats an action whose results only acknowledge it."""
         step = self.step
@@ -172,7 +196,7 @@ class Observation:
             and not carries_content(step.args)
         )
 
-    @cached_property
+    @_computed
     def describes_state(self) -> bool:
         """Whether the result describes a state, rather than a value or an acknowledgement."""
         return self.outcome == SUCCESS and (self.step.stated or describes_state(self.step.result or ""))

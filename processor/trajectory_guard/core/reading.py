@@ -81,11 +81,12 @@ class Reader:
         step = seen.step
         if not step.run and (known := state.turns.get("")) is not None and known != scope.turn_of(step, state.turns):
             state.denied = {}
-        if not seen.call:
+        refused = step.outcome_type == DENIED and step.error_class != REFUSED_BY_GUARD
+        if not seen.call or not (refused or state.denied):
             return
         key = seen.call.hex()
         others = {call: refusals for call, refusals in state.denied.items() if call != key}
-        if step.outcome_type == DENIED and step.error_class != REFUSED_BY_GUARD:
+        if refused:
             before = state.denied.get(key, ())
             if not (seen.same_batch and before):
                 before = (*before[1 - MAX_DENIALS :], (run.label, run.index))

@@ -22,7 +22,7 @@ _MAX_VALUES: Final = 64
 _MAX_WORDS: Final = 80
 _MIN_ECHO_CHARS: Final = 2
 _MAX_ECHO_CHARS: Final = 200
-_DECIMAL: Final = re.compile(r"(?<!\d)\d{1,18}[.,]\d+")
+_DECIMAL: Final = re.compile(r"\d{1,18}[.,]\d+")
 _WORD: Final = re.compile(
     r"[^\s!-/:-@\[-^`{-~\u2010-\u205e\u3001-\u3003\u3008-\u3011\uff01-\uff0f\uff1a-\uff20«»¿¡،؟।]+"
 )
@@ -32,6 +32,7 @@ _SHORT_WIDTH: Final = 60
 _BRIEF_WIDTH: Final = 200
 _BRIEF_LINES: Final = 3
 _VALUE_WIDTH: Final = 40
+_WIDE: Final = frozenset("WF")
 _ACKNOWLEDGEMENT_WORDS: Final = 6
 _WIDE_ACKNOWLEDGEMENT: Final = 24
 _STRUCTURE: Final = frozenset("|=:：;；{}[]<>#$%/\\\n\t\"'「」")
@@ -49,7 +50,12 @@ def width(text: str) -> int:
     >>> width("abc"), width("処理中")
     (3, 6)
     """
-    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+    return len(text) + _wide(text)
+
+
+def _wide(text: str) -> int:
+    """Number of characters that are two columns wide."""
+    return 0 if text.isascii() else sum(map(_WIDE.__contains__, map(unicodedata.east_asian_width, text)))
 
 
 def values_of(args: Any) -> Iterator[str]:
@@ -68,16 +74,18 @@ def values_of(args: Any) -> Iterator[str]:
 
 def _request(args: Any) -> tuple[list[str], frozenset[str]]:
     """The values of a request, longest first, and its words, case-folded."""
-    values, words, left = [], set(), MAX_REQUEST_CHARS
+    values, texts, left = [], [], MAX_REQUEST_CHARS
     for value in values_of(args):
         text = value[:left].casefold()
         left -= len(text)
-        if _MIN_ECHO_CHARS <= len(text.strip()) <= _MAX_ECHO_CHARS:
-            values.append(text.strip())
-        words.update(_WORD.findall(text))
+        texts.append(text)
+        named = text.strip()
+        if _MIN_ECHO_CHARS <= len(named) <= _MAX_ECHO_CHARS:
+            values.append(named)
         if left <= 0:
             break
-    return sorted(values, key=len, reverse=True), frozenset(words)
+    values.sort(key=len, reverse=True)
+    return values, frozenset(_WORD.findall("\n".join(texts)))
 
 
 def answer_form(result: str, args: Any, *, error: bool) -> str:
@@ -164,7 +172,7 @@ def carries_content(args: Any) -> bool:
     for value in values_of(args):
         head = value[:MAX_FORM_CHARS]
         words += len(head.split())
-        wide += sum(unicodedata.east_asian_width(char) in "WF" for char in head)
+        wide += _wide(head)
     return words >= _CONTENT_WORDS or wide >= _CONTENT_WIDE
 
 
@@ -186,7 +194,9 @@ def reports_status(text: str) -> bool:
 def is_echo(result: str, args: Any) -> bool:
     """Whether a result repeats a value of the request: a final answer that comes back as it was given."""
     head = " ".join(result[:MAX_FORM_CHARS].split())
-    return bool(head) and any(head in " ".join(value[: 2 * MAX_FORM_CHARS].split()) for value in values_of(args))
+    return bool(head) and any(
+        len(value) >= len(head) and head in " ".join(value[: 2 * MAX_FORM_CHARS].split()) for value in values_of(args)
+    )
 
 
 def hits_form(result: str) -> str:
@@ -206,22 +216,33 @@ def hits_form(result: str) -> str:
         return ""
     lists = value.values() if isinstance(value, dict) else (value,)
     hits = next((one for one in lists if isinstance(one, list) and len(one) > 1), None)
-    if hits is None or not all(isinstance(hit, dict) for hit in hits):
+    if hits is None:
         return ""
-    rows = sorted(" ".join(_telling_leaves(hit)) for hit in hits)
-    return "\n".join(rows) if all(rows) else ""
+    rows = []
+    for hit in hits:
+        if not isinstance(hit, dict):
+            return ""
+        leaves: list[str] = []
+        _add_telling_leaves(hit, "", leaves)
+        if not leaves:
+            return ""
+        rows.append(" ".join(leaves))
+    return "\n".join(sorted(rows))
 
 
-def _telling_leaves(value: Any, key: str = "") -> Iterator[str]:
+def _add_telling_leaves(value: Any, key: str, leaves: list[str]) -> None:
     """Texts, and the numbers under keys that end in ``id``: another id is another record."""
-    if isinstance(value, dict):
+    kind = type(value)
+    if kind is str:
+        leaves.append(value)
+    elif kind is dict:
         for name, item in value.items():
-            yield from _telling_leaves(item, str(name))
-    elif isinstance(value, list):
+            _add_telling_leaves(item, name, leaves)
+    elif kind is list:
         for item in value:
-            yield from _telling_leaves(item, key)
-    elif isinstance(value, str) or (isinstance(value, int) and key[-2:].lower() == "id"):
-        yield str(value)
+            _add_telling_leaves(item, key, leaves)
+    elif (kind is int or kind is bool) and key[-2:].lower() == "id":
+        leaves.append(str(value))
 
 
 _MAX_HITS_CHARS: Final = 8_192

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from operator import attrgetter
 from typing import Any, Final
@@ -13,6 +14,7 @@ from trajectory_guard.core.run import Run
 from trajectory_guard.core.scoring import Score
 from trajectory_guard.core.state import TrajectoryState
 
+_UNSET: Final = object()
 _of_run: Final = attrgetter(*Run.__slots__)
 _of_series: Final = attrgetter(*SameResultRun.__slots__)
 _of_score: Final = attrgetter(*Score.__slots__)
@@ -22,39 +24,52 @@ _of_ladder: Final = attrgetter(*Ladder.__slots__)
 class Before:
     """The memory that evaluating a step may change, as it was before: values are replaced, never changed in place."""
 
-    __slots__ = ("_fields", "_memories", "_of_state", "_state")
+    __slots__ = ("_memories", "_of_state", "_parts", "_state")
 
     def __init__(self, state: TrajectoryState) -> None:
         self._state = state
         self._of_state = (state.noise, state.denied)
-        self._fields: list[tuple[Any, tuple[Any, ...]]] = []
-        self._memories: list[tuple[Detector, dict[str, Any]]] = []
+        self._parts: list[tuple[Any, tuple[Any, ...]]] = []
+        self._memories: list[tuple[Detector, tuple[Any, ...], dict[str, Any]]] = []
 
     def keep(self, run: Run) -> None:
         """Note what a run holds; to be called before the step is evaluated in it."""
         series, score, ladder = run.same_results, run.score, run.ladder
-        self._fields += (
+        self._parts += (
             (run, _of_run(run)), (series, _of_series(series)), (score, _of_score(score)), (ladder, _of_ladder(ladder)),
         )  # fmt: skip
-        self._memories += [(one, _memory_of(one)) for one in run.detectors if not one.shared]
+        for one in run.detectors:
+            if not one.shared:
+                _, read = _slots_of(type(one))  # type: ignore[arg-type]
+                own = one.__dict__.copy() if hasattr(one, "__dict__") else {}
+                self._memories.append((one, read(one), own))
 
     def restore(self) -> None:
         """Put everything back."""
         self._state.noise, self._state.denied = self._of_state
-        for part, values in self._fields:
+        for part, values in self._parts:
             for name, value in zip(type(part).__slots__, values, strict=True):
                 setattr(part, name, value)
-        for detector, memory in self._memories:
-            for name, value in memory.items():
+        for detector, values, own in self._memories:
+            names, _ = _slots_of(type(detector))  # type: ignore[arg-type]
+            for name, value in zip(names, values, strict=True):
+                if value is not _UNSET:
+                    setattr(detector, name, value)
+            for name, value in own.items():
                 setattr(detector, name, value)
 
 
 @cache
-def _slots_of(kind: type[Detector]) -> tuple[str, ...]:
-    return tuple(name for base in kind.__mro__ for name in getattr(base, "__slots__", ()) if name != "__dict__")
+def _slots_of(kind: type[Detector]) -> tuple[tuple[str, ...], Callable[[Detector], tuple[Any, ...]]]:
+    """The slots of a detector, and a function that reads them all; a slot without a value reads as ``_UNSET``."""
+    bases = (getattr(base, "__slots__", ()) for base in kind.__mro__)
+    names = tuple(name for slots in bases for name in slots if name != "__dict__")
+    get = attrgetter(*names, "__class__", "__class__")  # two more: with fewer names it would return no tuple
 
+    def read(detector: Detector) -> tuple[Any, ...]:
+        try:
+            return get(detector)[:-2]
+        except AttributeError:
+            return tuple(getattr(detector, name, _UNSET) for name in names)
 
-def _memory_of(detector: Detector) -> dict[str, Any]:
-    """The attributes of a detector: slots, and whatever a detector of the user's own keeps in its ``__dict__``."""
-    memory = {name: getattr(detector, name) for name in _slots_of(type(detector)) if hasattr(detector, name)}  # type: ignore[arg-type]
-    return {**memory, **getattr(detector, "__dict__", {})}
+    return names, read

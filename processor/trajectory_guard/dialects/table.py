@@ -42,6 +42,9 @@ _READING_ORDER: Final = (
 """Rows in the order in which their keys are tried on a span that may carry those of several."""
 
 
+_MAX_KEY_SETS: Final = 1_024
+
+
 class MessageKeys(NamedTuple):
     """Where the messages of one direction stand.
 
@@ -78,6 +81,7 @@ class DialectTable(tuple[Dialect, ...]):
         """Combine the fields of the rows."""
         families: tuple[Dialect, ...] = tuple(dict.fromkeys((*self, *_BUILT_IN)))
         ordered = (*(row for row in families if row not in _READING_ORDER), *_READING_ORDER)
+        self._rows_for: dict[tuple[str, ...], tuple[tuple[Dialect, ...], tuple[Dialect, ...]]] = {}
         self._combine_tools(ordered)
         self._combine_identity(ordered)
         self._combine_models([row.models for row in ordered])
@@ -91,6 +95,23 @@ class DialectTable(tuple[Dialect, ...]):
             self.markers, self.usage_markers, self.conversations, self.metadata_objects, self.agent_markers,
             self.declared_conversations,
         )  # fmt: skip
+
+    def rows_for(self, attributes: Mapping[str, Any]) -> tuple[tuple[Dialect, ...], tuple[Dialect, ...]]:
+        """The declared and the built-in rows with a marker among these attributes, which alone can match.
+
+        An instrumentation writes the same keys in the same order each time: the answer is kept by the keys.
+        """
+        keys = tuple(attributes)
+        found = self._rows_for.get(keys)
+        if found is None:
+            if len(self._rows_for) >= _MAX_KEY_SETS:
+                self._rows_for.clear()
+            declared, built_in = (
+                tuple(row for row in rows if any(key in attributes for key in row.markers))
+                for rows in (self.declared_rows, self.tool_rows)
+            )
+            found = self._rows_for[keys] = declared, built_in
+        return found
 
     def _combine_tools(self, rows: Sequence[Dialect]) -> None:
         self.markers = frozenset(key for row in self for key in row.markers)
@@ -200,12 +221,13 @@ def is_copy(span: SpanView, table: DialectTable = DIALECTS) -> bool:
 def recognise(span: SpanView, dialects: Sequence[Dialect] = DIALECTS) -> Dialect | None:
     """The dialect of a tool span, None if the span is no tool span."""
     table = table_of(dialects)
-    for row in table.declared_rows:
+    declared, built_in = table.rows_for(span.attributes)
+    for row in declared:
         if row.matches(span):
             return row
-    if is_rejected(span, table):
+    if not built_in or is_rejected(span, table):
         return None
-    for row in table.tool_rows:
+    for row in built_in:
         if row.matches(span):
             return row
     return None

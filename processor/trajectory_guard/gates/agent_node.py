@@ -65,8 +65,8 @@ def guard_channels() -> dict[str, BinaryOperatorAggregate[Any]]:
 
 def split_status(status: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split a status into the keys for the user's ``loop_status`` and the keys that only the gate needs."""
-    told = {key: value for key, value in status.items() if key not in _REMEMBERED}
-    return told, {key: value for key, value in status.items() if key in _REMEMBERED}
+    shown = {key: value for key, value in status.items() if key not in _REMEMBERED}
+    return shown, {key: value for key, value in status.items() if key in _REMEMBERED}
 
 
 class GuardedNode(PregelNode):

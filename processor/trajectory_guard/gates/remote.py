@@ -51,7 +51,7 @@ class RemoteFlags:
         self._failed = failed
         self._clock = clock
         self._silent_until = float("-inf")
-        self._told = False
+        self._logged = False
 
     @classmethod
     def of(cls, config: GuardConfig, failed: Callable[[], None]) -> RemoteFlags | None:
@@ -83,8 +83,8 @@ class RemoteFlags:
     def _fail(self, error: Exception) -> None:
         self._silent_until = self._clock() + _PAUSE_S
         self._failed()
-        if not self._told:
-            self._told = True
+        if not self._logged:
+            self._logged = True
             _log.warning("trajectory_guard: no flags from %s, the run goes on (logged once): %s", self._url, error)
 
 

@@ -75,6 +75,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._spans = VerdictSpans(tracer_provider)
         now_and_after_fork(self._renew_lock)
         self._open: dict[int, Span] = {}  # span id -> live span, oldest first, for identity
+        self._above: dict[int, SpanView] = {}  # span id -> view of a live span that has a tool span below it
         self._started = 0
         limit = self.config.max_trajectories
         self._conversations: NameTable[int, str] = NameTable(limit)  # of traces
@@ -120,6 +121,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             if context is None:
                 return
             self._open.pop(context.span_id, None)
+            self._above.pop(context.span_id, None)
             attributes = plain_attributes(span)
             if not self._interesting.isdisjoint(attributes):
                 self._end_interesting(span, context, attributes)
@@ -132,6 +134,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         """Stop evaluating spans. Raised flags stay readable; queued Langfuse scores get up to five seconds."""
         self.enabled = False
         self._open.clear()
+        self._above.clear()
         try:
             if self.board.reporter is not None:
                 self.board.reporter.stop(_SCORES_TIMEOUT_S)
@@ -215,12 +218,16 @@ class TrajectoryGuardProcessor(SpanProcessor):
     # --- identity and usage ----------------------------------------------------------------------------------
 
     def _ancestors(self, span: ReadableSpan) -> Iterator[SpanView]:
+        """The live spans above a span, nearest first, with their names and attributes as they are at this moment."""
         parent = span.parent
         for _ in range(MAX_ANCESTORS):
-            live = self._open.get(parent.span_id) if parent is not None else None
-            if live is None:
+            if parent is None or (live := self._open.get(parent.span_id)) is None:
                 return
-            yield view_of(live, plain_attributes(live))
+            attributes = plain_attributes(live)
+            known = self._above.get(parent.span_id)
+            if known is None or known.attributes != attributes or known.name != live.name:
+                known = self._above[parent.span_id] = view_of(live, attributes)
+            yield known
             parent = live.parent
 
     def _conversation_of(self, span: SpanView) -> str:
@@ -267,10 +274,14 @@ class TrajectoryGuardProcessor(SpanProcessor):
             oldest = list(islice(self._open.items(), _EXPIRY_LOOK))
         except RuntimeError:
             return  # another thread started or ended a span just now: the next check will do
+        for span_id in list(self._above):
+            if span_id not in self._open:  # a child that ended beside its parent has put it back
+                self._above.pop(span_id, None)
         excess = len(self._open) - self.config.max_open_spans
         for place, (span_id, span) in enumerate(oldest):
             too_old = (span.start_time or 0) < limit_ns and self._is_tool(span)
             if (too_old or place < excess) and self._open.pop(span_id, None) is not None:
+                self._above.pop(span_id, None)
                 self.board.counts["expired_age" if too_old else "expired_full"] += 1
 
     def _is_tool(self, span: Span) -> bool:
@@ -296,20 +307,20 @@ def plain_attributes(span: ReadableSpan) -> Mapping[str, Any]:
 
 def view_of(span: ReadableSpan, attributes: Mapping[str, Any]) -> SpanView:
     """A ``SpanView`` of a live or finished SDK span with these attributes."""
-    context, parent, scope = span.context, span.parent, span.instrumentation_scope
-    events = span.events
+    context, parent, scope, status = span.context, span.parent, span.instrumentation_scope, span.status
+    events, kind, start = span.events, span.kind, span.start_time or 0
     return SpanView(
-        name=span.name,
-        attributes=attributes,
-        trace_id=f"{context.trace_id:032x}" if context is not None else "",
-        span_id=f"{context.span_id:016x}" if context is not None else "",
-        parent_id=f"{parent.span_id:016x}" if parent is not None else None,
-        kind=_KINDS[span.kind.value] if span.kind is not None else "internal",
-        status=_STATUS[span.status.status_code],
-        status_description=span.status.description or "",
-        events=[SpanEvent(event.name, event.attributes or {}) for event in events] if events else (),
-        start=(span.start_time or 0) / 1e9,
-        end=(span.end_time or span.start_time or 0) / 1e9,
-        scope=scope.name if scope is not None else "",
-        scope_version=scope.version if scope is not None else None,
+        span.name,
+        attributes,
+        f"{context.trace_id:032x}" if context is not None else "",
+        f"{context.span_id:016x}" if context is not None else "",
+        f"{parent.span_id:016x}" if parent is not None else None,
+        "internal" if kind is None else _KINDS[kind.value],
+        _STATUS[status.status_code],
+        status.description or "",
+        [SpanEvent(event.name, event.attributes or {}) for event in events] if events else (),
+        start / 1e9,
+        (span.end_time or start) / 1e9,
+        scope.name if scope is not None else "",
+        scope.version if scope is not None else None,
     )

@@ -12,7 +12,7 @@ MAX_INDEX: Final = 10_000
 def unflatten(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
     """The list under ``prefix`` (``"llm.input_messages."``), in order of position; holes are left out.
 
-    OpenInference's wrapper levels (``message.``, ``tool_call.``, ``message_content.``) are folded away.
+    OpenInference's wrapper levels (``message.``, ``tool_call.``, ``message_content.``) are left out.
     """
     root: dict[str, Any] = {}
     for key, value in attributes.items():
@@ -39,11 +39,11 @@ def _lists(node: Any) -> Any:
         return node
     if node and all(name.isdigit() and len(name) < 6 and int(name) < MAX_INDEX for name in node):
         return [_lists(node[name]) for name in sorted(node, key=int)]
-    folded: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for name, item in node.items():
         value = _lists(item)
         if name in _WRAPPERS and isinstance(value, dict):
-            folded = {**value, **folded}
+            merged = {**value, **merged}
         else:
-            folded[name] = value
-    return folded
+            merged[name] = value
+    return merged

@@ -1,4 +1,4 @@
-"""What each rule buys: the same data, judged with one rule switched off at a time."""
+"""The worth of each rule: the same data, evaluated with one rule switched off at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is judged: recorded runs, cases and pairs, from the bundled files or from a folder."""
+"""The data of the benchmark: recorded runs, cases and pairs, from the bundled files or from a folder."""
 
 from __future__ import annotations
 
@@ -97,7 +97,8 @@ def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 yield number, json.loads(line)
 
 
-def _with_steps(file: Path) -> Iterator[tuple[Mapping[str, Any], list[StepRecord]]]:
+def with_steps(file: Path) -> Iterator[tuple[Mapping[str, Any], list[StepRecord]]]:
+    """Every line of a file of runs, and its steps as the package reads them."""
     diagnostics = Diagnostics()
     found = (item for item in read(str(file), diagnostics) if isinstance(item, Recorded))
     for (_, line), item in zip(_lines(file), found, strict=True):
@@ -107,7 +108,7 @@ def _with_steps(file: Path) -> Iterator[tuple[Mapping[str, Any], list[StepRecord
 
 
 def _recorded(file: Path) -> Iterator[Run]:
-    for line, steps in _with_steps(file):
+    for line, steps in with_steps(file):
         label = line["label"]
         patterns = tuple(Pattern(one["type"], one["first"], one["fire"]) for one in label["patterns"])
         yield Run(_source(line, file), line["id"], label["loop"], steps, patterns)
@@ -118,7 +119,7 @@ def _source(line: Mapping[str, Any], file: Path) -> str:
 
 
 def _cases(file: Path, source: str) -> Iterator[Run]:
-    for line, steps in _with_steps(file):
+    for line, steps in with_steps(file):
         patterns = (Pattern(line["kind"], line["first"], line["first"]),) if "first" in line else ()
         yield Run(
             source, line["id"], line["expect"] == "loop", steps, patterns, line.get("kind", ""), line.get("tier", ""),

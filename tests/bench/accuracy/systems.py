@@ -1,4 +1,4 @@
-"""Who judges: this package, simple counters, and published guards given the best input they can take."""
+"""The systems compared: this package, simple counters, and published guards given the best input they can take."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from trajectory_guard.core.steps import StepRecord
 
 
 class Judgement(NamedTuple):
-    """What one system said of one trajectory.
+    """One system's alarms on one trajectory.
 
     Fields:
         alarms: steps at which it nudged or stopped; stops: those at which it stopped.
         episodes: how many separate stretches it spoke up about.
-        types: loop types named at the first alarm.
+        types, rule: loop types named at the first alarm, and the rule behind it.
         scores: score by step where something fired, else 0; empty for systems without a score.
     """
 
@@ -29,6 +29,7 @@ class Judgement(NamedTuple):
     types: tuple[str, ...] = ()
     scores: tuple[float, ...] = ()
     reason: str = ""
+    rule: str = ""
 
 
 Judge = Callable[[list[StepRecord]], Judgement]
@@ -63,6 +64,7 @@ def _of_verdicts(verdicts: list[Verdict | None]) -> Judgement:
         tuple(dict.fromkeys(named.types)) if named is not None else (),
         tuple(one.score if one is not None and one.detections else 0.0 for one in verdicts),
         named.reason if named is not None else "",
+        (named.rule or "") if named is not None else "",
     )
 
 

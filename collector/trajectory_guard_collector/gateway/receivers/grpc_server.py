@@ -17,7 +17,7 @@ from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config.checks import parse_endpoint
 from trajectory_guard_collector.config.models import GrpcReceiver
 from trajectory_guard_collector.errors import BadDataError, RefusedError, UnavailableError
-from trajectory_guard_collector.gateway.hops import HEADER, Hops
+from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.otlp_errors import (
     UnauthenticatedError,
@@ -26,14 +26,7 @@ from trajectory_guard_collector.gateway.receivers.otlp_errors import (
     retry_info,
     status,
 )
-from trajectory_guard_collector.gateway.receivers.request_handler import (
-    Accept,
-    Bounds,
-    Memory,
-    RequestHandler,
-    Unlimited,
-    count_request,
-)
+from trajectory_guard_collector.gateway.receivers.request_handler import RequestHandler, count_request
 from trajectory_guard_collector.gateway.receivers.sockets import ipv6_reserved, listen
 from trajectory_guard_collector.gateway.receivers.tls import Certificates
 from trajectory_guard_collector.otlp.signals import Signal
@@ -56,29 +49,15 @@ class GrpcServer:
     Parameters:
         config: the ``grpc`` section.
         auth: authenticates senders.
-        accept: the pipeline.
+        handler: hands requests to the pipeline.
         metrics: counts.
-        memory: limits memory; asked before a request is read.
-        hops: recognises requests that come back.
     """
 
-    def __init__(
-        self,
-        config: GrpcReceiver,
-        auth: Authenticator,
-        accept: Accept,
-        metrics: Metrics,
-        *,
-        memory: Memory | None = None,
-        hops: Hops | None = None,
-    ) -> None:
+    def __init__(self, config: GrpcReceiver, auth: Authenticator, handler: RequestHandler, metrics: Metrics) -> None:
         self._config = config
         self._auth = auth
         self._metrics = metrics
-        self._handler = RequestHandler(
-            _TRANSPORT, accept, metrics, memory=memory or Unlimited(), max_requests=config.max_concurrent_requests,
-            bounds=Bounds(config.max_elements, config.max_fields), hops=hops,
-        )  # fmt: skip
+        self._handler = handler
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> int:

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from trajectory_guard_collector.config.models import Cors, HttpReceiver
 from trajectory_guard_collector.errors import RefusedError, TooLargeError, UnavailableError
-from trajectory_guard_collector.gateway.hops import HEADER, Hops
+from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.decoding import decompress, from_json
 from trajectory_guard_collector.gateway.receivers.http_limits import BoundedServer, Limits
@@ -34,14 +34,7 @@ from trajectory_guard_collector.gateway.receivers.http_replies import (
 )
 from trajectory_guard_collector.gateway.receivers.http_wrappers import BearerAuth, CountRequests
 from trajectory_guard_collector.gateway.receivers.otlp_errors import export_response
-from trajectory_guard_collector.gateway.receivers.request_handler import (
-    Accept,
-    Bounds,
-    Memory,
-    RequestHandler,
-    Unlimited,
-    count_request,
-)
+from trajectory_guard_collector.gateway.receivers.request_handler import RequestHandler, count_request
 from trajectory_guard_collector.gateway.receivers.tls import Certificates
 from trajectory_guard_collector.otlp.signals import Signal
 from trajectory_guard_collector.telemetry import catalogue
@@ -65,29 +58,15 @@ class HttpServer:
     Parameters:
         config: the ``http`` section.
         auth: authenticates senders.
-        accept: the pipeline.
+        handler: hands requests to the pipeline.
         metrics: counts.
-        memory: limits memory; asked before a request is read.
-        hops: recognises requests that come back.
     """
 
-    def __init__(
-        self,
-        config: HttpReceiver,
-        auth: Authenticator,
-        accept: Accept,
-        metrics: Metrics,
-        *,
-        memory: Memory | None = None,
-        hops: Hops | None = None,
-    ) -> None:
+    def __init__(self, config: HttpReceiver, auth: Authenticator, handler: RequestHandler, metrics: Metrics) -> None:
         self._config = config
         self._metrics = metrics
         self._limit = int(config.max_request_body_size_mib * _MIB)
-        self._handler = RequestHandler(
-            _TRANSPORT, accept, metrics, memory=memory or Unlimited(), max_requests=config.max_connections,
-            bounds=Bounds(config.max_elements, config.max_fields), hops=hops,
-        )  # fmt: skip
+        self._handler = handler
         self._decoding = ThreadPoolExecutor(_DECODING_THREADS, thread_name_prefix="otlp-decoding")
         routes = [Route(signal.path, partial(self._export, signal), methods=["POST"]) for signal in Signal]
         wrappers = [Middleware(CountRequests, metrics=metrics), Middleware(BearerAuth, auth=auth)]

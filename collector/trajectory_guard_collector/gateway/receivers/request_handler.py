@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, NamedTuple, Protocol
 
+from trajectory_guard_collector.config.models import GrpcReceiver, HttpReceiver
 from trajectory_guard_collector.cooperative import in_turns
 from trajectory_guard_collector.errors import OverloadedError, RefusedError, UnavailableError
 from trajectory_guard_collector.gateway.hops import Hops
@@ -197,6 +198,25 @@ class RequestHandler:
 
     def _count(self, row: Metric, items: int) -> None:
         self._metrics.add(row, items, receiver=catalogue.RECEIVER, transport=self._transport)
+
+
+def handler_of(
+    config: GrpcReceiver | HttpReceiver,
+    accept: Accept,
+    metrics: Metrics,
+    *,
+    memory: Memory | None = None,
+    hops: Hops | None = None,
+) -> RequestHandler:
+    """The handler of a receiver: transport and bounds are those of its section, the others as in ``RequestHandler``."""
+    if isinstance(config, GrpcReceiver):
+        transport, max_requests = "grpc", config.max_concurrent_requests
+    else:
+        transport, max_requests = "http", config.max_connections
+    return RequestHandler(
+        transport, accept, metrics, memory=memory or Unlimited(), max_requests=max_requests,
+        bounds=Bounds(config.max_elements, config.max_fields), hops=hops,
+    )  # fmt: skip
 
 
 def count_request(metrics: Metrics, transport: str, status: str) -> None:

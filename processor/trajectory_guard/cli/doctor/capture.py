@@ -130,13 +130,13 @@ def _no_tool_spans(capture: Capture) -> Iterator[Finding]:
         return
     known = ("openinference.instrumentation.crewai", "crewai", "haystack")
     key = next((name for name in known if any(name in span.scope for span in capture.spans)), "other")
-    told = len(capture.without_spans)
+    read = len(capture.without_spans)
     message = (
-        f"No call has a tool span; {plural(told, 'call')} read from messages: that works on recordings, not in process."
-        if told
+        f"No call has a tool span; {plural(read, 'call')} read from messages: that works on recordings, not in process."
+        if read
         else f"{plural(len(capture.spans), 'span')} and no tool call among them."
     )
-    yield Finding("problem", "no_tool_spans", capture.family, message, TOOL_SPANS[key], {"calls_in_messages": told})
+    yield Finding("problem", "no_tool_spans", capture.family, message, TOOL_SPANS[key], {"calls_in_messages": read})
 
 
 # --- content -------------------------------------------------------------------------------------------------
@@ -319,13 +319,13 @@ def _call_ids(capture: Capture) -> Iterator[Finding]:
 
 
 def _messages(capture: Capture) -> Iterator[Finding]:
-    told = capture.without_spans
-    if told and capture.with_spans:
-        names = ", ".join(sorted({step.tool_name for step in told})[:3])
+    without = capture.without_spans
+    if without and capture.with_spans:
+        names = ", ".join(sorted({step.tool_name for step in without})[:3])
         yield Finding(
-            "warn", "calls_without_span", _family(capture, told),
-            f"{plural(len(told), 'call')} without a tool span ({names}): unknown tools and refused calls. Read from "
-            "messages afterwards; in process the guard does not see them.", None, {"calls": len(told)},
+            "warn", "calls_without_span", _family(capture, without),
+            f"{plural(len(without), 'call')} without a tool span ({names}): unknown tools and refused calls. Read from "
+            "messages afterwards; in process the guard does not see them.", None, {"calls": len(without)},
         )  # fmt: skip
 
 

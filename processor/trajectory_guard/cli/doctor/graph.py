@@ -26,12 +26,12 @@ def graph_findings(spec: str) -> list[Finding]:
     """
     graph = load_graph(spec)
     try:
-        told = check(graph)
+        problems = check(graph)
     except Exception as error:
         raise GraphSpecError(f"--graph {spec}: {type(error).__name__}: {error}") from None
-    if not told:
+    if not problems:
         return [Finding("ok", "graph", spec, "Every tool call of the graph passes a gate.")]
-    return [Finding("problem", "graph", spec, message) for message in told]
+    return [Finding("problem", "graph", spec, message) for message in problems]
 
 
 def check(graph: Any) -> list[str]:

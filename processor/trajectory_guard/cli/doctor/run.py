@@ -126,9 +126,9 @@ def summary(findings: Iterable[Finding]) -> str:
     findings = list(findings)
     severities = [finding.severity for finding in findings]
     named = (("problem", severities.count("problem")), ("warning", severities.count("warn")))
-    told = [plural(count, noun) for noun, count in named if count]
-    if told:
-        return f"{', '.join(told)}."
+    counts = [plural(count, noun) for noun, count in named if count]
+    if counts:
+        return f"{', '.join(counts)}."
     steps = next((finding for finding in findings if finding.code == "steps"), None)
     if steps is None:
         return "Nothing wrong here. Only a capture shows whether tool calls leave spans: trajectory-guard doctor FILE"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar, Final, NamedTuple
 
+from trajectory_guard.core.budget import chars_of
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import TYPE_II, DetectionResult, Detector, DetectorSettings
 from trajectory_guard.core.fingerprints import digest64, text_bytes
-from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import width
 from trajectory_guard.core.similarity import NormalForm, Relation, compare, normalize
@@ -17,7 +17,6 @@ from trajectory_guard.core.similarity.keys import is_position
 from trajectory_guard.core.similarity.leaves import TEXT, WORD
 from trajectory_guard.core.tools import is_communication
 
-MAX_THOUGHT_CHARS: Final = 2_000
 MAX_QUERY_CHARS: Final = 120
 MAX_QUERY_WORDS: Final = 16
 _COUNT: Final = 3
@@ -25,6 +24,7 @@ _WINDOW: Final = 10
 _KEPT: Final = 16
 _MAX_ATTEMPTS: Final = 5
 _MAX_ATTEMPT_CHARS: Final = 60
+_MAX_LAZY_CHARS: Final = 512
 _IDENTIFIER: Final = re.compile(r"\d|_|[a-z][./:@#][a-z]|[A-Z][A-Z]")
 _OPEN: Final = 0.5
 _OPEN_NAMES: Final = 0.25
@@ -66,15 +66,57 @@ def _grams(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
+class _Wording:
+    """The normal form of a call, computed when it is first needed: most unproductive calls are never compared."""
+
+    __slots__ = ("_args", "_form", "_tool")
+
+    def __init__(self, tool: str, args: Any) -> None:
+        self._tool = tool
+        self._args = args
+        self._form: NormalForm | None = None
+        if chars_of(args, _MAX_LAZY_CHARS) > _MAX_LAZY_CHARS:
+            self.form  # noqa: B018  # the normal form is bounded, long arguments are not
+
+    @classmethod
+    def of_form(cls, form: NormalForm) -> _Wording:
+        wording = cls(form.tool, None)
+        wording._form = form
+        return wording
+
+    @property
+    def form(self) -> NormalForm:
+        if self._form is None:
+            self._form = normalize(self._tool, self._args)
+            self._args = bool(self._args)
+        return self._form
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether the call has arguments, but none that can be compared: settings and rationales only."""
+        return not self.form.leaves and bool(self._args)
+
+
 class _Attempt(NamedTuple):
-    """An unproductive call: step index, symbols of call and outcome, digest of the thought, and its normal form."""
+    """An unproductive call: step index, symbols of call and outcome, digest of the thought, and its wording.
+
+    With ``redact`` the digest of the normal form stands for the wording.
+    """
 
     at: int
     call: str
     outcome: str
     thought: str
-    digest: str
-    form: NormalForm | None
+    redacted: str
+    wording: _Wording | None
+
+    @property
+    def form(self) -> NormalForm | None:
+        return None if self.wording is None else self.wording.form
+
+    @property
+    def digest(self) -> str:
+        return self.redacted if self.wording is None else self.wording.form.digest.hex()
 
     def relation_to(self, form: NormalForm) -> Relation:
         if self.digest == form.digest.hex():
@@ -166,22 +208,19 @@ class Insanity(Detector):
         """Compare an unproductive call with those before it."""
         if seen.progress or not seen.call or not seen.result:
             return None
-        form = normalize(seen.step.tool_name, seen.step.args)
-        if not form.leaves and seen.step.args:
-            return None  # nothing but settings and rationales: there is nothing to compare
-        thought = self._thought(seen)
+        wording = _Wording(seen.step.tool_name, seen.step.args)
         oldest = seen.index - _WINDOW * seen.variation_pace
         recent = tuple(attempt for attempt in self.recent[-_KEPT:] if attempt.at > oldest)
-        result = self._evaluate(seen, recent, form, thought)
-        kept = None if self.redact else form
-        self.recent = (
-            *recent, _Attempt(seen.index, seen.call.hex(), self._outcome(seen), thought, form.digest.hex(), kept)
-        )  # fmt: skip
+        call, outcome = seen.call.hex(), self._outcome(seen)
+        result = None
+        if self.redact or any(one.outcome == outcome and one.call != call for one in recent):
+            if wording.says_nothing:
+                return None
+            result = self._evaluate(seen, recent, wording.form)
+        redacted = wording.form.digest.hex() if self.redact else ""
+        attempt = _Attempt(seen.index, call, outcome, seen.thought_key, redacted, None if self.redact else wording)
+        self.recent = (*recent, attempt)
         return result
-
-    def _thought(self, seen: Observation) -> str:
-        text = (seen.step.thought or "")[:MAX_THOUGHT_CHARS]
-        return digest64(text_bytes(mask_text(text).casefold())).hex() if text.strip() else ""
 
     def _outcome(self, seen: Observation) -> str:
         if seen.outcome == "empty":
@@ -190,10 +229,8 @@ class Insanity(Detector):
             return digest64(text_bytes(seen.signature)).hex()
         return (seen.form or seen.result).hex()
 
-    def _evaluate(
-        self, seen: Observation, recent: tuple[_Attempt, ...], form: NormalForm, thought: str
-    ) -> DetectionResult | None:
-        outcome, call, digest = self._outcome(seen), seen.call.hex(), form.digest.hex()
+    def _evaluate(self, seen: Observation, recent: tuple[_Attempt, ...], form: NormalForm) -> DetectionResult | None:
+        outcome, call, digest, thought = self._outcome(seen), seen.call.hex(), form.digest.hex(), seen.thought_key
         worded = not is_communication(seen.step.tool_name)  # other words are another message
         same, openly, equal, reworded = [seen.index], [], True, False
         doubt, related = 0.0, seen.outcome in ("empty", "error")
@@ -202,6 +239,8 @@ class Insanity(Detector):
                 continue
             if attempt.call == call:
                 same.append(attempt.at)
+                continue
+            if attempt.wording is not None and attempt.wording.says_nothing:
                 continue
             relation = attempt.relation_to(form) if worded or attempt.digest == digest else Relation.DIFFERENT
             if relation is Relation.SAME:
@@ -288,11 +327,22 @@ class Insanity(Detector):
 
     def dump(self) -> Any:
         """Recent unproductive calls in normal form."""
-        return [[*attempt[:5], attempt.form and attempt.form.to_plain()] for attempt in self.recent] or None
+        return [
+            [*attempt[:5], attempt.wording and attempt.wording.form.to_plain()]
+            for attempt in self.recent
+            if attempt.wording is None or not attempt.wording.says_nothing
+        ] or None
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
         self.recent = tuple(
-            _Attempt(at, call, outcome, thought, digest, NormalForm.from_plain(plain) if plain is not None else None)
+            _Attempt(
+                at,
+                call,
+                outcome,
+                thought,
+                digest,
+                _Wording.of_form(NormalForm.from_plain(plain)) if plain is not None else None,
+            )
             for at, call, outcome, thought, digest, plain in data
         )

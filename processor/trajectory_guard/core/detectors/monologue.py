@@ -6,13 +6,10 @@ from typing import Any, ClassVar, Final
 
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import TYPE_VI, DetectionResult, Detector
-from trajectory_guard.core.fingerprints import digest64, text_bytes
-from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.tools import is_communication, is_finisher
 
 _MIN_THOUGHT_CHARS: Final = 12
-_MAX_THOUGHT_CHARS: Final = 2_000
 _COUNT: Final = 3
 _COUNT_VARIED: Final = 5
 _WINDOW: Final = 10
@@ -71,7 +68,7 @@ class Monologue(Detector):
         text = seen.step.thought
         if not text or len(text) < _MIN_THOUGHT_CHARS:
             return None
-        key = digest64(text_bytes(mask_text(text[:_MAX_THOUGHT_CHARS]).casefold())).hex()
+        key = seen.thought_key
         self.thoughts = (*self.thoughts[1 - _WINDOW :], (seen.index, key))
         steps = tuple(at for at, other in self.thoughts if other == key and at >= seen.last_progress)
         varied = seen.repeats < 2 and not is_communication(seen.step.tool_name)

@@ -56,8 +56,8 @@ def turn_of(step: StepRecord, turns: dict[str, str]) -> str | None:
     Parameters:
         turns: label of the current user turn by agent instance.
     """
-    told = step.turn if step.turn is not None else step.asked
-    return told if told is not None else turns.get(step.run or "")
+    named = step.turn if step.turn is not None else step.asked
+    return named if named is not None else turns.get(step.run or "")
 
 
 def run_label(step: StepRecord, turns: dict[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -11,6 +12,10 @@ V = TypeVar("V")
 
 class BoundedTable(OrderedDict[K, V]):
     """A mapping that forgets the entry set or touched longest ago when it grows beyond ``limit`` entries.
+
+    Parameters:
+        limit: entries.
+        on_evicted: called with the value of each entry that is forgotten.
 
     >>> table = BoundedTable(2)
     >>> table["a"], table["b"] = 1, 2
@@ -21,17 +26,20 @@ class BoundedTable(OrderedDict[K, V]):
     (['a', 'c'], 1)
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, on_evicted: Callable[[V], None] | None = None) -> None:
         super().__init__()
         self.limit = limit
         self.evicted = 0
+        self._on_evicted = on_evicted
 
     def __setitem__(self, key: K, value: V) -> None:
         super().__setitem__(key, value)
         self.move_to_end(key)
         while len(self) > self.limit:
-            self.popitem(last=False)
+            _, oldest = self.popitem(last=False)
             self.evicted += 1
+            if self._on_evicted is not None:
+                self._on_evicted(oldest)
 
     def touch(self, key: K) -> V | None:
         """The value of a key, which counts as used now; None if there is none."""

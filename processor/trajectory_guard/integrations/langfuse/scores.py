@@ -170,11 +170,11 @@ def _comment(verdict: Verdict, stage: Stage, *, redact: bool) -> str:
     spent = verdict.spent
     cost = f", {spent.tokens:,} tokens" if spent.tokens else ""
     cost += f", {spent.cost_usd:.4f} USD" if spent.cost_usd else ""
-    told = (
+    facts = (
         f"{stage.name} at step {verdict.step_index + 1} in episode {verdict.episode} ({', '.join(verdict.types)};"
         f" nudges so far: {verdict.nudges}). In the loop: {spent.steps} steps, {spent.seconds:.0f} s{cost}."
     )
-    return clip(reason, _MAX_COMMENT_CHARS - len(told)) + (" " if reason else "") + told
+    return clip(reason, _MAX_COMMENT_CHARS - len(facts)) + (" " if reason else "") + facts
 
 
 def _metadata(verdict: Verdict, stage: Stage) -> dict[str, Any]:

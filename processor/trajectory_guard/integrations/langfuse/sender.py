@@ -117,7 +117,8 @@ class ScoreSender:
         self._not_before = self._paused_until = 0.0
         self._backoff.reset()
         self._interval_s = 60.0 / self._rate_limit.batches_per_minute
-        self._in_flight: frozenset[str] = frozenset()
+        self._in_flight: dict[str, Score] = {}
+        self._displaced: dict[str, Score] = {}  # of those in flight, the ones that have lost their place in the queue
         self._failing = ""
 
     def _after_fork(self) -> None:
@@ -133,15 +134,20 @@ class ScoreSender:
         with self._changed:
             for score in scores:
                 self._waiting[score.id] = score
+                self._displaced.pop(score.id, None)
                 if len(self._waiting) > self._rate_limit.max_waiting:
-                    dropped += self._drop_oldest()
+                    dropped += self._displace_oldest()
             self._start()
             self._changed.notify_all()
         self._settle(dropped, DROPPED)
 
-    def _drop_oldest(self) -> list[Score]:
-        oldest = next((key for key in self._waiting if key not in self._in_flight), None)
-        return [self._waiting.pop(oldest)] if oldest is not None else []
+    def _displace_oldest(self) -> list[Score]:
+        """Take the oldest score out of the queue. It is dropped, unless it is being sent: then it may still arrive."""
+        key, oldest = self._waiting.popitem(last=False)
+        if self._in_flight.get(key) is not oldest:
+            return [oldest]
+        self._displaced[key] = oldest
+        return []
 
     def _start(self) -> None:
         self._stopping = False
@@ -193,7 +199,8 @@ class ScoreSender:
         if self._finalizer is not None:
             self._finalizer.cancel()
             self._finalizer = None
-        return self.waiting
+        with self._changed:
+            return [*self._displaced.values(), *self._waiting.values()]
 
     # --- the thread ------------------------------------------------------------------------------------------
 
@@ -203,6 +210,7 @@ class ScoreSender:
             while batch := self._next():
                 before = client.requests if client is not None else 0
                 client = self._attempt(client, batch, connection or self._connection)
+                self._end_flight()
                 if client is not None:
                     self._not_before += self._interval_s * max(0, client.requests - before - 1)
         if client is not None:
@@ -229,7 +237,6 @@ class ScoreSender:
     def _next(self) -> list[Score]:
         """The next batch, as soon as it may be sent; none when the thread is to end."""
         with self._changed:
-            self._in_flight = frozenset()
             while True:
                 now = time.monotonic()
                 if self._stopping and (not self._waiting or now >= self._give_up_at):
@@ -239,16 +246,24 @@ class ScoreSender:
                 if self._waiting and pause_s <= 0:
                     self._not_before = now + self._interval_s
                     batch = list(islice(self._waiting.values(), _MAX_BATCH))
-                    self._in_flight = frozenset(score.id for score in batch)
+                    self._in_flight = {score.id: score for score in batch}
                     return batch
                 self._changed.wait(self._bounded(pause_s, now) if self._waiting else None)
 
     def _bounded(self, pause_s: float, now: float) -> float:
         return min(pause_s, self._give_up_at - now) if self._stopping else pause_s
 
+    def _end_flight(self) -> None:
+        """Drop the scores that have neither arrived nor a place in the queue."""
+        with self._changed:
+            lost = list(self._displaced.values())
+            self._in_flight, self._displaced = {}, {}
+        self._settle(lost, DROPPED)
+
     def _take(self, settled: Settled) -> None:
         with self._changed:
             for score in settled.scores:
+                self._displaced.pop(score.id, None)
                 if self._waiting.get(score.id) is score:  # else a newer one waits already
                     del self._waiting[score.id]
             self._changed.notify_all()

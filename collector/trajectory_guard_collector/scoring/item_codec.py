@@ -1,0 +1,212 @@
+"""Byte form of steps and model calls, for another process or a later one. Versioned; no pickle.
+
+A dialect is written by its name, since it holds functions: the reader has the same dialects configured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import orjson
+
+from trajectory_guard.core.certainty import Certainty
+from trajectory_guard.core.detectors import DetectionResult
+from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.core.interventions import Spent
+from trajectory_guard.core.policy import Level
+from trajectory_guard.core.steps import Evidence, ModelTokens, StepRecord, Usage
+from trajectory_guard.dialects.base import Dialect
+from trajectory_guard.dialects.span import SpanEvent, SpanView
+from trajectory_guard_collector.otlp.span_view import ResourceInfo
+from trajectory_guard_collector.scoring.trajectory import EventKind, Item, StepItem, UsageItem
+
+FORMAT_VERSION: Final = 1
+Dialects = Mapping[str, Dialect]
+"""Dialects by name."""
+_RESULT_FLAGS: Final = ("evaluated", "moved", "recovered", "repeats")
+
+
+class ItemFormatError(ValueError):
+    """Raised for bytes that are no item or operation of this version. The message says why."""
+
+
+def dialects_by_name(rows: Iterable[Dialect]) -> Dialects:
+    """The dialects in use by name."""
+    return {row.name: row for row in rows}
+
+
+def to_bytes(plain: Any) -> bytes:
+    """JSON; of what orjson refuses (long integers, invalid Unicode), as the standard library writes it."""
+    try:
+        return orjson.dumps(plain)
+    except TypeError:
+        return json.dumps(plain).encode("ascii")
+
+
+def from_bytes(data: bytes) -> Any:
+    """Read ``to_bytes``; raises ``ItemFormatError``."""
+    try:
+        return parse_json(data.decode("utf-8"))
+    except ValueError as error:
+        raise ItemFormatError(f"no JSON: {error}") from None
+
+
+def plain_item(item: Item, *, results: bool = False) -> dict[str, Any]:
+    """An item as JSON-able data.
+
+    Parameters:
+        results: include the result of the evaluation, and what was published of it.
+    """
+    plain: dict[str, Any] = {
+        "v": FORMAT_VERSION, "span": item.span.hex(), "order": item.order, "service": item.service,
+        "tenant": item.tenant, "size": item.size,
+    }  # fmt: skip
+    if isinstance(item, UsageItem):
+        return {**plain, "trace": item.trace_id, "scope": item.scope, "usage": plain_usage(item.usage)}
+    plain |= {
+        "step": _plain_step(item.step), "view": _plain_view(item.view), "dialect": item.dialect.name,
+        "resource": dict(item.origin.attributes), "own": [item.own_agent, item.own_run],
+        "moved": item.moved, "announced_as": item.announced_as,
+    }  # fmt: skip
+    if results:
+        plain["results"] = {
+            "verdict": plain_verdict(item.verdict) if item.verdict is not None else None,
+            "first_step": item.first_step,
+            "announced": item.announced,
+            "late": dict(item.late) if item.late is not None else None,
+            **{name: getattr(item, name) for name in _RESULT_FLAGS},
+        }
+    return plain
+
+
+def item_of(plain: Any, dialects: Dialects) -> Item:
+    """Read ``plain_item``.
+
+    Raises:
+        ItemFormatError: the data is no item, of another version, or of a dialect that is not configured.
+    """
+    try:
+        if plain["v"] != FORMAT_VERSION:
+            raise ItemFormatError(
+                f"item format version {plain['v']!r} is unknown (this version reads {FORMAT_VERSION})"
+            )
+        return _usage_item(plain) if "usage" in plain else _step_item(plain, dialects)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, ItemFormatError):
+            raise
+        raise ItemFormatError(f"damaged item: {type(error).__name__}: {error}") from None
+
+
+def _usage_item(plain: dict[str, Any]) -> UsageItem:
+    origin = ResourceInfo({}, plain["service"], plain["tenant"])
+    end, span_id = plain["order"]
+    item = UsageItem(
+        bytes.fromhex(plain["span"]), (float(end), span_id), plain["trace"], plain["scope"], usage_of(plain["usage"]),
+        origin,
+    )  # fmt: skip
+    item.size = plain["size"]
+    return item
+
+
+def _step_item(plain: dict[str, Any], dialects: Dialects) -> StepItem:
+    name = plain["dialect"]
+    if name not in dialects:
+        raise ItemFormatError(f"dialect {name!r} is not configured here")
+    origin = ResourceInfo(plain["resource"], plain["service"], plain["tenant"])
+    item = StepItem(
+        bytes.fromhex(plain["span"]), _step(plain["step"]), _view(plain["view"]), dialects[name], origin, plain["size"]
+    )
+    end, span_id = plain["order"]
+    item.order = (float(end), span_id)
+    item.own_agent, item.own_run = plain["own"]
+    item.moved, item.announced_as = plain["moved"], _kind(plain["announced_as"])
+    if (results := plain.get("results")) is not None:
+        item.verdict = verdict_of(results["verdict"]) if results["verdict"] is not None else None
+        item.first_step, item.announced, item.late = results["first_step"], _kind(results["announced"]), results["late"]
+        for flag in _RESULT_FLAGS:
+            setattr(item, flag, results[flag])
+    return item
+
+
+def _kind(value: str | None) -> EventKind | None:
+    return EventKind(value) if value is not None else None
+
+
+# --- the parts of an item ------------------------------------------------------------------------------------
+
+
+def plain_identity(step: StepRecord) -> list[Any]:
+    """The part of a step that may become known later: trajectory, agent and run."""
+    return [step.trajectory_id, step.agent_id, step.run]
+
+
+def with_identity(step: StepRecord, plain: list[Any]) -> StepRecord:
+    """The step with what ``plain_identity`` returned."""
+    trajectory, agent, run = plain
+    return step._replace(trajectory_id=trajectory, agent_id=agent, run=run)
+
+
+def _plain_step(step: StepRecord) -> dict[str, Any]:
+    plain = step._asdict()
+    plain["evidence"] = str(step.evidence)
+    plain["usage"] = plain_usage(step.usage) if step.usage is not None else None
+    defaults = StepRecord._field_defaults
+    return {name: value for name, value in plain.items() if name not in defaults or value != defaults[name]}
+
+
+def _step(plain: dict[str, Any]) -> StepRecord:
+    usage = plain.get("usage")
+    return StepRecord(
+        **{
+            **plain,
+            "usage": usage_of(usage) if usage is not None else None,
+            "evidence": Evidence(plain.get("evidence", Evidence.FULL)),
+        }
+    )
+
+
+def _plain_view(view: SpanView) -> list[Any]:
+    plain = view._asdict()
+    plain["attributes"], plain["resource"] = dict(view.attributes), dict(view.resource)
+    plain["events"] = [[event.name, dict(event.attributes)] for event in view.events]
+    return list(plain.values())
+
+
+def _view(plain: list[Any]) -> SpanView:
+    view = SpanView(*plain)
+    return view._replace(events=[SpanEvent(*event) for event in view.events])
+
+
+def plain_usage(usage: Usage) -> list[Any]:
+    """Usage as JSON-able data."""
+    return list(usage)
+
+
+def usage_of(plain: list[Any]) -> Usage:
+    """Read ``plain_usage``."""
+    inputs, outputs, cost, seconds, unpriced, asked = plain
+    return Usage(inputs, outputs, cost, seconds, tuple(ModelTokens(*one) for one in unpriced), asked)
+
+
+def plain_verdict(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as JSON-able data, without the steps, names and attempts of its findings."""
+    found = [[*one[:3], str(one.evidence), one.count, one.first_step] for one in verdict.detections]
+    return {**verdict._asdict(), "detections": found, "spent": list(verdict.spent)}
+
+
+def verdict_of(plain: dict[str, Any]) -> Verdict:
+    """Read ``plain_verdict``."""
+    found = tuple(
+        DetectionResult(kind, confidence, rule, Certainty(evidence), count, first)
+        for kind, confidence, rule, evidence, count, first in plain["detections"]
+    )
+    return Verdict(**{
+        **plain,
+        "detections": found,
+        "spent": Spent(*plain["spent"]),
+        "level": Level(plain["level"]),
+        "evidence": Evidence(plain["evidence"]),
+    })  # fmt: skip

@@ -1,0 +1,151 @@
+"""Operations on trajectories as data: identification in one process, trajectories in another.
+
+``OperationLog`` carries out no operation but writes each down; ``apply`` carries it out on a fleet. The operations of
+one trajectory must arrive in the order in which they were written; those of different trajectories may be mixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from trajectory_guard.core.tracking.tables import BoundedTable
+from trajectory_guard_collector.scoring.identification import Operations
+from trajectory_guard_collector.scoring.item_codec import (
+    FORMAT_VERSION,
+    Dialects,
+    ItemFormatError,
+    from_bytes,
+    item_of,
+    plain_identity,
+    plain_item,
+    to_bytes,
+    with_identity,
+)
+from trajectory_guard_collector.scoring.registry import Fleet
+from trajectory_guard_collector.scoring.trajectory import Item, Key, StepItem
+
+MAX_ITEMS: Final = 65_536
+"""Default number of spans that are known as delivered before, and whose identity can still be revised."""
+
+
+class Kind(str, Enum):
+    """Kind of operation."""
+
+    ADD = "add"
+    REMOVE = "remove"
+    REFRESH = "refresh"
+    NAME = "name"
+
+
+class Operation(NamedTuple):
+    """One operation on one trajectory.
+
+    Fields:
+        kind: its kind.
+        key: tenant and id of the trajectory.
+        content: the item in plain form (add), the span (remove), the span and the step's identity (refresh), the names
+            (name).
+    """
+
+    kind: Kind
+    key: Key
+    content: Any
+
+    def to_bytes(self) -> bytes:
+        """Versioned JSON."""
+        return to_bytes([FORMAT_VERSION, self.kind.value, self.key, self.content])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Operation:
+        """Read ``to_bytes``.
+
+        Raises:
+            ItemFormatError: the bytes are no operation, or of another version.
+        """
+        plain = from_bytes(data)
+        try:
+            version, kind, (tenant, name), content = plain
+            if version != FORMAT_VERSION:
+                raise ItemFormatError(f"operation format version {version!r} is unknown")
+            return cls(Kind(kind), (str(tenant), str(name)), content)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, ItemFormatError):
+                raise
+            raise ItemFormatError(f"damaged operation: {type(error).__name__}: {error}") from None
+
+
+class OperationLog(Operations):
+    """The operations that an ``Identifier`` calls, in order.
+
+    Parameters:
+        max_items: spans that are remembered; beyond, those remembered longest are evicted.
+    """
+
+    def __init__(self, max_items: int = MAX_ITEMS) -> None:
+        self._operations: list[Operation] = []
+        self._items: BoundedTable[bytes, Item] = BoundedTable(max_items, on_evicted=_evict)
+
+    def take(self) -> list[Operation]:
+        """The operations since the last call."""
+        operations, self._operations = self._operations, []
+        return operations
+
+    def known(self, span: bytes) -> Item | None:
+        """See ``Operations``."""
+        return self._items.get(span)
+
+    def add(self, item: Item, key: Key) -> None:
+        """See ``Operations``."""
+        item.key = key
+        self._items[item.span] = item
+        self._operations.append(Operation(Kind.ADD, key, plain_item(item)))
+
+    def move(self, item: Item, key: Key | None) -> None:
+        """See ``Operations``. Another process may have published the step under its former name."""
+        if item.key is not None:
+            self._operations.append(Operation(Kind.REMOVE, item.key, item.span.hex()))
+            self._items.pop(item.span, None)
+            item.key = None
+            if isinstance(item, StepItem):
+                item.moved = True
+        if key is not None:
+            self.add(item, key)
+
+    def refresh(self, item: StepItem) -> None:
+        """See ``Operations``."""
+        if item.key is not None:
+            content = [item.span.hex(), plain_identity(item.step)]
+            self._operations.append(Operation(Kind.REFRESH, item.key, content))
+
+    def name(self, key: Key, names: Iterable[str]) -> None:
+        """See ``Operations``."""
+        self._operations.append(Operation(Kind.NAME, key, list(names)))
+
+
+def _evict(item: Item) -> None:
+    item.evicted = True
+
+
+def apply(operation: Operation, fleet: Fleet, dialects: Dialects) -> None:
+    """Carry out an operation. One that was carried out before changes nothing.
+
+    Raises:
+        ItemFormatError: the content is of another version, or of a dialect that is not configured.
+    """
+    kind, key, content = operation
+    if kind is Kind.NAME:
+        fleet.name(key, [str(name) for name in content])
+    elif kind is Kind.ADD:
+        fleet.add(item_of(content, dialects), key)
+    elif kind is Kind.REMOVE:
+        known = fleet.known(bytes.fromhex(content))
+        if known is not None and known.key == key:
+            fleet.move(known, None)
+    else:
+        span, identity = content
+        known = fleet.known(bytes.fromhex(span))
+        if isinstance(known, StepItem) and known.key == key:
+            known.step = with_identity(known.step, identity)
+            fleet.refresh(known)
