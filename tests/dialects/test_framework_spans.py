@@ -10,12 +10,14 @@ import pytest
 from tests.helpers import capture, span_view, tool_view
 from trajectory_guard.core.outcome import is_refusal
 from trajectory_guard.core.steps import StepRecord
-from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.dialects.table import DIALECTS, recognise
 from trajectory_guard.spans.extract import extract_step, model_usage
 from trajectory_guard.transcripts.asked import asked_in
 from trajectory_guard.transcripts.assemble import extract_steps
-from trajectory_guard.transcripts.messages import defined_tools
+from trajectory_guard.transcripts.messages import defined_tools, input_messages
+from trajectory_guard.transcripts.parts import read_messages
+from trajectory_guard.transcripts.transcript import result_text
 
 STRANDS, ADK, CREWAI = "strands.telemetry.tracer", "gcp.vertex.agent", "openinference.instrumentation.crewai"
 
@@ -186,3 +188,41 @@ def test_an_empty_text_that_java_writes_without_a_value_is_an_empty_result() -> 
 @pytest.mark.parametrize("name", ["vercel", "google_adk", "strands", "crewai", "haystack", "spring_ai"])
 def test_every_framework_has_a_row_that_reads_tool_spans(name: str) -> None:
     assert any(row.name == name for row in DIALECTS.tool_rows)
+
+
+# --- messages -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "output, wanted",
+    [
+        ({"type": "execution-denied", "reason": "no"}, ("no", None, False)),
+        ({"type": "execution-denied"}, (None, None, False)),
+        ({"type": "error-text", "value": "no such file"}, ("no such file", True, None)),
+        ({"type": "error-json", "value": {"code": 1}}, ({"code": 1}, True, None)),
+        ({"type": "content", "value": [{"type": "text", "text": "a"}]}, ([{"type": "text", "text": "a"}], None, None)),
+        ({"type": "json", "rows": 3}, ({"type": "json", "rows": 3}, None, None)),
+    ],
+)
+def test_a_result_says_in_its_type_whether_the_call_failed_or_was_denied(output: Any, wanted: Any) -> None:
+    part = {"type": "tool-result", "toolCallId": "c1", "toolName": "search", "output": output}
+    (answer,) = read_messages([{"role": "tool", "content": [part]}])[0].results
+    assert (answer.value, answer.failed, answer.approved) == wanted
+
+
+def test_an_approval_is_no_result() -> None:
+    (message,) = read_messages([{"role": "tool", "parts": [{"type": "tool-approval-response"}]}])
+    assert message.results == ()
+    denied = {"type": "tool_call_response", "id": "c1", "response": {"denied": True, "reason": "no"}}
+    (message,) = read_messages([{"role": "tool", "parts": [denied]}])
+    assert (message.results[0].call_id, message.results[0].approved) == ("c1", False)
+
+
+def test_blocks_in_an_event_are_read() -> None:
+    result = '[{"toolResult": {"toolUseId": "c1", "status": "error", "content": [{"text": "no"}]}}]'
+    events = [
+        SpanEvent("gen_ai.user.message", {"content": '[{"text": "hello"}]'}),
+        SpanEvent("gen_ai.tool.message", {"content": result}),
+    ]
+    user, tool = input_messages(span_view({"gen_ai.operation.name": "chat"}, events=events))
+    assert (user.text, result_text(tool.results[0]), tool.results[0].failed) == ("hello", "no", True)

@@ -191,41 +191,6 @@ def test_an_output_that_repeats_the_conversation_is_cut_to_the_answer() -> None:
     assert [(message.text, message.calls) for message in output_messages(span)] == [("done", ())]
 
 
-@pytest.mark.parametrize(
-    "output, wanted",
-    [
-        ({"type": "execution-denied", "reason": "no"}, ("no", None, False)),
-        ({"type": "execution-denied"}, (None, None, False)),
-        ({"type": "error-text", "value": "no such file"}, ("no such file", True, None)),
-        ({"type": "error-json", "value": {"code": 1}}, ({"code": 1}, True, None)),
-        ({"type": "content", "value": [{"type": "text", "text": "a"}]}, ([{"type": "text", "text": "a"}], None, None)),
-        ({"type": "json", "rows": 3}, ({"type": "json", "rows": 3}, None, None)),
-    ],
-)
-def test_a_result_says_in_its_type_whether_the_call_failed_or_was_denied(output: Any, wanted: Any) -> None:
-    part = {"type": "tool-result", "toolCallId": "c1", "toolName": "search", "output": output}
-    (answer,) = read_messages([{"role": "tool", "content": [part]}])[0].results
-    assert (answer.value, answer.failed, answer.approved) == wanted
-
-
-def test_an_approval_is_no_result() -> None:
-    (message,) = read_messages([{"role": "tool", "parts": [{"type": "tool-approval-response"}]}])
-    assert message.results == ()
-    denied = {"type": "tool_call_response", "id": "c1", "response": {"denied": True, "reason": "no"}}
-    (message,) = read_messages([{"role": "tool", "parts": [denied]}])
-    assert (message.results[0].call_id, message.results[0].approved) == ("c1", False)
-
-
-def test_blocks_in_an_event_are_read() -> None:
-    result = '[{"toolResult": {"toolUseId": "c1", "status": "error", "content": [{"text": "no"}]}}]'
-    events = [
-        SpanEvent("gen_ai.user.message", {"content": '[{"text": "hello"}]'}),
-        SpanEvent("gen_ai.tool.message", {"content": result}),
-    ]
-    user, tool = input_messages(span_view({"gen_ai.operation.name": "chat"}, events=events))
-    assert (user.text, result_text(tool.results[0]), tool.results[0].failed) == ("hello", "no", True)
-
-
 def test_text_in_the_react_form_is_a_call_only_with_its_observation() -> None:
     text = 'Thought: look\nAction: search\nAction Input: {"q": 1}\n'
     assert read_messages([{"role": "assistant", "content": text}])[0].calls == ()
