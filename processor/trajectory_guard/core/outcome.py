@@ -158,6 +158,7 @@ _REFUSAL: Final = re.compile(
     rf"\b{_PERSON}\b(?: has| have)? {_REFUSED}\b|\b{_REFUSED} by (?:the )?{_PERSON}\b|permission denied by user"
     rf"|\b{_PERSON} (?:doesn't|does not|didn't|did not|doesn’t) (?:want|approve|allow|permit)\b"
     rf"|\b{_ACTION} (?:was|has been|is|were) (?:not (?:been )?(?:approved|permitted|allowed)|{_REFUSED})\b"
+    rf"|\b{_ACTION} blocked by (?:a |the |your )?(?:hook|policy|guardrail)\b"
     r"|^not approved\b",
     re.IGNORECASE,
 )
