@@ -139,7 +139,7 @@ def _is_empty_wrapper(text: str) -> bool:
     )
 
 
-_DATE: Final = re.compile(r"(?=.*\d\d)[\d\s.,:/+T-]*(?:[^\W\d_]{3,9}[\d\s.,:/+-]*){0,2}Z?(?:GMT|UTC)?")
+_DATE: Final = re.compile(r"\A(?=.{2,48}\Z)(?=.*\d\d)[\d\s.,:/+T-]*(?:[^\W\d_]{3,9}[\d\s.,:/+-]*){0,2}Z?(?:GMT|UTC)?")
 
 
 def _tells_nothing(item: Any) -> bool:

@@ -54,7 +54,7 @@ def is_waiting(tool: str, args: object) -> bool:
     return any(isinstance(value, str) and _WAIT_COMMAND.match(value[:80]) is not None for value in _values(args))
 
 
-_WAIT_COMMAND: Final = re.compile(r"\s*(?:sleep|wait)\s+[\d.$%-]", re.IGNORECASE)
+_WAIT_COMMAND: Final = re.compile(r"\A\s*(?:sleep|wait)\s+[\d.$%-]", re.IGNORECASE)
 
 
 _LEAST_WAIT_S: Final = 3.0

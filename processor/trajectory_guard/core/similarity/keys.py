@@ -29,8 +29,8 @@ _KNOB: Final = re.compile(
     |verbose|verbosity|debug|quiet|log_?level|stream|streaming|(?:use_?|no_?|enable_?|skip_?|disable_?)?cache(?:_?ttl)?
     |(?:cache_?)?(?:bust(?:er)?|nonce|random_?seed|seed)|(?:chunk|batch|buffer|fetch|block|prefetch)_?size|workers
     |threads|parallelism|concurrency
-    |(?:slow_?mo|wait|delay|pause)(?:_?(?:for|before|after|{_UNITS}))?|request_?id|trace_?id|correlation_?id
-    |idempotency_?key|rerank|user_?agent
+    |(?:slow_?mo|wait|delay|pause)(?:_?(?:for|before|after|{_UNITS}))?|(?:x_?)?request_?id|trace_?id|correlation_?id
+    |idempotency_?key|include_?(?:raw_?content|images?|image_?descriptions|favicon)|rerank|user_?agent
     |snippet_?(?:length|size)|keep_?alive|heartbeat(?:_?interval)?|_|_?ts|timestamp_?ms)$""",
     re.VERBOSE | re.IGNORECASE,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -16,6 +17,7 @@ from .code import PROSE, looks_like_code, normalize_code
 from .dates import normalize_moment
 from .maths import normalize_math
 from .paths import normalize_path, normalize_selector, split_url
+from .scripts import has_unspaced
 from .shell import normalize_shell
 from .sql import looks_like_sql, normalize_sql
 from .words import fold, plain_number
@@ -190,6 +192,7 @@ def scalar(value: Any) -> str:
 
 _URL: Final = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]{1,15}://\S", re.ASCII)
 _NUMBER: Final = re.compile(r"^-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17})?$", re.ASCII)
+_NUMBERS: Final = re.compile(r"\A-?\d+(?:\.\d+)?(?:\s*,\s*-?\d+(?:\.\d+)?)+\Z", re.ASCII)
 _PATHLIKE: Final = re.compile(r"^(?:[A-Za-z]:\\|\.{0,2}/|~/)?[\w.@+-]+(?:[/\\][\w.@+*-]+)*[/\\]?$")
 
 
@@ -242,6 +245,10 @@ def _string_leaf(key: str, kind: int, text: str, raw: str, context: _Context) ->
             return found
     if kind == keys.PATH:
         return Leaf(key, PATH, shorten(normalize_path(text), 240))
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+    if _NUMBERS.match(text):
+        return Leaf(key, EXACT, shorten("".join(text.split())))
     if " " in text or "\n" in text or "\t" in text:
         return _phrase_leaf(key, kind, text, context)
     return _token_leaf(key, kind, text)
@@ -284,9 +291,13 @@ def _token_leaf(key: str, kind: int, text: str) -> Leaf:
     moment = normalize_moment(text) if text[0].isdigit() else None
     if moment is not None:
         return Leaf(key, EXACT, moment)
+    if text.lower() in ("true", "false"):
+        return Leaf(key, EXACT, text.lower())
     word = text.rstrip("?!.,;:")
     if word.isalpha() or (kind == keys.TEXT and word.replace("-", "").replace("'", "").isalpha()):
         return Leaf(key, TEXT if kind == keys.TEXT else WORD, word)
+    if has_unspaced(text):
+        return Leaf(key, TEXT, text)
     if "/" in text and _PATHLIKE.match(text):
         return Leaf(key, PATH, shorten(normalize_path(text), 240))
     if _is_email(text):
