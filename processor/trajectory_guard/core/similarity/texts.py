@@ -227,8 +227,8 @@ def _by_addition(a: TextFeatures, b: TextFeatures, added: frozenset[str]) -> Jud
     if added <= _COUNTRIES and _is_qualified(a, b, added):
         return "same", f"the country is named: {_some(added)}"
     shared = _shared(a, b)
-    if len(added) == 1 and shared >= 3:
-        return ("same" if shared >= 5 else "maybe"), f"one side adds: {_some(added)}"
+    if len(added) == 1 and shared >= 5:
+        return "same", f"one side adds: {_some(added)}"
     return "different", f"one side adds: {_some(added)}"
 
 

@@ -242,6 +242,15 @@ def _capitalises_nouns(words: list[str], english: bool) -> bool:
     return not english and 3 * sum(word[:1].isupper() for word in words[1:]) >= len(words)
 
 
+def is_english(text: str) -> bool:
+    """Whether nothing speaks against a text being English.
+
+    >>> is_english("opening hours of the library"), is_english("horario de la biblioteca"), is_english("図書館")
+    (True, False, False)
+    """
+    return _is_english(text, tokens(text))
+
+
 def _is_english(text: str, words: list[str]) -> bool:
     """Whether nothing speaks against English: letters beyond ASCII, or a function word of another language."""
     lows = [word.lower() for word in words]
