@@ -53,6 +53,7 @@ _PATH: Final = re.compile(
 _LANGUAGES: Final = {"code": CODE, "sql": SQL, "shell": SHELL, "math": MATH, "selector": SELECTOR, "text": TEXT}
 _BY_NAME: Final = {name: kind for group, kind in _LANGUAGES.items() for name in _GROUPS[group]}
 _WRAPPERS: Final = frozenset(_GROUPS["wrapper"])
+_UNORDERED: Final = frozenset(_GROUPS["unordered"])
 _CLOCKS: Final = frozenset(_GROUPS["clock"])
 _TIME: Final = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.,]*(?:Z| ?[+-]\d\d:?\d\d)?|1\d{9}(?:\.\d+|\d{3}|\d{6}|\d{9})?"
@@ -103,6 +104,11 @@ def is_clock(key: str, value: object) -> bool:
 def is_wrapper(key: str) -> bool:
     """Whether a member of this name only groups arguments, so that settings in it are still settings."""
     return squash(key) in _WRAPPERS
+
+
+def is_unordered(key: str) -> bool:
+    """Whether the name says that the order of a list tells nothing: tags, not way points."""
+    return not key or squash(key) in _UNORDERED
 
 
 def is_position(key: str) -> bool:

@@ -137,12 +137,12 @@ def _is_rationale(key: str, tool: str, depth: int) -> bool:
 
 
 def _walk_list(prefix: str, name: str, value: Any, context: _Context, depth: int) -> Iterator[Leaf]:
-    """A list of one item is that item; texts are a set; numbers and objects keep their order."""
+    """A list of one item is that item; texts under a name like "tags" are a set; all else keeps its order."""
     if depth >= MAX_DEPTH:
         yield Leaf(prefix, EXACT, _deep(value))
     elif len(value) == 1:
         yield from _walk(prefix, name, value[0], context, depth + 1, False)
-    elif all(isinstance(item, str) for item in value):
+    elif all(isinstance(item, str) for item in value) and keys.is_unordered(name):
         for item in value:
             yield from _walk(prefix + "[]", name, item, context, depth + 1, False)
     elif all(isinstance(item, (int, float)) for item in value):

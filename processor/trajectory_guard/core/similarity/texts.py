@@ -8,7 +8,7 @@ from typing import Final
 from . import vocabulary as vocab
 from .words import GENERIC, TextFeatures, begin_alike, concept
 
-SAME_AT: Final = 0.55
+SAME_AT: Final = 0.6
 """Share of common content words (0 to 1) from which two texts count as the same."""
 MAYBE_ABOVE: Final = 0.10
 """Share of common content words (0 to 1) up to which two texts count as different."""
@@ -188,7 +188,14 @@ def _same_content(a: TextFeatures, b: TextFeatures) -> Judgement:
         return "maybe", f"a side word differs: {_some(a.soft - b.soft)} / {_some(b.soft - a.soft)}"
     if not _shared(a, b):
         return "maybe", "no content word in common"
+    if not (a.english or b.english) and _in_order(a, b) != _in_order(b, a):
+        return "maybe", "another order, which may tell who does what to whom"
     return "same", "same words in another order or frame"
+
+
+def _in_order(a: TextFeatures, b: TextFeatures) -> tuple[str, ...]:
+    """The words of one text that the other holds too, in their order."""
+    return tuple(word for word in a.sequence if word in b.sequence)
 
 
 def _shared(a: TextFeatures, b: TextFeatures) -> int:
