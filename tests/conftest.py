@@ -22,6 +22,8 @@ settings.register_profile("thorough", settings.get_profile("repeatable"), max_ex
 settings.load_profile("repeatable")
 
 TESTS = Path(__file__).parent
+collect_ignore = ["captures"]  # programs that need packages of their own
+
 SLOW = (
     "cli/test_missing_extras.py",
     "collector/test_durable_queue_faults.py",

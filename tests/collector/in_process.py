@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from opentelemetry import trace
@@ -52,8 +52,9 @@ def judge_in_process(views: Iterable[SpanView], config: GuardConfig | None = Non
     provider.add_span_processor(TrajectoryGuardProcessor(board=board, tracer_provider=TracerProvider()))
     views = list({(view.trace_id, view.span_id): view for view in views}.values())
     depth = {view.span_id: _depth(view, {(one.trace_id, one.span_id): one for one in views}) for view in views}
+    ends_at = _ends(views, depth)
     events = [(view.start, 0, depth[view.span_id], view) for view in views]
-    events += [(max(view.start, view.end), 1, -depth[view.span_id], view) for view in views]
+    events += [(ends_at[view.span_id], 1, -depth[view.span_id], view) for view in views]
     live: dict[str, trace.Span] = {}
     for _, ends, _, view in sorted(events, key=lambda event: (event[0], event[1], event[2], event[3].span_id)):
         if ends:
@@ -63,6 +64,16 @@ def judge_in_process(views: Iterable[SpanView], config: GuardConfig | None = Non
         else:
             live[view.span_id] = _start(provider, ids, view)
     return board.verdicts
+
+
+def _ends(views: Sequence[SpanView], depth: Mapping[str, int]) -> dict[str, float]:
+    """When each span ends. Node.js takes starts in whole milliseconds, so that a child may seem to outlive its parent."""
+    found = {view.span_id: max(view.start, view.end) for view in views}
+    for view in sorted(views, key=lambda view: -depth[view.span_id]):
+        end = found[view.span_id]
+        if view.parent_id in found and 0.0 < end - found[view.parent_id] < 0.001:
+            found[view.parent_id] = end
+    return found
 
 
 def _depth(view: SpanView, known: Mapping[tuple[str, str], SpanView]) -> int:

@@ -51,6 +51,19 @@ def noisy_steps(seed: int, count: int) -> Iterator[StepRecord]:
     rare += [record(("click", "scroll", "type")[at % 3], {"at": at}, PAGE) for at in range(6)]
     rare += [record("fetch", {"n": n}, "503 Service Unavailable", "error") for n in range(10)]
     rare += [record("find", {"query": f"{the}flights from Berlin to Rome"}, "", "empty") for the in ("", "the ", "a ")]
+    rare += [
+        one
+        for n in range(9)
+        for one in (
+            record("read", {"page": n}, f"page about {n * 7919:b}"),
+            record("find", {"q": "refund"}, "", "empty"),
+        )
+    ]
+    walk = "abcdefgh" + "hfdbgacehdbfgaec"
+    rare += [
+        record("go", {"way": way}, f"You are in room {at}: two doors and a table.")
+        for way, at in zip(walk[1:], walk, strict=False)
+    ]
     for at, step in enumerate(rare, count + 12):
         yield step._replace(step_id=f"{at:016x}", timestamp=at * 2.0)
 

@@ -167,6 +167,10 @@ def saved() -> bytes:
         )
         engine.observe(state, record("transfer_to_sales", {"why": at}, "done", t=at * 5.0 + 1.5))
         engine.observe(state, record("submit", {}, f"pid {at} rejected the answer", t=at * 5.0 + 2, batch=str(at)))
+    for at in range(7):
+        engine.observe(state, record("read", {"page": at}, f"page {at * 7919:b} of the book", t=50.0 + 2 * at))
+        engine.observe(state, record("find", {"q": "refund"}, "none found", "empty", t=51.0 + 2 * at))
+    engine.observe(state, record("transfer_to_sales", {"why": "late"}, "done", t=70.0))
     return state.to_bytes()
 
 
@@ -185,7 +189,7 @@ def test_garbage_is_no_saved_state(data: bytes) -> None:
 @pytest.mark.parametrize("version", [0, 1, 99, "2", None])
 def test_another_version_is_named_beside_the_one_that_is_known(version: Any) -> None:
     data = orjson.dumps({**orjson.loads(SAVED), "v": version})
-    with pytest.raises(StateFormatError, match=r"version .* is unknown \(this version reads 3\)"):
+    with pytest.raises(StateFormatError, match=r"version .* is unknown \(this version reads 4\)"):
         Engine().load_state(data)
 
 
@@ -232,7 +236,9 @@ def test_a_changed_detector_state_is_refused(name: str) -> None:
 
 def test_all_detectors_with_state_took_part() -> None:
     with_memory = {name for name, kind in REGISTRY.items() if not kind.shared}
-    assert set(RUN["detectors"]) == with_memory == {"insanity", "pingpong", "handoffs", "error_streak", "monologue"}
+    assert set(RUN["detectors"]) == with_memory == {
+        "insanity", "pingpong", "handoffs", "recurrence", "error_streak", "monologue",
+    }  # fmt: skip
 
 
 def test_state_of_a_detector_that_is_switched_off_now_is_dropped() -> None:

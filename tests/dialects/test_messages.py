@@ -104,6 +104,9 @@ CALL_SHAPES: dict[str, Any] = {
     "langchain constructor": {"lc": 1, "type": "constructor", "id": ["AIMessage"], "kwargs": {"type": "ai", "content": "", "tool_calls": [{"name": "search", "args": ARGS, "id": "c1"}]}},
     "langchain result": {"generations": [[{"text": "", "message": {"lc": 1, "kwargs": {"type": "ai", "content": "", "tool_calls": [{"name": "search", "args": ARGS, "id": "c1"}]}}}]]},
     "vercel": {"role": "assistant", "content": [{"type": "tool-call", "toolCallId": "c1", "toolName": "search", "args": ARGS}]},
+    "vercel 6": {"role": "assistant", "content": None, "tool_calls": [{"toolCallId": "c1", "toolName": "search", "input": TEXT_ARGS}]},
+    "haystack": {"replies": [{"role": "assistant", "content": [{"tool_call": {"tool_name": "search", "arguments": ARGS, "id": "c1"}}]}]},
+    "crewai listener": {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "'search'", "arguments": TEXT_ARGS}}]},
     "pydantic ai": {"role": "assistant", "parts": [{"part_kind": "tool-call", "tool_name": "search", "args": ARGS, "tool_call_id": "c1"}]},
     "haystack repr": ["ChatMessage(_role=<ChatRole.ASSISTANT: 'assistant'>, _content=[ToolCall(tool_name='search', arguments={'q': 1}, id='c1', extra=None)])"],
     "item as repr in text": [{"role": "assistant", "parts": [{"type": "text", "content": repr({"arguments": TEXT_ARGS, "call_id": "c1", "name": "search", "type": "function_call"})}]}],
@@ -120,6 +123,9 @@ ANSWER_SHAPES: dict[str, Any] = {
     "langchain constructor": {"lc": 1, "id": ["ToolMessage"], "kwargs": {"type": "tool", "content": "found", "tool_call_id": "c1", "status": "success"}},
     "langchain data": {"type": "tool", "data": {"content": "found", "tool_call_id": "c1"}},
     "vercel": {"role": "tool", "content": [{"type": "tool-result", "toolCallId": "c1", "toolName": "search", "result": "found"}]},
+    "vercel 6": {"role": "tool", "content": [{"type": "tool-result", "toolCallId": "c1", "toolName": "search", "output": {"type": "text", "value": "found"}}]},
+    "vercel 6 json": {"role": "tool", "content": [{"type": "tool-result", "toolCallId": "c1", "toolName": "search", "output": {"type": "json", "value": "found"}}]},
+    "haystack": {"role": "tool", "content": [{"tool_call_result": {"result": "found", "origin": {"tool_name": "search", "arguments": ARGS, "id": "c1"}, "error": False}}]},
     "llamaindex": {"role": "tool", "additional_kwargs": {"tool_call_id": "c1"}, "blocks": [{"block_type": "text", "text": "found"}]},
 }  # fmt: skip
 

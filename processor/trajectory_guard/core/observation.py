@@ -17,7 +17,8 @@ from trajectory_guard.core.tools import is_lookup, moves_cursor
 
 MAX_THOUGHT_CHARS: Final = 2_000
 _Value = TypeVar("_Value")
-_SHAPE_STEP_CHARS: Final = 16
+_SHAPE_CHARS: Final = 16
+_WITHOUT_DIGITS: Final = str.maketrans("123456789", "000000000")
 _SHAPE_HEAD_CHARS: Final = 24
 _TRIES: Final = 2
 _RETRY_STEPS: Final = 16
@@ -46,8 +47,8 @@ class SameResultRun(Plain):
         first: index of the first step of the series.
         distinct: number of different calls in the series.
         calls: those calls (the newest five); tools: their tools, case-folded (the newest four).
-        shape: checksum of the first characters of the last result, and its length: only results of one shape are worth
-            masking.
+        shape: checksum of the first characters of the last result, digits aside, and its length: only results of one
+            shape are worth masking.
         masked: masked form of the last result, hex; empty if it was not computed.
         misses: number of times masked results of this shape differed.
     """
@@ -70,7 +71,7 @@ class SameResultRun(Plain):
             self.result, self.shape, self.masked = "", 0, ""
             self.distinct, self.calls, self.tools = 0, (), ()
             return False
-        result = seen.result.hex()
+        result = (seen.listed or seen.result).hex()
         text = "" if seen.step.stated else seen.step.result or ""  # a supplied state is masked already
         same_but_noise = result != self.result and self._same_but_noise(seen.index, text)
         if result != self.result and not same_but_noise:
@@ -89,17 +90,18 @@ class SameResultRun(Plain):
 
         Where results of one shape differed, only every ``_RETRY_STEPS``-th step is compared again.
         """
-        head = text[:_SHAPE_HEAD_CHARS].encode("utf-8", "replace")
-        shape = (crc32(head) << 32) + len(text) // _SHAPE_STEP_CHARS if len(text) > _SHAPE_HEAD_CHARS else 0
-        if not shape or shape != self.shape:
-            self.shape, self.masked, self.misses = shape, "", 0
+        head = text[:_SHAPE_HEAD_CHARS].translate(_WITHOUT_DIGITS).encode("utf-8", "replace")
+        shape = (crc32(head) << 32) + len(text) if len(text) > _SHAPE_HEAD_CHARS else 0
+        before, self.shape = self.shape, shape
+        if not shape or shape >> 32 != before >> 32 or abs(shape - before) > _SHAPE_CHARS:
+            self.masked, self.misses = "", 0
             return False
         if self.misses >= _TRIES and index % _RETRY_STEPS > 1:
             self.masked = ""
             return False
-        before, self.masked = self.masked, masked_hash(text).hex()
-        self.misses = 0 if before == self.masked else self.misses + bool(before)
-        return before == self.masked
+        known, self.masked = self.masked, masked_hash(text).hex()
+        self.misses = 0 if known == self.masked else self.misses + bool(known)
+        return known == self.masked
 
 
 class Observation:
@@ -110,11 +112,14 @@ class Observation:
         index: ordinal of the step in its run, from 0.
         call, result: symbols of the call and of its result; empty if unknown.
         form: symbol of the result without the words of the request; empty if it was not computed.
+        listed: symbol of the result where it is a list of hits: without their order and scores; empty otherwise.
         echo: the result holds the request's own words only.
         signature: masked error class, None unless the outcome is an error, or a result seen before reads like one.
         progress: the result is new; resets every suspicion. Without progress a step was unproductive: it returned an
         error seen before, nothing, or a result that was returned before.
         repeats: number of times this call returned this result since the last progress, this step included.
+        recurrences: number of times within memory, whatever progress was made in between.
+        known_ground: steps in a row that described nothing but states that were there before, whatever the calls.
         repeated_at: indices of those steps as far as remembered, oldest first; first_repeat: the first, -1 if none.
         moved: the call was made before, and this time it returned another result.
         noisy: the call was made before, and the results are equal but for volatile parts.
@@ -126,6 +131,8 @@ class Observation:
         gap_s: idle seconds before this step, the model's own time aside; 0 if unknown.
         last_progress: index of the newest step of progress, -1 if there was none.
         same_results: the series of steps with this very result, this step included.
+        segment: index of the first step after the last uncertain boundary.
+        echoes: the result is short and quotes a value of the request.
         same_batch: the step overlaps or shares a model turn with the one before it.
         denied_times: number of refusals of this call in this user turn, this step included; 0 if it was not refused.
         denied_at: indices of those steps, as far as they belong to this run.
@@ -134,10 +141,14 @@ class Observation:
 
     # defaults on the class: most steps change few of them, and an observation is made for every step
     form: Symbol = UNKNOWN
+    listed: Symbol = UNKNOWN
     echo = False
     signature: str | None = None
     progress = False
     repeats = 0
+    recurrences = 0
+    known_ground = 0
+    recurred_at: tuple[int, ...] = ()
     repeated_at: tuple[int, ...] = ()
     first_repeat = -1
     moved = False
@@ -146,13 +157,15 @@ class Observation:
     worked = False
     others_progress = False
     certainty = Certainty.CERTAIN
-    pace = 1
+    pace: float = 1
     gap_s = 0.0
     last_progress = -1
+    segment = 0
+    echoes = False
     same_batch = False
     denied_times = 0
     denied_at: tuple[int, ...] = ()
-    waiting_pace = PACE[Certainty.WAITING]
+    waiting_pace: float = PACE[Certainty.WAITING]
 
     def __init__(self, step: StepRecord, index: int, call: Symbol, result: Symbol, same_results: SameResultRun) -> None:
         self.step = step
@@ -169,11 +182,11 @@ class Observation:
         return Certainty.WAITING if self.certainty is Certainty.WAITING else Certainty.CERTAIN
 
     @property
-    def variation_pace(self) -> int:
+    def variation_pace(self) -> float:
         """As ``pace``, for rules over changing calls."""
         return self.pace if self.certainty is Certainty.WAITING else 1
 
-    def pace_of(self, certainty: Certainty) -> int:
+    def pace_of(self, certainty: Certainty) -> float:
         """Factor on the number of repeats that evidence of this strength requires."""
         return self.waiting_pace if certainty is Certainty.WAITING else PACE[certainty]
 

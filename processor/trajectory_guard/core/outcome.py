@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.masking import mask_text
@@ -25,12 +25,46 @@ def classify(text: str | None, *, failed: bool | None = False, refused: bool = F
     ('empty', 'denied', 'success')
     >>> classify("Unknown tool: sing", failed=None), classify("Unknown tool: sing")
     ('error', 'success')
+    >>> classify('{"success": false, "error_message": "no such area"}')
+    'error'
     """
     if refused or (failed is not False and text is not None and is_refusal(text)):
         return DENIED
     if failed or (failed is None and text is not None and _reads_as_failure(text[:_READ_CHARS])):
         return ERROR
+    if text is not None and states_failure(text):
+        return ERROR
     return EMPTY if text is not None and is_empty_result(text) else SUCCESS
+
+
+# --- the result itself states that the call failed -----------------------------------------------------------
+
+_VERDICT: Final = re.compile(r'"(?:success|succeeded|ok)"\s*:\s*false|"is_?error"\s*:\s*true', re.IGNORECASE)
+_SUCCEEDED: Final = frozenset(("success", "succeeded", "ok"))
+_FAILED_KEYS: Final = frozenset(("iserror", "is_error"))
+
+
+def states_failure(text: str) -> bool:
+    """Whether a result is an object that says of itself that the call failed.
+
+    >>> states_failure('{"success": false, "error": "no such area"}'), states_failure('{"rows": [{"ok": false}]}')
+    (True, False)
+    """
+    if text[:1] != "{" or _VERDICT.search(text[:_STATED_CHARS]) is None:
+        return False
+    try:
+        value = parse_json(text)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(value, dict):
+        return False
+    return any(
+        (item is False and str(key).lower() in _SUCCEEDED) or (item is True and str(key).lower() in _FAILED_KEYS)
+        for key, item in value.items()
+    )
+
+
+_STATED_CHARS: Final = 4_096
 
 
 # --- nothing was found ---------------------------------------------------------------------------------------
@@ -62,7 +96,7 @@ _COMPLAINTS: Final = frozenset(
     )
 )  # fmt: skip
 _MAX_EMPTY_CHARS: Final = 160
-_MAX_WRAPPER_CHARS: Final = 120
+_MAX_WRAPPER_CHARS: Final = 400
 
 
 def is_empty_result(result: str) -> bool:
@@ -73,15 +107,17 @@ def is_empty_result(result: str) -> bool:
 
     >>> is_empty_result('{"results": []}'), is_empty_result('{"orders": []}'), is_empty_result('{"errors": []}')
     (True, True, False)
+    >>> is_empty_result('{"lastBuildDate": "Mon, 02 Mar 2026 10:00:00 +0900", "total": 0, "start": 1, "items": []}')
+    True
     >>> is_empty_result("No results found."), is_empty_result("0 failed")
     (True, False)
     """
     if len(result) > _MAX_EMPTY_CHARS:
-        return False
+        return len(result) <= _MAX_WRAPPER_CHARS and result[:1] == "{" and _is_empty_wrapper(result)
     text = " ".join(result.split())
     if text.lower() in _EMPTY_TEXTS or _EMPTY_PHRASE.match(text):
         return True
-    return text[:1] == "{" and len(text) <= _MAX_WRAPPER_CHARS and _is_empty_wrapper(text)
+    return text[:1] == "{" and _is_empty_wrapper(text)
 
 
 def _is_empty_wrapper(text: str) -> bool:
@@ -96,7 +132,21 @@ def _is_empty_wrapper(text: str) -> bool:
         if only == [] and str(key).lower() not in _COMPLAINTS:
             return True
     found = [value[key] for key in _RESULT_KEYS if key in value]
-    return bool(found) and all(item in ([], {}, "", None) for item in found) and len(value) <= len(found) + 2
+    if not found or any(item not in ([], {}, "", None) for item in found):
+        return False
+    return len(value) <= len(found) + 2 or all(
+        _tells_nothing(item) for key, item in value.items() if key not in _RESULT_KEYS
+    )
+
+
+_DATE: Final = re.compile(r"\A(?=.{2,48}\Z)(?=.*\d\d)[\d\s.,:/+T-]*(?:[^\W\d_]{3,9}[\d\s.,:/+-]*){0,2}Z?(?:GMT|UTC)?")
+
+
+def _tells_nothing(item: Any) -> bool:
+    """Whether a member beside an empty list of results is a count, a flag or a date."""
+    if isinstance(item, str):
+        return not item or _DATE.fullmatch(item) is not None
+    return item is None or isinstance(item, (bool, int, float))
 
 
 # --- a person or a policy said no ----------------------------------------------------------------------------
@@ -108,6 +158,7 @@ _REFUSAL: Final = re.compile(
     rf"\b{_PERSON}\b(?: has| have)? {_REFUSED}\b|\b{_REFUSED} by (?:the )?{_PERSON}\b|permission denied by user"
     rf"|\b{_PERSON} (?:doesn't|does not|didn't|did not|doesn’t) (?:want|approve|allow|permit)\b"
     rf"|\b{_ACTION} (?:was|has been|is|were) (?:not (?:been )?(?:approved|permitted|allowed)|{_REFUSED})\b"
+    rf"|\b{_ACTION} blocked by (?:a |the |your )?(?:hook|policy|guardrail)\b"
     r"|^not approved\b",
     re.IGNORECASE,
 )

@@ -7,12 +7,20 @@ from typing import Final
 
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core.certainty import Certainty, weakest
-from trajectory_guard.core.fingerprints import digest64
+from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.history import BATCH_MASK, UNKNOWN, Symbol
 from trajectory_guard.core.masking import masked_hash
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.outcome import error_signature, is_empty_result, is_pending, is_transient, looks_like_error
+from trajectory_guard.core.outcome import (
+    error_signature,
+    is_empty_result,
+    is_pending,
+    is_transient,
+    looks_like_error,
+    states_failure,
+)
 from trajectory_guard.core.result_text import (
+    LINE_BYTES,
     MAX_FORM_CHARS,
     answer_form,
     both_ends,
@@ -22,6 +30,8 @@ from trajectory_guard.core.result_text import (
     is_brief,
     is_echo,
     is_short,
+    lines_of,
+    quotes,
     reports_status,
 )
 from trajectory_guard.core.run import Run
@@ -37,6 +47,9 @@ _TRACEBACK: Final = re.compile(
 )
 _ERROR_CHARS: Final = 4_096
 _PACE_BESIDE_OTHERS: Final = 2
+_NOTHING: Final = digest64(b"nothing was found")
+_KEPT_LINES: Final = 128
+_PACE_WITHOUT_PAUSE: Final = 5 / 3
 
 
 class Reader:
@@ -55,10 +68,16 @@ class Reader:
             run.boundary = run.index
             run.score.decay(self.settings.decay)
             ladder_policy.begin_segment(run.ladder)
+        seen.segment = run.boundary
         if step.outcome_type in (ERROR, DENIED):
             seen.signature = _signature(step)
-        elif step.outcome_type == SUCCESS and step.result is not None and is_empty_result(step.result):
-            seen.outcome = EMPTY
+        elif step.outcome_type == SUCCESS and step.result is not None:
+            if is_empty_result(step.result):
+                seen.outcome = EMPTY
+            elif states_failure(step.result):
+                seen.outcome, seen.signature = ERROR, _signature(step)
+        if seen.outcome == EMPTY and seen.result and not step.stated:
+            seen.result = _NOTHING  # in whatever words, and beside whatever date
         seen.last_progress = run.last_progress
         self._denials(state, run, seen)
         previous = run.history.calls.last(seen.call)
@@ -66,12 +85,15 @@ class Reader:
             self._read_repeat(state, run, seen, previous, policy)
         else:
             self._read_new(run, seen)
-        if seen.signature is None and not seen.progress and step.result and looks_like_error(step.result):
+        if seen.signature is None and not seen.progress and step.result and _reads_as_error(step.result):
             seen.signature = _signature(step)
         if run.same_results.update(seen) and not seen.moved:
             seen.progress = False
         if not seen.progress:
             self._weigh(run, seen, policy)
+        if step.model_scope is None:
+            self._known_ground(run, seen)
+        run.failed = seen.outcome == ERROR
         return seen
 
     # --- calls that were refused -----------------------------------------------------------------------------
@@ -115,10 +137,13 @@ class Reader:
 
     def _form(self, seen: Observation, result: str) -> None:
         """Compute the symbol of the result without order, scores and the words of the request."""
-        form = hits_form(result)
-        if not form and len(result) <= MAX_FORM_CHARS:
+        form = hits_form(result, seen.step.args)
+        if form:
+            seen.listed = digest64(text_bytes(form))
+        elif len(result) <= MAX_FORM_CHARS:
             form = answer_form(result, seen.step.args, error=seen.signature is not None)
             seen.echo = not form
+            seen.echoes = quotes(result, seen.step.args)
         if form:
             seen.form = digest64(f"{seen.tool}\0{seen.outcome}\0{form}".encode("utf-8", "replace"))
         elif not seen.echo:
@@ -138,7 +163,12 @@ class Reader:
         if not seen.result:
             return
         if history.results[previous] != seen.result and not history.returned(seen.call, seen.result):
-            seen.result = self._normalise_volatile(state, run, seen, previous)
+            failed_again = seen.in_a_row and run.failed and seen.outcome == ERROR and not step.stated
+            # nothing was done between two failures of one call: other words for the failure are no news
+            if failed_again:
+                seen.result = history.results[previous]
+            else:
+                seen.result = self._normalise_volatile(state, run, seen, previous)
             seen.noisy = history.results[previous] == seen.result
             seen.progress = seen.moved = not seen.noisy and seen.outcome != DENIED
             if seen.moved:
@@ -151,12 +181,15 @@ class Reader:
 
     def _count_repeats(self, run: Run, seen: Observation, previous: int) -> None:
         own_progress = run.progress_of(seen.step.agent_id)
+        every = run.history.since(max(run.boundary, run.dismissed), seen.call, seen.result)
         before = run.history.since(max(0, own_progress), seen.call, seen.result)
         seen.others_progress = run.last_progress > max(own_progress, previous)
         seen.first_repeat = before[-1] if before else seen.index
         seen.repeated_at = (*reversed(before), seen.index)
         current = (run.score.batch + (not seen.same_batch)) & BATCH_MASK  # copies within one model turn count once
         seen.repeats = len({run.history.batch_of(at) for at in before} | {current})
+        seen.recurrences = len({run.history.batch_of(at) for at in every} | {current})
+        seen.recurred_at = (*reversed(every), seen.index)
         seen.worked = run.last_fresh > previous
         key = (seen.call + seen.result).hex()
         known, count, first, last_batch = run.chain
@@ -186,18 +219,35 @@ class Reader:
         state.noise = dict(list(learned.items())[-MAX_NOISE_PROFILES:])
         return run.history.results[previous] if noise else seen.result
 
+    def _known_ground(self, run: Run, seen: Observation) -> None:
+        """Count the steps in a row that described nothing but states that were there before."""
+        known_lines = not seen.step.stated and _all_known(run, lines_of(seen.step.result or ""))
+        if (seen.result in run.history.results and seen.describes_state) or known_lines:
+            run.known_ground += not seen.same_batch
+        elif seen.progress or run.history.calls.last(seen.call) < 0:
+            run.known_ground = 0  # something new was seen, or something was done
+        seen.known_ground = run.known_ground
+
     # --- how much a repeat can prove -------------------------------------------------------------------------
 
     def _weigh(self, run: Run, seen: Observation, policy: ToolSettings | None) -> None:
         """Set the strongest evidence that this step can give, and the factor on the required number of repeats."""
-        seen.certainty = _certainty(seen, policy, paced=scope.is_paced(run, seen.gap_s))
+        if seen.repeats > 1:
+            run.pause_s = (run.pause_s + seen.gap_s) / 2 if seen.in_a_row and seen.repeats > 2 else seen.gap_s
+        pause_s = run.pause_s if seen.in_a_row and seen.repeats > 1 else seen.gap_s
+        seen.certainty = _certainty(seen, policy, pause_s, paced=scope.is_paced(run, seen.gap_s))
         seen.pace = seen.pace_of(seen.certainty)
         if seen.certainty is Certainty.ACKNOWLEDGED and not seen.is_bare_acknowledgement:
             seen.pace = 1  # detected as early as any repeat; only escalation is slow
-        if seen.certainty is not Certainty.WAITING and seen.repeats > 1 and run.last_waiting > seen.repeated_at[-2]:
-            seen.certainty, seen.pace = Certainty.WAITING, seen.waiting_pace  # a look at something is part of the lap
+        if seen.certainty is not Certainty.WAITING and seen.repeats > 1:
+            before = seen.repeated_at[-2]
+            # a look at something is part of the lap, or was this very call, and there is a long pause again
+            if run.last_waiting > before or (run.last_waiting == before and seen.gap_s >= scope.PACED_S):
+                seen.certainty, seen.pace = Certainty.WAITING, seen.waiting_pace
         if seen.certainty is Certainty.WAITING:
             run.last_waiting = run.index
+            if seen.outcome == ERROR and seen.gap_s < scope.RETRY_PAUSE_S:
+                seen.pace = min(seen.pace, _PACE_WITHOUT_PAUSE)  # what may pass is given no time to
             if seen.gap_s >= scope.PACED_S and seen.outcome != ERROR:
                 seen.pace *= self.settings.poll_patience
         elif seen.others_progress:  # their progress may have changed the state that this call reads
@@ -205,7 +255,7 @@ class Reader:
             seen.pace = max(seen.pace, _PACE_BESIDE_OTHERS)
 
 
-def _certainty(seen: Observation, policy: ToolSettings | None, *, paced: bool) -> Certainty:
+def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *, paced: bool) -> Certainty:
     step, text = seen.step, (seen.step.result or "").strip()
     if (policy is not None and policy.poll) or is_waiting(step.tool_name, step.args):
         return Certainty.WAITING
@@ -220,6 +270,8 @@ def _certainty(seen: Observation, policy: ToolSettings | None, *, paced: bool) -
     short = not text or is_short(text)
     if took_its_time(step.args, step.duration, short=not text or is_brief(text)):
         return Certainty.WAITING
+    if seen.outcome == EMPTY and seen.in_a_row and not step.stated and pause_s >= scope.RETRY_PAUSE_S:
+        return Certainty.ACKNOWLEDGED  # something may be to turn up: a message, a file, a value
     if not text:
         return Certainty.ACKNOWLEDGED if moves_cursor(step.tool_name, step.args) else Certainty.CERTAIN
     if seen.outcome != SUCCESS or step.stated:
@@ -234,9 +286,24 @@ def _certainty(seen: Observation, policy: ToolSettings | None, *, paced: bool) -
         return Certainty.LIKELY  # sending the same content again has no further effect
     if (short and not is_lookup(step.tool_name)) or reports_status(text):
         return Certainty.ACKNOWLEDGED  # a value or a remark of unknown meaning: it may be that of something under way
-    if seen.in_a_row and seen.gap_s >= scope.RETRY_PAUSE_S and is_brief(text):
+    if seen.in_a_row and pause_s >= scope.RETRY_PAUSE_S and is_brief(text):
         return Certainty.ACKNOWLEDGED  # a pause before each look may be a wait for a change
     return Certainty.LIKELY if seen.noisy or short else Certainty.CERTAIN
+
+
+def _all_known(run: Run, lines: bytes) -> bool:
+    """Whether the run has seen all these lines before; it remembers the new ones."""
+    width, known = LINE_BYTES, run.lines
+    places = {known[at : at + width] for at in range(0, len(known), width)}
+    new = [one for at in range(0, len(lines), width) if (one := lines[at : at + width]) not in places]
+    if new:
+        run.lines = (known + b"".join(dict.fromkeys(new)))[-_KEPT_LINES * width :]
+    return bool(lines) and not new
+
+
+def _reads_as_error(result: str) -> bool:
+    """Whether a result that brought nothing new, and was reported as a success, says that the call failed."""
+    return looks_like_error(result) or (len(result) <= MAX_FORM_CHARS and is_transient(result, None))
 
 
 def _signature(step: StepRecord) -> str | None:

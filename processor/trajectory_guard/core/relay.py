@@ -9,13 +9,16 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from trajectory_guard.core.detectors.base import Detector
-from trajectory_guard.core.detectors.pingpong import PingPong
+from trajectory_guard.core.detectors.pingpong import HandOffs, PingPong, name_digest, names_in
 from trajectory_guard.core.fingerprints import digest64
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.steps import SUCCESS, StepRecord
+from trajectory_guard.core.tools import is_handoff
 
 AGENTS: Final = "agents"
 """Label of the run that the visits make up, before the label of the user turn."""
+HANDOFF: Final = "handoff"
+"""Stands for the calls of a visit that only handed over."""
 
 
 class Visit(NamedTuple):
@@ -26,6 +29,9 @@ class Visit(NamedTuple):
         agent: its name.
         first: index of its first step in the trajectory.
         calls, results: digests of its calls and their results, hex; empty once one of them is unknown.
+        worked: a step before the last one brought something new.
+        last: what the last step did: 0 nothing new, 1 something new, 2 it handed over.
+        named: digests of the short texts that the last step was given: the next agent may be among them.
     """
 
     run: str
@@ -33,17 +39,30 @@ class Visit(NamedTuple):
     first: int
     calls: str
     results: str
+    worked: bool = False
+    last: int = 0
+    named: tuple[str, ...] = ()
 
-    def extended(self, call: str, result: str) -> Visit:
+    def extended(self, seen: Observation) -> Visit:
         """The visit extended by one step."""
-        return self._replace(calls=_chained(self.calls, call), results=_chained(self.results, result))
+        calls, results = _chained(self.calls, seen.call.hex()), _chained(self.results, seen.result.hex())
+        worked = self.worked or self.last == 1
+        return Visit(self.run, self.agent, self.first, calls, results, worked, _deed(seen), names_in(seen.step))
 
     def record(self, step: StepRecord) -> StepRecord:
-        """The visit as one step; ``step`` is the first one after it."""
+        """The visit as one step; ``step`` is the first one after it.
+
+        A visit that did nothing but hand over to the next agent is a call of a hand-off tool.
+        """
+        handed = not self.worked and (self.last == 2 or name_digest(step.agent_id or "") in self.named)
         return StepRecord(
-            step.step_id, step.trajectory_id, self.agent, self.calls or None, self.results or None, SUCCESS,
-            evidence=step.evidence, timestamp=step.timestamp,
+            step.step_id, step.trajectory_id, HANDOFF if handed else self.agent, self.calls or None,
+            self.results or None, SUCCESS, agent_id=self.agent, evidence=step.evidence, timestamp=step.timestamp,
         )  # fmt: skip
+
+
+def _deed(seen: Observation) -> int:
+    return 2 if is_handoff(seen.step.tool_name) else int(seen.progress)
 
 
 def advance(
@@ -57,15 +76,17 @@ def advance(
     """
     if not step.agent_id:
         return visit, None
-    call, result = seen.call.hex(), seen.result.hex()
     if visit is not None and visit.run == label:
-        return visit.extended(call, result), None
-    return Visit(label, step.agent_id, index, call, result), visit
+        return visit.extended(seen), None
+    begun = Visit(
+        label, step.agent_id, index, seen.call.hex(), seen.result.hex(), last=_deed(seen), named=names_in(step)
+    )
+    return begun, visit
 
 
 def relay_detectors() -> tuple[Detector, ...]:
-    """The detectors for the sequence of visits: cycles only."""
-    return (PingPong(),)
+    """The detectors for the sequence of visits: cycles, and work that is handed round."""
+    return (PingPong(of_agents=True), HandOffs())
 
 
 def _chained(before: str, symbol: str) -> str:

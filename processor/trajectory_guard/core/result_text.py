@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final
+from zlib import crc32
 
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.masking import mask_noise, mask_text
@@ -34,6 +35,8 @@ _BRIEF_LINES: Final = 3
 _VALUE_WIDTH: Final = 40
 _WIDE: Final = frozenset("WF")
 _ACKNOWLEDGEMENT_WORDS: Final = 6
+_FLAG_WORDS: Final = 3
+_MAX_FLAGS: Final = 3
 _WIDE_ACKNOWLEDGEMENT: Final = 24
 _STRUCTURE: Final = frozenset("|=:：;；{}[]<>#$%/\\\n\t\"'「」")
 
@@ -72,20 +75,17 @@ def values_of(args: Any) -> Iterator[str]:
             yield str(value)
 
 
-def _request(args: Any) -> tuple[list[str], frozenset[str]]:
-    """The values of a request, longest first, and its words, case-folded."""
-    values, texts, left = [], [], MAX_REQUEST_CHARS
+def _request(args: Any) -> list[str]:
+    """The values of a request, case-folded, longest first; together at most ``MAX_REQUEST_CHARS``."""
+    values, left = [], MAX_REQUEST_CHARS
     for value in values_of(args):
-        text = value[:left].casefold()
+        text = value[:left].casefold().strip()
         left -= len(text)
-        texts.append(text)
-        named = text.strip()
-        if _MIN_ECHO_CHARS <= len(named) <= _MAX_ECHO_CHARS:
-            values.append(named)
+        values.append(text)
         if left <= 0:
             break
     values.sort(key=len, reverse=True)
-    return values, frozenset(_WORD.findall("\n".join(texts)))
+    return values
 
 
 def answer_form(result: str, args: Any, *, error: bool) -> str:
@@ -97,14 +97,33 @@ def answer_form(result: str, args: Any, *, error: bool) -> str:
     'error file not found'
     """
     text = _DECIMAL.sub(" ", both_ends(result, MAX_FORM_CHARS)).casefold()
-    values, asked = _request(args)
-    for value in values:
-        if len(value) > 2 or not value.isascii():
+    left = []  # values that the answer does not quote: it may hold some of their words
+    for value in _request(args):
+        quotable = _MIN_ECHO_CHARS <= len(value) <= _MAX_ECHO_CHARS and (len(value) > 2 or not value.isascii())
+        if quotable and value in text:
             text = text.replace(value, " ")
+        else:
+            left.append(value)
+    asked = frozenset(_WORD.findall("\n".join(left)))
     words = [word for word in _WORD.findall((mask_text if error else mask_noise)(text)) if word not in asked]
     if error:
         words = [word for word in words if not any(map(str.isdigit, word))]
     return " ".join(words[:_MAX_WORDS])
+
+
+def quotes(result: str, args: Any) -> bool:
+    """Whether a short result repeats a text of the request: the template of an answer around what was asked.
+
+    >>> quotes("Your search - red shoes - did not match any documents.", {"q": "red shoes"})
+    True
+    """
+    text = result[:MAX_FORM_CHARS].casefold()
+    return any(
+        len(value) >= _MIN_QUOTE_CHARS and value[:_MAX_ECHO_CHARS].casefold() in text for value in values_of(args)
+    )
+
+
+_MIN_QUOTE_CHARS: Final = 4
 
 
 def _plain_leaves(value: Any) -> Iterator[Any]:
@@ -147,9 +166,15 @@ def _is_flag(text: str) -> bool:
         leaves = list(_plain_leaves(parse_json(text)))
     except (ValueError, RecursionError):
         return False
-    return bool(leaves) and all(
-        leaf is None or isinstance(leaf, bool) or (isinstance(leaf, str) and leaf.isalpha()) for leaf in leaves
+    return 0 < len(leaves) <= _MAX_FLAGS and all(
+        leaf is None or isinstance(leaf, bool) or (isinstance(leaf, str) and _is_remark(leaf)) for leaf in leaves
     )
+
+
+def _is_remark(text: str) -> bool:
+    """Whether a text is up to three words without a figure: a flag in words."""
+    words = text.strip(" .!").split()
+    return 0 < len(words) <= _FLAG_WORDS and all(map(str.isalpha, words))
 
 
 _CONTENT_WORDS: Final = 4
@@ -199,27 +224,36 @@ def is_echo(result: str, args: Any) -> bool:
     )
 
 
-def hits_form(result: str) -> str:
+def hits_form(result: str, args: Any = None) -> str:
     """The texts and ids in a list of hits, without its order, scores and other numbers; empty if it is no such list.
+
+    A list of hits stands alone, or is the only list in an object; texts beside it count, unless the request named them.
 
     >>> a = '{"hits": [{"url": "a", "score": 2.1}, {"url": "b", "score": 1.9}]}'
     >>> hits_form(a) == hits_form('{"hits": [{"url": "b", "score": 3.0}, {"url": "a", "score": 0.2}]}')
     True
     >>> hits_form('[{"id": 1, "state": "open"}, {"id": 2, "state": "open"}]').split("\\n")
     ['1 open', '2 open']
+    >>> hits_form("- b.md (0.71)\\n- a.md (0.66)\\n- c.md (0.21)").split("\\n")
+    ['- a.md ()', '- b.md ()', '- c.md ()']
     """
-    if result[:1] not in ("{", "[") or len(result) > _MAX_HITS_CHARS or result.count("{") < 2:
+    if result[:1] not in ("{", "["):
+        return _listed_form(result)
+    if len(result) > _MAX_HITS_CHARS or result.count("{") < 2:
         return ""
     try:
         value = parse_json(result)
     except (ValueError, RecursionError):
         return ""
-    lists = value.values() if isinstance(value, dict) else (value,)
-    hits = next((one for one in lists if isinstance(one, list) and len(one) > 1), None)
-    if hits is None:
+    beside: list[str] = []
+    if isinstance(value, dict):
+        lists = [one for one in value.values() if isinstance(one, (list, dict))]
+        beside = [one for one in value.values() if isinstance(one, str)]
+        value = lists[0] if len(lists) == 1 else None
+    if not isinstance(value, list) or len(value) < 2:
         return ""
     rows = []
-    for hit in hits:
+    for hit in value:
         if not isinstance(hit, dict):
             return ""
         leaves: list[str] = []
@@ -227,7 +261,43 @@ def hits_form(result: str) -> str:
         if not leaves:
             return ""
         rows.append(" ".join(leaves))
-    return "\n".join(sorted(rows))
+    rows.sort()
+    if beside:
+        asked = set(values_of(args))
+        rows += [mask_noise(text) for text in beside if text not in asked]
+    return "\n".join(rows)
+
+
+def _listed_form(result: str) -> str:
+    """The lines of a list without their order, scores and other fractions; empty if they are no list of like lines."""
+    if len(result) > _MAX_LISTED_CHARS or result.count("\n") < _MIN_LISTED_LINES - 1:
+        return ""
+    lines = [line.strip() for line in result.splitlines() if line.strip()]
+    if len(lines) < _MIN_LISTED_LINES or any(line[0] != lines[0][0] or line[0].isalnum() for line in lines):
+        return ""
+    return "\n".join(sorted(_DECIMAL.sub("", line) for line in lines))
+
+
+LINE_BYTES: Final = 4
+
+
+def lines_of(result: str) -> bytes:
+    """Checksums, ``LINE_BYTES`` each, of the lines of a result, scores and other fractions aside; none below three.
+
+    >>> lines_of("[0.8] a\\n[0.7] b\\n[0.6] c") == lines_of("[0.9] a\\n[0.5] b\\n[0.1] c")
+    True
+    """
+    if "\n" not in result:
+        return b""
+    text = _DECIMAL.sub("", result[:_MAX_LISTED_CHARS]).encode("utf-8", "surrogatepass")
+    lines = [line for line in map(bytes.strip, text.split(b"\n")) if line]
+    return (
+        b"".join(crc32(line).to_bytes(LINE_BYTES, "big") for line in lines) if len(lines) >= _MIN_LISTED_LINES else b""
+    )
+
+
+_MAX_LISTED_CHARS: Final = 4_096
+_MIN_LISTED_LINES: Final = 3
 
 
 def _add_telling_leaves(value: Any, key: str, leaves: list[str]) -> None:

@@ -80,6 +80,11 @@ class Run:
         agent_progress: the same by agent; agents: names of the agents that acted last (up to eight).
         last_fresh: index of the newest call that had not been made before.
         last_waiting: index of the newest step that could only prove waiting, -1 before the first.
+        known_ground: steps in a row that described nothing but states that were there before.
+        failed: the newest step was an error.
+        lines: checksums of the lines of results seen last.
+        pause_s: idle seconds before the repeats of the current call, on an average.
+        dismissed: index of the first step after a person said that the agent may go on.
         chain: call and result repeated last, how often, since which step, and in which batch last.
         batch_end: earliest end in seconds among the calls of the current batch; a step that starts before belongs to
             it.
@@ -103,15 +108,20 @@ class Run:
         "boundary",
         "chain",
         "detectors",
+        "dismissed",
+        "failed",
         "gated",
         "history",
         "index",
+        "known_ground",
         "label",
         "ladder",
         "last_end",
         "last_fresh",
         "last_progress",
         "last_waiting",
+        "lines",
+        "pause_s",
         "rhythm_s",
         "same_results",
         "score",
@@ -130,6 +140,11 @@ class Run:
         self.agents: tuple[str, ...] = ()
         self.last_fresh = -1
         self.last_waiting = -1
+        self.known_ground = 0
+        self.failed = False
+        self.dismissed = 0
+        self.lines = b""
+        self.pause_s = 0.0
         self.chain: tuple[str, int, int, int] = ("", 0, -1, -1)
         self.batch_end = float("-inf")
         self.batch_label: str | None = None
@@ -179,7 +194,8 @@ class Run:
 
     def forget_repeats(self) -> None:
         """Restart the count of repeats; the history of calls is kept."""
-        self.last_progress = self.index
+        self.last_progress = self.dismissed = self.index
+        self.known_ground = 0
         self.agent_progress = dict.fromkeys(self.agent_progress, self.index)
 
     # --- saving ----------------------------------------------------------------------------------------------
@@ -196,6 +212,11 @@ class Run:
             "agents": list(self.agents),
             "last_fresh": self.last_fresh,
             "last_waiting": self.last_waiting,
+            "known_ground": self.known_ground,
+            "failed": self.failed,
+            "dismissed": self.dismissed,
+            "lines": self.lines.hex(),
+            "pause_s": self.pause_s,
             "chain": list(self.chain),
             "batch_end": None if self.batch_end == float("-inf") else self.batch_end,
             "batch_label": self.batch_label,
@@ -223,6 +244,7 @@ class Run:
             setattr(run, name, plain[name])
         run.agent_progress, run.agents = dict(plain["agent_progress"]), tuple(plain["agents"])
         run.chain = tuple(plain["chain"])
+        run.lines = bytes.fromhex(plain["lines"])
         run.batch_end = float("-inf") if plain["batch_end"] is None else plain["batch_end"]
         run.same_results = SameResultRun.from_plain(plain["same_results"])
         run.score, run.ladder = Score.from_plain(plain["score"]), Ladder.from_plain(plain["ladder"])
@@ -234,5 +256,5 @@ class Run:
 
 _PLAIN: Final = (
     "index", "last_progress", "last_fresh", "last_waiting", "batch_label", "last_end", "rhythm_s", "trace_id",
-    "boundary", "began", "gated", "stoppable",
+    "boundary", "began", "gated", "stoppable", "known_ground", "failed", "dismissed", "pause_s",
 )  # fmt: skip

@@ -19,7 +19,7 @@ from trajectory_guard.core.relay import Visit, relay_detectors
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.tracking import model_calls
 
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
 MAX_NOISE_PROFILES: Final = 4
 MAX_RUNS: Final = 8
 MAX_DENIALS: Final = 8
@@ -179,7 +179,9 @@ class TrajectoryState:
         state.denied = {call: tuple((label, at) for label, at in refusals) for call, refusals in plain["denied"]}
         state.episodes, state.nudges, state.recoveries, state.evicted_runs = plain["counts"]
         state.current = plain["current"]
-        state.visit = Visit(*plain["visit"]) if plain["visit"] is not None else None
+        if plain["visit"] is not None:
+            *fields, named = plain["visit"]
+            state.visit = Visit._make((*fields, tuple(named)))
         if plain["relay"] is not None:
             state.relay = Run.from_plain(plain["relay"], relay_detectors())
         state.model_calls = {label: model_calls.from_plain(one) for label, one in plain.get("model_calls", ())}

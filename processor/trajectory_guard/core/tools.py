@@ -46,12 +46,15 @@ def is_waiting(tool: str, args: object) -> bool:
 
     >>> is_waiting("wait_for", {"seconds": 5}), is_waiting("bash", {"command": "sleep 30"}), is_waiting("bash", "ls")
     (True, True, False)
+    >>> is_waiting("edit", {"note": "wait group"})
+    False
     """
     if not _WAITING.isdisjoint(_words(tool)[:1]):
         return True
-    return any(
-        isinstance(value, str) and value.lstrip()[:6].lower().startswith(("sleep ", "wait ")) for value in _values(args)
-    )
+    return any(isinstance(value, str) and _WAIT_COMMAND.match(value[:80]) is not None for value in _values(args))
+
+
+_WAIT_COMMAND: Final = re.compile(r"\A\s*(?:sleep|wait)\s+[\d.$%-]", re.IGNORECASE)
 
 
 _LEAST_WAIT_S: Final = 3.0

@@ -1,7 +1,102 @@
-"""Google ADK: semantic conventions, and the session under a key of its own."""
+"""Google ADK: its own spans, and those of OpenInference, which replaces them.
+
+Schema 2 follows the semantic conventions; schema 1, that of ADK 1.x, has content under keys of its own.
+"""
 
 from __future__ import annotations
 
-from trajectory_guard.dialects.base import Dialect, Identity
+from typing import Any, Final
 
-GOOGLE_ADK = Dialect(name="google_adk", identity=Identity(sessions=("gcp.vertex.agent.session_id",)))
+from trajectory_guard.dialects.base import (
+    Dialect,
+    Identity,
+    Messages,
+    ModelCalls,
+    RawCall,
+    RawUsage,
+    json_object,
+    named_by,
+)
+from trajectory_guard.dialects.span import SpanView
+
+_SCOPES: Final = ("gcp.vertex.agent", "openinference.instrumentation.google_adk")
+_REQUEST: Final = "gcp.vertex.agent.llm_request"
+_ARGUMENTS: Final = "gcp.vertex.agent.tool_call_args"
+_RESULTS: Final = ("gcp.vertex.agent.tool_response", "gen_ai.tool.call.result", "output.value")
+_ABSENT: Final = "<not specified>"
+_MERGED: Final = "(merged tools)"
+_HIDDEN: Final = "{}"
+_ASKING: Final = "This tool call requires confirmation, please approve or reject."
+"""Result of a call that must be confirmed. The same call is made again with the decision, in the next trace."""
+
+
+def _matches(span: SpanView) -> bool:
+    return span.scope in _SCOPES and span.attributes.get("gen_ai.operation.name") == "execute_tool"
+
+
+def _is_merged(name: Any) -> bool:
+    """The span that ends a batch of parallel calls, each of which has a span of its own."""
+    return bool(name == _MERGED)
+
+
+def _response(written: Any) -> Any:
+    """The result of a call: OpenInference wraps it together with name and id, ADK in ``{"result": …}``."""
+    found = json_object(written)
+    if found.keys() >= {"name", "response"} and found.keys() <= {"id", "name", "response"}:
+        written = found["response"]
+        found = json_object(written)
+    if found.keys() == {"result"} and found["result"] == _ABSENT:
+        return None
+    return written
+
+
+def _asks(response: Any) -> bool:
+    return json_object(response).get("error") == _ASKING
+
+
+def _adjust(span: SpanView, raw: RawCall) -> RawCall:
+    call_id = None if raw.call_id == _ABSENT else raw.call_id
+    if raw.arguments == raw.result == _HIDDEN and _ARGUMENTS in span.attributes:
+        return RawCall(call_id)  # content is off in schema 1: with it a result has at least one key
+    result = _response(raw.result)
+    handed_over = span.attributes.get("gen_ai.tool.name") == "transfer_to_agent"
+    if _asks(result) or (handed_over and json_object(result) == {"result": None}):
+        result = None  # a question to a person, or a hand-off: no result of a tool
+    return RawCall(call_id, raw.arguments, result)
+
+
+def _awaits_approval(span: SpanView) -> bool:
+    return _matches(span) and any(_asks(_response(span.attributes.get(key))) for key in _RESULTS)
+
+
+def _has_usage(span: SpanView) -> bool:
+    """In schema 1 two spans report a model call, one within the other; the outer one has the messages."""
+    return span.scope == _SCOPES[0] and (_REQUEST in span.attributes or "gen_ai.system" in span.attributes)
+
+
+def _usage(span: SpanView) -> RawUsage | None:
+    attributes = span.attributes
+    if _REQUEST not in attributes or attributes.get("gen_ai.operation.name") is not None:
+        return None
+    return RawUsage(attributes.get("gen_ai.usage.input_tokens"), attributes.get("gen_ai.usage.output_tokens"))
+
+
+GOOGLE_ADK = Dialect(
+    name="google_adk",
+    matches=_matches,
+    markers=("gen_ai.operation.name",),
+    tool_name=named_by("gen_ai.tool.name", prefixes=("execute_tool ",)),
+    arguments=("gen_ai.tool.call.arguments", _ARGUMENTS),
+    results=("gen_ai.tool.call.result", _RESULTS[0]),
+    empty_arguments=True,
+    adjust=_adjust,
+    not_a_tool={"gen_ai.tool.name": _is_merged},
+    awaits_approval=_awaits_approval,
+    identity=Identity(sessions=("gcp.vertex.agent.session_id",)),
+    models=ModelCalls(markers=(_REQUEST,), has_usage=_has_usage, usage=_usage),
+    messages=Messages(
+        raw_inputs=(_REQUEST,),
+        raw_outputs=("gcp.vertex.agent.llm_response",),
+        family_markers=("gcp.vertex.agent.event_id",),
+    ),
+)

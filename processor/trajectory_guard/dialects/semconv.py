@@ -48,7 +48,8 @@ def _agent_name(span: SpanView) -> str | None:
     named = span.attributes.get("gen_ai.agent.name")
     if named:
         return text_or_empty(named)
-    return span.name.removeprefix("invoke_agent ") if span.name.startswith("invoke_agent ") else ""
+    name = span.name.removeprefix("invoke_agent ") if span.name.startswith("invoke_agent ") else ""
+    return "" if name == span.attributes.get("gen_ai.request.model") else name  # an agent without a name of its own
 
 
 def _is_handoff(span: SpanView) -> bool:

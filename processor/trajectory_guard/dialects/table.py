@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from trajectory_guard.dialects.base import Dialect, Keys, Messages, ModelCalls, never
 from trajectory_guard.dialects.crewai import CREWAI
 from trajectory_guard.dialects.google_adk import GOOGLE_ADK
+from trajectory_guard.dialects.haystack import HAYSTACK
 from trajectory_guard.dialects.langfuse import LANGFUSE
 from trajectory_guard.dialects.langsmith import LANGSMITH
 from trajectory_guard.dialects.llamaindex import LLAMAINDEX
@@ -22,19 +23,22 @@ from trajectory_guard.dialects.openllmetry import OPENLLMETRY
 from trajectory_guard.dialects.pydantic_ai import PYDANTIC_AI
 from trajectory_guard.dialects.semconv import SEMCONV, SEMCONV_NAMED, UNPREFIXED
 from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.spring_ai import SPRING_AI
+from trajectory_guard.dialects.strands import STRANDS
 from trajectory_guard.dialects.vercel import VERCEL
 
 T = TypeVar("T")
 
 _BUILT_IN: Final = (
-    LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, OPENLLMETRY, OPENINFERENCE, MCP,
-    PYDANTIC_AI, CREWAI, VERCEL, MLFLOW, GOOGLE_ADK, OPENAI_AGENTS, LOGFIRE_CLIENTS, UNPREFIXED,  # no tool spans
+    LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, HAYSTACK, SPRING_AI,
+    OPENLLMETRY, OPENINFERENCE, MCP,
+    PYDANTIC_AI, MLFLOW, OPENAI_AGENTS, LOGFIRE_CLIENTS, UNPREFIXED,  # no tool spans
     SEMCONV, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which they are tried on tool spans."""
 _READING_ORDER: Final = (
     SEMCONV, PYDANTIC_AI, CREWAI, OPENINFERENCE, UNPREFIXED, VERCEL, LOGFIRE_CLIENTS, OPENLLMETRY, LLAMAINDEX, LANGFUSE,
-    LANGSMITH, GOOGLE_ADK, LOGFIRE, OPENAI_AGENTS, MCP, OPENLIT, MLFLOW, SEMCONV_NAMED,
+    LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, LOGFIRE, OPENAI_AGENTS, MCP, OPENLIT, MLFLOW, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which their keys are tried on a span that may carry those of several."""
 
@@ -117,6 +121,7 @@ class DialectTable(tuple[Dialect, ...]):
         self.copies = tuple(pair for row in rows for pair in row.copies.items())
         self.not_a_tool = tuple(pair for row in rows for pair in row.not_a_tool.items())
         self.failed_when = tuple(pair for row in rows for pair in row.failed_when.items())
+        self.refused_when = tuple(pair for row in rows for pair in row.refused_when.items())
         self.status_messages = _keys(row.status_messages for row in rows)
         self.approval_tests = _given(row.awaits_approval for row in rows)
 

@@ -1,23 +1,75 @@
-"""The Vercel AI SDK: messages of its model calls."""
+"""The Vercel AI SDK: ``ai.*`` attributes, as v4 to v6 write them, and v7 with ``LegacyOpenTelemetry``.
+
+The spans of v7 follow the semantic conventions; only the metadata of the application stands under a key of the vendor.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from trajectory_guard.dialects.base import Dialect, Messages, ModelCalls
+from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, named_by, text_or_empty
+from trajectory_guard.dialects.span import SpanView
+
+_OPERATION: Final = "ai.operationId"
+_TOOL: Final = "ai.toolCall.name"
+_AGENT: Final = "ai.telemetry.functionId"
+_LOOPS: Final = ("ai.generateText", "ai.streamText")
+"""Operations that call the model until it asks for no tool: one run of an agent. The calls have a suffix."""
+_METADATA: Final = ("ai.telemetry.metadata", "ai.settings.context")
+_CONVERSATION_NAMES: Final = ("conversationId", "threadId", "chatId", "sessionId", "thread_id", "session_id")
+"""The SDK has no notion of a conversation; these are the names that applications give it in their metadata."""
+
+
+def _matches(span: SpanView) -> bool:
+    return _TOOL in span.attributes
+
+
+def _empty_result(span: SpanView) -> bool:
+    """One switch (``recordOutputs``) hides arguments and result: beside arguments, only ``undefined`` is left out."""
+    return _TOOL in span.attributes
+
+
+def _is_agent(span: SpanView) -> bool:
+    return span.attributes.get(_OPERATION) in _LOOPS
+
+
+def _agent_name(span: SpanView) -> str | None:
+    return text_or_empty(span.attributes.get(_AGENT)) if _is_agent(span) else None
+
+
+def _is_call(span: SpanView) -> bool | None:
+    operation = span.attributes.get(_OPERATION)
+    return None if operation is None else str(operation).endswith((".doGenerate", ".doStream"))
 
 
 def _answer(attributes: Mapping[str, Any]) -> Any:
     """Text and calls of an answer stand in attributes of their own."""
-    if "ai.response.toolCalls" not in attributes:
-        return None
-    text, calls = attributes.get("ai.response.text"), attributes["ai.response.toolCalls"]
-    return [{"role": "assistant", "content": text, "tool_calls": calls}]
+    text, calls = attributes.get("ai.response.text"), attributes.get("ai.response.toolCalls")
+    return None if text is None and calls is None else [{"role": "assistant", "content": text, "tool_calls": calls}]
 
 
 VERCEL = Dialect(
     name="vercel",
-    models=ModelCalls(markers=("ai.response.toolCalls", "ai.prompt.messages")),
-    messages=Messages(raw_inputs=("ai.prompt.messages",), assemble_output=_answer),
-)
+    matches=_matches,
+    markers=(_TOOL,),
+    tool_name=named_by(_TOOL),
+    arguments=("ai.toolCall.args",),
+    results=("ai.toolCall.result",),
+    call_ids=("ai.toolCall.id",),
+    empty_result=_empty_result,
+    identity=Identity(
+        sessions=tuple(f"{prefix}.{name}" for name in _CONVERSATION_NAMES for prefix in _METADATA),
+        agents=(_AGENT,),
+        agent_markers=(_OPERATION,),
+        is_agent=_is_agent,
+        agent_name=_agent_name,
+    ),
+    models=ModelCalls(is_call=_is_call, markers=("ai.response.toolCalls", "ai.prompt.messages")),
+    messages=Messages(
+        raw_inputs=("ai.prompt.messages",),
+        assemble_output=_answer,
+        tools=("ai.prompt.tools",),
+        family_markers=(_OPERATION,),
+    ),
+)  # fmt: skip

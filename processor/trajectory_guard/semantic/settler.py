@@ -17,7 +17,16 @@ from typing import Final, NamedTuple
 from weakref import WeakSet
 
 from trajectory_guard.core.similarity.calibration import Calibration, calibrate, fingerprint, pairs_digest
-from trajectory_guard.core.similarity.cascade import MAX_VECTORS, Embed, Vector, VectorCache, focus, text_key, unit
+from trajectory_guard.core.similarity.cascade import (
+    MAX_VECTORS,
+    Embed,
+    Vector,
+    VectorCache,
+    both_english,
+    focus,
+    text_key,
+    unit,
+)
 from trajectory_guard.semantic.calibrations import (
     ENV_STORE,
     StoreError,
@@ -167,6 +176,7 @@ class BackgroundSettler:
         self._busy = False
         self._failures = 0
         self._tau = 1.0
+        self._any_language = False
         self._thread: threading.Thread | None = None
 
     @property
@@ -191,7 +201,7 @@ class BackgroundSettler:
         if self._state == _OFF:
             return None
         left, right = focus(a, b)
-        if not left or not right:
+        if not left or not right or not (self._any_language or both_english(a, b)):
             return None
         with self._changed:
             one, other = self._want(left), self._want(right)
@@ -264,7 +274,8 @@ class BackgroundSettler:
         with self._changed:
             if self._state != _LOADING:
                 return None
-            self._tau, self._state = prepared.calibration.tau, _READY
+            self._tau, self._any_language = prepared.calibration.tau, prepared.calibration.own > 0
+            self._state = _READY
             self._changed.notify_all()
         _log.info(
             "trajectory_guard: embedding model ready, %d dimensions, same meaning from cosine %.3f (recall %.2f)",

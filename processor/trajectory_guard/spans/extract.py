@@ -93,10 +93,13 @@ def _record(
 
 def _raw_call(span: SpanView, dialect: Dialect) -> RawCall:
     attributes = span.attributes
+    result = _pick(attributes, dialect.results, RESULT_KEYS)
+    if result is None and any(key in attributes for key in (*dialect.results, *RESULT_KEYS)):
+        result = ""  # the Java SDK writes an empty text as a value without content
     raw = RawCall(
         first(attributes, dialect.call_ids) or first(attributes, CALL_ID_KEYS),
         _pick(attributes, dialect.arguments, ARGUMENT_KEYS),
-        _pick(attributes, dialect.results, RESULT_KEYS),
+        result,
     )
     return dialect.adjust(span, raw) if dialect.adjust is not None else raw
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.dialects.base import json_object
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import DIALECTS, DialectTable
+from trajectory_guard.dialects.table import DIALECTS, DialectTable, recognise
 
 _METADATA_KEYS: Final = ("session_id", "conversation_id", "thread_id")
 
@@ -102,10 +102,14 @@ def _from_wrapped_metadata(span: SpanView, table: DialectTable) -> str | None:
 
 
 def _from_ancestors(ancestors: Iterable[SpanView], table: DialectTable) -> str | None:
+    nameless = False
     for ancestor in ancestors:
         name = _agent_span_name(ancestor, table)
         if name is not None:
             return name
+        if nameless and recognise(ancestor, table) is not None:
+            return None  # an agent without a name runs inside this tool call: whoever made the call is another one
+        nameless = nameless or is_agent_span(ancestor, table)
     return None
 
 

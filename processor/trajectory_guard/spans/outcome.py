@@ -43,7 +43,7 @@ def outcome(
         return control
     failed = control is None and (span.status == "error" or _says_error(span, payload, table))
     text = payload.text if payload.text is not None else span.status_description or None
-    return classify(text, failed=failed, refused=span.attributes.get("trajectory_guard.denied") is True)
+    return classify(text, failed=failed, refused=_says_refused(span, table))
 
 
 def _control_flow(span: SpanView, table: DialectTable) -> Outcome | None:
@@ -56,6 +56,16 @@ def _control_flow(span: SpanView, table: DialectTable) -> Outcome | None:
     if not any(_CONTROL.search(text) for text in texts):
         return None
     return INTERRUPTED if any(_INTERRUPT.search(text) for text in texts) else SUCCESS
+
+
+def _says_refused(span: SpanView, table: DialectTable) -> bool:
+    attributes = span.attributes
+    if attributes.get("trajectory_guard.denied") is True:
+        return True
+    for key, test in table.refused_when:  # noqa: SIM110  as below
+        if key in attributes and test(attributes[key]):
+            return True
+    return False
 
 
 def _says_error(span: SpanView, payload: Payload, table: DialectTable) -> bool:

@@ -17,14 +17,17 @@ _MAX_SCAN: Final = 64
 
 
 def match_steps(requested: Sequence[RequestedCall], steps: Iterable[StepRecord]) -> None:
-    """Give every requested call its tool span: by call id, by arguments, else by its place in time."""
+    """Give every requested call its tool span: by call id, by arguments, else by its place in time.
+
+    A transcript shows no place in time.
+    """
     index = _Steps(steps)
     ends = _next_model_start(requested)
     ways: tuple[Callable[[RequestedCall], StepRecord | None], ...] = (
         index.by_id,
         lambda one: index.take(one, None),
         index.by_id_elsewhere,
-        lambda one: index.take(one, ends.get(id(one))),
+        lambda one: None if one.transcript else index.take(one, ends.get(id(one))),
     )
     for find in ways:
         for one in requested:

@@ -122,8 +122,21 @@ def _event_body(name: str, body: Mapping[str, Any]) -> Any:
         message = body["message"]
         return {"role": "assistant", **message} if isinstance(message, Mapping) else message
     role = name.removeprefix("gen_ai.").removesuffix(".message")
-    return {"role": "assistant" if role == "choice" else role, **body}
+    message = {"role": "assistant" if role == "choice" else role, **body}
+    return {**message, "content": _blocks(body["content"])} if "content" in body else message
 
+
+def _blocks(content: Any) -> Any:
+    """Content that is a list of blocks (text, call, result), written as JSON because an event holds text only."""
+    if not isinstance(content, str) or not content.startswith(_BLOCKS):
+        return content
+    try:
+        return parse_json(content)
+    except (ValueError, RecursionError):
+        return content
+
+
+_BLOCKS: Final = ('[{"text":', '[{"toolUse":', '[{"toolResult":')
 
 _ID_IN_TEXT: Final = re.compile(
     r'"(?:id|call_id|tool_call_id|toolCallId|tool_use_id|toolUseId)\\*":\s*\\*"([^"\\]{1,200})'
@@ -183,7 +196,8 @@ def _tool_list(value: Any) -> list[Any]:
     if isinstance(value, Mapping):
         tools = value.get("function_tools", [value])
         return tools if isinstance(tools, list) else []
-    return list(value) if isinstance(value, (list, tuple)) else []
+    listed = value if isinstance(value, (list, tuple)) else ()
+    return [tool for one in listed for tool in (_tool_list(one) if isinstance(one, str) else (one,))]
 
 
 def _needs_approval(tool: Mapping[str, Any]) -> bool:

@@ -31,8 +31,8 @@ _RESULT_KINDS: Final = frozenset(
     )
 )  # fmt: skip
 _TEXT_KINDS: Final = frozenset(("text", "output_text", "input_text", "reasoning", "thinking", "summary_text", ""))
-_CALL_WRAPPERS: Final = ("toolUse", "functionCall", "function_call", "tool_use")
-_RESULT_WRAPPERS: Final = ("toolResult", "functionResponse", "function_response", "tool_result")
+_CALL_WRAPPERS: Final = ("toolUse", "functionCall", "function_call", "tool_use", "tool_call")
+_RESULT_WRAPPERS: Final = ("toolResult", "functionResponse", "function_response", "tool_result", "tool_call_result")
 _NAME_KEYS: Final = ("name", "tool_name", "toolName")
 _ARGUMENT_KEYS: Final = ("arguments", "args", "input", "tool_kwargs")
 _ID_KEYS: Final = ("call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "tool_id", "id")
@@ -40,10 +40,17 @@ _VALUE_KEYS: Final = ("response", "result", "output", "content")
 _PART_KEYS: Final = ("parts", "content", "_content", "blocks", "contents")
 _CONTAINER_KEYS: Final = (
     "messages", "message", "generations", "choices", "candidates", "output", "kwargs", "update", "response", "input",
+    "replies",
 )  # fmt: skip
 _LIST_KEYS: Final = ("messages", "input", "contents")
 _ROLES: Final = {"ai": "assistant", "model": "assistant", "human": "user", "function": "tool"}
 _TOOL_ROLES: Final = ("tool", "function")
+_APPROVAL_KINDS: Final = frozenset(
+    ("tool-approval-response", "tool_approval_response", "tool-approval-request", "tool_approval_request")
+)
+"""Parts about the approval of a call: they name the request, not the call, and the refusal follows as a result."""
+_TYPED_VALUES: Final = ("text", "json", "content", "error-text", "error-json")
+"""Results that say in a type what their value is (Vercel AI SDK)."""
 
 
 def read_messages(value: Any) -> list[Message]:
@@ -150,7 +157,7 @@ def _message(value: Mapping[str, Any]) -> Message:
     calls, results, texts = _listed_calls(value), list[ToolResult](), list[str]()
     parts = next((value[key] for key in _PART_KEYS if value.get(key) is not None), None)
     known = bool(calls)
-    if role in _TOOL_ROLES and not _holds_results(parts):
+    if role in _TOOL_ROLES and not _holds_results(parts) and not _about_approval(parts):
         results.append(_tool_message(value, parts))
     else:
         for part in _parts(parts):
@@ -183,6 +190,12 @@ def _tool_message(value: Mapping[str, Any], parts: Any) -> ToolResult:
 def _holds_results(parts: Any) -> bool:
     return isinstance(parts, (list, tuple)) and any(
         isinstance(part, Mapping) and isinstance(_part(part), ToolResult) for part in parts
+    )
+
+
+def _about_approval(parts: Any) -> bool:
+    return isinstance(parts, (list, tuple)) and any(
+        isinstance(part, Mapping) and part.get("type") in _APPROVAL_KINDS for part in parts
     )
 
 
@@ -260,7 +273,7 @@ def _call(item: Mapping[str, Any]) -> ToolCall | None:
     inner = item.get("function")
     source = inner if isinstance(inner, Mapping) else item
     name = first(source, _NAME_KEYS)
-    name = name if isinstance(name, str) else ""
+    name = name.strip("'\"") if isinstance(name, str) else ""  # CrewAI writes the repr of a name
     call_id, item_id = _ids(item)
     if not name and call_id is None:
         return None
@@ -278,7 +291,15 @@ def _result(item: Mapping[str, Any]) -> ToolResult:
     origin = item.get("origin")
     call = _call(origin) if isinstance(origin, Mapping) else None
     call_id = call.call_id if call is not None else _text_or_none(first(item, _ID_KEYS))
-    return ToolResult(call_id, first(item, _VALUE_KEYS), _failed(item), None, call)
+    value = first(item, _VALUE_KEYS)
+    if not isinstance(value, Mapping):
+        return ToolResult(call_id, value, _failed(item), None, call)
+    if value.get("type") == "execution-denied" or value.get("denied") is True:
+        return ToolResult(call_id, value.get("reason"), _failed(item), False, call)
+    if value.get("type") in _TYPED_VALUES and "value" in value:
+        failed = True if str(value["type"]).startswith("error-") else _failed(item)
+        return ToolResult(call_id, value["value"], failed, None, call)
+    return ToolResult(call_id, value, _failed(item), None, call)
 
 
 def _approval(item: Mapping[str, Any]) -> ToolResult | None:

@@ -9,9 +9,12 @@ from trajectory_guard.transcripts.transcript import ToolCall, ToolResult
 
 _ACTION: Final = re.compile(r"\A[ \t]*Action:([^\n,]*)\Z")
 _INPUT: Final = re.compile(r"\A[ \t]*Action Input:")
+_ASKS: Final = re.compile(r"^[ \t]*Action:[^\n,]{1,100}\n[ \t]*Action Input:", re.MULTILINE)
 _SEEN: Final = re.compile(r"\A[ \t]*Observation:")
 _NEXT: Final = re.compile(r"\A[ \t]*(?:Thought|Action):")
-_GLUE: Final = re.compile(r"\A\s*(?:You ONLY have access to the following tools|Tool \S+ accepts these inputs:)")
+_GLUE: Final = re.compile(
+    r"\A\s*(?:You ONLY have access to the following tools|Tool \S+ accepts these inputs:|Moving on then\.)"
+)
 _MAX_NAME_CHARS: Final = 100
 _MAX_CHARS: Final = 200_000
 
@@ -32,6 +35,13 @@ def read_react(text: str) -> list[tuple[ToolCall, ToolResult]]:
         seen = lines.observation()
         found.append((ToolCall(name.strip("`*\"' "), given.strip()), ToolResult(value=seen)))
     return found
+
+
+def asks_in_text(text: str) -> bool:
+    """Whether an answer of a model ends with a call that is written out: its observation is still to come."""
+    if "Action Input:" not in text or "Observation:" in text or len(text) > _MAX_CHARS:
+        return False
+    return _ASKS.search(text) is not None
 
 
 class _Lines:

@@ -22,6 +22,7 @@ from trajectory_guard.transcripts.messages import (
     text_of,
     transcript_messages,
 )
+from trajectory_guard.transcripts.react import asks_in_text
 from trajectory_guard.transcripts.transcript import Message, ToolCall, ToolResult, linked, trailing_calls
 
 
@@ -85,11 +86,15 @@ def requested_calls(
     """All calls that the models in ``spans`` requested, once each, in order of time. ``spans`` are in order of time."""
     found: list[RequestedCall] = []
     models = [span for span in spans if is_model_span(span, table)]
+    in_text: set[str] = set()
     for span in models:
-        found += _of_model(span, output_messages(span, table), place_of(span), table)
+        answer = output_messages(span, table)
+        found += _of_model(span, answer, place_of(span), table)
+        if any(asks_in_text(message.text) for message in answer):
+            in_text.add(span.trace_id)  # the observation follows in the transcript only
     found = _without_copies(found, above)
     found += _from_next_input(models, found, place_of, table)
-    with_models = {span.trace_id for span in models}
+    with_models = {span.trace_id for span in models} - in_text
     others = [span for span in spans if span.trace_id not in with_models]
     found += _from_transcripts(others, place_of, above, table)
     found.sort(key=lambda requested: (requested.time, requested.span.span_id, requested.index))

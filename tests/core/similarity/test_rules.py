@@ -38,7 +38,7 @@ SAME: list[tuple[str, Any, Any]] = [
     ("id", "#12", "12"),
     ("query", "How to?", "How to?!"),
     ("x", 1, "1"),
-    ("x", ["a", "b"], ["b", "a"]),
+    ("tags", ["a", "b"], ["b", "a"]),
 ]
 NOT_SAME: list[tuple[str, Any, Any]] = [
     ("command", "grep -v x a", "grep x a"),

@@ -249,14 +249,13 @@ def _official_content(found: Mapping[str, str], environ: Mapping[str, str]) -> I
 
 
 def _own_spans_content(families: set[str], environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Frameworks that emit spans by themselves, without arguments and results unless capture is enabled."""
+    """Frameworks that emit spans by themselves: Strands with content, ADK without it unless capture is enabled."""
     opted = environ.get("OTEL_SEMCONV_STABILITY_OPT_IN", "")
-    if STRANDS in families and "gen_ai_latest_experimental" not in opted:
-        fix = CONTENT[STRANDS].replace("=", f"={opted},") if opted else CONTENT[STRANDS]
+    if STRANDS in families and "gen_ai_unredacted_attributes" in opted:
         yield Finding(
             "problem", "content_off", "OTEL_SEMCONV_STABILITY_OPT_IN",
-            "Strands emits spans by itself, with arguments and results in span events only: the guard works on names, "
-            "outcomes and times.", fix,
+            "Strands redacts all content that gen_ai_unredacted_attributes does not list: the guard works on names, "
+            "outcomes and times.", CONTENT[STRANDS],
         )  # fmt: skip
     mode = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower()
     if ADK in families and mode not in ("span_only", "span_and_event"):
@@ -275,7 +274,8 @@ def _crewai(versions: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(
             "warn", "no_tool_spans", "crewai",
             "CrewAI's agents leave tool spans only where the model makes native tool calls, and none where it writes "
-            "them as text (ReAct).", TOOL_SPANS["openinference.instrumentation.crewai"],
+            "them as text (ReAct), unless the instrumentation listens to CrewAI's events.",
+            TOOL_SPANS["openinference.instrumentation.crewai"],
         )  # fmt: skip
     else:
         yield Finding("problem", "no_tool_spans", "crewai", "CrewAI's tool calls leave no spans.", TOOL_SPANS["crewai"])

@@ -21,6 +21,9 @@ OPENAI_AGENTS: Final = "OpenAI Agents"
 MCP: Final = "MCP"
 STRANDS: Final = "Strands"
 ADK: Final = "Google ADK"
+VERCEL: Final = "Vercel AI SDK"
+HAYSTACK: Final = "Haystack"
+SPRING_AI: Final = "Spring AI"
 OTHER: Final = "other"
 
 _SCOPES: Final = (
@@ -31,7 +34,10 @@ _SCOPES: Final = (
     ("opentelemetry.instrumentation.mcp", MCP), ("mcp", MCP), ("opentelemetry.instrumentation.genai", OFFICIAL),
     ("opentelemetry.instrumentation.openai_v2", OFFICIAL), ("opentelemetry.util.genai", OFFICIAL),
     ("traceloop", OPENLLMETRY), ("strands.", STRANDS), ("gcp.vertex.agent", ADK),
+    ("haystack", HAYSTACK),
 )  # fmt: skip
+_KEYS: Final = (("ai.operationId", VERCEL), ("spring.ai.kind", SPRING_AI))
+"""Families whose scope says too little."""
 LANGCHAIN: Final = "LangChain"
 """Not a family: LangChain under any family has lines of its own."""
 _SET_ATTRIBUTE: Final = 'span.set_attribute("{}", {})'
@@ -45,8 +51,11 @@ CONTENT: Final[Mapping[str, str]] = {
     OPENLLMETRY: "export TRACELOOP_TRACE_CONTENT=true",
     OPENINFERENCE: "unset OPENINFERENCE_HIDE_INPUTS OPENINFERENCE_HIDE_OUTPUTS",
     OFFICIAL: f"{_LATEST} OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=span_only",
-    STRANDS: _LATEST,
+    STRANDS: f"{_LATEST}  # without gen_ai_unredacted_attributes",
     ADK: f"{_LATEST} OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
+    VERCEL: "experimental_telemetry: { isEnabled: true, recordInputs: true, recordOutputs: true }",
+    HAYSTACK: "export HAYSTACK_CONTENT_TRACING_ENABLED=true",
+    SPRING_AI: "spring.ai.tools.observations.include-content=true",
     LANGFUSE: "Langfuse(mask=None)  # and no @observe(capture_input=False)",
     LANGSMITH: "export LANGSMITH_HIDE_INPUTS=false LANGSMITH_HIDE_OUTPUTS=false",
     OPENLIT: "openlit.init(capture_message_content=True)",
@@ -80,22 +89,27 @@ CONVERSATION: Final[Mapping[str, str]] = {
     LOGFIRE: "with logfire.span('conversation', **{'gen_ai.conversation.id': conversation_id}): ...",
     PYDANTIC_AI: "agent.run(..., message_history=earlier.all_messages())",
     STRANDS: 'Agent(..., trace_attributes={"session.id": conversation_id})',
+    VERCEL: "experimental_telemetry: { isEnabled: true, metadata: { sessionId } }",
+    SPRING_AI: ".advisors(a -> a.param(ChatMemory.CONVERSATION_ID, conversationId))",
     OTHER: _WITH_ID,
 }
 """Names the conversation, so that its turns are one trajectory."""
 
 AGENT: Final[Mapping[str, str]] = {
     LANGCHAIN: 'create_agent(..., name="support_agent")',
+    STRANDS: 'Agent(..., name="support_agent")',
+    VERCEL: "experimental_telemetry: { isEnabled: true, functionId: 'support_agent' }",
+    HAYSTACK: 'pipeline.add_component("support_agent", agent)',
     OTHER: _SET_ATTRIBUTE.format("gen_ai.agent.name", '"support_agent"'),
 }
 """Names the agent."""
 
 TOOL_SPANS: Final[Mapping[str, str]] = {
     "crewai": "pip install openinference-instrumentation-crewai && CrewAIInstrumentor().instrument()",
-    "openinference.instrumentation.crewai": "Agent(llm=...)  # a model with native tool calls: CrewAI's agents that "
-    "write their calls as text leave no tool spans",
-    "haystack": "with tracer.start_as_current_span(f'execute_tool {name}', attributes={'gen_ai.operation.name': "
-    "'execute_tool', 'gen_ai.tool.name': name}): ...",
+    "openinference.instrumentation.crewai": "CrewAIInstrumentor().instrument(use_event_listener=True)  # or a model "
+    "with native tool calls: wrapped functions see no calls that are written as text",
+    "haystack": "pip install opentelemetry-haystack && haystack.tracing.enable_tracing(OpenTelemetryTracer("
+    "trace.get_tracer('haystack')))",
     OTHER: "with tracer.start_as_current_span(f'execute_tool {name}', attributes={'gen_ai.operation.name': "
     "'execute_tool', 'gen_ai.tool.name': name, 'gen_ai.tool.call.arguments': arguments}): ...",
 }
@@ -111,6 +125,9 @@ def family_of(span: SpanView) -> str:
         if span.scope.startswith(prefix):
             return family
     attributes = span.attributes
+    for key, family in _KEYS:
+        if key in attributes:
+            return family
     if any(str(key).startswith("traceloop.") for key in attributes) or "gen_ai.completion.0.role" in attributes:
         return OPENLLMETRY
     if span.scope.startswith("opentelemetry.instrumentation."):

@@ -23,11 +23,12 @@ from trajectory_guard.core.detectors.model_calls import SameModelCall
 from trajectory_guard.core.detectors.monologue import Monologue
 from trajectory_guard.core.detectors.phantom import Phantom, SameEffect
 from trajectory_guard.core.detectors.pingpong import HandOffs, PingPong
+from trajectory_guard.core.detectors.recurrence import Recurrence, Wandering
 from trajectory_guard.core.detectors.stutter import Stutter
 
 _BUILT_IN: tuple[type[Detector], ...] = (
-    Stutter, DeniedAgain, Insanity, SameEffect, Phantom, PingPong, HandOffs, ErrorStreak, Monologue,
-    SameModelCall,
+    Stutter, Recurrence, DeniedAgain, Insanity, SameEffect, Phantom, Wandering, PingPong, HandOffs, ErrorStreak,
+    Monologue, SameModelCall,
 )  # fmt: skip
 LOOP_TYPES: tuple[str, ...] = (TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI)
 """The built-in loop types; ``weights()`` knows registered ones too."""
@@ -99,9 +100,11 @@ __all__ = [
     "Monologue",
     "Phantom",
     "PingPong",
+    "Recurrence",
     "SameEffect",
     "SameModelCall",
     "Stutter",
+    "Wandering",
     "detector_of",
     "register",
     "unregister",

@@ -9,6 +9,7 @@ from trajectory_guard.core.detectors.base import TYPE_V, DetectionResult, Detect
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import both_ends, values_of
+from trajectory_guard.core.similarity.keys import CODE, SHELL, SQL, classify_key
 
 _COUNT: Final = 3
 _WINDOW: Final = 10
@@ -68,8 +69,8 @@ class ErrorStreak(Detector):
         """Count failures of one class among the last steps."""
         if seen.signature is None:
             if seen.progress and self.recent:
-                tool = _digest(seen.tool)
-                self.recent = tuple(one for one in self.recent if one.tool != tool or not one.named)
+                tool, listed = _digest(seen.tool), not _runs_program(seen)
+                self.recent = tuple(one for one in self.recent if one.tool != tool or not (one.named or listed))
             return None
         if seen.moved:  # the same command fails otherwise than before, as tests do that are being mended
             tool = _digest(seen.tool)
@@ -88,8 +89,11 @@ class ErrorStreak(Detector):
         return _Failure(seen.index, key, _digest(seen.tool), seen.call.hex(), _names_argument(seen, text))
 
     def _evaluate(self, seen: Observation, streak: list[_Failure]) -> DetectionResult | None:
-        listed = streak[-1].named and len({one.call for one in streak}) == len(streak)
-        needed = (_LISTED if listed else _COUNT) * seen.variation_pace
+        unlike = len({one.call for one in streak}) == len(streak)
+        pace = seen.variation_pace
+        if unlike and seen.certainty is Certainty.WAITING:
+            pace = max(pace, seen.waiting_pace)  # each call may try something else, at full speed for good reason
+        needed = (_LISTED if unlike and streak[-1].named else _COUNT) * pace
         if len(streak) < needed:
             return None
         steps = tuple(one.at for one in streak)
@@ -115,6 +119,14 @@ class ErrorStreak(Detector):
 
 def _digest(text: str) -> str:
     return digest64(text_bytes(text)).hex()
+
+
+def _runs_program(seen: Observation) -> bool:
+    """Whether a tool takes commands or program text, so that one call says nothing of what the next one tries."""
+    args = seen.step.args
+    if not isinstance(args, dict):
+        return True
+    return any(classify_key(key) in (CODE, SQL, SHELL) for key in args if isinstance(key, str))
 
 
 def _names_argument(seen: Observation, text: str) -> bool:

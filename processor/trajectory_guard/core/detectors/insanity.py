@@ -13,9 +13,9 @@ from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import width
 from trajectory_guard.core.similarity import NormalForm, Relation, compare, normalize
 from trajectory_guard.core.similarity.cascade import Settle
-from trajectory_guard.core.similarity.keys import is_position
+from trajectory_guard.core.similarity.keys import SHELL, classify_key, is_position
 from trajectory_guard.core.similarity.leaves import TEXT, WORD
-from trajectory_guard.core.tools import is_communication
+from trajectory_guard.core.tools import is_communication, is_lookup
 
 MAX_QUERY_CHARS: Final = 120
 MAX_QUERY_WORDS: Final = 16
@@ -122,6 +122,40 @@ class _Attempt(NamedTuple):
         if self.digest == form.digest.hex():
             return Relation.SAME
         return Relation.DIFFERENT if self.form is None else compare(form, self.form).relation
+
+
+def _are_akin(text: str, other: str) -> bool:
+    """Whether two wordings share most of what the shorter one says, in any script."""
+    grams, others = _grams(text), _grams(other)
+    return bool(grams and others) and 2 * len(grams & others) >= min(len(grams), len(others))
+
+
+def _is_slot_swap(text: str, other: str) -> bool:
+    """Whether one word, or in scripts without spaces one part, is replaced: the next item of a list of look-ups."""
+    words, others = text.casefold().split(), other.casefold().split()
+    if len(words) > 1 and len(others) > 1:
+        return len(words) == len(others) and sum(one != two for one, two in zip(words, others, strict=True)) == 1
+    start = _common(text, other)
+    end = _common(text[start:][::-1], other[start:][::-1])
+    short = min(len(text), len(other))
+    return start + end < short and 2 * (start + end) >= short
+
+
+def _common(text: str, other: str) -> int:
+    """Number of characters in which two texts begin alike."""
+    pairs = zip(text, other, strict=False)
+    return next((at for at, (one, two) in enumerate(pairs) if one != two), min(len(text), len(other)))
+
+
+def _is_silent_command(seen: Observation) -> bool:
+    """Whether a command printed nothing, and is none whose silence means that nothing was found."""
+    if (seen.step.result or "").strip():
+        return False
+    args = seen.step.args if isinstance(seen.step.args, dict) else {seen.tool: seen.step.args}
+    commands = [value for key, value in args.items() if classify_key(key) == SHELL and isinstance(value, str)]
+    return bool(commands) and not any(
+        is_lookup(command.split(maxsplit=1)[0]) for command in commands if command.strip()
+    )
 
 
 def _overlap(form: NormalForm, other: NormalForm | None) -> bool:
@@ -270,9 +304,9 @@ class Insanity(Detector):
 
     def _doubt(self, seen: Observation, form: NormalForm, attempt: _Attempt, relation: Relation) -> float:
         """How much an open pair counts: short queries for something that keeps coming back with one short result."""
-        if attempt.form is None or attempt.at < seen.last_progress:
+        if attempt.form is None or attempt.at < seen.last_progress or _is_silent_command(seen):
             return 0.0
-        if seen.outcome == "empty" and _is_paging(form, attempt.form):
+        if seen.outcome in ("empty", "error") and _is_paging(form, attempt.form):
             return _OPEN
         known = _OPEN if relation is Relation.MAYBE else 0.0
         if form.keys != attempt.form.keys or not _same_values_elsewhere(form, attempt.form):
@@ -280,10 +314,15 @@ class Insanity(Detector):
         text, other = _wording(form), _wording(attempt.form)
         if not (_is_query(text, form) and _is_query(other, attempt.form)):
             return known
-        if seen.outcome not in ("empty", "error") and (seen.describes_state or _is_value(seen.step.result or "")):
+        found_nothing = seen.outcome in ("empty", "error")
+        if not found_nothing and (seen.describes_state or _is_value(seen.step.result or "")) and not seen.echoes:
             return known
         if relation is Relation.MAYBE:
             return _OPEN
+        if not _is_slot_swap(text, other) and _are_akin(text, other) and _identifiers(text) == _identifiers(other):
+            return _OPEN
+        if seen.echoes and not found_nothing:
+            return known
         names, others = _identifiers(text), _identifiers(other)
         if names != others:
             return _OPEN_NAMES if names < others or others < names else known

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any, ClassVar, Final
 
 from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.detectors.base import TYPE_IV, DetectionResult, Detector
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.result_text import values_of
+from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tools import is_handoff
 
 MAX_PERIOD: Final = 6
 _LAPS: Final = 3
-_HANDOFF_LAPS: Final = 4
+_HANDOFF_LAPS: Final = 3
+_MAX_NAME_CHARS: Final = 64
+_MAX_NAMES: Final = 4
 _MASK: Final = (1 << 63) - 1
 
 
@@ -48,9 +53,10 @@ class PingPong(Detector):
         "Accept the current result, or ask a person to decide.",
     )
     recommendation: ClassVar[str] = "Check the hand-off rules: no participant owns the decision."
-    __slots__ = ("closed", "current", "matched", "proofs", "tools")
+    __slots__ = ("closed", "current", "matched", "of_agents", "proofs", "tools")
 
-    def __init__(self) -> None:
+    def __init__(self, *, of_agents: bool = False) -> None:
+        self.of_agents = of_agents  # the steps are visits of agents: their names tell the cycle
         self.closed: tuple[int, ...] = ()  # symbols of the last MAX_PERIOD batches, newest last
         self.proofs: tuple[str, ...] = ()  # certainty of the last MAX_PERIOD + 1 batches, the open one last
         self.tools: tuple[str, ...] = ()  # tool names of the last MAX_PERIOD steps
@@ -69,7 +75,8 @@ class PingPong(Detector):
                 self._close()
             self.current = symbol or -1
             self.proofs = (*self.proofs[-MAX_PERIOD:], str(_proof(seen)))
-        self.tools = (*self.tools[1 - MAX_PERIOD :], seen.step.tool_name)
+        name = (self.of_agents and seen.step.agent_id) or seen.step.tool_name
+        self.tools = (*self.tools[1 - MAX_PERIOD :], name)
         return self._longest(seen) if self.current in self.closed else None
 
     def _close(self) -> None:
@@ -132,15 +139,18 @@ def _proof(seen: Observation) -> Certainty:
 class HandOffs(Detector):
     """Type IV over agents: agents hand work over in a circle, with new words each time.
 
-    Counts steps of hand-off tools (``transfer_to_billing``, ``handoff``, ``delegate``) that follow each other without
-    any other call that brings progress. Fires when the sequence of receivers repeats with a period of 2 to 4 for the
-    fourth lap, whatever the reasons say. Does not fire where an agent does something new before it hands over.
+    Counts hand-offs that follow each other without any other call that brings progress: steps of hand-off tools
+    (``transfer_to_billing``, ``handoff``, ``delegate``), and steps that name the agent which acts next. Fires when the
+    sequence of agents repeats with a period of 2 to 4 for the third lap, whatever the reasons say. Does not fire where
+    an agent does something new before it hands over, and starts again where a user turn may have begun.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> reasons = ("invoice", "who is it", "money", "not ours", "again", "refund", "please", "no")
     >>> desks = ("billing", "support") * 4
     >>> fires("handoffs", (f"transfer_to_{to}(reason={why}) -> done" for to, why in zip(desks, reasons, strict=True)))
-    step 7: 4 times, 1.00, likely, OBSERVE
+    step 5: 3 times, 1.00, likely, OBSERVE
+    step 6: 3 times, 1.00, likely, NUDGE
+    step 7: 4 times, 1.00, likely, NUDGE
 
     Reference: circular hand-offs of the original TrajectoryGuard plan.
     """
@@ -155,22 +165,36 @@ class HandOffs(Detector):
         "If no participant can do it, say so.",
     )
     recommendation: ClassVar[str] = PingPong.recommendation
-    __slots__ = ("agents", "symbols")
+    __slots__ = ("agents", "named", "symbols")
     _KEPT: ClassVar[int] = 16
 
     def __init__(self) -> None:
         self.symbols: tuple[str, ...] = ()
         self.agents: tuple[tuple[int, str], ...] = ()
+        self.named: tuple[str, ...] = ()  # digests of the short texts that the last step was given, and of its agent
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Extend the series of hand-offs, or end it."""
-        if not is_handoff(seen.step.tool_name):
+        named_next = self._names_next(seen)
+        agent = seen.step.agent_id
+        self.named = (name_digest(agent), *names_in(seen.step)) if agent else ()
+        if not is_handoff(seen.step.tool_name) and not named_next:
             if seen.progress:
                 self.symbols, self.agents = (), ()
             return None
+        return self._extend(seen)
+
+    def _names_next(self, seen: Observation) -> bool:
+        """Whether the step before this one was another agent's, and named this one's."""
+        agent = name_digest(seen.step.agent_id) if seen.step.agent_id else ""
+        return bool(agent) and len(self.named) > 1 and agent != self.named[0] and agent in self.named[1:]
+
+    def _extend(self, seen: Observation) -> DetectionResult | None:
         symbol = digest64(
             text_bytes(f"{seen.tool}\0{seen.step.agent_id or ''}\0{seen.form.hex() or seen.result.hex()}")
         )
+        if self.agents and self.agents[-1][0] < seen.segment:
+            self.symbols, self.agents = (), ()  # another user turn may have begun: who works at it is decided anew
         self.symbols = (*self.symbols[1 - self._KEPT :], symbol.hex())
         self.agents = (*self.agents[1 - self._KEPT :], (seen.index, seen.step.agent_id or seen.step.tool_name))
         for period in (2, 3, 4):
@@ -196,11 +220,23 @@ class HandOffs(Detector):
 
     def dump(self) -> Any:
         """The series."""
-        return [self.symbols, self.agents] if self.symbols else None
+        return [self.symbols, self.agents, self.named] if self.symbols or self.named else None
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
         self.symbols, self.agents = tuple(data[0]), tuple((at, name) for at, name in data[1])
+        self.named = tuple(data[2])
+
+
+def name_digest(text: str) -> str:
+    """A digest of the name of an agent, however it is spelt: ``Legal-Team``, ``legal_team``."""
+    return digest64(text_bytes("".join(filter(str.isalnum, text.casefold())))).hex()
+
+
+def names_in(step: StepRecord) -> tuple[str, ...]:
+    """Digests of the short texts that a call was given: the agent that acts next may be among them."""
+    short = (value for value in values_of(step.args) if len(value) <= _MAX_NAME_CHARS)
+    return tuple(map(name_digest, islice(short, _MAX_NAMES)))
 
 
 def _run(symbols: tuple[str, ...], period: int) -> int:

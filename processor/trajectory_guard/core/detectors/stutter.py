@@ -17,7 +17,7 @@ class Stutter(Detector):
     """Fires when a repeated call returns a result that it returned before, without progress in between.
 
     Does not fire while other calls bring progress in between, when the answer moves (polling, paging), or when the
-    arguments or the result are unknown. The second occurrence is a hint (confidence 0.5), the third is certain.
+    arguments or the result are unknown. The second occurrence is a hint (confidence 0.5, likely), the third is certain.
     Calls of another kind in between that had not been made before (an edit between two test runs) make it work at first
     and stutter only at the fifth equal answer; that is likely evidence, never certain.
     Where the step can only prove less (an acknowledged action, a wait), as many times the repeats are asked for.
@@ -25,7 +25,7 @@ class Stutter(Detector):
     >>> from trajectory_guard.core.demonstration import fires
     >>> hours = "search(q=hours) -> Closed on Mondays. Open from Tuesday to Sunday, nine to five."
     >>> fires("same_call_same_result", [hours] * 5)
-    step 1: 2 times, 0.50, certain, OBSERVE
+    step 1: 2 times, 0.50, likely, OBSERVE
     step 2: 3 times, 1.00, certain, NUDGE
     step 3: 4 times, 1.00, certain, NUDGE
     step 4: 5 times, 1.00, certain, STOP
@@ -60,8 +60,8 @@ class Stutter(Detector):
         confidence = 1.0 if seen.repeats >= needed else 0.5 if seen.repeats >= needed - 1 else 0.0
         return self.found(
             seen, confidence, "same_call_same_result",
-            Certainty.LIKELY if worked else Certainty.CERTAIN, count=seen.repeats, first_step=seen.first_repeat,
-            steps=seen.repeated_at,
+            Certainty.LIKELY if worked or confidence < 1.0 else Certainty.CERTAIN,
+            count=seen.repeats, first_step=seen.first_repeat, steps=seen.repeated_at,
         )  # fmt: skip
 
     @classmethod

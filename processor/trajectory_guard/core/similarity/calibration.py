@@ -239,7 +239,7 @@ def settler(embed: Embed, calibration: Calibration) -> Settler:
     """
     if not calibration.ok:
         raise ValueError(calibration.reason)
-    return Settler(embed, calibration.tau)
+    return Settler(embed, calibration.tau, any_language=calibration.own > 0)
 
 
 def read_pairs(lines: Iterable[str], source: str) -> list[Pair]:

@@ -13,6 +13,8 @@ from hashlib import blake2b
 from importlib import import_module
 from typing import Any, Final, TypeAlias
 
+from .words import is_english
+
 Settle: TypeAlias = Callable[[str, str], "bool | None"]
 """``settle(a, b)``: True same meaning, False different, None not known (yet). Symmetric."""
 Embed: TypeAlias = Callable[[str], Any]
@@ -61,6 +63,11 @@ def _start(a: str, b: str) -> int:
     start = max(0, differs - CONTEXT_CHARS)
     space = a.find(" ", start, differs) if start else -1
     return space + 1 if space >= 0 else start
+
+
+def both_english(a: str, b: str) -> bool:
+    """Whether a threshold that was found on English pairs says anything about two texts."""
+    return is_english(a) and is_english(b)
 
 
 def text_key(text: str) -> bytes:
@@ -121,23 +128,25 @@ class Settler:
         embed: one text to one vector; need not be normalised.
         tau: cosine in (0, 1] from which two texts mean the same; comes from calibration, never from another model.
         limit: vectors remembered.
+        any_language: whether ``tau`` was found on pairs of the languages in use; else only English texts are settled.
 
     >>> def letters(text): return [text.count(letter) for letter in "abc"]
     >>> Settler(letters, 0.9).settle("abc", "cba")
     True
     """
 
-    def __init__(self, embed: Embed, tau: float, *, limit: int = MAX_VECTORS) -> None:
+    def __init__(self, embed: Embed, tau: float, *, limit: int = MAX_VECTORS, any_language: bool = False) -> None:
         if not 0.0 < tau <= 1.0:
             raise ValueError(f"tau: {tau} is not in (0, 1]")
         self.embed = embed
         self.tau = tau
+        self.any_language = any_language
         self._cache = VectorCache(limit)
 
     def settle(self, a: str, b: str) -> bool | None:
         """Whether two texts mean the same; None if there is nothing to compare. Errors of ``embed`` pass through."""
         left, right = focus(a, b)
-        if not left or not right:
+        if not left or not right or not (self.any_language or both_english(a, b)):
             return None
         return self.cosine(left, right) >= self.tau
 

@@ -29,8 +29,8 @@ _KNOB: Final = re.compile(
     |verbose|verbosity|debug|quiet|log_?level|stream|streaming|(?:use_?|no_?|enable_?|skip_?|disable_?)?cache(?:_?ttl)?
     |(?:cache_?)?(?:bust(?:er)?|nonce|random_?seed|seed)|(?:chunk|batch|buffer|fetch|block|prefetch)_?size|workers
     |threads|parallelism|concurrency
-    |(?:slow_?mo|wait|delay|pause)(?:_?(?:for|before|after|{_UNITS}))?|request_?id|trace_?id|correlation_?id
-    |idempotency_?key|rerank|user_?agent
+    |(?:slow_?mo|wait|delay|pause)(?:_?(?:for|before|after|{_UNITS}))?|(?:x_?)?request_?id|trace_?id|correlation_?id
+    |idempotency_?key|include_?(?:raw_?content|images?|image_?descriptions|favicon)|rerank|user_?agent
     |snippet_?(?:length|size)|keep_?alive|heartbeat(?:_?interval)?|_|_?ts|timestamp_?ms)$""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -53,6 +53,11 @@ _PATH: Final = re.compile(
 _LANGUAGES: Final = {"code": CODE, "sql": SQL, "shell": SHELL, "math": MATH, "selector": SELECTOR, "text": TEXT}
 _BY_NAME: Final = {name: kind for group, kind in _LANGUAGES.items() for name in _GROUPS[group]}
 _WRAPPERS: Final = frozenset(_GROUPS["wrapper"])
+_UNORDERED: Final = frozenset(_GROUPS["unordered"])
+_CLOCKS: Final = frozenset(_GROUPS["clock"])
+_TIME: Final = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.,]*(?:Z| ?[+-]\d\d:?\d\d)?|1\d{9}(?:\.\d+|\d{3}|\d{6}|\d{9})?"
+)
 _POSITIONS: Final = frozenset(_GROUPS["page"])
 
 
@@ -87,9 +92,23 @@ def tool_acts(tool: str) -> bool:
     return _ACTS.search(tool.lower()) is not None
 
 
+def is_clock(key: str, value: object) -> bool:
+    """Whether an argument tells the time of the call, which is no part of what is asked.
+
+    >>> is_clock("now", "2026-03-01T10:00:00Z"), is_clock("now", "tomorrow"), is_clock("date", "2026-03-01T10:00:00Z")
+    (True, False, False)
+    """
+    return squash(key) in _CLOCKS and _TIME.fullmatch(str(value)[:40]) is not None
+
+
 def is_wrapper(key: str) -> bool:
     """Whether a member of this name only groups arguments, so that settings in it are still settings."""
     return squash(key) in _WRAPPERS
+
+
+def is_unordered(key: str) -> bool:
+    """Whether the name says that the order of a list tells nothing: tags, not way points."""
+    return not key or squash(key) in _UNORDERED
 
 
 def is_position(key: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -16,6 +17,7 @@ from .code import PROSE, looks_like_code, normalize_code
 from .dates import normalize_moment
 from .maths import normalize_math
 from .paths import normalize_path, normalize_selector, split_url
+from .scripts import has_unspaced
 from .shell import normalize_shell
 from .sql import looks_like_sql, normalize_sql
 from .words import fold, plain_number
@@ -120,6 +122,8 @@ def _walk_object(prefix: str, value: dict[Any, Any], context: _Context, depth: i
             continue
         if kind == keys.RATIONALE and _is_rationale(key, context.tool, depth):
             continue
+        if isinstance(item, (str, int, float)) and keys.is_clock(key, item):
+            continue
         plain = keys.squash(key)
         if plain in ("offset", "skip") and item in (0, "0") and item is not False:
             continue
@@ -133,12 +137,12 @@ def _is_rationale(key: str, tool: str, depth: int) -> bool:
 
 
 def _walk_list(prefix: str, name: str, value: Any, context: _Context, depth: int) -> Iterator[Leaf]:
-    """A list of one item is that item; texts are a set; numbers and objects keep their order."""
+    """A list of one item is that item; texts under a name like "tags" are a set; all else keeps its order."""
     if depth >= MAX_DEPTH:
         yield Leaf(prefix, EXACT, _deep(value))
     elif len(value) == 1:
         yield from _walk(prefix, name, value[0], context, depth + 1, False)
-    elif all(isinstance(item, str) for item in value):
+    elif all(isinstance(item, str) for item in value) and keys.is_unordered(name):
         for item in value:
             yield from _walk(prefix + "[]", name, item, context, depth + 1, False)
     elif all(isinstance(item, (int, float)) for item in value):
@@ -188,6 +192,7 @@ def scalar(value: Any) -> str:
 
 _URL: Final = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]{1,15}://\S", re.ASCII)
 _NUMBER: Final = re.compile(r"^-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17})?$", re.ASCII)
+_NUMBERS: Final = re.compile(r"\A-?\d+(?:\.\d+)?(?:\s*,\s*-?\d+(?:\.\d+)?)+\Z", re.ASCII)
 _PATHLIKE: Final = re.compile(r"^(?:[A-Za-z]:\\|\.{0,2}/|~/)?[\w.@+-]+(?:[/\\][\w.@+*-]+)*[/\\]?$")
 
 
@@ -240,6 +245,10 @@ def _string_leaf(key: str, kind: int, text: str, raw: str, context: _Context) ->
             return found
     if kind == keys.PATH:
         return Leaf(key, PATH, shorten(normalize_path(text), 240))
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+    if _NUMBERS.match(text):
+        return Leaf(key, EXACT, shorten("".join(text.split())))
     if " " in text or "\n" in text or "\t" in text:
         return _phrase_leaf(key, kind, text, context)
     return _token_leaf(key, kind, text)
@@ -282,9 +291,13 @@ def _token_leaf(key: str, kind: int, text: str) -> Leaf:
     moment = normalize_moment(text) if text[0].isdigit() else None
     if moment is not None:
         return Leaf(key, EXACT, moment)
+    if text.lower() in ("true", "false"):
+        return Leaf(key, EXACT, text.lower())
     word = text.rstrip("?!.,;:")
     if word.isalpha() or (kind == keys.TEXT and word.replace("-", "").replace("'", "").isalpha()):
         return Leaf(key, TEXT if kind == keys.TEXT else WORD, word)
+    if has_unspaced(text):
+        return Leaf(key, TEXT, text)
     if "/" in text and _PATHLIKE.match(text):
         return Leaf(key, PATH, shorten(normalize_path(text), 240))
     if _is_email(text):

@@ -6,13 +6,16 @@ from functools import lru_cache
 from typing import Final
 
 from . import vocabulary as vocab
-from .words import GENERIC, TextFeatures, concept
+from .words import GENERIC, TextFeatures, begin_alike, concept
 
-SAME_AT: Final = 0.55
+SAME_AT: Final = 0.6
 """Share of common content words (0 to 1) from which two texts count as the same."""
 MAYBE_ABOVE: Final = 0.10
 """Share of common content words (0 to 1) up to which two texts count as different."""
 
+_MAX_PART: Final = 3
+MAYBE_ABOVE_ELSEWHERE: Final = 0.15
+"""The same in other languages, where words that bind are counted as content."""
 Judgement = tuple[str, str]
 """``("same" | "different" | "maybe", reason)``."""
 
@@ -100,11 +103,18 @@ def _some(items: set[str] | frozenset[str]) -> str:
 
 def _name_mismatch(a: TextFeatures, b: TextFeatures) -> str:
     left, right = a.names - b.vocabulary, b.names - a.vocabulary
+    if not (a.english or b.english):
+        left, right = _without_kin(left, b.vocabulary), _without_kin(right, a.vocabulary)
     if not left and not right:
         return ""
     if (not left or not right) and (left | right) <= _COUNTRIES and _is_qualified(a, b, left | right):
         return ""
     return f"a name differs: {_some(left)} / {_some(right)}"
+
+
+def _without_kin(names: frozenset[str], words: frozenset[str]) -> frozenset[str]:
+    """The names of which no word is another form: ``Torino`` / ``torinesi``."""
+    return frozenset(name for name in names if not any(begin_alike(name, word) for word in words))
 
 
 def _is_qualified(a: TextFeatures, b: TextFeatures, countries: frozenset[str]) -> bool:
@@ -131,8 +141,9 @@ def _question_mismatch(a: TextFeatures, b: TextFeatures) -> str:
 
 
 def _by_words(a: TextFeatures, b: TextFeatures) -> Judgement:
-    if _is_slot_swap(a.sequence, b.sequence):
-        return "different", "one word is replaced: {} / {}".format(*_replaced(a.sequence, b.sequence))
+    replaced = _replaced(a.sequence, b.sequence)
+    if replaced is not None:
+        return "different", "one part is replaced: {} / {}".format(*replaced)
     if _is_exchange(a.sequence, b.sequence):
         return "different", "two words have changed places around others"
     left, right = _residues(a, b)
@@ -143,8 +154,17 @@ def _by_words(a: TextFeatures, b: TextFeatures) -> Judgement:
     return _by_overlap(a, b)
 
 
-def _replaced(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, str]:
-    return next((one, other) for one, other in zip(a, b, strict=True) if one != other)
+def _replaced(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, str] | None:
+    """The part, of at most three words, in which alone two texts differ, where the rest is as long: another name."""
+    start = next((at for at, (one, other) in enumerate(zip(a, b, strict=False)) if one != other), min(len(a), len(b)))
+    most = min(len(a), len(b)) - start
+    end = next((at for at in range(most) if a[-1 - at] != b[-1 - at]), most)
+    left, right = a[start : len(a) - end], b[start : len(b) - end]
+    if not left or not right or not set(left).isdisjoint(right):
+        return None
+    if len(left) == len(right) == 1 or max(len(left), len(right)) <= min(_MAX_PART, start + end):
+        return " ".join(left), " ".join(right)
+    return None
 
 
 def _residues(a: TextFeatures, b: TextFeatures) -> tuple[frozenset[str], frozenset[str]]:
@@ -154,6 +174,8 @@ def _residues(a: TextFeatures, b: TextFeatures) -> tuple[frozenset[str], frozens
         left -= _IMPLIED[asked]
     for asked in a.questions:
         right -= _IMPLIED[asked]
+    akin = _akin(a, b)
+    left, right = left - akin.keys(), right - frozenset(akin.values())
     if (left & GENERIC or right & GENERIC) and _shared(a, b) >= 3 and not (left & GENERIC and right & GENERIC):
         left, right = left - GENERIC, right - GENERIC
     return left, right
@@ -166,15 +188,35 @@ def _same_content(a: TextFeatures, b: TextFeatures) -> Judgement:
         return "maybe", f"a side word differs: {_some(a.soft - b.soft)} / {_some(b.soft - a.soft)}"
     if not _shared(a, b):
         return "maybe", "no content word in common"
+    if not (a.english or b.english) and _in_order(a, b) != _in_order(b, a):
+        return "maybe", "another order, which may tell who does what to whom"
     return "same", "same words in another order or frame"
 
 
+def _in_order(a: TextFeatures, b: TextFeatures) -> tuple[str, ...]:
+    """The words of one text that the other holds too, in their order."""
+    return tuple(word for word in a.sequence if word in b.sequence)
+
+
 def _shared(a: TextFeatures, b: TextFeatures) -> int:
-    return len(a.hard & b.hard) + len(set(a.anchors) & set(b.anchors))
+    return len(a.hard & b.hard) + len(set(a.anchors) & set(b.anchors)) + len(_akin(a, b))
 
 
-def _is_slot_swap(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
-    return len(a) == len(b) and sum(one != other for one, other in zip(a, b, strict=True)) == 1
+def _akin(a: TextFeatures, b: TextFeatures) -> dict[str, str]:
+    """Words of one text alone by words of the other alone that begin alike: other forms of one word.
+
+    Only where neither text is English, whose endings ``words.stem`` knows: a common beginning is weak evidence.
+    """
+    if a.english or b.english:
+        return {}
+    found: dict[str, str] = {}
+    others = set(b.hard - a.hard)
+    for word in sorted(a.hard - b.hard):
+        other = next((one for one in sorted(others) if begin_alike(word, one)), None)
+        if other is not None:
+            found[word] = other
+            others.discard(other)
+    return found
 
 
 def _is_exchange(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
@@ -192,8 +234,8 @@ def _by_addition(a: TextFeatures, b: TextFeatures, added: frozenset[str]) -> Jud
     if added <= _COUNTRIES and _is_qualified(a, b, added):
         return "same", f"the country is named: {_some(added)}"
     shared = _shared(a, b)
-    if len(added) == 1 and shared >= 3:
-        return ("same" if shared >= 5 else "maybe"), f"one side adds: {_some(added)}"
+    if len(added) == 1 and shared >= 5:
+        return "same", f"one side adds: {_some(added)}"
     return "different", f"one side adds: {_some(added)}"
 
 
@@ -201,7 +243,7 @@ def _by_overlap(a: TextFeatures, b: TextFeatures, *, cap: bool = False) -> Judge
     left, right = _residues(a, b)
     shared = _shared(a, b)
     share = shared / (shared + len(left) + len(right)) if shared else 0.0
-    if share <= MAYBE_ABOVE:
+    if share <= (MAYBE_ABOVE if a.english or b.english else MAYBE_ABOVE_ELSEWHERE):
         return "different", "other words"
     if share >= SAME_AT and not cap and len(left) + len(right) > 2:
         return "same", f"most words are shared, {_some(left)} / {_some(right)} are not"

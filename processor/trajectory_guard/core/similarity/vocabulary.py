@@ -27,8 +27,13 @@ IMPLIED: Final = {
 }
 """Words that a question word asks for: "when is it open" and "opening hours" are one question."""
 
+FUNCTION_WORDS: Final = words("function")
+"""Articles, prepositions and the like of other languages in Latin script."""
+
 NEGATIONS: Final = words("negations")
 
+NEGATING_ENDINGS: Final = ("ない", "なし", "ません", "ず", "なかった")
+"""Endings in kana that negate."""
 IMPLICIT_NEGATIONS: Final = words("implicit_negations")
 """Words that can stand for a negation ("not used" = "ignored"): with one of them, a differing count proves nothing."""
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from . import vocabulary as vocab
+from .scripts import MARKS, pieces, plain
 
 STOP, SOFT, HARD, ANCHOR = range(4)
 """Role of a word in a comparison: noise, decoration, content, or a mark that must be equal."""
 
 _TOKEN: Final = re.compile(
     r"(?<![^\s(\[])-?\d+(?:[.,]\d+)*(?![.-]*\w)"  # a number, signed only if nothing stands before the sign
-    r"|\w+(?:[-'\u2019./:@_]+\w+)*(?:\+\+|\#)?"  # a word, an id, a path, an address, C++, C#
+    rf"|[\w{MARKS}]+(?:[-'\u2019./:@_]+[\w{MARKS}]+)*(?:\+\+|\#)?"  # a word, an id, a path, an address, C++, C#
     r"|[<>]=?|[!=]=+|=|[$€£%*^~&|+]+"
 )
 _NUMBER: Final = re.compile(r"\Av?(-?\d+(?:[.,]\d+)*)(st|nd|rd|th)?$")
@@ -47,6 +49,7 @@ class TextFeatures(NamedTuple):
     directions: frozenset[tuple[str, str]]
     around: frozenset[tuple[str, str, str]]
     participles: frozenset[str]
+    english: bool = True
 
 
 def tokens(text: str) -> list[str]:
@@ -56,7 +59,7 @@ def tokens(text: str) -> list[str]:
 
 def fold(text: str) -> str:
     """``text`` without case, spacing and punctuation: equal for two spellings of one text."""
-    return " ".join(tokens(text)).casefold()
+    return " ".join(piece for token in tokens(text) for piece, _ in pieces(plain(token))).casefold()
 
 
 @lru_cache(maxsize=4096)
@@ -234,24 +237,73 @@ def _is_title_case(words: list[str]) -> bool:
     )
 
 
+def _capitalises_nouns(words: list[str], english: bool) -> bool:
+    """Whether capitals say nothing here because nouns have them, as in German."""
+    return not english and 3 * sum(word[:1].isupper() for word in words[1:]) >= len(words)
+
+
+def is_english(text: str) -> bool:
+    """Whether nothing speaks against a text being English.
+
+    >>> is_english("opening hours of the library"), is_english("horario de la biblioteca"), is_english("図書館")
+    (True, False, False)
+    """
+    return _is_english(text, tokens(text))
+
+
+def _is_english(text: str, words: list[str]) -> bool:
+    """Whether nothing speaks against English: letters beyond ASCII, or a function word of another language."""
+    lows = [word.lower() for word in words]
+    stops = sum(low in vocab.STOP_WORDS or low in vocab.NEGATIONS for low in lows)
+    others = sum(low in vocab.FUNCTION_WORDS and low not in vocab.STOP_WORDS for low in lows)
+    return others <= stops and (text.isascii() or stops > 1)
+
+
 def features(text: str) -> TextFeatures:
     """The comparable content of ``text``."""
-    words = _rewrite_phrases([piece for raw in tokens(text) for piece in _pieces(raw)])
-    builder = _Builder(_starts_sentence(text), _is_title_case(words))
+    spelled = [pair for raw in tokens(text) for pair in pieces(plain(raw))]
+    binding = frozenset(piece for piece, binds in spelled if binds)
+    words = _rewrite_phrases([piece for raw, _ in spelled for piece in _pieces(raw)])
+    english = _is_english(text, words)
+    builder = _Builder(_starts_sentence(text), _is_title_case(words) or _capitalises_nouns(words, english), english)
     for word, following in zip(words, [*words[1:], ""], strict=True):
-        builder.take(f"{word}." if word in ("a", "A") and following.lower() in _NO_NOUN else word)
+        if word in binding:
+            builder.bind(word)
+        else:
+            builder.take(f"{word}." if word in ("a", "A") and following.lower() in _NO_NOUN else word)
     return builder.finish()
 
 
+def _binds(low: str) -> bool:
+    """Whether a word of another language is an article, a preposition or the like: it is short, but no lone letter."""
+    if len(low) == 1:
+        return low in "aeiouyàéèôùиовксуя"
+    return len(low) < _MIN_CONTENT and low.isalpha() and unicodedata.east_asian_width(low[0]) not in "WF"
+
+
+_MIN_CONTENT: Final = 4
 _NO_NOUN: Final = frozenset(("", "with", "to", "by", "in", "on", "and", "or", "from", "for", "of", "is", "at"))
 """Words that cannot follow an article: before one of these, "a" is a name."""
+
+
+def begin_alike(word: str, other: str) -> bool:
+    """Whether two words share at least their first four characters, and two thirds of the longer one."""
+    if word[:_MIN_STEM] != other[:_MIN_STEM] or min(len(word), len(other)) < _MIN_STEM:
+        return False
+    same = next((at for at, (one, two) in enumerate(zip(word, other, strict=False)) if one != two), None)
+    return 3 * (same if same is not None else min(len(word), len(other))) >= 2 * min(max(len(word), len(other)), _LONG)
+
+
+_MIN_STEM: Final = 4
+_LONG: Final = 9
 
 
 class _Builder:
     """Collects the features of one text, word by word."""
 
-    def __init__(self, sentence_starts: frozenset[str], title_case: bool) -> None:
+    def __init__(self, sentence_starts: frozenset[str], title_case: bool, english: bool) -> None:
         self._starts = sentence_starts
+        self._english = english
         self._title_case = title_case
         self.sequence: list[str] = []
         self.sets: dict[str, set[str]] = {
@@ -266,6 +318,8 @@ class _Builder:
     def take(self, raw: str) -> None:
         low = raw.lower().replace("\u2019", "'")
         role, name = analyse(low)
+        if role == HARD and not self._english and raw.islower() and _binds(low):
+            role = STOP
         self.sets["words"].add(name)
         if low in vocab.NEGATIONS or low.endswith("n't"):
             self.negations += 1
@@ -275,6 +329,11 @@ class _Builder:
             self._take_stop(low)
         else:
             self._take_content(raw, role, name)
+
+    def bind(self, raw: str) -> None:
+        """A particle or an ending in kana: it tells a negation, and else nothing."""
+        self.sets["words"].add(raw)
+        self.negations += any(raw.endswith(word) for word in vocab.NEGATING_ENDINGS)
 
     def _take_stop(self, low: str) -> None:
         if low in vocab.QUESTION_WORDS:
@@ -311,5 +370,5 @@ class _Builder:
         return TextFeatures(
             tuple(self.sequence), sets["hard"], sets["soft"], tuple(sorted(self.anchors)), sets["names"], sets["words"],
             self.negations, sets["implicit"], sets["asked"], frozenset(self.directions), frozenset(self.around),
-            sets["past"],
+            sets["past"], self._english,
         )  # fmt: skip

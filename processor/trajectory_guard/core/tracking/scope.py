@@ -99,5 +99,10 @@ def is_paced(run: Run, gap_s: float) -> bool:
 
 
 def next_rhythm(run: Run, gap_s: float) -> float:
-    """The run's rhythm in seconds after a call that was no repeat: an exponential running mean of idle seconds."""
-    return gap_s if run.rhythm_s < 0.0 else 0.75 * run.rhythm_s + 0.25 * gap_s
+    """The run's rhythm in seconds after a call that was no repeat: an exponential running mean of idle seconds.
+
+    A step that comes much sooner shows that what was taken for the rhythm was a pause.
+    """
+    if run.rhythm_s < 0.0 or PACED_FACTOR * gap_s < run.rhythm_s:
+        return gap_s
+    return 0.75 * run.rhythm_s + 0.25 * gap_s

@@ -1,0 +1,189 @@
+"""Kinds of loops, and of healthy work beside them, that were met in recorded runs of origins no rule was tuned on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from tests.helpers import first_level, judge, record
+from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.policy import Level
+from trajectory_guard.core.steps import StepRecord
+
+WORDS = (
+    "red lamps",
+    "blue chairs",
+    "old maps",
+    "new tools",
+    "wet paint",
+    "dry goods",
+    "fine sand",
+    "raw silk",
+    "hot tea",
+)
+PAGE = "Page: Checkout\nTotal 41 EUR\nButton: Pay now (disabled)\nPlease accept the terms"
+HITS = [{"url": f"https://x.example/{name}", "title": f"Part {name}", "score": 0.5} for name in "abcde"]
+
+
+def steps(calls: Iterable[tuple[Any, ...]], gap: float = 2.0) -> list[StepRecord]:
+    """Tool, arguments, result, and the outcome unless it is success."""
+    found = []
+    for at, (tool, args, result, *rest) in enumerate(calls):
+        fields = dict(rest[1]) if len(rest) > 1 else {}
+        found.append(record(tool, args, result, rest[0] if rest else "success", t=100.0 + at * gap, **fields))
+    return found
+
+
+def nudged(verdicts: list[Verdict | None]) -> int | None:
+    return first_level(verdicts, Level.NUDGE)
+
+
+def shuffled(seed: int) -> str:
+    chance = random.Random(seed)
+    return json.dumps({"took": seed, "hits": [{**one, "score": chance.random()} for one in chance.sample(HITS, 5)]})
+
+
+def beside(same: tuple[Any, ...], count: int) -> list[tuple[Any, ...]]:
+    """One call between ever new reads."""
+    return [one for at in range(count) for one in (("open", {"page": at}, f"All about {WORDS[at]}."), same)]
+
+
+REWORDED = ("intro to widgets", "widgets intro", "introduction widgets", "widget introduction", "intro widget guide")
+DOWN = ("Could not reach it", "It is not reachable", "No route", "Unable to contact it", "It is down", "No answer")
+TIMEOUT = ("fetch", {"symbol": "AAPL"}, "Request timeout", "error")
+EMPTY_LIST = '{{"lastBuildDate": "Mon, 0{} Mar 2026 10:00:00 +0900", "total": 0, "start": 1, "items": []}}'
+LOOPS: dict[str, list[tuple[Any, ...]]] = {
+    "one command fails in ever other words": [("get", {"url": "https://a.example"}, text, "error") for text in DOWN],
+    "an empty search between ever new reads": beside(("search", {"q": "refund"}, "No results found."), 7),
+    "a frozen record between ever new reads": beside(("get_build", {"id": 7}, '{"id": 7, "owner": "nobody"}'), 9),
+    "clicks on one page that shows a clock": [("click", {"ref": f"e{at}"}, f"12:0{at}:11 {PAGE}") for at in range(8)],
+    "one list of hits in ever other orders": [("search", {"q": q}, shuffled(at)) for at, q in enumerate(REWORDED)],
+    "time-outs retried at full speed": [TIMEOUT] * 5,
+    "an empty list beside a date that moves": [
+        ("news", {"q": "x", "n": 3}, EMPTY_LIST.format(at)) for at in range(1, 6)
+    ],
+    "refusals in JSON": [
+        ("find", {"radius": at * 100}, '{"success": false, "error_message": "category is unknown"}') for at in range(8)
+    ],
+    "the time of the call as an argument": [
+        (
+            "orders",
+            {"customer": "c7", "now": f"2026-03-01T10:0{at}:00Z"},
+            "c7 has no open orders; the last one came in May",
+        )
+        for at in range(6)
+    ],
+    "an answer around the request, in Spanish": [
+        ("buscar", {"consulta": q}, f"No encontramos nada para «{q}» en el catálogo.")
+        for q in (
+            "filtro de aceite",
+            "aceite filtro",
+            "un filtro para aceite",
+            "filtros del aceite",
+            "filtro aceite motor",
+        )
+    ],
+}
+HEALTHY: dict[str, list[tuple[Any, ...]]] = {
+    "updates that each return the record": [
+        (f"update_{part}", {part: at}, json.dumps({"id": "F1", "cabin": part, "flights": HITS, "bags": [at]}))
+        for at, part in enumerate(("passengers", "flights", "bags"))
+    ],
+    "commands that print nothing": [
+        ("bash", {"command": f"tmux send-keys -t w:0.2 '{keys}' Enter"}, "")
+        for keys in ("vim a.py", ":13", "/line.split", "f s i .strip()", ":wq", "python a.py")
+    ],
+    "notes of a like wording": [
+        ("add_note", {"text": text}, f'Added "{text}"')
+        for text in ("buy milk", "call mom", "pay the rent", "water plants")
+    ],
+    "a list of which some are missing": [
+        (
+            "get_paper",
+            {"doi": f"10.1/{at}"},
+            *(("HTTP 404: Resource not found.", "error") if at % 2 else (f"On {word}",)),
+        )
+        for at, word in enumerate(WORDS)
+    ],
+    "writes that answer with two words in JSON": [
+        ("ekle", {"firma": word, "tutar": at}, '{"durum": "Kayıt eklendi"}') for at, word in enumerate(WORDS)
+    ],
+    "a note that begins with the word wait": [
+        ("edit", {"note": "wait group", "old": f"v{at}"}, f"The file is at version {at} now.") for at in range(6)
+    ],
+}
+
+
+@pytest.mark.parametrize("calls", LOOPS.values(), ids=LOOPS)
+def test_a_loop_of_this_kind_is_nudged(calls: list[tuple[Any, ...]]) -> None:
+    assert nudged(judge(steps(calls))) is not None
+
+
+@pytest.mark.parametrize("calls", HEALTHY.values(), ids=HEALTHY)
+def test_work_of_this_kind_is_left_alone(calls: list[tuple[Any, ...]]) -> None:
+    assert nudged(judge(steps(calls))) is None
+
+
+REASONS = (
+    "double charge",
+    "account question",
+    "card charged twice",
+    "needs verification",
+    "billing matter",
+    "you check",
+)
+
+
+def handed(run: str | None, *, by_name: bool = False) -> list[StepRecord]:
+    """Two desks that hand a customer to each other, with new reasons each time."""
+    calls = []
+    for at, why in enumerate((*REASONS, "the charge", "the account", "still the charge", "again the account")):
+        here, there = ("front", "back") if at % 2 == 0 else ("back", "front")
+        fields = {"agent": here, "run": f"{run}-{at}" if run else None}
+        call = ("pass_on", {"to": there, "why": why}) if by_name else (f"transfer_to_{there}", {"why": why})
+        calls.append((*call, "passed on", "success", fields))
+    return steps(calls)
+
+
+@pytest.mark.parametrize("by_name", [False, True], ids=["hand-off tools", "the next agent is named"])
+@pytest.mark.parametrize("run", [None, "desk"], ids=["one run", "each visit a run"])
+def test_work_handed_round_with_new_words_is_a_loop(run: str | None, by_name: bool) -> None:
+    verdicts = judge(handed(run, by_name=by_name))
+    assert nudged(verdicts) is not None
+    assert any(one.rule == "handoffs" for verdict in verdicts if verdict for one in verdict.detections)
+    assert {"front", "back"} == {
+        name
+        for verdict in verdicts
+        if verdict
+        for one in verdict.detections
+        if one.rule == "handoffs"
+        for name in one.names
+    }
+
+
+@pytest.mark.parametrize("run", [None, "desk"], ids=["one run", "each visit a run"])
+def test_agents_that_do_something_new_before_they_hand_over_are_no_loop(run: str | None) -> None:
+    work: list[StepRecord] = []
+    for at, step in enumerate(handed(run)):
+        done = record("write", {"part": at}, f"Chapter {at}: {WORDS[at % 9]} and more", t=step.timestamp - 1.0)
+        work += [done._replace(agent_id=step.agent_id, run=step.run), step]
+    assert nudged(judge(work)) is None
+
+
+def test_a_recurring_result_is_told_once_and_again_ever_more_rarely() -> None:
+    pages = [f"Chapter {at}: on {WORDS[at % 9]} and number {at * 7919:b}" for at in range(150)]
+    calls = [
+        one
+        for at, page in enumerate(pages)
+        for one in (("read", {"at": at}, page), ("check", {"id": 1}, "Owner: nobody. State: as it was."))
+    ]
+    due = [at for at, verdict in enumerate(judge(steps(calls))) if verdict is not None and verdict.nudge]
+    assert 2 <= len(due) <= 4
+    assert [later - earlier for earlier, later in itertools.pairwise(due)] == sorted(
+        later - earlier for earlier, later in itertools.pairwise(due)
+    )

@@ -1,0 +1,123 @@
+"""Frameworks that emit spans by themselves: a fresh run of the installed package yields what its capture does.
+
+Each program of ``tests/captures`` runs in this environment if the package is installed, else in an environment of its own
+under the folder ``FRAMEWORKS``: ``<name>/bin/python``, or ``<name>/node_modules`` for the AI SDK.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.helpers import TESTS, golden
+from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.otlp import spans_from_json
+from trajectory_guard.transcripts.assemble import extract_steps
+
+FOLDER = Path(os.environ.get("FRAMEWORKS", "/nonexistent"))
+LATEST = "gen_ai_latest_experimental"
+OPT_IN = "OTEL_SEMCONV_STABILITY_OPT_IN"
+
+
+class Run(NamedTuple):
+    """A program of ``tests/captures``: its environment, the package it needs, its switches and variables."""
+
+    environment: str
+    package: str
+    program: str
+    switches: tuple[str, ...] = ()
+    variables: Mapping[str, str] = {}
+
+
+ADK, STRANDS = ("adk", "google.adk", "google_adk"), ("strands", "strands", "strands_agents")
+HAYSTACK, CREWAI = ("haystack", "haystack", "haystack_agent"), ("crewai", "crewai", "crewai_crew")
+ADK_CONTENT = {OPT_IN: LATEST, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
+RUNS = {
+    "vercel-v6__main": Run("ai6", "ai", "vercel_ai"),
+    "vercel-v6-nocontent__main": Run("ai6", "ai", "vercel_ai", ("nocontent",)),
+    "vercel-v7__main": Run("ai7", "ai", "vercel_ai"),
+    "vercel-v7-legacy__main": Run("ai7", "ai", "vercel_ai", ("legacy",)),
+    "google-adk__main": Run(*ADK, (), ADK_CONTENT),
+    "google-adk-nocontent__main": Run(*ADK),
+    "google-adk-v1__main": Run(*ADK, (), {"ADK_TELEMETRY_SCHEMA_VERSION_OPT_IN": "1"}),
+    "google-adk-openinference__main": Run(*ADK, ("openinference",)),
+    "strands__main": Run(*STRANDS),
+    "strands__swarm": Run(*STRANDS, ("swarm",)),
+    "strands-latest__main": Run(*STRANDS, (), {OPT_IN: LATEST}),
+    "strands-attributes__main": Run(*STRANDS, (), {OPT_IN: f"{LATEST},gen_ai_span_attributes_only"}),
+    "strands-redacted__main": Run(*STRANDS, (), {OPT_IN: "gen_ai_unredacted_attributes="}),
+    "haystack__agent_turns": Run(*HAYSTACK, (), {"HAYSTACK_CONTENT_TRACING_ENABLED": "true"}),
+    "haystack-nocontent__agent_turns": Run(*HAYSTACK),
+    "crewai-openinference-react__turns": Run(*CREWAI, ("react",)),
+    "crewai-openinference-native__turns": Run(*CREWAI, ("native",)),
+    "crewai-openinference-react-listener__turns": Run(*CREWAI, ("react", "listener")),
+}
+
+
+def command(run: Run, out: Path, folder: Path) -> list[str]:
+    """The program as arguments; the test is skipped if its package is installed nowhere."""
+    own = FOLDER / run.environment
+    if run.program == "vercel_ai":
+        if shutil.which("node") is None or not (own / "node_modules").is_dir():
+            pytest.skip(f"no node, or no {run.environment}/node_modules in the folder FRAMEWORKS")
+        (folder / "node_modules").symlink_to(own / "node_modules")
+        shutil.copy(TESTS / "captures" / "vercel_ai.mjs", folder)
+        return ["node", "vercel_ai.mjs", str(out), *run.switches]
+    python = own / "bin" / "python"
+    if not python.exists():
+        try:
+            installed = importlib.util.find_spec(run.package) is not None
+        except ModuleNotFoundError:
+            installed = False
+        if not installed:
+            pytest.skip(f"{run.package} is neither installed here nor in the folder FRAMEWORKS")
+        python = Path(sys.executable)
+    return [str(python), "-m", f"tests.captures.{run.program}", str(out), *run.switches]
+
+
+def call(found: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a call is compared by: neither ids of spans and traces nor the wording of errors."""
+    result = None if found["outcome_type"] == "error" else found["result"]
+    try:
+        result = json.dumps(json.loads(str(result)))
+    except ValueError:
+        pass
+    named = found["trajectory_id"] if found["trajectory_id"].startswith("chat-") else "trace"
+    fields = ("tool_name", "call_id", "outcome_type", "agent_id", "evidence")
+    return (*(str(found[field]) for field in fields), json.dumps(found["args"], sort_keys=True), str(result), named)
+
+
+def fields_of(step: StepRecord) -> dict[str, Any]:
+    return {**step._asdict(), "evidence": step.evidence.value}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_fresh_run_extracts_as_the_capture_does(name: str, tmp_path: Path) -> None:
+    run, out = RUNS[name], tmp_path / "spans.json"
+    arguments = command(run, out, tmp_path)
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("OTEL_", "ADK_", "OPENINFERENCE_"))}
+    private = {
+        "CREWAI_DISABLE_TELEMETRY": "true",
+        "CREWAI_TRACING_ENABLED": "false",
+        "HAYSTACK_TELEMETRY_ENABLED": "False",
+    }
+    environ = {**kept, **private, "PYTHONPATH": str(TESTS.parent), "CREWAI_STORAGE_DIR": str(tmp_path), **run.variables}
+    done = subprocess.run(
+        arguments, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2_000:]
+
+    steps = extract_steps(list(spans_from_json(json.loads(out.read_text(encoding="utf-8")))))
+
+    wanted = [*golden(name), *golden(f"{name}.messages")]
+    assert Counter(map(call, map(fields_of, steps))) == Counter(map(call, wanted))
