@@ -55,10 +55,11 @@ def test_a_page_that_changes_is_progress_though_the_tool_says_the_same(tmp_path:
     assert comparable(score_all(requests)) == expected
 
 
+@pytest.mark.parametrize("said", [SAID, "Error: the click could not be confirmed.", "No results found."])
 @pytest.mark.parametrize("button", [0, 1], ids=["one button", "ten buttons"])
 @pytest.mark.parametrize("frozen", [True, False])
-def test_recordings_say_the_same(frozen: bool, button: int, tmp_path: Path) -> None:
-    """The same click again and again moves on, as long as the page does."""
+def test_recordings_say_the_same(frozen: bool, button: int, said: str, tmp_path: Path) -> None:
+    """The same click again and again moves on, as long as the page does, and whatever the tool says."""
     steps = [
         {
             "tool": "click",
