@@ -9,7 +9,7 @@ from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.detectors.base import TYPE_IV, DetectionResult, Detector
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.result_text import values_of
+from trajectory_guard.core.result_text import is_acknowledgement, values_of
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tools import is_handoff
 
@@ -190,9 +190,8 @@ class HandOffs(Detector):
         return bool(agent) and len(self.named) > 1 and agent != self.named[0] and agent in self.named[1:]
 
     def _extend(self, seen: Observation) -> DetectionResult | None:
-        symbol = digest64(
-            text_bytes(f"{seen.tool}\0{seen.step.agent_id or ''}\0{seen.form.hex() or seen.result.hex()}")
-        )
+        brought = "" if is_acknowledgement(seen.step.result or "") else seen.form.hex() or seen.result.hex()
+        symbol = digest64(text_bytes(f"{seen.tool}\0{seen.step.agent_id or ''}\0{brought}"))
         if self.agents and self.agents[-1][0] < seen.segment:
             self.symbols, self.agents = (), ()  # another user turn may have begun: who works at it is decided anew
         self.symbols = (*self.symbols[1 - self._KEPT :], symbol.hex())
