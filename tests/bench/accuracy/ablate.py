@@ -14,7 +14,7 @@ from tests.bench.accuracy.tables import Table
 from tests.bench.situations import SETS, judge_situation, situations
 from trajectory_guard.core import reading, relay, volatile
 from trajectory_guard.core.certainty import Certainty
-from trajectory_guard.core.detectors import LOOP_TYPES, Insanity, Monologue, SameEffect, insanity
+from trajectory_guard.core.detectors import LOOP_TYPES, Insanity, Monologue, Recurrence, SameEffect, Wandering, insanity
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.run import Run as EngineRun
 from trajectory_guard.core.settings import EngineSettings
@@ -122,9 +122,12 @@ ABLATIONS = (
     Ablation("reformulation off", "free text in ever new words that finds nothing",
              _replaced(Insanity, "_doubt", lambda *rest: 0.0)),
     Ablation("equal thoughts do not count", "the agent's own word that it does the same again",
-             _replaced(Insanity, "_thought", lambda self, seen: "")),
+             _replaced(insanity, "_same_names", _no)),
     Ablation("comparator off (equal normal forms only)", "rewordings beyond spelling",
              _replaced(insanity, "compare", _equal_forms_only)),
+    Ablation("recurring results off", "one question asked again and again among others",
+             _replaced(Recurrence, "update", _never)),
+    Ablation("known ground off", "walks through states that are all known", _replaced(Wandering, "update", _never)),
     Ablation("claims to be done off", "the commonest loop of strong models", _replaced(Monologue, "_claim", _never)),
     Ablation("equal messages off", "the same sentence with every step", _replaced(Monologue, "_message", _never)),
 )  # fmt: skip
