@@ -264,7 +264,7 @@ def hits_form(result: str, args: Any = None) -> str:
     rows.sort()
     if beside:
         asked = set(values_of(args))
-        rows += [mask_noise(text) for text in beside if text not in asked]
+        rows += [mask_noise(text) if len(text) <= _MAX_STAMP_CHARS else text for text in beside if text not in asked]
     return "\n".join(rows)
 
 
@@ -296,6 +296,7 @@ def lines_of(result: str) -> bytes:
     )
 
 
+_MAX_STAMP_CHARS: Final = 64
 _MAX_LINES_CHARS: Final = 2_048
 _MAX_LISTED_CHARS: Final = 4_096
 _MIN_LISTED_LINES: Final = 3
