@@ -75,7 +75,8 @@ class Entry:
     Attributes:
         state: the engine's state.
         flags: by label of the run, for the runs used last.
-        recent: the calls observed last; calls: ids of calls that spans reported; call_runs: label of their runs, unless empty.
+        recent: the calls observed last; calls: ids of calls that spans reported; call_runs: labels of
+            their runs, unless empty.
         replay: steps since state was saved; None: too many to evaluate again.
         lossy: no step so far was fully visible.
         message_steps: ids of steps that a gate has read from the graph's messages; message_calls: their tool call ids,
