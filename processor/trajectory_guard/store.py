@@ -11,6 +11,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.calls import CallRecord, call_key, consume, is_fuller, reported, truncate_for_replay
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.recall import NOT_MADE, KnownCall, recall
 from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, run_label
 from trajectory_guard.entries import EntryTable
@@ -411,18 +412,19 @@ class FlagBoard(EntryTable):
         ids = entry.state.step_ids
         return ids[index].hex() if ids.start <= index < ids.start + len(ids) else None
 
-    def in_episode(self, trajectory_id: str) -> bool:
-        """Whether the run that acted last is in a loop episode."""
+    def in_nudged_episode(self, trajectory_id: str, run: str) -> bool:
+        """Whether a run is in a loop for which a nudge became due."""
         entry = self._find(trajectory_id)
-        return entry is not None and entry.state.in_episode
+        known = entry.state.runs.get(run) if entry is not None else None
+        return known is not None and known.ladder.active and known.ladder.nudged
 
-    def repeats(self, trajectory_id: str, tool: str, args: Any) -> int:
-        """Number of times this call, by any agent, has returned its last result since the last progress."""
+    def recall(self, trajectory_id: str, run: str, tool: str, args: Any, *, now: float = 0.0) -> KnownCall:
+        """What a run knows of a call, by whichever agent; ``run`` and ``now`` as in ``core.recall``."""
         entry = self._find(trajectory_id)
         if entry is None:
-            return 0
+            return NOT_MADE
         with entry.lock:
-            return self.engine.repeats(entry.state, tool, args)
+            return recall(entry.state, run, tool, args, now=now, slow_gap_s=self.config.slow_gap_s)
 
     def was_read(self, trajectory_id: str, step_id: str) -> bool:
         """Whether a gate has read this step from the messages already."""

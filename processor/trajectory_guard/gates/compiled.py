@@ -26,6 +26,7 @@ from trajectory_guard.gates.agent_node import MEMORY, GuardedNode, guard_channel
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, NudgeRole
 from trajectory_guard.gates.nested import with_guarded
+from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.rewire import (
     Builder,
     GraphShapeError,
@@ -37,12 +38,15 @@ from trajectory_guard.gates.rewire import (
     sub_graphs,
 )
 from trajectory_guard.gates.state_of import StateOf
+from trajectory_guard.gates.tool_gate import ToolGate, ToolNode
 from trajectory_guard.runtime import shared_board
 from trajectory_guard.store import FlagBoard
 
 Compiled = CompiledStateGraph[Any, Any, Any, Any]
 _MODES: Final = ("enforce", "nudge", "observe")
-_OPTIONS: Final = ("guard_config", "tools", "agent", "on_stop", "nudge_role", "messages_key", "state_of", "board")
+_OPTIONS: Final = (
+    "guard_config", "tools", "agent", "on_stop", "nudge_role", "messages_key", "state_of", "refuse_pointless", "board",
+)  # fmt: skip
 _MAX_KEPT: Final = 8
 _cache: weakref.WeakKeyDictionary[Any, list[tuple[dict[str, Any], Any]]] = weakref.WeakKeyDictionary()
 
@@ -124,6 +128,7 @@ def guard_compiled(
     nudge_role: NudgeRole = "user",
     messages_key: str = "messages",
     state_of: StateOf | None = None,
+    refuse_pointless: bool | RefusalRules = False,
     board: FlagBoard | None = None,
 ) -> Compiled:
     """A guarded copy of a compiled graph, sub-graphs included; arguments as for ``apply_guard``.
@@ -136,8 +141,9 @@ def guard_compiled(
     if not isinstance(graph, CompiledStateGraph):
         raise GraphShapeError(_not_compiled(graph))
     gate = GraphGate(
-        config, on_stop=on_stop, nudge_role=nudge_role, messages_key=messages_key, state_of=state_of, board=board
-    )
+        config, on_stop=on_stop, nudge_role=nudge_role, messages_key=messages_key, state_of=state_of,
+        refuse_pointless=refuse_pointless, board=board,
+    )  # fmt: skip
     twin = _copy(graph)
     if not is_guarded(graph):
         _guard_copy(twin, gate, tools, agent)
@@ -199,6 +205,9 @@ def _install(graph: Compiled, way: Way, gate: GraphGate) -> None:
         guarded = _with_guarded_sub_graphs(node, gate, entered_guarded=bool(way.agents))
         if way.way_back is not None and name in way.tools:
             guarded = guarded.copy({"writers": [*guarded.writers, way_back(way.way_back)]})
+        if gate.refuse is not None and isinstance(guarded.bound, ToolNode):
+            tools = ToolGate(gate.gate, gate.refuse, messages_key=gate.messages_key)
+            guarded = guarded.copy({"bound": tools.tool_node(guarded.bound)})
         graph.nodes[name] = GuardedNode(guarded, own) if name in way.agents else guarded
     if way.agents:
         _add_channels(graph)
@@ -316,8 +325,8 @@ def guarded_invoke(graph: Compiled, input: Any, config: Any = None, *, mode: str
 
     Parameters:
         mode: ``enforce``, ``nudge`` or ``observe``; by default that of the configuration.
-        options: ``guard_config``, ``tools``, ``agent``, ``on_stop``, ``nudge_role``, ``messages_key``, ``state_of`` and
-            ``board`` as for ``apply_guard``; everything else goes to ``invoke``.
+        options: ``guard_config``, ``tools``, ``agent``, ``on_stop``, ``nudge_role``, ``messages_key``, ``state_of``,
+            ``refuse_pointless`` and ``board`` as for ``apply_guard``; everything else goes to ``invoke``.
 
     Returns:
         The result of ``invoke``, with ``loop_status`` added.

@@ -153,13 +153,6 @@ class Gate:
         cleared = {"status": "ok", "loop_score": score, "health": 1.0, "stop": None}
         return {**status, **cleared, "state": self._saved_state(trajectory, status.get("run"))}
 
-    def is_pointless(self, trajectory: str, call: Mapping[str, Any]) -> bool:
-        """Whether a call was the subject of the last intervention and would only be repeated."""
-        verdict = self.board.last_verdict(trajectory)
-        if verdict is None or verdict.nudges == 0 or not self.board.in_episode(trajectory):
-            return False
-        return self.board.repeats(trajectory, str(call.get("name")), call.get("args")) >= 2
-
     def contain(self) -> None:
         """Count and log an error of the gate itself; the caller lets the run go on."""
         self.board.counts["errors.gate"] += 1
@@ -169,7 +162,7 @@ class Gate:
     # --- identity and memory ---------------------------------------------------------------------------------
 
     def _identify(self, messages: Sequence[Any], status: Mapping[str, Any], thread_id: Any) -> str:
-        trace_id = _current_trace()
+        trace_id = current_trace()
         if thread_id is None:
             if status.get("trajectory_id"):
                 return str(status["trajectory_id"])
@@ -230,7 +223,7 @@ class Gate:
         if not steps:
             began = status.get("run") not in (None, run)
             self.board.follow_model_calls(
-                trajectory, GateRun(instance, turn), _current_trace(), began=began, stoppable=stoppable
+                trajectory, GateRun(instance, turn), current_trace(), began=began, stoppable=stoppable
             )
         for verdict in verdicts:
             if verdict is not None and (verdict.detections or verdict.recovered):
@@ -239,7 +232,7 @@ class Gate:
 
     def repeats_model_call(self, thread_id: Any) -> bool:
         """Whether an agent of the thread, or of the current trace, repeats a model call without any tool call."""
-        names = (None if thread_id is None else str(thread_id), _current_trace())
+        names = (None if thread_id is None else str(thread_id), current_trace())
         return any(name is not None and self.board.repeats_model_call(name) for name in names)
 
     def _report(self, verdict: Verdict) -> None:
@@ -252,7 +245,7 @@ class Gate:
         if verdict.intervenes:
             VerdictSpans().emit(verdict, first_step=str(verdict.first_step), live_parent=span)
         if self.board.reporter is not None:
-            self.board.reporter.report(verdict, _current_trace())
+            self.board.reporter.report(verdict, current_trace())
 
     # --- what a collector knows ------------------------------------------------------------------------------
 
@@ -377,7 +370,7 @@ class Gate:
         return zlib.compress(saved, 1) if saved is not None else None
 
 
-def _current_trace() -> str | None:
+def current_trace() -> str | None:
     """Id of the trace in which the gate decides, None if there is none."""
     span = trace.get_current_span().get_span_context()
     return f"{span.trace_id:032x}" if span.is_valid else None

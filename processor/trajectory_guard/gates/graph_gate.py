@@ -21,6 +21,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.policy import Level
 from trajectory_guard.gates.gate import Decision, Gate, LoopDetectedError
 from trajectory_guard.gates.messages import MARK, is_guard_message, is_tool_message
+from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.state_of import StateOf, read_state
 from trajectory_guard.store import FlagBoard
 
@@ -49,6 +50,7 @@ class GraphGate:
     Parameters:
         config, board: as for ``Gate``.
         on_stop, nudge_role, messages_key, whole_list, state_of: as for ``TrajectoryGuardNode``.
+        refuse_pointless: as for ``apply_guard``.
         gate: a gate to share with other graphs, instead of a new one.
     """
 
@@ -61,6 +63,7 @@ class GraphGate:
         messages_key: str = "messages",
         whole_list: bool = False,
         state_of: StateOf | None = None,
+        refuse_pointless: bool | RefusalRules = False,
         board: FlagBoard | None = None,
         gate: Gate | None = None,
     ) -> None:
@@ -72,6 +75,7 @@ class GraphGate:
         self.messages_key = messages_key
         self.whole_list = whole_list
         self.state_of = state_of
+        self.refuse = RefusalRules.of(refuse_pointless)
 
     def decide(self, messages: Sequence[Any], status: Any, config: Mapping[str, Any], state: Any) -> Decision:
         """Decide on the run that ``config`` belongs to: its thread, and the (sub-)graph of its checkpoint namespace.
