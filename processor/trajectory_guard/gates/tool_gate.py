@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from trajectory_guard.extras import missing
@@ -20,7 +20,6 @@ try:
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("refuse_pointless", error, "langgraph"), name=error.name) from error
 
-from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.steps import DENIED
 from trajectory_guard.core.tracking.scope import label_of
@@ -38,7 +37,6 @@ AsyncExecute = Callable[[ToolCallRequest], Awaitable[Answer]]
 Wrapper = Callable[[ToolCallRequest, Execute], Answer]
 AsyncWrapper = Callable[[ToolCallRequest, AsyncExecute], Awaitable[Answer]]
 _MAX_FORWARDED: Final = 4_096
-_log: Final = logging.getLogger(telemetry.LOGGER)
 
 
 class ToolGate:
@@ -84,7 +82,7 @@ class ToolGate:
             return []
         trajectory = self._trajectory(status, config)
         found = [self._judge(call, messages, trajectory, config, before_review=True) for call in calls]
-        refusals = [one for one in found if one is not None and one.kind == "denied"]
+        refusals = [one for one in found if one is not None]
         if len(refusals) < len(calls):
             return []
         return [self._message(call, one, trajectory) for call, one in zip(calls, refusals, strict=True)]
@@ -97,13 +95,13 @@ class ToolGate:
 
         Parameters:
             messages: the messages in the graph state, with the model's request.
-            before_review: no person can have been asked yet whether this call may run.
+            before_review: no person can have been asked yet whether this call may run; only refused calls matter then.
         """
         if self.rules is None or self.gate.config.mode == "observe":
             return None
         tool, args = str(call["name"]), call.get("args")
         past = past_of(messages, tool, args)
-        if past.outcome is None:
+        if past.outcome is None or (before_review and past.outcome != DENIED):
             return None
         board, run = self.gate.board, label_of(namespace_of(config), turn_of(messages))
         nudged = board.last_verdict(trajectory, run) if board.in_nudged_episode(trajectory, run) else None
@@ -234,5 +232,6 @@ def _status_of(state: Any, config: Mapping[str, Any]) -> Mapping[str, Any]:
     """The gate's ``loop_status``: in the state of the call, or else in a key of the graph that the tools do not read."""
     status = get(state, "loop_status") if not isinstance(state, list) else None
     if not status and (read := (config.get("configurable") or {}).get(CONFIG_KEY_READ)) is not None:
-        status = read(["loop_status"]).get("loop_status")
+        with suppress(KeyError):  # no gate in this graph
+            status = read(["loop_status"]).get("loop_status")
     return status if isinstance(status, Mapping) else {}
