@@ -38,6 +38,13 @@ def log_refusal(trajectory_id: str, tool: str, reason: str, times: int) -> None:
         _log_event("TRAJECTORY_REFUSAL", trajectory_id, logging.INFO, tool=tool, reason=reason, times=times)
 
 
+def log_flag(action: str, trajectory_id: str, level: str, reason: str, actor: str) -> None:
+    """Log that a person raised or cleared a flag, at WARNING."""
+    _log_event(
+        f"TRAJECTORY_FLAG_{action}", trajectory_id, logging.WARNING, intervention=level, reason=reason, actor=actor
+    )
+
+
 def _log_event(event: str, trajectory_id: str, level: int, **fields: Any) -> None:
     entry = {
         "timestamp": datetime.now(timezone.utc).isoformat(), "service": "TrajectoryGuard", "event_type": event,

@@ -81,7 +81,8 @@ def test_a_call_whose_result_has_changed_since_is_never_refused(
         else:
             refused += 1
             own = [one for call_, one in ran if call_ == (tool, key)]
-            assert len(own) >= after and len({*own[-after:]}) == 1
+            assert len(own) >= after
+            assert len({*own[-after:]}) == 1
             last = [place for place, (call_, _) in enumerate(ran) if call_ == (tool, key)][-after:]
             between = {call_ for call_, _ in ran[last[-1] + 1 :]} - {call_ for call_, _ in ran[: last[-1]]}
             assert not between  # nothing that had not been done before

@@ -63,7 +63,13 @@ class Scripted:
 
 
 def graph_of(
-    policy: Policy, tools: Sequence[BaseTool], board: FlagBoard, *, saver: Any = None, wrapped: bool = False, **guard: Any
+    policy: Policy,
+    tools: Sequence[BaseTool],
+    board: FlagBoard,
+    *,
+    saver: Any = None,
+    wrapped: bool = False,
+    **guard: Any,
 ) -> Any:
     """agent → tools → agent with a gate; ``wrapped``: the tool node is given the wrapper, instead of the gate."""
     wrappers: dict[str, Any] = {}
@@ -292,7 +298,8 @@ def test_the_answer_sums_up_what_failed() -> None:
         'Not run by trajectory_guard: search({"query": "report"}) has failed 2 times in a row in the same way, '
         "and nothing has changed since."
     )
-    assert lines[1].startswith('Last answer: "') and MISSING in lines[1]
+    assert lines[1].startswith('Last answer: "')
+    assert MISSING in lines[1]
     assert lines[2] == 'Also without success in this turn: find({"query": "summary"}).'
     assert lines[3] == "What to do instead:"
 
@@ -301,7 +308,8 @@ def test_redacted_answers_quote_nothing() -> None:
     counted, board = Scripted(MISSING), new_board(redact=True)
     messages = graph_of(repeats(3), [counted.tool], board).invoke(TASK)["messages"]
     (said,) = refusals(messages)
-    assert "policy" not in str(said.content) and "report.csv" not in str(said.content)
+    assert "policy" not in str(said.content)
+    assert "report.csv" not in str(said.content)
     assert "search, with these arguments, has failed 2 times" in str(said.content)
 
 

@@ -67,7 +67,7 @@ def recall(
 
 
 def _newest(run: Run, tool: str, args: Any) -> tuple[Symbol, int] | None:
-    """The call, by whichever agent made it last, and the step at which it returned a result; None if it was not made."""
+    """The call, by whichever agent made it last, and that step; None if it was not made, or its result is unknown."""
     hashed = args_hash(args)
     calls = [call_symbol(StepRecord("", "", tool, hashed, agent_id=agent)) for agent in (None, *run.agents)]
     last, call = max((run.history.calls.last(call), call) for call in calls)

@@ -16,6 +16,7 @@ from trajectory_guard.extras import missing
 try:
     from langgraph.channels import LastValue
     from langgraph.graph.state import CompiledStateGraph
+    from langgraph.prebuilt import ToolNode
     from langgraph.pregel import Pregel
     from langgraph.pregel._read import PregelNode
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
@@ -38,7 +39,7 @@ from trajectory_guard.gates.rewire import (
     sub_graphs,
 )
 from trajectory_guard.gates.state_of import StateOf
-from trajectory_guard.gates.tool_gate import ToolGate, ToolNode
+from trajectory_guard.gates.tool_gate import ToolGate
 from trajectory_guard.runtime import shared_board
 from trajectory_guard.store import FlagBoard
 

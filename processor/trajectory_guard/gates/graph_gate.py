@@ -92,9 +92,13 @@ class GraphGate:
         )  # fmt: skip
 
     def has_to_decide(self, messages: Sequence[Any], config: Mapping[str, Any]) -> bool:
-        """Whether a decision is needed: not at the start of a turn, unless the model is asked the same again there."""
+        """Whether a decision is needed: not at the start of a turn, unless the model is asked the same again there.
+
+        A flag that a person has raised waits for no tool call.
+        """
         thread_id = (config.get("configurable") or {}).get("thread_id")
-        return something_happened(messages) or self.gate.repeats_model_call(thread_id)
+        by_hand = thread_id is not None and self.gate.board.has_hand_flag(str(thread_id))
+        return something_happened(messages) or by_hand or self.gate.repeats_model_call(thread_id)
 
     def act(self, decision: Decision, config: Mapping[str, Any]) -> Outcome:
         """Carry a decision out: nothing, a nudge, a question to a person, an error, or the end of the run.

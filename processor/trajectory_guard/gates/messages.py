@@ -167,8 +167,8 @@ def calls_of_turn(messages: Sequence[Any]) -> Iterator[TurnCall]:
                 if answer is not None:
                     text = _content_text(answer.content)
                     yield TurnCall(
-                        str(call.get("name") or ""), call.get("args"), step_id_of(message, call), text, _outcome(answer, text),
-                        str(position), is_refusal_message(answer) or text.startswith(NOT_RUN),
+                        str(call.get("name") or ""), call.get("args"), step_id_of(message, call), text,
+                        _outcome(answer, text), str(position), is_refusal_message(answer) or text.startswith(NOT_RUN),
                     )  # fmt: skip
 
 

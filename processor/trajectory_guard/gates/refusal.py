@@ -1,4 +1,4 @@
-"""The decision to answer a requested call without running it, and the text that answers it. Pure: messages in, text out.
+"""The decision to answer a requested call without running it, and the text that answers it. Pure.
 
 A call is answered only on certain evidence: in this user turn it has failed, found nothing or been refused, and nothing
 has happened since that could change the answer. Waiting is never pointless: transient errors, look-ups of a status,

@@ -69,7 +69,7 @@ class ToolGate:
             if refusal is not None:
                 return self._message(call, refusal, trajectory)
             self._forward(config, requesting(messages, call["id"]))
-        except Exception:
+        except Exception:  # noqa: BLE001  an error of ours must not cost the host its tool call
             self.gate.contain()
         return None
 
@@ -229,7 +229,7 @@ def _messages_in(state: Any, key: str) -> Sequence[Any]:
 
 
 def _status_of(state: Any, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The gate's ``loop_status``: in the state of the call, or else in a key of the graph that the tools do not read."""
+    """The gate's ``loop_status``: in the state of the call, or else in the graph's."""
     status = get(state, "loop_status") if not isinstance(state, list) else None
     if not status and (read := (config.get("configurable") or {}).get(CONFIG_KEY_READ)) is not None:
         with suppress(KeyError):  # no gate in this graph
