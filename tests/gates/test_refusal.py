@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +17,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, interrupt
+from opentelemetry.sdk.trace import TracerProvider
 
 from tests.gates.agents import (
     TASK,
@@ -34,6 +36,7 @@ from trajectory_guard import (
     FlagBoard,
     RefusalRules,
     TrajectoryGuardMiddleware,
+    TrajectoryGuardProcessor,
     apply_guard,
     arefuse_pointless,
     guard_compiled,
@@ -283,6 +286,50 @@ def test_successful_repeats_are_refused_after_a_nudge_on_certain_evidence_only()
         asked = asks(*[[("switch", {"query": "x"})]] * 8)
         graph_of(asked, [counted.tool], board, refuse_pointless=rules).invoke(TASK)
         assert counted.runs == runs
+
+
+def test_spans_alone_are_enough() -> None:
+    """No gate: the wrapper reads what the span processor has put on the board."""
+    board, provider = new_board(mode="nudge"), TracerProvider()
+    provider.add_span_processor(TrajectoryGuardProcessor(board=board, tracer_provider=provider))
+    tracer, runs = provider.get_tracer("test"), []
+
+    def search(query: str) -> str:
+        """Search the manual."""
+        runs.append(query)
+        named = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
+        hidden = {
+            "gen_ai.tool.call.arguments": json.dumps({"query": query}),
+            "gen_ai.tool.call.result": "No results found",
+        }
+        with tracer.start_as_current_span("execute_tool search", attributes={**named, **hidden}):
+            return "No results found"
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("agent", agent_node(repeats(6)))
+    builder.add_node(
+        "tools", ToolNode([StructuredTool.from_function(search)], wrap_tool_call=refuse_pointless(board=board))
+    )
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_edge("tools", "agent")
+    with tracer.start_as_current_span("agent"):
+        messages = builder.compile().invoke(TASK)["messages"]
+    assert (len(runs), len(refusals(messages))) == (3, 3)  # two, three answers, and one more look
+
+
+def test_without_gate_and_spans_nothing_is_refused() -> None:
+    counted, board = Scripted(MISSING), new_board()
+    builder = StateGraph(MessagesState)
+    builder.add_node("agent", agent_node(repeats(4)))
+    node = ToolNode([counted.tool], handle_tool_errors=True, wrap_tool_call=refuse_pointless(board=board))
+    builder.add_node("tools", node)
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_edge("tools", "agent")
+    builder.compile().invoke(TASK)
+    assert counted.runs == 4
+    assert board.counts["errors.gate"] == 0
 
 
 # --- the answer ------------------------------------------------------------------------------------------------

@@ -121,11 +121,10 @@ class ToolGate:
         )  # fmt: skip
 
     def _trajectory(self, status: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-        """As the gate before the model names the trajectory; an unknown name finds nothing."""
+        """The trajectory of the run: as the gate before the model names it, or as spans do; empty if none is known."""
         thread_id = (config.get("configurable") or {}).get("thread_id")
-        if thread_id is not None:
-            return self.gate.board.resolve_alias(str(thread_id))
-        return self.gate.board.resolve_alias(str(status.get("trajectory_id") or current_trace() or ""))
+        names = (None if thread_id is None else str(thread_id), status.get("trajectory_id"), current_trace())
+        return self.gate.board.resolve(*names) or ""
 
     # --- refusals from behind this gate ------------------------------------------------------------------------
 
