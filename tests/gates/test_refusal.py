@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddleware
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -91,15 +91,13 @@ def graph_of(
 
 def agent_of(policy: Policy, tools: Sequence[BaseTool], board: FlagBoard, *, saver: Any = None, **guard: Any) -> Any:
     """The same agent by ``create_agent``, with middleware."""
-    before = guard.pop("before", [])
     guarded = TrajectoryGuardMiddleware(board=board, **{"refuse_pointless": True, **guard})
-    handled = [one.model_copy(update={"handle_tool_error": True}) for one in tools]
     return create_agent(
-        ScriptedChatModel(policy=policy), handled, middleware=[*before, guarded, Errors()], checkpointer=saver
+        ScriptedChatModel(policy=policy), list(tools), middleware=[guarded, Errors()], checkpointer=saver
     )
 
 
-class Errors(TrajectoryGuardMiddleware.__mro__[1]):  # type: ignore[misc]
+class Errors(AgentMiddleware[Any, Any, Any]):
     """Turns exceptions of tools into answers, as ``handle_tool_errors`` does."""
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
@@ -427,6 +425,35 @@ def test_wrappers_of_a_tool_node_still_run(given: tuple[str, ...]) -> None:
     assert counted.runs == 7  # the graph that was given stays as it is
 
 
+def test_tools_of_sub_graphs_are_refused_as_well() -> None:
+    counted, board = Scripted(MISSING), new_board()
+    inner = StateGraph(MessagesState)
+    inner.add_node("agent", agent_node(repeats(4)))
+    inner.add_node("tools", ToolNode([counted.tool], handle_tool_errors=True))
+    inner.add_edge(START, "agent")
+    inner.add_conditional_edges("agent", tools_condition)
+    inner.add_edge("tools", "agent")
+    outer = StateGraph(MessagesState)
+    outer.add_node("team", inner.compile())
+    outer.add_edge(START, "team")
+    messages = guard_compiled(outer.compile(), board=board, refuse_pointless=True).invoke(TASK)["messages"]
+    assert (counted.runs, len(refusals(messages))) == (2, 2)
+
+
+def test_a_graph_whose_tools_stand_in_no_tool_node_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    def tools(state: MessagesState) -> Any:
+        return {"messages": []}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("agent", agent_node(repeats(1)))
+    builder.add_node("tools", tools)
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_edge("tools", "agent")
+    apply_guard(builder, board=new_board(), refuse_pointless=True).compile()
+    assert "node 'tools' holds no ToolNode; its calls always run" in caplog.text
+
+
 def test_tools_that_exist_under_asyncio_only() -> None:
     runs = []
 
@@ -474,6 +501,16 @@ def test_a_call_that_a_person_refused_is_answered_before_they_are_asked_again(mo
     assert "was refused in this turn" in str(refusals(messages)[0].content)
     assert no_call_is_split_from_its_answer(messages)
     assert board.counts["refusals.denied"] == 3
+
+
+@async_context
+async def test_a_refused_call_is_answered_before_they_are_asked_again_under_asyncio() -> None:
+    counted, board = Scripted("gone", name="delete"), new_board(mode="nudge")
+    graph = reviewed(board, asks(*[[DELETE]] * 4), [counted.tool])
+    assert "__interrupt__" in await graph.ainvoke(TASK, thread())
+    result = await graph.ainvoke(Command(resume={"decisions": [{"type": "reject"}]}), thread())
+    assert "__interrupt__" not in result
+    assert (counted.runs, len(refusals(result["messages"]))) == (0, 3)
 
 
 @pytest.mark.parametrize("mode", ["batched", "per_call"])

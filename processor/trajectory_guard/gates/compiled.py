@@ -6,6 +6,7 @@ A compiled graph is guarded in a shallow copy, sub-graphs included; the original
 from __future__ import annotations
 
 import copy
+import logging
 import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -22,6 +23,7 @@ try:
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 
+from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.gates.agent_node import MEMORY, GuardedNode, guard_channels, way_back
 from trajectory_guard.gates.gate import Gate
@@ -44,6 +46,7 @@ from trajectory_guard.runtime import shared_board
 from trajectory_guard.store import FlagBoard
 
 Compiled = CompiledStateGraph[Any, Any, Any, Any]
+_log: Final = logging.getLogger(telemetry.LOGGER)
 _MODES: Final = ("enforce", "nudge", "observe")
 _OPTIONS: Final = (
     "guard_config", "tools", "agent", "on_stop", "nudge_role", "messages_key", "state_of", "refuse_pointless", "board",
@@ -206,12 +209,21 @@ def _install(graph: Compiled, way: Way, gate: GraphGate) -> None:
         guarded = _with_guarded_sub_graphs(node, gate, entered_guarded=bool(way.agents))
         if way.way_back is not None and name in way.tools:
             guarded = guarded.copy({"writers": [*guarded.writers, way_back(way.way_back)]})
-        if gate.refuse is not None and isinstance(guarded.bound, ToolNode):
-            tools = ToolGate(gate.gate, gate.refuse, messages_key=gate.messages_key)
-            guarded = guarded.copy({"bound": tools.tool_node(guarded.bound)})
+        if gate.refuse is not None:
+            guarded = _refusing(guarded, gate, name if name in way.tools else None)
         graph.nodes[name] = GuardedNode(guarded, own) if name in way.agents else guarded
     if way.agents:
         _add_channels(graph)
+
+
+def _refusing(node: PregelNode, gate: GraphGate, tools: str | None) -> PregelNode:
+    """A node whose pointless tool calls are answered; ``tools``: its name, if it is the place of the tools."""
+    if isinstance(node.bound, ToolNode):
+        twin = ToolGate(gate.gate, gate.refuse, messages_key=gate.messages_key).tool_node(node.bound)
+        return node.copy({"bound": twin})
+    if tools is not None:
+        _log.warning("trajectory_guard: refuse_pointless: node %r holds no ToolNode; its calls always run", tools)
+    return node
 
 
 def _add_channels(graph: Compiled) -> None:
