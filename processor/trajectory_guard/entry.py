@@ -80,7 +80,8 @@ class Entry:
     Attributes:
         state: the engine's state.
         flags: by label of the run, for the runs used last.
-        recent: the calls observed last; calls: ids of calls that spans reported; call_runs: label of their runs.
+        recent: the calls observed last; calls: ids of calls that spans reported; call_runs: labels of
+            their runs, unless empty.
         replay: steps since state was saved; None: too many to evaluate again.
         lossy: no step so far was fully visible.
         message_steps: ids of steps that a gate has read from the graph's messages; message_calls: their tool call ids,
@@ -224,5 +225,6 @@ class Entry:
         if seen.call_id is not None:
             key = call_key(seen.call_id)
             self.calls.append(key)
-            self.call_runs[key] = seen.run
+            if seen.run:  # most trajectories have one run, without a label
+                self.call_runs[key] = seen.run
         self.recent.append(seen)

@@ -6,6 +6,7 @@ Usage: writing_agent.py NAME[,NAME], with names as for ``looping_agent.py``. Pri
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import logging
 import os
@@ -15,7 +16,6 @@ from typing import Any
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
-from looping_agent import outline, switch_on  # beside this file
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
@@ -48,10 +48,11 @@ def build() -> StateGraph[Any, Any, Any, Any]:
 
 
 def main(names: list[str]) -> dict[str, Any]:
+    other = importlib.import_module("looping_agent")  # beside this file
     provider = TracerProvider()
     instrument(provider)
     trace.set_tracer_provider(provider)
-    callbacks = [callback for name in names for callback in switch_on(name, provider)]
+    callbacks = [callback for name in names for callback in other.switch_on(name, provider)]
 
     def config(**configurable: str) -> Any:
         return {"configurable": configurable, "callbacks": callbacks, "recursion_limit": 60}
@@ -62,7 +63,7 @@ def main(names: list[str]) -> dict[str, Any]:
         "invoke": saved.invoke(task, config(thread_id="one")),
         "ainvoke": asyncio.run(saved.ainvoke(task, config(thread_id="two"))),
     }
-    runs = {how: [outline(result["messages"]), result["rounds"]] for how, result in results.items()}
+    runs = {how: [other.outline(result["messages"]), result["rounds"]] for how, result in results.items()}
     return {"runs": runs, "counts": dict(shared_board().counts)}
 
 

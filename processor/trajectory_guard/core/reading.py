@@ -296,12 +296,14 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
 
 def _all_known(run: Run, lines: bytes) -> bool:
     """Whether the run has seen all these lines before; it remembers the new ones."""
+    if not lines:
+        return False
     width, known = LINE_BYTES, run.lines
     places = {known[at : at + width] for at in range(0, len(known), width)}
     new = [one for at in range(0, len(lines), width) if (one := lines[at : at + width]) not in places]
     if new:
         run.lines = (known + b"".join(dict.fromkeys(new)))[-_KEPT_LINES * width :]
-    return bool(lines) and not new
+    return not new
 
 
 def _reads_as_error(result: str) -> bool:

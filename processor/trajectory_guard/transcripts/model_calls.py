@@ -35,7 +35,7 @@ _KEPT_ANSWER_CHARS: Final = 4_000
 _EXCERPT_CHARS: Final = 200
 _EXCERPT_TAIL: Final = 4_096
 _SYSTEM_KEYS: Final = ("gen_ai.system_instructions", "gen_ai.system_prompt", "system_prompt")
-_JSON: Final = re.compile(r"\s*(?:\[\s*[\[{]|\{\s*\")")
+_JSON: Final = re.compile(r"\A\s*(?:\[\s*[\[{]|\{\s*\")")
 """Beginning of messages as JSON; a text may begin with a bracket, as our own nudges do."""
 _TEXT_IN_JSON: Final = re.compile(r'"(?:content|text)"\s*:\s*"([^"\\]*(?:\\.[^"\\]*)*)')
 
