@@ -6,11 +6,12 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.calls import call_key
-from trajectory_guard.core.engine import Engine
+from trajectory_guard.core.engine import Engine, Verdict
+from trajectory_guard.core.recall import NOT_MADE, KnownCall, recall
 from trajectory_guard.core.tracking.tables import NameTable
 from trajectory_guard.entry import Entry
 from trajectory_guard.forking import after_fork
@@ -86,6 +87,43 @@ class EntryTable:
         with self._lock:
             newest = list(islice(reversed(self._entries.values()), _FIND_AMONG))
         return next((entry.trajectory_id for entry in newest if key in entry.calls), None)
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    def last_verdict(self, trajectory_id: str, run: str | None = None) -> Verdict | None:
+        """The newest verdict of a run with a finding, None if there is none."""
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return None
+        flag = entry.flags.get(run if run is not None else entry.state.current)
+        return flag.last if flag is not None else None
+
+    def step_id(self, trajectory_id: str, index: int) -> str | None:
+        """Span id (16 hex digits) of a recent step, None if it is no longer remembered."""
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return None
+        ids = entry.state.step_ids
+        return ids[index].hex() if ids.start <= index < ids.start + len(ids) else None
+
+    def in_nudged_episode(self, trajectory_id: str, run: str) -> bool:
+        """Whether a run is in a loop for which a nudge became due."""
+        entry = self._find(trajectory_id)
+        known = entry.state.runs.get(run) if entry is not None else None
+        return known is not None and known.ladder.active and known.ladder.nudged
+
+    def recall(self, trajectory_id: str, run: str, tool: str, args: Any, *, now: float = 0.0) -> KnownCall:
+        """What a run knows of a call, by whichever agent; ``run`` and ``now`` as in ``core.recall``."""
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return NOT_MADE
+        with entry.lock:
+            return recall(entry.state, run, tool, args, now=now, slow_gap_s=self.config.slow_gap_s)
+
+    def was_read(self, trajectory_id: str, step_id: str) -> bool:
+        """Whether a gate has read this step from the messages already."""
+        entry = self._find(trajectory_id)
+        return entry is not None and call_key(step_id) in entry.message_steps
 
     # --- entries ---------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from trajectory_guard.core.calls import CallRecord, call_key
 from trajectory_guard.core.engine import Verdict
@@ -14,6 +14,9 @@ from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, StepRecord
 from trajectory_guard.core.tracking.scope import instance_in, label_of, run_label
 from trajectory_guard.core.tracking.tables import BoundedTable
+
+if TYPE_CHECKING:
+    from trajectory_guard.by_hand import HandFlag
 
 _CALL_IDS: Final = 32
 _CALL_RUNS: Final = 64
@@ -30,6 +33,7 @@ class Flag(NamedTuple):
         verdict: the verdict behind it, None without a finding.
         score, nudges, steps: current score, nudges due so far, steps taken.
         remote: the flag comes from a collector, which counts the steps of all processes.
+        by_hand: the flag that a person raised, if it is one.
     """
 
     level: Level
@@ -38,6 +42,7 @@ class Flag(NamedTuple):
     nudges: int
     steps: int
     remote: bool = False
+    by_hand: HandFlag | None = None
 
 
 class RunFlag:
@@ -85,11 +90,14 @@ class Entry:
         saved_index: steps covered by the state saved last.
         stating: agent instances whose gate supplies a state; awaiting_state: their steps that spans have reported, and
             that are evaluated once the gate has read the state.
+        by_hand: the flag that a person raised, until a gate has acted on it; hands: number of those raised here;
+            remote_hands: ordinal of the newest one that was raised on a collector.
     """
 
     __slots__ = (
-        "awaiting_state", "call_runs", "calls", "flags", "gates", "last_used", "lock", "lossy", "message_calls",
-        "message_steps", "message_tools", "recent", "replay", "saved_index", "state", "stating", "trajectory_id",
+        "awaiting_state", "by_hand", "call_runs", "calls", "flags", "gates", "hands", "last_used", "lock", "lossy",
+        "message_calls", "message_steps", "message_tools", "recent", "remote_hands", "replay", "saved_index", "state",
+        "stating", "trajectory_id",
     )  # fmt: skip
 
     def __init__(self, state: TrajectoryState) -> None:
@@ -109,6 +117,8 @@ class Entry:
         self.saved_index = 0
         self.stating: BoundedTable[str, bool] = BoundedTable(MAX_INSTANCES)
         self.awaiting_state: list[StepRecord] = []
+        self.by_hand: HandFlag | None = None
+        self.hands = self.remote_hands = 0
         self.last_used = 0.0
 
     def flag(self, run: str) -> RunFlag:

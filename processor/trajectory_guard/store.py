@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from trajectory_guard.by_hand import HandFlags
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.calls import CallRecord, call_key, consume, is_fuller, reported, truncate_for_replay
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, run_label
-from trajectory_guard.entries import EntryTable
 from trajectory_guard.entry import Entry, Flag, GateRun
 from trajectory_guard.logs import log_recovery
 from trajectory_guard.prices import PriceTable
@@ -28,7 +28,7 @@ _MAX_REPLAY: Final = 16
 _RANK: Final = {Level.OBSERVE: 0, Level.NUDGE: 1, Level.STOP: 2}
 
 
-class FlagBoard(EntryTable):
+class FlagBoard(HandFlags):
     """Thread-safe store of all trajectories of a process, bounded by count and idle time.
 
     Parameters:
@@ -306,6 +306,7 @@ class FlagBoard(EntryTable):
             label = run if run is not None else entry.state.current
             entry.flags.pop(label, None)
             self.engine.reset_episode(entry.state, label)
+            entry.by_hand = None
 
     def stopped(self, trajectory_id: str, run: str) -> None:
         """End a run that a gate stopped: the next run of the trajectory begins without an episode."""
@@ -314,6 +315,8 @@ class FlagBoard(EntryTable):
             with entry.lock:
                 self.engine.end_run(entry.state, run)
                 entry.flags.pop(run, None)
+                if not run or run.startswith("/"):  # the agent at the top: a stop by hand has taken effect
+                    entry.by_hand = None
 
     def delivered(self, trajectory_id: str, run: str) -> None:
         """Record that a gate delivered the nudge to the agent of a run; escalation counts from this step."""
@@ -385,49 +388,19 @@ class FlagBoard(EntryTable):
         with entry.lock:
             state = entry.state
             label = run if run is not None else state.current
-            flag = entry.flag(label)
-            verdict = flag.pending
-            if take:
-                verdict = flag.nudge or flag.pending
-                flag.pending = flag.nudge = None
+            flag, hand = entry.flag(label), entry.by_hand
+            verdict = (flag.nudge or flag.pending) if take else flag.pending
             level = verdict.level if verdict is not None else Level.OBSERVE
+            by_hand = hand if hand is not None and _RANK[hand.level] >= _RANK[level] else None
+            if by_hand is not None:  # the engine's own flag comes after that of the person
+                level, verdict = by_hand.level, by_hand.verdict(state, label, self.config.max_score)
+            if take and by_hand is None:
+                flag.pending = flag.nudge = None
+            elif take and level is Level.NUDGE:
+                entry.by_hand = None
             known = state.runs.get(label)
             score = known.score.value if known is not None else 0.0
-            return Flag(level, verdict, score, state.nudges, state.index)
-
-    def last_verdict(self, trajectory_id: str, run: str | None = None) -> Verdict | None:
-        """The newest verdict of a run with a finding, None if there is none."""
-        entry = self._find(trajectory_id)
-        if entry is None:
-            return None
-        flag = entry.flags.get(run if run is not None else entry.state.current)
-        return flag.last if flag is not None else None
-
-    def step_id(self, trajectory_id: str, index: int) -> str | None:
-        """Span id (16 hex digits) of a recent step, None if it is no longer remembered."""
-        entry = self._find(trajectory_id)
-        if entry is None:
-            return None
-        ids = entry.state.step_ids
-        return ids[index].hex() if ids.start <= index < ids.start + len(ids) else None
-
-    def in_episode(self, trajectory_id: str) -> bool:
-        """Whether the run that acted last is in a loop episode."""
-        entry = self._find(trajectory_id)
-        return entry is not None and entry.state.in_episode
-
-    def repeats(self, trajectory_id: str, tool: str, args: Any) -> int:
-        """Number of times this call, by any agent, has returned its last result since the last progress."""
-        entry = self._find(trajectory_id)
-        if entry is None:
-            return 0
-        with entry.lock:
-            return self.engine.repeats(entry.state, tool, args)
-
-    def was_read(self, trajectory_id: str, step_id: str) -> bool:
-        """Whether a gate has read this step from the messages already."""
-        entry = self._find(trajectory_id)
-        return entry is not None and call_key(step_id) in entry.message_steps
+            return Flag(level, verdict, score, state.nudges, state.index, by_hand=by_hand)
 
     def put_back(self, trajectory_id: str, verdict: Verdict) -> None:
         """Put back a taken flag that the gate could not act on yet."""

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.core.calls import CallRecord, is_fuller, reported
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.history import Ring
@@ -23,7 +24,6 @@ from trajectory_guard.core.steps import INTERRUPTED, StepRecord, Usage
 from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import DIALECTS
 from trajectory_guard_collector.otlp.span_view import ResourceInfo
 from trajectory_guard_collector.scoring.lateness import Pace
 from trajectory_guard_collector.scoring.published import Published
@@ -185,6 +185,7 @@ class Trajectory:
         items: steps and usage that can still be put in order, sorted; older ones are compacted into ``base``.
         floor: order of the newest item compacted into ``base``.
         last, nudge, stop: newest verdict with a finding, with a nudge, with a stop.
+        by_hand: newest flag that a person raised, None if it was cleared; hands: number of those raised.
         services, agents: names seen last; trace_id: trace of the step evaluated last.
         steps, score, episode, nudges, level, evicted_runs: values after the newest step.
         last_used: clock in seconds; ``last_seen``: end of the newest step in seconds since the epoch.
@@ -198,6 +199,8 @@ class Trajectory:
         self.last: Verdict | None = None
         self.nudge: Verdict | None = None
         self.stop: Verdict | None = None
+        self.by_hand: HandFlag | None = None
+        self.hands = 0
         self.services: tuple[str, ...] = ()
         self.agents: tuple[str, ...] = ()
         self.trace_id = ""
@@ -385,6 +388,20 @@ class Trajectory:
             self._forget(len(self.items))
             self._snapshots, self._head, self._evaluated = [], None, 0
 
+    def dismiss(self, engine: Engine) -> None:
+        """Clear flag and scores, and compact the evaluated steps: evaluated again, they would raise the flag again."""
+        head = self._head if self._head is not None else self._rewind(engine)
+        for label in head.state.runs:
+            engine.reset_episode(head.state, label)
+        head.state.relay = None
+        if head.state.index:
+            self.base = _freeze(head)
+        self._forget(self._evaluated)
+        self._snapshots, self._head, self._evaluated = [], None, 0
+        self.last = self.nudge = self.stop = self.by_hand = None
+        self.level, self.changed = Level.OBSERVE, True
+        self._read(head.state, [])
+
     def abandon(self) -> None:
         """Evict all items."""
         self._forget(len(self.items))
@@ -453,17 +470,6 @@ class Trajectory:
     def evaluated(self) -> list[Item]:
         """Items that the head covers."""
         return self.items[: self._evaluated]
-
-
-def stand_in(trajectory: Trajectory, verdict: Verdict) -> StepItem:
-    """A substitute for the evicted step of a verdict, with the service, agent, trace and end that are still known."""
-    (tenant, name), agent = trajectory.key, trajectory.agents[-1] if trajectory.agents else None
-    view = SpanView("", {}, trajectory.trace_id, verdict.step_id, start=trajectory.last_seen, end=trajectory.last_seen)
-    origin = ResourceInfo({}, trajectory.services[-1] if trajectory.services else "", tenant)
-    step = StepRecord(verdict.step_id, name, "", agent_id=agent, trace_id=trajectory.trace_id)
-    item = StepItem(bytes.fromhex(trajectory.trace_id + verdict.step_id), step, view, DIALECTS[-1], origin, 0)
-    item.key = trajectory.key
-    return item
 
 
 def _is_nudge(item: StepItem) -> bool:

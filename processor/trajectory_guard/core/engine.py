@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core import relay
@@ -12,12 +12,11 @@ from trajectory_guard.core.budget import within_budget
 from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.detectors import REGISTRY, DetectionResult, Detector, DetectorSettings, weights
 from trajectory_guard.core.detectors.base import TYPE_IV
-from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.history import Symbol
 from trajectory_guard.core.interventions import Spent, nudge_text, reason_text
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.policy import Decision, Level
-from trajectory_guard.core.reading import Reader, call_symbol
+from trajectory_guard.core.reading import Reader
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.scoring import Scorer
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
@@ -364,19 +363,6 @@ class Engine:
         return sum(self.price(one.model, one.input_tokens, one.output_tokens) for one in unpriced)
 
     # --- events reported by shells ---------------------------------------------------------------------------
-
-    def repeats(self, state: TrajectoryState, tool: str, args: Any) -> int:
-        """Number of times a call has returned its last result since the last progress; 0 if it was not made."""
-        run = state.run
-        if run is None:
-            return 0
-        history, hashed = run.history, args_hash(args)
-        for agent in ("", *run.agents):
-            call = call_symbol(StepRecord("", "", tool, hashed, agent_id=agent or None))
-            last = history.calls.last(call)
-            if last >= 0 and history.results[last]:
-                return len(history.since(max(0, run.last_progress), call, history.results[last]))
-        return 0
 
     def delivered(self, state: TrajectoryState, label: str) -> None:
         """Record that a gate delivered the nudge to the agent of this run; the ladder counts from this step."""

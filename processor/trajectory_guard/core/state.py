@@ -80,12 +80,6 @@ class TrajectoryState:
         run = self.run
         return run.score.value if run is not None else 0.0
 
-    @property
-    def in_episode(self) -> bool:
-        """Whether the run that acted last is in a loop."""
-        run = self.run
-        return run is not None and run.ladder.active
-
     def begin_turn(self, instance: str, turn: str) -> None:
         """Record the new user turn of an agent instance. Calls refused in an earlier turn may be made again."""
         self.turns = {**{key: known for key, known in self.turns.items() if key != instance}, instance: turn}

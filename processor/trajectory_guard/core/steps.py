@@ -16,6 +16,8 @@ OUTCOMES: Final[tuple[Outcome, ...]] = ("success", "empty", "error", "denied", "
 
 REFUSED_BY_GUARD: Final = "trajectory_guard.refused"
 """``error_class`` of a call that a gate answered itself because it had been made before: it counts as a repeat."""
+NOT_RUN: Final = "Not run by trajectory_guard: "
+"""Beginning of such an answer, by which spans and plain messages, which carry no mark of the gate, show it."""
 
 
 class Evidence(str, Enum):
@@ -150,3 +152,8 @@ class StepRecord(NamedTuple):
     stated: bool = False
     asked: str | None = None
     model_scope: str | None = None
+
+
+def is_refused_by_guard(step: StepRecord) -> bool:
+    """Whether a gate answered the call itself: what came back is that of the call before, and no new failure."""
+    return step.error_class == REFUSED_BY_GUARD or (step.result is not None and step.result.startswith(NOT_RUN))

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from opentelemetry import trace
 
 from trajectory_guard import telemetry
+from trajectory_guard.by_hand import CLOSING, RULE
 from trajectory_guard.callbacks import STOP_TEXT, Intervention, notify, text_of
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
@@ -136,10 +137,10 @@ class Gate:
         fresh, run = self._catch_up(trajectory, namespace, messages, status, again=peek, read_state=read_state)
         if self.board.settler is not None:
             self.board.settler.wait(_SETTLE_WAIT_S)
-        flag = self._with_remote(trajectory, self.board.take(trajectory, run), status)
+        flag = self._with_remote(trajectory, run, self.board.take(trajectory, run), status)
         decision = self._decision(trajectory, run, flag, messages, fresh, status, peek=peek)
-        if peek and decision.level is Level.STOP and flag.verdict is not None:
-            self.board.put_back(trajectory, flag.verdict)
+        if peek and decision.level is Level.STOP:
+            self._put_back(trajectory, flag)
         return decision
 
     def answered(self, decision: Decision, messages: Sequence[Any]) -> None:
@@ -153,13 +154,6 @@ class Gate:
         cleared = {"status": "ok", "loop_score": score, "health": 1.0, "stop": None}
         return {**status, **cleared, "state": self._saved_state(trajectory, status.get("run"))}
 
-    def is_pointless(self, trajectory: str, call: Mapping[str, Any]) -> bool:
-        """Whether a call was the subject of the last intervention and would only be repeated."""
-        verdict = self.board.last_verdict(trajectory)
-        if verdict is None or verdict.nudges == 0 or not self.board.in_episode(trajectory):
-            return False
-        return self.board.repeats(trajectory, str(call.get("name")), call.get("args")) >= 2
-
     def contain(self) -> None:
         """Count and log an error of the gate itself; the caller lets the run go on."""
         self.board.counts["errors.gate"] += 1
@@ -169,7 +163,7 @@ class Gate:
     # --- identity and memory ---------------------------------------------------------------------------------
 
     def _identify(self, messages: Sequence[Any], status: Mapping[str, Any], thread_id: Any) -> str:
-        trace_id = _current_trace()
+        trace_id = current_trace()
         if thread_id is None:
             if status.get("trajectory_id"):
                 return str(status["trajectory_id"])
@@ -230,7 +224,7 @@ class Gate:
         if not steps:
             began = status.get("run") not in (None, run)
             self.board.follow_model_calls(
-                trajectory, GateRun(instance, turn), _current_trace(), began=began, stoppable=stoppable
+                trajectory, GateRun(instance, turn), current_trace(), began=began, stoppable=stoppable
             )
         for verdict in verdicts:
             if verdict is not None and (verdict.detections or verdict.recovered):
@@ -239,7 +233,7 @@ class Gate:
 
     def repeats_model_call(self, thread_id: Any) -> bool:
         """Whether an agent of the thread, or of the current trace, repeats a model call without any tool call."""
-        names = (None if thread_id is None else str(thread_id), _current_trace())
+        names = (None if thread_id is None else str(thread_id), current_trace())
         return any(name is not None and self.board.repeats_model_call(name) for name in names)
 
     def _report(self, verdict: Verdict) -> None:
@@ -252,21 +246,25 @@ class Gate:
         if verdict.intervenes:
             VerdictSpans().emit(verdict, first_step=str(verdict.first_step), live_parent=span)
         if self.board.reporter is not None:
-            self.board.reporter.report(verdict, _current_trace())
+            self.board.reporter.report(verdict, current_trace())
 
     # --- what a collector knows ------------------------------------------------------------------------------
 
     def _count_silence(self) -> None:
         self.board.counts["errors.collector"] += 1
 
-    def _with_remote(self, trajectory: str, flag: Flag, status: Mapping[str, Any]) -> Flag:
+    def _with_remote(self, trajectory: str, run: str, flag: Flag, status: Mapping[str, Any]) -> Flag:
         """The flag of this process, or that of the collector if its level is higher.
 
         The collector also reads the spans of this process, later: a nudge delivered here is not delivered again.
         """
         if self.remote is None or flag.level is Level.STOP:
             return flag
-        asked = self.remote.ask(trajectory, int(status.get("collector_step", -1)))
+        hands = max(int(status.get("collector_hand", 0)), self.board.remote_hands(trajectory))
+        asked = self.remote.ask(trajectory, int(status.get("collector_step", -1)), hands)
+        if asked is not None and asked.by_hand is not None:
+            self.board.adopt_hand_flag(trajectory, asked.by_hand)
+            return flag if flag.by_hand is not None else self.board.take(trajectory, run)
         given = int(status.get("nudges_given", 0))
         if asked is None or flag.level is Level.NUDGE or (asked.level is Level.NUDGE and asked.nudges <= given):
             return flag
@@ -288,11 +286,13 @@ class Gate:
         level = self._allowed(flag.level)
         verdict = flag.verdict
         if level is not Level.OBSERVE and verdict is not None and open_calls(messages):
-            self.board.put_back(trajectory, verdict)  # a call is still open: deliver it at the next opportunity
+            self._put_back(trajectory, flag)  # a call is still open: deliver it at the next opportunity
             level = Level.OBSERVE
+        by_hand = flag.by_hand is not None
+        nudged = by_hand or was_nudged(messages) or status.get("nudged_run") == run
         scratchpad = [scratchpad_entry(step, redact=self.config.redact) for step in fresh]
         nudge = payload = None
-        if verdict is not None and level is Level.STOP and (was_nudged(messages) or status.get("nudged_run") == run):
+        if verdict is not None and level is Level.STOP and nudged:
             payload = self._payload(flag, verdict, scratchpad, status)
         elif verdict is not None and level is not Level.OBSERVE:
             nudge = verdict.nudge
@@ -301,13 +301,16 @@ class Gate:
         done = Level.STOP if payload is not None else Level.NUDGE if nudge is not None else Level.OBSERVE
         counts, closing = self.board.counts, ""
         if verdict is not None and nudge is not None:
-            nudge = text_of(self.config.nudge_text, verdict, nudge, counts)
-            self.board.delivered(trajectory, run)
+            if not by_hand:  # the person's own words stay, and are no nudge on the ladder
+                nudge = text_of(self.config.nudge_text, verdict, nudge, counts)
+                self.board.delivered(trajectory, run)
         elif verdict is not None and payload is not None:
-            closing = text_of(self.config.stop_text, verdict, STOP_TEXT, counts)
+            closing = CLOSING if by_hand else text_of(self.config.stop_text, verdict, STOP_TEXT, counts)
             if not peek:
                 self.board.stopped(trajectory, run)
         if verdict is not None and done is not Level.OBSERVE:
+            if by_hand:
+                VerdictSpans().emit(verdict, first_step="", live_parent=trace.get_current_span())
             notify(
                 self.config.on_intervention, Intervention(done, nudge or closing, verdict, payload or {}, True), counts
             )
@@ -315,6 +318,12 @@ class Gate:
         if nudge is not None:
             status["nudge_digests"] = [*(status["nudge_digests"] or ()), text_digest(nudge)][-_NUDGES_KNOWN:]
         return Decision(done, trajectory, nudge, payload, scratchpad, status, closing)
+
+    def _put_back(self, trajectory: str, flag: Flag) -> None:
+        if flag.by_hand is not None:
+            self.board.put_back_hand_flag(trajectory, flag.by_hand)
+        elif flag.verdict is not None:
+            self.board.put_back(trajectory, flag.verdict)
 
     def _allowed(self, level: Level) -> Level:
         if self.config.mode == "observe" or (self.config.mode == "nudge" and level is Level.STOP):
@@ -326,9 +335,9 @@ class Gate:
     ) -> dict[str, Any]:
         recent = [*(status.get("recent") or ()), *(entry["action"] for entry in scratchpad)]
         return stop_payload(
-            reason="" if self.config.redact else verdict.reason,
-            loop_types=verdict.types,
-            rule=verdict.rule,
+            reason="" if self.config.redact and flag.by_hand is None else verdict.reason,
+            loop_types=verdict.types if flag.by_hand is None else ["BY_HAND"],
+            rule=verdict.rule if flag.by_hand is None else RULE,
             recommendation=recommendation(verdict.detections),
             loop_score=verdict.score,
             nudges_sent=flag.nudges,
@@ -361,6 +370,7 @@ class Gate:
             "nudge_digests": before.get("nudge_digests"),
             "nudged_run": run if level is Level.NUDGE else before.get("nudged_run"),
             "collector_step": collector_step,
+            "collector_hand": max(int(before.get("collector_hand", 0)), self.board.remote_hands(trajectory)),
             "last_intervention": str(level) if level is not Level.OBSERVE else before.get("last_intervention"),
             "steps_taken": flag.steps,
             "trajectory_id": trajectory,
@@ -377,7 +387,7 @@ class Gate:
         return zlib.compress(saved, 1) if saved is not None else None
 
 
-def _current_trace() -> str | None:
+def current_trace() -> str | None:
     """Id of the trace in which the gate decides, None if there is none."""
     span = trace.get_current_span().get_span_context()
     return f"{span.trace_id:032x}" if span.is_valid else None

@@ -21,6 +21,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.policy import Level
 from trajectory_guard.gates.gate import Decision, Gate, LoopDetectedError
 from trajectory_guard.gates.messages import MARK, is_guard_message, is_tool_message
+from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.state_of import StateOf, read_state
 from trajectory_guard.store import FlagBoard
 
@@ -49,6 +50,7 @@ class GraphGate:
     Parameters:
         config, board: as for ``Gate``.
         on_stop, nudge_role, messages_key, whole_list, state_of: as for ``TrajectoryGuardNode``.
+        refuse_pointless: as for ``apply_guard``.
         gate: a gate to share with other graphs, instead of a new one.
     """
 
@@ -61,6 +63,7 @@ class GraphGate:
         messages_key: str = "messages",
         whole_list: bool = False,
         state_of: StateOf | None = None,
+        refuse_pointless: bool | RefusalRules = False,
         board: FlagBoard | None = None,
         gate: Gate | None = None,
     ) -> None:
@@ -72,6 +75,7 @@ class GraphGate:
         self.messages_key = messages_key
         self.whole_list = whole_list
         self.state_of = state_of
+        self.refuse = RefusalRules.of(refuse_pointless)
 
     def decide(self, messages: Sequence[Any], status: Any, config: Mapping[str, Any], state: Any) -> Decision:
         """Decide on the run that ``config`` belongs to: its thread, and the (sub-)graph of its checkpoint namespace.
@@ -88,9 +92,13 @@ class GraphGate:
         )  # fmt: skip
 
     def has_to_decide(self, messages: Sequence[Any], config: Mapping[str, Any]) -> bool:
-        """Whether a decision is needed: not at the start of a turn, unless the model is asked the same again there."""
+        """Whether a decision is needed: not at the start of a turn, unless the model is asked the same again there.
+
+        A flag that a person has raised waits for no tool call.
+        """
         thread_id = (config.get("configurable") or {}).get("thread_id")
-        return something_happened(messages) or self.gate.repeats_model_call(thread_id)
+        by_hand = thread_id is not None and self.gate.board.has_hand_flag(str(thread_id))
+        return something_happened(messages) or by_hand or self.gate.repeats_model_call(thread_id)
 
     def act(self, decision: Decision, config: Mapping[str, Any]) -> Outcome:
         """Carry a decision out: nothing, a nudge, a question to a person, an error, or the end of the run.

@@ -23,6 +23,7 @@ from trajectory_guard.gates.agent_node import MAX_SCRATCHPAD, bounded_append, re
 from trajectory_guard.gates.compiled import guard_builder
 from trajectory_guard.gates.gate import LoopDetectedError
 from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, NudgeRole, get
+from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.rewire import GraphShapeError
 from trajectory_guard.gates.state_of import StateOf
 from trajectory_guard.store import FlagBoard
@@ -153,6 +154,7 @@ def apply_guard(
     nudge_role: NudgeRole = "user",
     messages_key: str = "messages",
     state_of: StateOf | None = None,
+    refuse_pointless: bool | RefusalRules = False,
     board: FlagBoard | None = None,
 ) -> StateGraph[Any, Any, Any, Any]:
     """Put a gate before every agent of an existing, not yet compiled graph. Changes and returns the builder.
@@ -170,6 +172,8 @@ def apply_guard(
             node that calls the model.
         config, on_stop, nudge_role, messages_key, state_of, board: as for ``TrajectoryGuardNode``. ``state_of`` gets
             the state as the agent's node receives it: in a sub-graph that of the sub-graph.
+        refuse_pointless: answer calls that failed or found nothing in the same way before, or that were refused in this
+            turn, without running them; ``RefusalRules`` says when. For tools in a ``ToolNode``; others always run.
 
     Raises:
         GraphShapeError: the graph has no such nodes, holds no messages, or is guarded already. Says what was found and
@@ -177,8 +181,9 @@ def apply_guard(
             shows: no way from tools to an agent, an agent that nothing leads to, an ``on_stop`` node that is missing.
     """
     gate = GraphGate(
-        config, on_stop=on_stop, nudge_role=nudge_role, messages_key=messages_key, state_of=state_of, board=board
-    )
+        config, on_stop=on_stop, nudge_role=nudge_role, messages_key=messages_key, state_of=state_of,
+        refuse_pointless=refuse_pointless, board=board,
+    )  # fmt: skip
     guard_builder(builder, gate, tools=tools, agent=agent)
     return builder
 
