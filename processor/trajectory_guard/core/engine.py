@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -10,6 +10,8 @@ from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core import relay
 from trajectory_guard.core.budget import within_budget
 from trajectory_guard.core.certainty import Certainty, weakest
+from trajectory_guard.core.certificates import Certificate
+from trajectory_guard.core.certifying import certify
 from trajectory_guard.core.detectors import REGISTRY, DetectionResult, Detector, DetectorSettings, weights
 from trajectory_guard.core.detectors.base import TYPE_IV
 from trajectory_guard.core.fingerprints import args_hash
@@ -53,6 +55,7 @@ class Verdict(NamedTuple):
         stop_due: this is the step at which a stop becomes due; ``level`` stays STOP while the loop goes on.
         run: label of the run.
         ordinal: ordinal of the nudge in its episode, from 1; 0 if no nudge became due.
+        certificate: rule, parameters and facts behind the nudge or the stop, only on the step at which it becomes due.
     """
 
     trajectory_id: str
@@ -75,6 +78,7 @@ class Verdict(NamedTuple):
     stop_due: bool = False
     run: str = ""
     ordinal: int = 0
+    certificate: Certificate | None = None
 
     @property
     def types(self) -> list[str]:
@@ -294,7 +298,7 @@ class Engine:
 
     def _verdict(
         self, state: TrajectoryState, run: Run, seen: Observation, found: tuple[DetectionResult, ...],
-        decision: Decision,
+        decision: Decision, measured: Mapping[str, Any] | None = None,
     ) -> Verdict:  # fmt: skip
         step, score = seen.step, run.score.value
         episode = state.episodes + 1 if decision.opened else run.ladder.episode
@@ -321,6 +325,10 @@ class Engine:
             *common, decision.level, placed, episode, step.evidence, reason_text(found[0], step, excerpt=excerpt),
             nudge, run.history.place_of(first, state.index), spent, nudges, False, step.tool_name, began,
             decision.stop_due, run.label, decision.nudge,
+            None if decision.standing is None else certify(
+                found[0], seen, run, decision, self.settings, trajectory_id=state.trajectory_id,
+                step_id=_id_symbol(step.step_id), weights=self._weights, place=state.index, measured=measured,
+            ),
         )  # fmt: skip
 
     def _spent(self, run: Run, seen: Observation, first: int) -> Spent:

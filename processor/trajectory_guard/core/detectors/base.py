@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.certainty import Certainty, weakest
@@ -73,6 +74,7 @@ class Detector:
         loop_type: the type its findings have; weight: default weight of that type.
         advice: suggestions for the agent in a nudge, one sentence each.
         recommendation: advice for the developer.
+        thresholds: the numbers that its rules compare with, by name, which its certificates state.
     """
 
     name: ClassVar[str]
@@ -85,6 +87,7 @@ class Detector:
         "If you have all you can get, answer with it, or say what is missing and ask.",
     )
     recommendation: ClassVar[str] = "Review the agent's prompt and tool setup."
+    thresholds: ClassVar[Mapping[str, int]] = {}
     __slots__ = ()
 
     @classmethod
