@@ -167,6 +167,8 @@ class FlagBoard:
         flag.last = verdict
         if verdict.nudge is not None:
             flag.nudge = verdict
+        if flag.pending is not None:
+            verdict = verdict.with_certificate_of(flag.pending)  # a gate may act later than the step it became due at
         if flag.pending is None or _RANK[verdict.level] >= _RANK[flag.pending.level]:
             flag.pending = verdict
 

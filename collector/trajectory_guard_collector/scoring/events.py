@@ -107,7 +107,8 @@ def _count(
 def _keep_flag(trajectory: Trajectory, verdict: Verdict) -> None:
     trajectory.last = verdict
     if verdict.level is Level.STOP:
-        trajectory.stop = verdict
+        before = trajectory.stop
+        trajectory.stop = verdict if before is None else verdict.with_certificate_of(before)
 
 
 def _spent_more(published: Published, verdict: Verdict) -> Spent:

@@ -111,10 +111,11 @@ class Certificate:
             raise CertificateError("v is no integer, or hmac no text")
         if "hmac" in data and not data["hmac"]:
             raise CertificateError("hmac is empty")
-        return cls(
-            data["rule"], data["basis"], data["parameters"], data["facts"], data["v"], data["digest"],
-            data.get("hmac", ""),
-        )  # fmt: skip
+        try:
+            parameters, facts = _plain(data["parameters"]), _plain(data["facts"])
+        except RecursionError:
+            raise CertificateError("nested too deeply") from None
+        return cls(data["rule"], data["basis"], parameters, facts, data["v"], data["digest"], data.get("hmac", ""))
 
     @classmethod
     def from_json(cls, text: str) -> Certificate:
@@ -154,7 +155,7 @@ class Certificate:
             try:
                 problems += problems_of(self.rule, self.basis == REPLAYABLE, self.parameters, self.facts)
                 evidence = _evidence(self)
-            except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
+            except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
                 problems.append(f"facts cannot be read: {type(error).__name__}: {error}")
         if problems:
             return Verification("failed", tuple(problems), False, evidence)
@@ -169,7 +170,8 @@ class Certificate:
 
     def _damage(self, key: bytes | None) -> list[str]:
         try:
-            found = [] if _digest(self._unsigned()) == self.digest else ["the digest does not match: a value was changed"]
+            sound = _digest(self._unsigned()) == self.digest
+            found = [] if sound else ["the digest does not match: a value was changed"]
             if key is not None and not self.hmac:
                 found.append("it is not signed")
             elif key is not None and not hmac.compare_digest(self.hmac.encode(), self._hmac(key).encode()):

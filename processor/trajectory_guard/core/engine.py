@@ -100,6 +100,11 @@ class Verdict(NamedTuple):
         """Whether a nudge or a stop became due at this very step; ``level`` stays unchanged while the loop goes on."""
         return self.nudge is not None or self.stop_due
 
+    def with_certificate_of(self, before: Verdict) -> Verdict:
+        """This verdict with the certificate of an earlier one, if that certifies the intervention that still holds."""
+        same = (before.episode, before.run, before.level) == (self.episode, self.run, self.level)
+        return self._replace(certificate=before.certificate) if same and self.certificate is None else self
+
 
 _NOTHING_SPENT: Final = Spent()
 

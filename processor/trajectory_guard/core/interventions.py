@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.certainty import Certainty
@@ -135,7 +135,7 @@ def _retry_after(result: str | None) -> str:
 
 def stop_payload(
     *, reason: str, loop_types: Sequence[str], rule: str, loop_score: float, nudges_sent: int, steps_taken: int,
-    similar_actions: Sequence[Any], spent: Spent, recommendation: str,
+    similar_actions: Sequence[Any], spent: Spent, recommendation: str, certificate: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The stop payload as structured data; its ``status`` is always ``guardrail_triggered``."""
     return {
@@ -149,6 +149,7 @@ def stop_payload(
         "similar_actions": list(similar_actions),
         "spent": spent._asdict(),
         "recommendation": recommendation,
+        **({"certificate": dict(certificate)} if certificate is not None else {}),
     }
 
 

@@ -36,13 +36,13 @@ class Claim(NamedTuple):
     """What a certificate states about its finding.
 
     Fields:
-        count, confidence, certainty: as in the finding.
+        times: its count; confidence, certainty: as in the finding.
         rows: its remembered steps, oldest first; earlier: how many more there were than these show.
         facts: further facts of the rule; thresholds: the numbers it compares with.
         factor: the setting ``weight`` of the tool, with which the confidence was multiplied.
     """
 
-    count: int
+    times: int
     confidence: float
     certainty: Certainty
     rows: Sequence[Row]
@@ -78,7 +78,7 @@ def problems_of(rule: str, replay: bool, parameters: Mapping[str, Any], facts: M
     """Everything that does not follow from the facts.
 
     Raises:
-        KeyError, TypeError, ValueError, IndexError: a fact is missing or has another type.
+        ArithmeticError, AttributeError, LookupError, TypeError, ValueError: a fact is missing, or of another type.
     """
     if "level" not in facts:
         return list(_theorem_problems(rule, parameters))
@@ -97,7 +97,10 @@ def problems_of(rule: str, replay: bool, parameters: Mapping[str, Any], facts: M
 def rows_of(loop: Mapping[str, Any]) -> list[Row]:
     """The steps of a loop as a certificate holds them: a table of fingerprints, and places in it."""
     table = [str(one) for one in loop["fingerprints"]]
-    return [Row(int(at), _entry(table, call), _entry(table, result), int(batch)) for at, call, result, batch in loop["steps"]]
+    return [
+        Row(int(at), _entry(table, call), _entry(table, result), int(batch))
+        for at, call, result, batch in loop["steps"]
+    ]
 
 
 def _entry(table: list[str], place: Any) -> str:
@@ -134,8 +137,8 @@ def _common(parameters: Mapping[str, Any], facts: Mapping[str, Any], claim: Clai
         yield f"{level} was not due at this place on the ladder"
     if facts["ordinal"] != (ladder["nudges"] + 1 if level is Level.NUDGE else 0):
         yield "the ordinal of the nudge is not the next one"
-    if claim.count > ladder["repeats"] or claim.count < 1:
-        yield f"count {claim.count} is not one of those the ladder was told"
+    if claim.times > ladder["repeats"] or claim.times < 1:
+        yield f"count {claim.times} is not one of those the ladder was told"
     yield from _order(facts, claim)
 
 
@@ -163,8 +166,8 @@ def _equal(claim: Claim, *, results: bool = True) -> _Problems:
 def _counted(claim: Claim) -> _Problems:
     """Copies within one batch count once."""
     shown = len({row.batch for row in claim.rows}) + claim.earlier
-    if claim.count != shown and not (claim.facts.get("idempotent") and (shown, claim.count) == (2, 3)):
-        yield f"{shown} steps are shown, and the count is {claim.count}"
+    if claim.times != shown and not (claim.facts.get("idempotent") and (shown, claim.times) == (2, 3)):
+        yield f"{shown} steps are shown, and the count is {claim.times}"
 
 
 def _same_call_same_result(claim: Claim) -> _Problems:
@@ -173,9 +176,9 @@ def _same_call_same_result(claim: Claim) -> _Problems:
     worked = claim.facts["worked"]
     name = "certain_at" if not worked else "blank_after_work" if claim.facts["blank"] else "after_work"
     needed = claim.thresholds[name] * claim.pace
-    confidence = 1.0 if claim.count >= needed else 0.5 if claim.count >= needed - 1 else 0.0
+    confidence = 1.0 if claim.times >= needed else 0.5 if claim.times >= needed - 1 else 0.0
     if not claim.is_confident(confidence):
-        yield f"confidence {claim.confidence} does not follow from count {claim.count} where {needed} are needed"
+        yield f"confidence {claim.confidence} does not follow from count {claim.times} where {needed} are needed"
     if claim.certainty is Certainty.CERTAIN and (worked or confidence < 1.0):
         yield "the evidence is not certain"
 
@@ -184,14 +187,14 @@ def _recurring_result(claim: Claim) -> _Problems:
     yield from _equal(claim)
     yield from _counted(claim)
     needed = claim.thresholds["often_empty" if claim.facts["empty"] else "often"] * claim.pace
-    if not claim.is_confident(1.0 if claim.count >= needed else 0.5 if claim.count >= needed - 1 else 0.0):
-        yield f"confidence {claim.confidence} does not follow from count {claim.count} where {needed} are needed"
+    if not claim.is_confident(1.0 if claim.times >= needed else 0.5 if claim.times >= needed - 1 else 0.0):
+        yield f"confidence {claim.confidence} does not follow from count {claim.times} where {needed} are needed"
 
 
 def _denied_again(claim: Claim) -> _Problems:
     yield from _equal(claim, results=False)
-    if claim.count != len(claim.rows) + claim.earlier or claim.count < 2:
-        yield f"{len(claim.rows)} refusals are shown, and the count is {claim.count}"
+    if claim.times != len(claim.rows) + claim.earlier or claim.times < 2:
+        yield f"{len(claim.rows)} refusals are shown, and the count is {claim.times}"
     if not claim.is_confident(1.0):
         yield f"confidence {claim.confidence} does not follow"
 
@@ -211,23 +214,23 @@ def different_calls(rows: Sequence[Row]) -> int:
 def _one_state(claim: Claim) -> _Problems:
     if len({row.result for row in claim.rows}) != 1 or not claim.rows[0].result:
         yield "the results are not equal"
-    if not all(row.call for row in claim.rows) or claim.count != different_calls(claim.rows) + claim.earlier:
-        yield f"{different_calls(claim.rows)} different calls are shown, and the count is {claim.count}"
+    if not all(row.call for row in claim.rows) or claim.times != different_calls(claim.rows) + claim.earlier:
+        yield f"{different_calls(claim.rows)} different calls are shown, and the count is {claim.times}"
 
 
 def _same_state(claim: Claim) -> _Problems:
     yield from _one_state(claim)
     full_at = claim.thresholds["full_at_tools" if claim.facts["tools"] > 1 else "full_at"]
-    if claim.count < claim.thresholds["calls"] or not claim.is_confident(min(1.0, claim.count / full_at)):
-        yield f"confidence {claim.confidence} does not follow from count {claim.count}"
+    if claim.times < claim.thresholds["calls"] or not claim.is_confident(min(1.0, claim.times / full_at)):
+        yield f"confidence {claim.confidence} does not follow from count {claim.times}"
 
 
 def _same_effect(claim: Claim) -> _Problems:
     yield from _one_state(claim)
     several = claim.facts["tools"] > 1
     needed = claim.thresholds["calls_of_tools" if several else "calls"]
-    if claim.count < needed or not claim.is_confident(1.0 if several else 0.5):
-        yield f"confidence {claim.confidence} does not follow from count {claim.count}"
+    if claim.times < needed or not claim.is_confident(1.0 if several else 0.5):
+        yield f"confidence {claim.confidence} does not follow from count {claim.times}"
 
 
 def batches_of(rows: Sequence[Row]) -> list[tuple[tuple[str, str], ...]]:
@@ -264,8 +267,8 @@ def _cycle(claim: Claim) -> _Problems:
     if stated != matched + claim.earlier:
         yield f"{matched} steps equal those a lap before them, {claim.earlier} earlier ones are stated, not {stated}"
     laps, needed = 1 + stated / period, claim.thresholds["laps"] * claim.pace
-    if claim.count != int(laps) or laps < needed - 1 + 1 / period:
-        yield f"count {claim.count} does not follow from {laps} laps where {needed} are needed"
+    if claim.times != int(laps) or laps < needed - 1 + 1 / period:
+        yield f"count {claim.times} does not follow from {laps} laps where {needed} are needed"
     if not claim.is_confident(1.0 if laps >= needed else 0.5):
         yield f"confidence {claim.confidence} does not follow from {laps} laps"
 
@@ -277,20 +280,20 @@ def _at_least(name: str, *, rows: bool = True) -> Callable[[Claim], _Problems]:
     """The count reaches the threshold of this name; ``rows``: it is that of the steps."""
 
     def check(claim: Claim) -> _Problems:
-        if claim.count < claim.thresholds[name]:
-            yield f"count {claim.count} is below {claim.thresholds[name]}"
-        if rows and claim.count != len(claim.rows) + claim.earlier:
-            yield f"{len(claim.rows)} steps are shown, and the count is {claim.count}"
+        if claim.times < claim.thresholds[name]:
+            yield f"count {claim.times} is below {claim.thresholds[name]}"
+        if rows and claim.times != len(claim.rows) + claim.earlier:
+            yield f"{len(claim.rows)} steps are shown, and the count is {claim.times}"
 
     return check
 
 
 def _nothing_new(claim: Claim) -> _Problems:
     thresholds = claim.thresholds
-    if claim.count < thresholds["known_steps"]:
-        yield f"count {claim.count} is below {thresholds['known_steps']}"
-    if not claim.is_confident(1.0 if claim.count >= thresholds["known_for_sure"] else 0.5):
-        yield f"confidence {claim.confidence} does not follow from count {claim.count}"
+    if claim.times < thresholds["known_steps"]:
+        yield f"count {claim.times} is below {thresholds['known_steps']}"
+    if not claim.is_confident(1.0 if claim.times >= thresholds["known_for_sure"] else 0.5):
+        yield f"confidence {claim.confidence} does not follow from count {claim.times}"
 
 
 def _handoffs(claim: Claim) -> _Problems:

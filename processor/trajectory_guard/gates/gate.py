@@ -49,7 +49,7 @@ class LoopDetectedError(RuntimeError):
     """Raised by a gate with ``on_stop="raise"`` when a run must stop.
 
     ``payload`` is the stop payload: status, reason, loop_score, nudges_sent, steps_taken, similar actions, spent,
-    recommendation.
+    recommendation, certificate.
     """
 
     def __init__(self, payload: Mapping[str, Any]) -> None:
@@ -315,6 +315,7 @@ class Gate:
             steps_taken=flag.steps,
             similar_actions=recent[-min(len(recent), verdict.spent.steps + 1, 10) :],
             spent=verdict.spent,
+            certificate=verdict.certificate.to_plain() if verdict.certificate is not None else None,
         )
 
     def _status(

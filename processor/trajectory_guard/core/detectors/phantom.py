@@ -46,7 +46,11 @@ class Phantom(Detector):
     recommendation: ClassVar[str] = (
         "Check whether the tools report failure: actions had no effect but looked successful."
     )
-    thresholds: ClassVar[Mapping[str, int]] = {"calls": _CALLS, "full_at": _CERTAIN_AT, "full_at_tools": _CERTAIN_AT_TOOLS}
+    thresholds: ClassVar[Mapping[str, int]] = {
+        "calls": _CALLS,
+        "full_at": _CERTAIN_AT,
+        "full_at_tools": _CERTAIN_AT_TOOLS,
+    }
     __slots__ = ()
 
     def update(self, seen: Observation) -> DetectionResult | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, ClassVar, Final
 
 from trajectory_guard.core.certainty import Certainty, weakest
