@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.calls import CallRecord, call_key, consume, is_fuller, reported, truncate_for_replay
+from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, StepRecord
@@ -155,6 +156,14 @@ class FlagBoard:
                 entry.replay = None
         if turn_before is not None and state.turns.get(instance) != turn_before:
             self._end_run(entry, label_of(instance, turn_before))
+        return self._booked(entry, verdict)
+
+    def report(self, step: StepRecord, found: DetectionResult | None, measured: Mapping[str, Any]) -> Verdict:
+        """Evaluate an output that a gate has measured itself, as ``Engine.report`` does."""
+        with (entry := self._entry(step.trajectory_id)).lock:
+            return self._booked(entry, self.engine.report(entry.state, step, found, measured))
+
+    def _booked(self, entry: Entry, verdict: Verdict) -> Verdict:
         if verdict.recovered:
             self.counts["recoveries"] += 1
         if verdict.detections:
@@ -167,8 +176,7 @@ class FlagBoard:
         flag.last = verdict
         if verdict.nudge is not None:
             flag.nudge = verdict
-        if flag.pending is not None:
-            verdict = verdict.with_certificate_of(flag.pending)  # a gate may act later than the step it became due at
+        verdict = verdict.with_certificate_of(flag.pending)
         if flag.pending is None or _RANK[verdict.level] >= _RANK[flag.pending.level]:
             flag.pending = verdict
 

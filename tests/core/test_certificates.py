@@ -28,10 +28,11 @@ from trajectory_guard.core.detectors import (
     unregister,
     weights,
 )
+from trajectory_guard.core.detectors.reported import INTEGRITY_THEOREM, STAGNATION_THEOREM
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.policy import Level
-from trajectory_guard.core.replayed_rules import INTEGRITY_THEOREM, RULES, STAGNATION_THEOREM
+from trajectory_guard.core.replayed_rules import RULES
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
 
 REPLAYED = {"same_call_same_result", "recurring_result", "denied_again", "same_state", "same_effect", "cycle"}

@@ -107,8 +107,7 @@ def _count(
 def _keep_flag(trajectory: Trajectory, verdict: Verdict) -> None:
     trajectory.last = verdict
     if verdict.level is Level.STOP:
-        before = trajectory.stop
-        trajectory.stop = verdict if before is None else verdict.with_certificate_of(before)
+        trajectory.stop = verdict.with_certificate_of(trajectory.stop)
 
 
 def _spent_more(published: Published, verdict: Verdict) -> Spent:

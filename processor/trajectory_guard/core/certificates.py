@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-from trajectory_guard.core.replayed_rules import INTEGRITY_THEOREM, STAGNATION_THEOREM, known_rules, problems_of
+from trajectory_guard.core.detectors.reported import INTEGRITY_THEOREM, STAGNATION_THEOREM
+from trajectory_guard.core.replayed_rules import known_rules, problems_of
 
 VERSION: Final = 1
 """Version of the form and of the rules behind it; raised when a rule decides otherwise on the same facts."""

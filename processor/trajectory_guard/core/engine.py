@@ -12,14 +12,21 @@ from trajectory_guard.core.budget import within_budget
 from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.certificates import Certificate
 from trajectory_guard.core.certifying import certify
-from trajectory_guard.core.detectors import REGISTRY, DetectionResult, Detector, DetectorSettings, weights
+from trajectory_guard.core.detectors import (
+    REGISTRY,
+    REPORTED,
+    DetectionResult,
+    Detector,
+    DetectorSettings,
+    weights,
+)
 from trajectory_guard.core.detectors.base import TYPE_IV
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.history import Symbol
 from trajectory_guard.core.interventions import Spent, nudge_text, reason_text
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.policy import Decision, Level
-from trajectory_guard.core.reading import Reader, call_symbol
+from trajectory_guard.core.reading import Reader, call_symbol, result_symbol
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.scoring import Scorer
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
@@ -100,10 +107,15 @@ class Verdict(NamedTuple):
         """Whether a nudge or a stop became due at this very step; ``level`` stays unchanged while the loop goes on."""
         return self.nudge is not None or self.stop_due
 
-    def with_certificate_of(self, before: Verdict) -> Verdict:
-        """This verdict with the certificate of an earlier one, if that certifies the intervention that still holds."""
+    def with_certificate_of(self, before: Verdict | None) -> Verdict:
+        """This verdict with the certificate of an earlier one, if that certifies the intervention that still holds.
+
+        A gate may act later than the step at which the intervention became due.
+        """
+        if before is None or self.certificate is not None:
+            return self
         same = (before.episode, before.run, before.level) == (self.episode, self.run, self.level)
-        return self._replace(certificate=before.certificate) if same and self.certificate is None else self
+        return self._replace(certificate=before.certificate) if same else self
 
 
 _NOTHING_SPENT: Final = Spent()
@@ -134,7 +146,7 @@ class Engine:
     ) -> None:
         self.settings = settings = settings or EngineSettings()
         self.price = price
-        self._weights = {**weights(), **settings.weights}
+        self._weights = {**{one.loop_type: one.weight for one in REPORTED}, **weights(), **settings.weights}
         self._scorer = Scorer(weights=self._weights, max_score=settings.max_score, decay=settings.decay)
         self._reader = Reader(settings)
         given = DetectorSettings(redact=settings.redact, settle=settle)
@@ -206,6 +218,35 @@ class Engine:
             now=step.timestamp, may_stop=run.stoppable and not (policy is not None and policy.never_stop),
         )  # fmt: skip
         return _Evaluated(run, seen, decision, self._verdict(state, run, seen, found, decision))
+
+    def report(
+        self, state: TrajectoryState, step: StepRecord, found: DetectionResult | None, measured: Mapping[str, Any]
+    ) -> Verdict:
+        """Evaluate the output of a graph node that a gate has measured itself, in a run of its own.
+
+        Parameters:
+            step: the output; ``run`` names the gate and the node.
+            found: the gate's finding, with indices counted from this output (0, -1, …); None for an output without one.
+            measured: the values behind it, for the certificate.
+        """
+        label = scope.run_label(step, state.turns)
+        run = state.runs.get(label) or Run(label, state.capacity, ())
+        seen = Observation(step, run.index, call_symbol(step), result_symbol(step), run.same_results)
+        seen.progress = found is None
+        kept: tuple[DetectionResult, ...] = ()
+        if found is not None and self._weights[found.loop_type] > 0:
+            steps = tuple(run.index + at for at in found.steps if run.index + at >= 0)
+            kept = (found._replace(first_step=max(0, run.index + found.first_step), steps=steps),)
+        self._scorer.apply(run.score, kept, new_batch=True)
+        decision = ladder_policy.decide(
+            run.ladder, kept, run.score.value, self.settings, new_batch=True, progress=seen.progress,
+            now=step.timestamp,
+        )  # fmt: skip
+        own = _Evaluated(run, seen, decision, self._verdict(state, run, seen, kept, decision, measured))
+        current = state.current
+        self._remember(state, own, _id_symbol(step.step_id))
+        state.current = current if current in state.runs else label  # the run that acted last is still the agent's
+        return own.verdict
 
     # --- loops between agents --------------------------------------------------------------------------------
 

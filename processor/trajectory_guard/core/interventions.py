@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import DetectionResult, detector_of
 from trajectory_guard.core.detectors.base import TYPE_I
+from trajectory_guard.core.detectors.reported import TYPE_INTEGRITY
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.text import clip
 
@@ -114,6 +115,8 @@ _FIRM_ADVICE: Final = (
 def _opening(main: DetectionResult, ordinal: int) -> str:
     if main.evidence is Certainty.WAITING:
         return "You seem to be waiting for something."
+    if main.loop_type == TYPE_INTEGRITY:
+        return "The state is not as it has to be."
     return "You seem to be stuck." if ordinal == 1 else "You are still stuck."
 
 

@@ -11,11 +11,10 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import REGISTRY
+from trajectory_guard.core.detectors.reported import INTEGRITY_THEOREM, STAGNATION_THEOREM
 from trajectory_guard.core.policy import Level, is_justified
 from trajectory_guard.core.settings import EngineSettings
 
-STAGNATION_THEOREM: Final = "behavioral_stability_windowed"
-INTEGRITY_THEOREM: Final = "langgraph_state_integrity"
 POLICY_KEYS: Final = (
     "max_polls", "max_score", "max_wait_s", "nudge_threshold", "renudge", "stop_patience", "stop_threshold",
 )  # fmt: skip

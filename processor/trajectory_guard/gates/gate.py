@@ -32,9 +32,8 @@ from trajectory_guard.gates.messages import (
     was_nudged,
     with_marks,
 )
+from trajectory_guard.gates.publishing import publish
 from trajectory_guard.gates.remote import RemoteFlags
-from trajectory_guard.logs import log_recovery, log_verdict
-from trajectory_guard.otel.verdict_spans import VerdictSpans
 from trajectory_guard.runtime import board_for, follow
 from trajectory_guard.store import FlagBoard
 
@@ -218,21 +217,8 @@ class Gate:
                 step._replace(run=instance or None, turn=turn), stoppable=self.config.mode != "nudge"
             )
             if verdict is not None and (verdict.detections or verdict.recovered):
-                self._report(verdict)
+                publish(verdict, self.board, redact=self.config.redact)
         return steps, run
-
-    def _report(self, verdict: Verdict) -> None:
-        """Log a verdict of the gate and emit its span, as the span processor does for its own verdicts."""
-        span = trace.get_current_span()
-        if verdict.recovered:
-            log_recovery(verdict)
-        if verdict.detections:
-            log_verdict(verdict, redact=self.config.redact)
-        if verdict.intervenes:
-            VerdictSpans().emit(verdict, first_step=str(verdict.first_step), live_parent=span)
-        if self.board.reporter is not None:
-            context = span.get_span_context()
-            self.board.reporter.report(verdict, f"{context.trace_id:032x}" if context.is_valid else None)
 
     # --- what a collector knows ------------------------------------------------------------------------------
 
