@@ -35,7 +35,15 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.replayed_rules import RULES
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
 
-REPLAYED = {"same_call_same_result", "recurring_result", "denied_again", "same_state", "same_effect", "cycle"}
+REPLAYED = {
+    "same_model_call",
+    "same_call_same_result",
+    "recurring_result",
+    "denied_again",
+    "same_state",
+    "same_effect",
+    "cycle",
+}
 OWN_WORDS = {REPLAYABLE, FROZEN, *map(str, Level), *map(str, Certainty), *RULES, *weights()}
 ROOM = "You are in room {}: two doors, a table, and a lamp."
 PAGE = "Cart: 1 item. Please choose a size to continue."
@@ -52,6 +60,9 @@ def loops() -> dict[str, list[Any]]:
     texts = ("red lamps", "blue chairs", "old maps", "new tools", "wet paint", "dry goods", "hot soup", "cold tea")
     return {
         "same_call_same_result": [record("search", {"q": "hours"}, "Closed on Mondays, open from nine to five.")] * 12,
+        "same_model_call": [
+            record("model", {"prompt": "Improve the draft."}, "The draft is fine as it is.", model_scope="s")
+        ] * 12,
         "denied_again": [record("delete", {"path": "/data"}, "not allowed", "denied")] * 5,
         "cycle": lap * 8,
         "same_meaning": [record("search", {"query": one}, "", "empty") for one in queries * 3],

@@ -35,6 +35,8 @@ def publish(trajectory: Trajectory, item: StepItem, counts: ScoringCounts) -> It
     """Count a step after each evaluation, update its trajectory's flag, and yield the loop events to publish."""
     verdict, first_time = item.verdict, not item.evaluated
     item.evaluated = True
+    if verdict is None and item.step.model_scope is not None:
+        return  # it repeats no other model call, and counts as no step
     if not first_time:
         counts.evaluated_again()
     trajectory.last_seen = max(trajectory.last_seen, item.order[0])

@@ -79,7 +79,7 @@ class UsageItem:
 
 
 class StepItem:
-    """A tool call and the result of its evaluation.
+    """A tool call, or a model call that may repeat, and the result of its evaluation.
 
     Attributes:
         span: trace id and span id in bytes.
@@ -113,7 +113,8 @@ class StepItem:
     ) -> None:
         self.span = span
         self.size = size
-        self.order: Order = (view.end, view.span_id)
+        # a model call is evaluated after its usage is known
+        self.order: Order = (view.end, view.span_id if step.model_scope is None else f"{view.span_id}~")
         self.step = step
         self.view = view
         self.dialect = dialect
@@ -153,6 +154,11 @@ class StepItem:
 
 
 Item = StepItem | UsageItem
+
+
+def usage_key(span: bytes) -> bytes:
+    """Key of the usage of a model call that is also a step: the span itself is the key of the step."""
+    return span[:-8] + bytes(one ^ 0xFF for one in span[-8:])
 
 
 class Head(NamedTuple):
@@ -319,6 +325,11 @@ class Trajectory:
 
     def _evaluate(self, engine: Engine, head: Head, item: StepItem) -> Verdict | None:
         step = item.step
+        if step.model_scope is not None:
+            verdict = engine.observe(head.state, head.usage.name_model_call(step))
+            if verdict is not None:
+                head.usage.settle_model_call(step)
+            return self._with_first_step(head, item, verdict)
         seen = CallRecord.of(step)
         other = reported(head.recent, seen)
         item.repeats = other is not None and not is_fuller(seen, other)
@@ -326,7 +337,9 @@ class Trajectory:
             return None
         if seen.outcome != INTERRUPTED:
             head.recent.append(seen)
-        verdict = engine.observe(head.state, head.usage.charge(step))
+        return self._with_first_step(head, item, engine.observe(head.state, head.usage.charge(step)))
+
+    def _with_first_step(self, head: Head, item: StepItem, verdict: Verdict | None) -> Verdict | None:
         if verdict is not None and verdict.detections:
             item.first_step = _step_id(head.state, verdict.first_step)
         return verdict

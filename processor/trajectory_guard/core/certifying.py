@@ -133,6 +133,8 @@ def _series(found: DetectionResult, seen: Observation, rows: list[Row], unknown:
 
 def _repeats(found: DetectionResult, seen: Observation, rows: list[Row], unknown: int) -> dict[str, Any]:
     earlier = max(0, found.count - len({row.batch for row in rows}))
+    if found.rule == "same_model_call":
+        return _loop(rows, earlier, pace=seen.variation_pace)
     blank, worked = not (seen.step.result or "").strip(), seen.worked and not seen.others_progress
     if found.rule == "recurring_result":
         return _loop(rows, earlier, pace=seen.pace, empty=seen.outcome == EMPTY)
@@ -156,6 +158,7 @@ def _cycle(found: DetectionResult, seen: Observation, rows: list[Row], unknown: 
 _LOOPS: Final[Mapping[str, _Loop]] = {
     "same_call_same_result": _repeats,
     "recurring_result": _repeats,
+    "same_model_call": _repeats,
     "same_state": _one_state,
     "same_effect": _one_state,
     "cycle": _cycle,

@@ -91,7 +91,8 @@ class Reader:
             seen.progress = False
         if not seen.progress:
             self._weigh(run, seen, policy)
-        self._known_ground(run, seen)
+        if step.model_scope is None:
+            self._known_ground(run, seen)
         run.failed = seen.outcome == ERROR
         return seen
 
@@ -162,7 +163,7 @@ class Reader:
         if not seen.result:
             return
         if history.results[previous] != seen.result and not history.returned(seen.call, seen.result):
-            failed_again = seen.in_a_row and run.failed and seen.outcome == ERROR
+            failed_again = seen.in_a_row and run.failed and seen.outcome == ERROR and not step.stated
             # nothing was done between two failures of one call: other words for the failure are no news
             if failed_again:
                 seen.result = history.results[previous]
@@ -205,8 +206,8 @@ class Reader:
         as that of a generator of ids, is unknown: it cannot repeat.
         """
         text = seen.step.result
-        if text is None:
-            return seen.result
+        if text is None or seen.step.stated:
+            return seen.result  # a supplied state is masked already, and the text says nothing of it
         if is_volatile_throughout(text):
             return UNKNOWN
         key = seen.call.hex()
@@ -220,7 +221,7 @@ class Reader:
 
     def _known_ground(self, run: Run, seen: Observation) -> None:
         """Count the steps in a row that described nothing but states that were there before."""
-        known_lines = _all_known(run, lines_of(seen.step.result or ""))
+        known_lines = not seen.step.stated and _all_known(run, lines_of(seen.step.result or ""))
         if (seen.result in run.history.results and seen.describes_state) or known_lines:
             run.known_ground += not seen.same_batch
         elif seen.progress or run.history.calls.last(seen.call) < 0:
@@ -292,12 +293,14 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
 
 def _all_known(run: Run, lines: bytes) -> bool:
     """Whether the run has seen all these lines before; it remembers the new ones."""
+    if not lines:
+        return False
     width, known = LINE_BYTES, run.lines
     places = {known[at : at + width] for at in range(0, len(known), width)}
     new = [one for at in range(0, len(lines), width) if (one := lines[at : at + width]) not in places]
     if new:
         run.lines = (known + b"".join(dict.fromkeys(new)))[-_KEPT_LINES * width :]
-    return bool(lines) and not new
+    return not new
 
 
 def _reads_as_error(result: str) -> bool:

@@ -190,6 +190,14 @@ def _recurring_result(claim: Claim) -> _Problems:
         yield f"confidence {claim.confidence} does not follow from count {claim.times} where {needed} are needed"
 
 
+def _same_model_call(claim: Claim) -> _Problems:
+    yield from _equal(claim)
+    yield from _counted(claim)
+    needed = claim.thresholds["likely_at"] * claim.pace
+    if claim.times < max(2, needed - 1) or not claim.is_confident(1.0 if claim.times >= needed else 0.5):
+        yield f"confidence {claim.confidence} does not follow from count {claim.times} where {needed} are needed"
+
+
 def _denied_again(claim: Claim) -> _Problems:
     yield from _equal(claim, results=False)
     if claim.times != len(claim.rows) + claim.earlier or claim.times < 2:
@@ -308,6 +316,7 @@ def _anything(_: Claim) -> _Problems:
 RULES: Final[Mapping[str, Rule]] = {
     "same_call_same_result": Rule(_same_call_same_result, _anything),
     "recurring_result": Rule(_recurring_result, _anything),
+    "same_model_call": Rule(_same_model_call, _anything),
     "denied_again": Rule(_denied_again, _anything),
     "same_state": Rule(_same_state, _anything),
     "same_effect": Rule(_same_effect, _anything),

@@ -92,7 +92,9 @@ def merged(first: tuple[ModelTokens, ...], second: tuple[ModelTokens, ...]) -> t
 
 
 class StepRecord(NamedTuple):
-    """One tool call at its boundary. Immutable; a NamedTuple because one is built per span on the hot path.
+    """One tool call at its boundary, or a model call that may repeat. Immutable.
+
+    A NamedTuple because one is built per span on the hot path.
 
     Hashes compare calls and results; ``args`` and ``result`` travel with the record only so that the engine
     can explain and, where hashes differ, compare. The engine keeps neither beyond short excerpts.
@@ -119,6 +121,8 @@ class StepRecord(NamedTuple):
         run: label of the agent instance that acts (its agent span, its checkpoint namespace), None if unknown.
         stated: ``state_snapshot_hash`` is a state that the application supplied, not the result's text.
         thought: text the model wrote with the call, None if unknown.
+        model_scope: the step is a model call, reported by this instrumentation scope: its arguments are the input, its
+            result is the answer. None: it is a tool call.
     """
 
     step_id: str
@@ -145,3 +149,4 @@ class StepRecord(NamedTuple):
     run: str | None = None
     stated: bool = False
     asked: str | None = None
+    model_scope: str | None = None

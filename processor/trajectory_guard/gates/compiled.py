@@ -36,12 +36,13 @@ from trajectory_guard.gates.rewire import (
     find_way,
     sub_graphs,
 )
+from trajectory_guard.gates.state_of import StateOf
 from trajectory_guard.runtime import shared_board
 from trajectory_guard.store import FlagBoard
 
 Compiled = CompiledStateGraph[Any, Any, Any, Any]
 _MODES: Final = ("enforce", "nudge", "observe")
-_OPTIONS: Final = ("guard_config", "tools", "agent", "on_stop", "nudge_role", "messages_key", "board")
+_OPTIONS: Final = ("guard_config", "tools", "agent", "on_stop", "nudge_role", "messages_key", "state_of", "board")
 _MAX_KEPT: Final = 8
 _cache: weakref.WeakKeyDictionary[Any, list[tuple[dict[str, Any], Any]]] = weakref.WeakKeyDictionary()
 
@@ -122,6 +123,7 @@ def guard_compiled(
     on_stop: str = "end",
     nudge_role: NudgeRole = "user",
     messages_key: str = "messages",
+    state_of: StateOf | None = None,
     board: FlagBoard | None = None,
 ) -> Compiled:
     """A guarded copy of a compiled graph, sub-graphs included; arguments as for ``apply_guard``.
@@ -133,7 +135,9 @@ def guard_compiled(
     """
     if not isinstance(graph, CompiledStateGraph):
         raise GraphShapeError(_not_compiled(graph))
-    gate = GraphGate(config, on_stop=on_stop, nudge_role=nudge_role, messages_key=messages_key, board=board)
+    gate = GraphGate(
+        config, on_stop=on_stop, nudge_role=nudge_role, messages_key=messages_key, state_of=state_of, board=board
+    )
     twin = _copy(graph)
     if not is_guarded(graph):
         _guard_copy(twin, gate, tools, agent)
@@ -312,8 +316,8 @@ def guarded_invoke(graph: Compiled, input: Any, config: Any = None, *, mode: str
 
     Parameters:
         mode: ``enforce``, ``nudge`` or ``observe``; by default that of the configuration.
-        options: ``guard_config``, ``tools``, ``agent``, ``on_stop``, ``nudge_role``, ``messages_key`` and ``board`` as
-            for ``apply_guard``; everything else goes to ``invoke``.
+        options: ``guard_config``, ``tools``, ``agent``, ``on_stop``, ``nudge_role``, ``messages_key``, ``state_of`` and
+            ``board`` as for ``apply_guard``; everything else goes to ``invoke``.
 
     Returns:
         The result of ``invoke``, with ``loop_status`` added.

@@ -22,7 +22,7 @@ from trajectory_guard.core.interventions import args_excerpt, owed_nudge, recomm
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import StepRecord
-from trajectory_guard.entry import Flag
+from trajectory_guard.entry import Flag, GateRun
 from trajectory_guard.gates.messages import (
     is_answer,
     new_steps,
@@ -111,7 +111,7 @@ class Gate:
 
     def decide(
         self, messages: Sequence[Any], status: Mapping[str, Any] | None, thread_id: Any = None, *,
-        namespace: str = "", peek: bool = False,
+        namespace: str = "", peek: bool = False, read_state: Callable[[], str | None] | None = None,
     ) -> Decision:  # fmt: skip
         """Bring the trajectory up to date and return the intervention that is due.
 
@@ -121,6 +121,8 @@ class Gate:
             thread_id: the thread's id, of any type; None if the caller gave none.
             namespace: path of tasks that leads to the graph run of the node that asks (``alice:<id>``), which is the
                 agent instance; empty at the top level.
+            read_state: gives the fingerprint of the state that the application supplies, None if it knows none; called
+                after new steps.
             peek: do not clear the flag of a stop (for gates that are executed again when a person has answered).
         """
         status = status or {}
@@ -128,7 +130,9 @@ class Gate:
         trajectory = self._identify(messages, status, thread_id)
         self.board.discard_lossy(trajectory)
         self._restore(trajectory, status)
-        fresh, run = self._catch_up(trajectory, namespace, messages, status, again=peek)
+        if read_state is not None:
+            self.board.await_states(trajectory, namespace)
+        fresh, run = self._catch_up(trajectory, namespace, messages, status, again=peek, read_state=read_state)
         if self.board.settler is not None:
             self.board.settler.wait(_SETTLE_WAIT_S)
         flag = self._with_remote(trajectory, self.board.take(trajectory, run), status)
@@ -164,8 +168,7 @@ class Gate:
     # --- identity and memory ---------------------------------------------------------------------------------
 
     def _identify(self, messages: Sequence[Any], status: Mapping[str, Any], thread_id: Any) -> str:
-        span = trace.get_current_span().get_span_context()
-        trace_id = f"{span.trace_id:032x}" if span.is_valid else None
+        trace_id = _current_trace()
         if thread_id is None:
             if status.get("trajectory_id"):
                 return str(status["trajectory_id"])
@@ -196,11 +199,13 @@ class Gate:
             _log.warning("trajectory_guard: saved state of %r ignored: %s", trajectory, error)
 
     def _catch_up(
-        self, trajectory: str, instance: str, messages: Sequence[Any], status: Mapping[str, Any], *, again: bool
-    ) -> tuple[list[StepRecord], str]:
+        self, trajectory: str, instance: str, messages: Sequence[Any], status: Mapping[str, Any], *, again: bool,
+        read_state: Callable[[], str | None] | None,
+    ) -> tuple[list[StepRecord], str]:  # fmt: skip
         """Evaluate calls that no span reported. Returns every step that is new to the graph state, and the run's label.
 
         If ``again``, a gate may have read steps and been interrupted before it could write them into the state.
+        A supplied state is that after the newest model turn; of the calls before it no state is known.
         """
         turn = turn_of(messages)
         if turn is None:  # a reducer may have trimmed the message that began the turn
@@ -212,13 +217,29 @@ class Gate:
             messages, trajectory_id=trajectory, now=self._clock(),
             known=lambda call: call in before or (self.board.was_read(trajectory, call) and not (again and before)),
         )  # fmt: skip
+        state = read_state() if read_state is not None and steps else None
+        stoppable, verdicts = self.config.mode != "nudge", list[Verdict | None]()
         for step in steps:
-            verdict = self.board.observe_from_messages(
-                step._replace(run=instance or None, turn=turn), stoppable=self.config.mode != "nudge"
+            verdicts.append(self.board.observe_from_messages(
+                step._replace(run=instance or None, turn=turn), stoppable=stoppable,
+                state=state if step.batch == steps[-1].batch else None,
+            ))  # fmt: skip
+        if read_state is not None:
+            verdicts += self.board.release_awaiting(trajectory, run)
+        if not steps:
+            began = status.get("run") not in (None, run)
+            self.board.follow_model_calls(
+                trajectory, GateRun(instance, turn), _current_trace(), began=began, stoppable=stoppable
             )
+        for verdict in verdicts:
             if verdict is not None and (verdict.detections or verdict.recovered):
                 publish(verdict, self.board, redact=self.config.redact)
         return steps, run
+
+    def repeats_model_call(self, thread_id: Any) -> bool:
+        """Whether an agent of the thread, or of the current trace, repeats a model call without any tool call."""
+        names = (None if thread_id is None else str(thread_id), _current_trace())
+        return any(name is not None and self.board.repeats_model_call(name) for name in names)
 
     # --- what a collector knows ------------------------------------------------------------------------------
 
@@ -342,6 +363,12 @@ class Gate:
         """The engine's state of the run in its byte form, for ``_restore``. Checkpointers keep bytes unchanged."""
         saved = self.board.save(trajectory, run)
         return zlib.compress(saved, 1) if saved is not None else None
+
+
+def _current_trace() -> str | None:
+    """Id of the trace in which the gate decides, None if there is none."""
+    span = trace.get_current_span().get_span_context()
+    return f"{span.trace_id:032x}" if span.is_valid else None
 
 
 def scratchpad_entry(step: StepRecord, *, redact: bool = False) -> dict[str, Any]:

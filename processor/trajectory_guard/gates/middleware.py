@@ -29,8 +29,9 @@ from trajectory_guard.gates.agent_node import MEMORY, bounded_append, split_stat
 from trajectory_guard.gates.compiled import guarded_tool
 from trajectory_guard.gates.gate import Decision
 from trajectory_guard.gates.graph_check import unguarded_in_tool
-from trajectory_guard.gates.graph_gate import GraphGate, NudgeRole, something_happened
+from trajectory_guard.gates.graph_gate import GraphGate, NudgeRole
 from trajectory_guard.gates.messages import MARK
+from trajectory_guard.gates.state_of import StateOf
 from trajectory_guard.store import FlagBoard
 
 _MAX_OPEN: Final = 1024
@@ -61,8 +62,8 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     cannot reach, because they stand behind a global name.
 
     Parameters:
-        config, on_stop, nudge_role, board: as for ``TrajectoryGuardNode``; ``on_stop`` is ``"end"``, ``"raise"`` or
-            ``"interrupt"``.
+        config, on_stop, nudge_role, state_of, board: as for ``TrajectoryGuardNode``; ``on_stop`` is ``"end"``,
+            ``"raise"`` or ``"interrupt"``.
         refuse_pointless: answer a call that is known to be pointless (made before, with the same result, in a
             trajectory that was nudged for it) with a refusal instead of running the tool.
     """
@@ -76,12 +77,13 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         on_stop: str = "end",
         nudge_role: NudgeRole = "user",
         refuse_pointless: bool = False,
+        state_of: StateOf | None = None,
         board: FlagBoard | None = None,
     ) -> None:
         super().__init__()
         if on_stop not in ("end", "raise", "interrupt"):
             raise ValueError(f"on_stop: {on_stop!r} is none of 'end', 'raise', 'interrupt'")
-        self._gate = GraphGate(config, on_stop=on_stop, nudge_role=nudge_role, board=board)
+        self._gate = GraphGate(config, on_stop=on_stop, nudge_role=nudge_role, state_of=state_of, board=board)
         self._refuse = refuse_pointless
         self._open: OrderedDict[str, Decision] = OrderedDict()
         self._tools: OrderedDict[str, tuple[Any, Any]] = OrderedDict()
@@ -126,11 +128,11 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             if task in self._open:
                 return self._open[task]
             messages = request.state.get("messages") or []
-            if not something_happened(messages):
+            if not self._gate.has_to_decide(messages, config):
                 return None
             state: Mapping[str, Any] = request.state
             status = {**(state.get("loop_status") or {}), **(state.get(MEMORY) or {})}
-            decision = self._gate.decide(messages, status, config)
+            decision = self._gate.decide(messages, status, config, state)
             if task:
                 self._open[task] = decision
             while len(self._open) > _MAX_OPEN:
