@@ -55,7 +55,7 @@ MEASURED = (
 def test_attributes_are_those_of_the_contract() -> None:
     declared = {attribute.key: attribute.type for attribute in telemetry.ATTRIBUTES}
     assert CONTRACT.items() <= declared.items()
-    assert set(declared) - set(CONTRACT) <= {"trajectory_guard.reason"}
+    assert set(declared) - set(CONTRACT) <= {"trajectory_guard.reason", "trajectory_guard.certificate"}
 
 
 def test_metrics_of_the_contract_are_declared() -> None:

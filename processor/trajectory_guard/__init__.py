@@ -14,7 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from trajectory_guard.config import ConfigError, GuardConfig, ToolPolicy
+from trajectory_guard.core.certificates import Certificate, Verification
 from trajectory_guard.core.detectors import LOOP_TYPES, DetectionResult
+from trajectory_guard.core.detectors.reported import INTEGRITY_THEOREM, STAGNATION_THEOREM
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
@@ -35,10 +37,12 @@ if TYPE_CHECKING:
         guarded_stream,
     )
     from trajectory_guard.gates.gate import LoopDetectedError
+    from trajectory_guard.gates.integrity import IntegrityGate
     from trajectory_guard.gates.langgraph import AgentState, TrajectoryGuardNode, apply_guard
     from trajectory_guard.gates.middleware import TrajectoryGuardMiddleware
     from trajectory_guard.gates.refusal import RefusalRules
     from trajectory_guard.gates.rewire import GraphShapeError
+    from trajectory_guard.gates.stagnation import StagnationGate
     from trajectory_guard.gates.tool_gate import arefuse_pointless, refuse_pointless
 
 __version__: Final = "0.1.0"
@@ -46,8 +50,10 @@ __version__: Final = "0.1.0"
 _LAZY: Final = {
     "AgentState": "gates.langgraph",
     "GraphShapeError": "gates.rewire",
+    "IntegrityGate": "gates.integrity",
     "LoopDetectedError": "gates.gate",
     "RefusalRules": "gates.refusal",
+    "StagnationGate": "gates.stagnation",
     "TrajectoryGuardMiddleware": "gates.middleware",
     "TrajectoryGuardNode": "gates.langgraph",
     "apply_guard": "gates.langgraph",
@@ -61,8 +67,11 @@ _LAZY: Final = {
 }
 
 __all__ = [
+    "INTEGRITY_THEOREM",
     "LOOP_TYPES",
+    "STAGNATION_THEOREM",
     "AgentState",
+    "Certificate",
     "ConfigError",
     "DetectionResult",
     "Engine",
@@ -71,10 +80,12 @@ __all__ = [
     "FlagBoard",
     "GraphShapeError",
     "GuardConfig",
+    "IntegrityGate",
     "Level",
     "LoopDetectedError",
     "RefusalRules",
     "Spent",
+    "StagnationGate",
     "StateFormatError",
     "StepRecord",
     "ToolPolicy",
@@ -84,6 +95,7 @@ __all__ = [
     "TrajectoryState",
     "Usage",
     "Verdict",
+    "Verification",
     "__version__",
     "apply_guard",
     "arefuse_pointless",

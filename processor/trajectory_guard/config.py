@@ -20,7 +20,10 @@ from trajectory_guard.core.text import nearest
 
 ENV_PREFIX: Final = "TRAJECTORY_GUARD_"
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "engine": ("decay", "dialects", "history_steps", "max_score", "max_understood_chars", "redact", "weights"),
+    "engine": (
+        "certificate_key", "decay", "dialects", "history_steps", "max_score", "max_understood_chars", "redact",
+        "weights",
+    ),
     "policy": (
         "max_polls", "max_wait_s", "nudge_threshold", "poll_patience", "renudge", "slow_gap_s", "stop_patience",
         "stop_threshold", "tools",
@@ -161,6 +164,8 @@ class GuardConfig(_Model):
     """Further span dialects, by attribute names; see ``dialects.custom_dialect``."""
     redact: bool = _ENGINE.redact
     """Keep hashes only: no excerpt of arguments or results in messages, logs or state."""
+    certificate_key: SecretStr | None = None
+    """Signs the certificates of nudges and stops (HMAC-SHA-256); without it they carry a digest only."""
     collector_url: str | None = Field(default=None, pattern="^https?://")
     """Base URL of a collector whose flags gates heed too, as in ``http://localhost:8888``."""
     collector_token: SecretStr | None = None
@@ -272,6 +277,8 @@ class GuardConfig(_Model):
             SettingsError: values contradict each other.
         """
         values = {name: getattr(self, name) for name in _ENGINE_KEYS}
+        if self.certificate_key is not None:
+            values["certificate_key"] = self.certificate_key.get_secret_value()
         tools = {name: ToolSettings(**dict(policy)) for name, policy in self.tools.items()}
         # whoever only nudges goes on nudging, ever more rarely
         return EngineSettings(**values, tools=tools, may_stop=self.mode != "nudge")

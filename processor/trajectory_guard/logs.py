@@ -78,4 +78,5 @@ def verdict_entry(verdict: Verdict, *, redact: bool = False) -> dict[str, Any]:
             ],
             "spent": verdict.spent._asdict(),
         },
+        **({"certificate": verdict.certificate.to_plain()} if verdict.certificate is not None else {}),
     }

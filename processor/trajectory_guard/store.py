@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from trajectory_guard.by_hand import HandFlags
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.calls import CallRecord, call_key, consume, is_fuller, reported, truncate_for_replay
+from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, StepRecord
@@ -206,6 +207,14 @@ class FlagBoard(HandFlags):
                 entry.replay = None
         if turn_before is not None and state.turns.get(instance) != turn_before:
             self._end_run(entry, label_of(instance, turn_before))
+        return self._booked(entry, verdict)
+
+    def report(self, step: StepRecord, found: DetectionResult | None, measured: Mapping[str, Any]) -> Verdict:
+        """Evaluate an output that a gate has measured itself, as ``Engine.report`` does."""
+        with (entry := self._entry(step.trajectory_id)).lock:
+            return self._booked(entry, self.engine.report(entry.state, step, found, measured))
+
+    def _booked(self, entry: Entry, verdict: Verdict) -> Verdict:
         if verdict.recovered:
             self.counts["recoveries"] += 1
         if verdict.detections:
@@ -216,8 +225,8 @@ class FlagBoard(HandFlags):
         flag = entry.flag(verdict.run)
         self.loop_cost_usd += tally(self.counts, flag.last, verdict)
         flag.last = verdict
-        if verdict.nudge is not None:
-            flag.nudge = verdict
+        flag.nudge = verdict if verdict.nudge is not None else flag.nudge
+        verdict = verdict.with_certificate_of(flag.pending)
         if flag.pending is None or _RANK[verdict.level] >= _RANK[flag.pending.level]:
             flag.pending = verdict
 

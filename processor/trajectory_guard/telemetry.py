@@ -25,6 +25,7 @@ TRAJECTORY_ID: Final = "trajectory_guard.trajectory.id"
 RUN_ID: Final = "trajectory_guard.run.id"
 EVIDENCE: Final = "trajectory_guard.evidence"
 REASON: Final = "trajectory_guard.reason"
+CERTIFICATE: Final = "trajectory_guard.certificate"
 TOOL: Final = "gen_ai.tool.name"
 LANGFUSE_TAGS: Final = "langfuse.trace.tags"
 TAG: Final = "LOOP_DETECTED"
@@ -72,6 +73,11 @@ ATTRIBUTES: Final = (
         "full, no_result, name_only: how much of the call was visible; fingerprint_only: too long to be understood",
     ),
     Attribute(REASON, "string", "one sentence: which tool, how often, since when, what came back"),
+    Attribute(
+        CERTIFICATE,
+        "string",
+        "on the guard's own span of a nudge or stop: its certificate, canonical JSON of numbers and fingerprints",
+    ),
 )
 
 STEPS: Final = Metric("trajectory_guard.steps", "counter", "{step}", "tool calls evaluated")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.collector.kit import all_spans, attributes, by_name, loop, new_scorer, request, span, span_id, tool
+from tests.helpers import judge, record
 from trajectory_guard import telemetry
+from trajectory_guard.core.certificates import Certificate
+from trajectory_guard.core.certifying import fingerprint
+from trajectory_guard_collector.scoring.item_codec import plain_verdict, verdict_of
 from trajectory_guard_collector.scoring.tagger import tagged
 
 UNKNOWN_FIELD = bytes([0xFA, 0x3F, 3]) + b"new"
@@ -54,6 +60,30 @@ def test_guard_spans_stand_at_loop_start_nudge_and_stop() -> None:
     assert attributes(stop)["gen_ai.tool.name"] == "search"
     assert stop.links[0].span_id == span_id("s4")
     assert stop.parent_span_id == span_id("s4")  # the step is a root itself
+
+
+def test_guard_spans_of_nudge_and_stop_carry_a_certificate_that_verifies_and_no_other_span_does() -> None:
+    found = judge_loop(6)
+    spans = [attributes(one) for data in found for one in guard_spans(data)]
+    assert [telemetry.CERTIFICATE in one for one in spans] == [False, True, True]
+    for one in spans[1:]:
+        certificate = Certificate.from_json(one[telemetry.CERTIFICATE])
+        assert certificate.verify().status == "replayed"
+        assert (certificate.rule, certificate.facts["level"]) == (one[telemetry.LOOP_RULE], one[telemetry.INTERVENTION])
+        assert certificate.facts["trajectory"] == fingerprint(one[telemetry.TRAJECTORY_ID])
+    others = [values for data in found for key, values in by_name(data).items() if telemetry.SPAN_NAME not in str(key)]
+    assert sum(telemetry.CERTIFICATE in one for one in others) <= 2  # the guard's own, of nudge and stop
+
+
+def test_a_saved_verdict_keeps_its_certificate() -> None:
+    steps = [record("search", {"q": 1}, "Closed on Mondays, open from nine to five.") for _ in range(4)]
+    verdict = next(one for one in judge(steps) if one is not None and one.certificate is not None)
+    restored = verdict_of(json.loads(json.dumps(plain_verdict(verdict))))
+    assert restored.certificate is not None
+    assert verdict.certificate is not None
+    assert restored.certificate.to_json() == verdict.certificate.to_json()
+    old = {key: value for key, value in plain_verdict(verdict).items() if key != "certificate"}
+    assert verdict_of(old).certificate is None  # saved by a version without certificates
 
 
 def test_a_guard_span_stands_beside_the_step_with_the_resource_of_its_application() -> None:

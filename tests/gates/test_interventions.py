@@ -17,7 +17,15 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from trajectory_guard import GuardConfig, LoopDetectedError, StepRecord, ToolPolicy, TrajectoryGuardNode, apply_guard
+from trajectory_guard import (
+    Certificate,
+    GuardConfig,
+    LoopDetectedError,
+    StepRecord,
+    ToolPolicy,
+    TrajectoryGuardNode,
+    apply_guard,
+)
 from trajectory_guard.callbacks import STOP_TEXT
 from trajectory_guard.cli.demo.agents import AGENTS, build_graph
 from trajectory_guard.core.fingerprints import args_hash
@@ -297,6 +305,8 @@ def test_a_stop_ends_the_run_with_a_closing_message_and_the_payload() -> None:
     assert payload["spent"]["steps"] == STOP_AT - 1  # the first call was no waste yet
     assert payload["spent"]["tokens"] > 0
     assert "called 5 times" in payload["explanation"]
+    assert Certificate.from_plain(payload["certificate"]).verify().status == "replayed"
+    assert (payload["certificate"]["rule"], payload["certificate"]["facts"]["level"]) == (payload["rule"], "STOP")
     assert payload["recommendation"]
     assert json.loads(json.dumps(payload)) == payload
 

@@ -232,6 +232,7 @@ def _finding(verdict: Verdict) -> dict[str, Any]:
         "reason": verdict.reason,
         "nudge": verdict.nudge,
         "spent": verdict.spent._asdict(),
+        "certificate": verdict.certificate.to_plain() if verdict.certificate is not None else None,
     }
 
 

@@ -112,7 +112,7 @@ def _count(
 def _keep_flag(trajectory: Trajectory, verdict: Verdict) -> None:
     trajectory.last = verdict
     if verdict.level is Level.STOP:
-        trajectory.stop = verdict
+        trajectory.stop = verdict.with_certificate_of(trajectory.stop)
 
 
 def _spent_more(published: Published, verdict: Verdict) -> Spent:

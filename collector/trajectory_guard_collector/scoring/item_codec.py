@@ -12,6 +12,7 @@ from typing import Any, Final
 import orjson
 
 from trajectory_guard.core.certainty import Certainty
+from trajectory_guard.core.certificates import Certificate
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.fingerprints import parse_json
@@ -194,7 +195,8 @@ def usage_of(plain: list[Any]) -> Usage:
 def plain_verdict(verdict: Verdict) -> dict[str, Any]:
     """A verdict as JSON-able data, without the steps, names and attempts of its findings."""
     found = [[*one[:3], str(one.evidence), one.count, one.first_step] for one in verdict.detections]
-    return {**verdict._asdict(), "detections": found, "spent": list(verdict.spent)}
+    certificate = verdict.certificate.to_plain() if verdict.certificate is not None else None
+    return {**verdict._asdict(), "detections": found, "spent": list(verdict.spent), "certificate": certificate}
 
 
 def verdict_of(plain: dict[str, Any]) -> Verdict:
@@ -209,4 +211,5 @@ def verdict_of(plain: dict[str, Any]) -> Verdict:
         "spent": Spent(*plain["spent"]),
         "level": Level(plain["level"]),
         "evidence": Evidence(plain["evidence"]),
+        "certificate": Certificate.from_plain(plain["certificate"]) if plain.get("certificate") else None,
     })  # fmt: skip

@@ -118,6 +118,8 @@ def guard_span(item: StepItem, kind: EventKind, attributes: Attributes) -> Span:
     )
     span.links.add(trace_id=item.span[:16], span_id=span_id)
     span.attributes.extend(key_values({**attributes, telemetry.TOOL: item.step.tool_name}))
+    if kind is not EventKind.START and item.verdict is not None and item.verdict.certificate is not None:
+        span.attributes.extend(key_values({telemetry.CERTIFICATE: item.verdict.certificate.to_json()}))
     return span
 
 

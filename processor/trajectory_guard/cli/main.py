@@ -14,6 +14,7 @@ from trajectory_guard.cli.doctor.run import add_doctor
 from trajectory_guard.cli.flag import add_flag
 from trajectory_guard.cli.output import BAD_INPUT, abandon_stdout, be_tolerant, complain
 from trajectory_guard.cli.report.render import add_report
+from trajectory_guard.cli.verify import add_verify
 from trajectory_guard.extras import missing
 
 INTERRUPTED = 130
@@ -60,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="four scripted agents under real instrumentation, offline")
     demo.add_argument("--svg", metavar="FILE", help="draw the run of the first agent into a file")
     demo.set_defaults(run=_demo)
-    for add in (add_commands, add_report, add_doctor, add_calibrate, add_flag):
+    for add in (add_commands, add_report, add_doctor, add_calibrate, add_flag, add_verify):
         add(commands)
     return parser
 

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core import relay
 from trajectory_guard.core.budget import within_budget
 from trajectory_guard.core.certainty import Certainty, weakest
-from trajectory_guard.core.detectors import REGISTRY, DetectionResult, Detector, DetectorSettings, weights
+from trajectory_guard.core.certificates import Certificate
+from trajectory_guard.core.certifying import certify
+from trajectory_guard.core.detectors import (
+    REGISTRY,
+    REPORTED,
+    DetectionResult,
+    Detector,
+    DetectorSettings,
+    weights,
+)
 from trajectory_guard.core.detectors.base import TYPE_IV
 from trajectory_guard.core.history import Symbol
 from trajectory_guard.core.interventions import Spent, nudge_text, reason_text
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.policy import Decision, Level
-from trajectory_guard.core.reading import Reader
+from trajectory_guard.core.reading import Reader, call_symbol, result_symbol
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.scoring import Scorer
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
@@ -52,6 +61,7 @@ class Verdict(NamedTuple):
         stop_due: this is the step at which a stop becomes due; ``level`` stays STOP while the loop goes on.
         run: label of the run.
         ordinal: ordinal of the nudge in its episode, from 1; 0 if no nudge became due.
+        certificate: rule, parameters and facts behind the nudge or the stop, only on the step at which it becomes due.
     """
 
     trajectory_id: str
@@ -74,6 +84,7 @@ class Verdict(NamedTuple):
     stop_due: bool = False
     run: str = ""
     ordinal: int = 0
+    certificate: Certificate | None = None
 
     @property
     def types(self) -> list[str]:
@@ -94,6 +105,16 @@ class Verdict(NamedTuple):
     def intervenes(self) -> bool:
         """Whether a nudge or a stop became due at this very step; ``level`` stays unchanged while the loop goes on."""
         return self.nudge is not None or self.stop_due
+
+    def with_certificate_of(self, before: Verdict | None) -> Verdict:
+        """This verdict with the certificate of an earlier one, if that certifies the intervention that still holds.
+
+        A gate may act later than the step at which the intervention became due.
+        """
+        if before is None or self.certificate is not None:
+            return self
+        same = (before.episode, before.run, before.level) == (self.episode, self.run, self.level)
+        return self._replace(certificate=before.certificate) if same else self
 
 
 _NOTHING_SPENT: Final = Spent()
@@ -124,7 +145,7 @@ class Engine:
     ) -> None:
         self.settings = settings = settings or EngineSettings()
         self.price = price
-        self._weights = {**weights(), **settings.weights}
+        self._weights = {**{one.loop_type: one.weight for one in REPORTED}, **weights(), **settings.weights}
         self._scorer = Scorer(weights=self._weights, max_score=settings.max_score, decay=settings.decay)
         self._reader = Reader(settings)
         given = DetectorSettings(redact=settings.redact, settle=settle)
@@ -217,6 +238,35 @@ class Engine:
             now=step.timestamp, may_stop=run.stoppable and not (policy is not None and policy.never_stop),
         )  # fmt: skip
         return _Evaluated(run, seen, decision, self._verdict(state, run, seen, found, decision))
+
+    def report(
+        self, state: TrajectoryState, step: StepRecord, found: DetectionResult | None, measured: Mapping[str, Any]
+    ) -> Verdict:
+        """Evaluate the output of a graph node that a gate has measured itself, in a run of its own.
+
+        Parameters:
+            step: the output; ``run`` names the gate and the node.
+            found: the gate's finding, with indices counted from this output (0, -1, …); None for an output without one.
+            measured: the values behind it, for the certificate.
+        """
+        label = scope.run_label(step, state.turns)
+        run = state.runs.get(label) or Run(label, state.capacity, ())
+        seen = Observation(step, run.index, call_symbol(step), result_symbol(step), run.same_results)
+        seen.progress = found is None
+        kept: tuple[DetectionResult, ...] = ()
+        if found is not None and self._weights[found.loop_type] > 0:
+            steps = tuple(run.index + at for at in found.steps if run.index + at >= 0)
+            kept = (found._replace(first_step=max(0, run.index + found.first_step), steps=steps),)
+        self._scorer.apply(run.score, kept, new_batch=True)
+        decision = ladder_policy.decide(
+            run.ladder, kept, run.score.value, self.settings, new_batch=True, progress=seen.progress,
+            now=step.timestamp,
+        )  # fmt: skip
+        own = _Evaluated(run, seen, decision, self._verdict(state, run, seen, kept, decision, measured))
+        current = state.current
+        self._remember(state, own, _id_symbol(step.step_id))
+        state.current = current if current in state.runs else label  # the run that acted last is still the agent's
+        return own.verdict
 
     # --- loops between agents --------------------------------------------------------------------------------
 
@@ -317,7 +367,7 @@ class Engine:
 
     def _verdict(
         self, state: TrajectoryState, run: Run, seen: Observation, found: tuple[DetectionResult, ...],
-        decision: Decision,
+        decision: Decision, measured: Mapping[str, Any] | None = None,
     ) -> Verdict:  # fmt: skip
         step, score = seen.step, run.score.value
         episode = state.episodes + 1 if decision.opened else run.ladder.episode
@@ -344,6 +394,10 @@ class Engine:
             *common, decision.level, placed, episode, step.evidence, reason_text(found[0], step, excerpt=excerpt),
             nudge, run.history.place_of(first, state.index), spent, nudges, False, step.tool_name, began,
             decision.stop_due, run.label, decision.nudge,
+            None if decision.standing is None else certify(
+                found[0], seen, run, decision, self.settings, trajectory_id=state.trajectory_id,
+                step_id=_id_symbol(step.step_id), weights=self._weights, place=state.index, measured=measured,
+            ),
         )  # fmt: skip
 
     def _spent(self, run: Run, seen: Observation, first: int) -> Spent:

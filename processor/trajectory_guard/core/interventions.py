@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import DetectionResult, detector_of
 from trajectory_guard.core.detectors.base import TYPE_I
+from trajectory_guard.core.detectors.reported import TYPE_INTEGRITY
 from trajectory_guard.core.steps import StepRecord, is_refused_by_guard
 from trajectory_guard.core.text import clip
 
@@ -118,6 +119,8 @@ _FIRM_ADVICE: Final = (
 def _opening(main: DetectionResult, ordinal: int) -> str:
     if main.evidence is Certainty.WAITING:
         return "You seem to be waiting for something."
+    if main.loop_type == TYPE_INTEGRITY:
+        return "The state is not as it has to be."
     return "You seem to be stuck." if ordinal == 1 else "You are still stuck."
 
 
@@ -139,7 +142,7 @@ def _retry_after(result: str | None) -> str:
 
 def stop_payload(
     *, reason: str, loop_types: Sequence[str], rule: str, loop_score: float, nudges_sent: int, steps_taken: int,
-    similar_actions: Sequence[Any], spent: Spent, recommendation: str,
+    similar_actions: Sequence[Any], spent: Spent, recommendation: str, certificate: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The stop payload as structured data; its ``status`` is always ``guardrail_triggered``."""
     return {
@@ -153,6 +156,7 @@ def stop_payload(
         "similar_actions": list(similar_actions),
         "spent": spent._asdict(),
         "recommendation": recommendation,
+        **({"certificate": dict(certificate)} if certificate is not None else {}),
     }
 
 

@@ -64,6 +64,7 @@ class EngineSettings:
         poll_patience: factor on the number of repeats while something is under way.
         tools: settings of single tools by name, case-folded.
         redact: keep hashes only.
+        certificate_key: signs certificates (HMAC); None: they carry a digest only.
         may_stop: whether a stop can become due at all; without it a loop is nudged ever more rarely.
 
     Raises:
@@ -86,6 +87,7 @@ class EngineSettings:
     tools: Mapping[str, ToolSettings] = field(default_factory=dict)
     redact: bool = False
     may_stop: bool = True
+    certificate_key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         known = default_weights()
@@ -101,6 +103,11 @@ class EngineSettings:
                 "nudge_threshold <= stop_threshold <= max_score must hold, got "
                 f"{self.nudge_threshold} / {self.stop_threshold} / {self.max_score}",
             )
+
+    @property
+    def key_bytes(self) -> bytes | None:
+        """The key of certificates, as HMAC takes it."""
+        return self.certificate_key.encode("utf-8", "surrogatepass") if self.certificate_key else None
 
     def tool(self, name: str) -> ToolSettings | None:
         """The settings of a tool, None if it has none."""

@@ -33,9 +33,8 @@ from trajectory_guard.gates.messages import (
     was_nudged,
     with_marks,
 )
+from trajectory_guard.gates.publishing import publish, publish_by_hand
 from trajectory_guard.gates.remote import RemoteFlags
-from trajectory_guard.logs import log_recovery, log_verdict
-from trajectory_guard.otel.verdict_spans import VerdictSpans
 from trajectory_guard.runtime import board_for, follow
 from trajectory_guard.store import FlagBoard
 
@@ -50,7 +49,7 @@ class LoopDetectedError(RuntimeError):
     """Raised by a gate with ``on_stop="raise"`` when a run must stop.
 
     ``payload`` is the stop payload: status, reason, loop_score, nudges_sent, steps_taken, similar actions, spent,
-    recommendation.
+    recommendation, certificate.
     """
 
     def __init__(self, payload: Mapping[str, Any]) -> None:
@@ -228,25 +227,13 @@ class Gate:
             )
         for verdict in verdicts:
             if verdict is not None and (verdict.detections or verdict.recovered):
-                self._report(verdict)
+                publish(verdict, self.board, redact=self.config.redact)
         return steps, run
 
     def repeats_model_call(self, thread_id: Any) -> bool:
         """Whether an agent of the thread, or of the current trace, repeats a model call without any tool call."""
         names = (None if thread_id is None else str(thread_id), current_trace())
         return any(name is not None and self.board.repeats_model_call(name) for name in names)
-
-    def _report(self, verdict: Verdict) -> None:
-        """Log a verdict of the gate and emit its span, as the span processor does for its own verdicts."""
-        span = trace.get_current_span()
-        if verdict.recovered:
-            log_recovery(verdict)
-        if verdict.detections:
-            log_verdict(verdict, redact=self.config.redact)
-        if verdict.intervenes:
-            VerdictSpans().emit(verdict, first_step=str(verdict.first_step), live_parent=span)
-        if self.board.reporter is not None:
-            self.board.reporter.report(verdict, current_trace())
 
     # --- what a collector knows ------------------------------------------------------------------------------
 
@@ -310,7 +297,7 @@ class Gate:
                 self.board.stopped(trajectory, run)
         if verdict is not None and done is not Level.OBSERVE:
             if by_hand:
-                VerdictSpans().emit(verdict, first_step="", live_parent=trace.get_current_span())
+                publish_by_hand(verdict)
             notify(
                 self.config.on_intervention, Intervention(done, nudge or closing, verdict, payload or {}, True), counts
             )
@@ -344,6 +331,7 @@ class Gate:
             steps_taken=flag.steps,
             similar_actions=recent[-min(len(recent), verdict.spent.steps + 1, 10) :],
             spent=verdict.spent,
+            certificate=verdict.certificate.to_plain() if verdict.certificate is not None else None,
         )
 
     def _status(

@@ -14,6 +14,7 @@ from typing import Any, Final
 from trajectory_guard import telemetry
 from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.certificates import Certificate
 from trajectory_guard.core.detectors import LOOP_TYPES, DetectionResult
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent
@@ -115,5 +116,6 @@ def _flag(answer: Mapping[str, Any]) -> Flag | None:
         str(answer["trajectory"]), str(answer["step_id"]), int(answer["step"]), score, float(answer["health"]), level,
         found, episode=int(answer["episode"]), reason=str(answer["reason"]), nudge=answer["nudge"],
         spent=Spent(**spent), nudges=int(answer["nudges"]), tool=str(answer["tool"]), run=str(answer.get("run", "")),
+        certificate=Certificate.from_plain(given) if (given := answer.get("certificate")) else None,
     )  # fmt: skip
     return Flag(level, verdict, score, verdict.nudges, int(answer["steps"]), remote=True)

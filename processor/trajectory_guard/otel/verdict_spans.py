@@ -39,6 +39,14 @@ def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, Attribute
     return attributes
 
 
+def guard_attributes(verdict: Verdict) -> dict[str, AttributeValue]:
+    """Values that only the guard's own span has: the tool, and at a nudge or a stop the certificate."""
+    own: dict[str, AttributeValue] = {telemetry.TOOL: verdict.tool}
+    if verdict.certificate is not None:
+        own[telemetry.CERTIFICATE] = verdict.certificate.to_json()
+    return own
+
+
 class VerdictSpans:
     """Emits one span per intervention and tags the live parent. Without a provider the global one is used."""
 
@@ -62,7 +70,7 @@ class VerdictSpans:
         span = provider.get_tracer(telemetry.SCOPE).start_span(
             telemetry.SPAN_NAME,
             context=context,
-            attributes={**attributes, telemetry.TOOL: verdict.tool},
+            attributes={**attributes, **guard_attributes(verdict)},
             links=[trace.Link(tool)] if tool is not None else None,
         )
         span.end()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from trajectory_guard.cli.recordings.diagnostics import Diagnostics, InputError, Limits, Recorded
@@ -20,13 +20,24 @@ _OTHER_SIGNALS: Final = {"resourceLogs": "logs", "resourceMetrics": "metrics", "
 _WRONG: Final = (ValueError, TypeError, AttributeError, KeyError, RecursionError, OverflowError)
 
 
-def read(path: str, diagnostics: Diagnostics, limits: Limits | None = None) -> Iterator[SpanView | Recorded]:
-    """Everything in one file (``-`` is standard input), in order; problems go to ``diagnostics``."""
+Other = Callable[[Mapping[str, Any], "int | None"], bool]
+"""Takes an object that is neither spans nor steps, and its line; returns whether it could read it."""
+
+
+def read(
+    path: str, diagnostics: Diagnostics, limits: Limits | None = None, other: Other | None = None
+) -> Iterator[SpanView | Recorded]:
+    """Everything in one file (``-`` is standard input), in order; problems go to ``diagnostics``.
+
+    Parameters:
+        other: is given every object that is neither spans nor steps; without it, and where it returns False, such an
+            object is a problem.
+    """
     name = "<stdin>" if path == "-" else path
     limits = limits or Limits()
     try:
         with Source(path, diagnostics.progress) as source:
-            yield from _read_source(source, name, diagnostics, limits)
+            yield from _read_source(source, name, diagnostics, limits, other)
             if source.failure is not None:
                 diagnostics.fail(name, f"cannot be read to its end: {source.failure}")
     except (OSError, ValueError) as error:
@@ -35,7 +46,9 @@ def read(path: str, diagnostics: Diagnostics, limits: Limits | None = None) -> I
         diagnostics.fail(name, f"cannot be read: {getattr(error, 'strerror', None) or error}")
 
 
-def _read_source(source: Source, name: str, diagnostics: Diagnostics, limits: Limits) -> Iterator[SpanView | Recorded]:
+def _read_source(
+    source: Source, name: str, diagnostics: Diagnostics, limits: Limits, other: Other | None
+) -> Iterator[SpanView | Recorded]:
     head = source.head()
     stream = io.BufferedReader(source, BUFFER_BYTES)
     binary = is_binary(head)
@@ -49,18 +62,20 @@ def _read_source(source: Source, name: str, diagnostics: Diagnostics, limits: Li
         for message in read_protobuf(stream, framed, name, diagnostics, limits):
             values = decode_json(message, name, diagnostics) if isinstance(message, bytes) else [Value(message, None)]
             for value in values:
-                yield from _items(value, name, diagnostics)
+                yield from _items(value, name, diagnostics, other)
     elif binary and not starts_json(head):
         diagnostics.fail(name, "is neither JSON (OTLP or step lines) nor an OTLP protobuf message", 1)
     else:
         for value in read_json(stream, name, diagnostics, limits):
-            yield from _items(value, name, diagnostics)
+            yield from _items(value, name, diagnostics, other)
 
 
 # --- what a value holds --------------------------------------------------------------------------------------
 
 
-def _items(read_value: Value, name: str, diagnostics: Diagnostics) -> Iterator[SpanView | Recorded]:
+def _items(
+    read_value: Value, name: str, diagnostics: Diagnostics, other: Other | None
+) -> Iterator[SpanView | Recorded]:
     value, line = read_value
     for one in value if isinstance(value, list) else [value]:
         if not isinstance(one, Mapping):
@@ -71,7 +86,7 @@ def _items(read_value: Value, name: str, diagnostics: Diagnostics) -> Iterator[S
                 yield found
         elif "resourceSpans" in one or "resource_spans" in one:
             yield from _spans(one, name, line, diagnostics)
-        else:
+        elif other is None or not other(one, line):
             diagnostics.fail(name, _unknown(one), line)
 
 

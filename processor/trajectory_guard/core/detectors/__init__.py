@@ -24,6 +24,7 @@ from trajectory_guard.core.detectors.monologue import Monologue
 from trajectory_guard.core.detectors.phantom import Phantom, SameEffect
 from trajectory_guard.core.detectors.pingpong import HandOffs, PingPong
 from trajectory_guard.core.detectors.recurrence import Recurrence, Wandering
+from trajectory_guard.core.detectors.reported import REPORTED, Integrity, Stagnation
 from trajectory_guard.core.detectors.stutter import Stutter
 
 _BUILT_IN: tuple[type[Detector], ...] = (
@@ -77,13 +78,14 @@ def detector_of(rule_owner: DetectionResult) -> type[Detector]:
 
 
 def _by_rule(loop_type: str, rule: str) -> type[Detector]:
-    of_type = [kind for kind in REGISTRY.values() if kind.loop_type == loop_type]
+    of_type = [kind for kind in (*REGISTRY.values(), *REPORTED) if kind.loop_type == loop_type]
     return next((kind for kind in of_type if rule in kind.rules), of_type[0] if of_type else Detector)
 
 
 __all__ = [
     "LOOP_TYPES",
     "REGISTRY",
+    "REPORTED",
     "TYPE_I",
     "TYPE_II",
     "TYPE_III",
@@ -97,12 +99,14 @@ __all__ = [
     "ErrorStreak",
     "HandOffs",
     "Insanity",
+    "Integrity",
     "Monologue",
     "Phantom",
     "PingPong",
     "Recurrence",
     "SameEffect",
     "SameModelCall",
+    "Stagnation",
     "Stutter",
     "Wandering",
     "detector_of",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.certainty import Certainty, weakest
@@ -74,6 +75,7 @@ class Detector:
         of_model_calls: it looks at repeated model calls, which no other detector is shown, and at nothing else.
         advice: suggestions for the agent in a nudge, one sentence each.
         recommendation: advice for the developer.
+        thresholds: the numbers that its rules compare with, by name, which its certificates state.
     """
 
     name: ClassVar[str]
@@ -87,6 +89,7 @@ class Detector:
         "If you have all you can get, answer with it, or say what is missing and ask.",
     )
     recommendation: ClassVar[str] = "Review the agent's prompt and tool setup."
+    thresholds: ClassVar[Mapping[str, int]] = {}
     __slots__ = ()
 
     @classmethod

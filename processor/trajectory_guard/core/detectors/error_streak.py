@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.certainty import Certainty
@@ -60,6 +61,7 @@ class ErrorStreak(Detector):
     recommendation: ClassVar[str] = (
         "Check the tool's schema and error text: the agent cannot learn from it how to succeed."
     )
+    thresholds: ClassVar[Mapping[str, int]] = {"failures": _COUNT, "listed": _LISTED}
     __slots__ = ("recent",)
 
     def __init__(self) -> None:

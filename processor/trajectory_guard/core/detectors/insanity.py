@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -230,6 +231,7 @@ class Insanity(Detector):
     recommendation: ClassVar[str] = (
         "Check whether the tool can find what the agent looks for, and say so in the tool's description."
     )
+    thresholds: ClassVar[Mapping[str, int]] = {"calls": _COUNT, "window": _WINDOW}
     __slots__ = ("recent", "redact", "settle")
 
     def __init__(self, *, redact: bool = False, settle: Settle | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from trajectory_guard.core.certainty import Certainty
@@ -42,6 +43,7 @@ class SameModelCall(Detector):
         "Check why the application asks again: its prompt does not carry what was wrong with the last answer, or "
         "nothing ends the loop."
     )
+    thresholds: ClassVar[Mapping[str, int]] = {"likely_at": _LIKELY_AT}
     __slots__ = ()
 
     def update(self, seen: Observation) -> DetectionResult | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from trajectory_guard.core.certainty import Certainty
@@ -40,6 +41,7 @@ class Monologue(Detector):
         "If nothing is left to do, give the final answer in plain text now.",
     )
     recommendation: ClassVar[str] = "Check what ends a run: the agent's claim to be done is not accepted or not heard."
+    thresholds: ClassVar[Mapping[str, int]] = {"claims": _COUNT, "messages": _COUNT, "messages_varied": _COUNT_VARIED}
     __slots__ = ("claimed", "claims", "thoughts")
 
     def __init__(self) -> None:

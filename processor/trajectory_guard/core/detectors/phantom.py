@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from trajectory_guard.core.certainty import Certainty
@@ -9,6 +10,7 @@ from trajectory_guard.core.detectors.base import TYPE_II, TYPE_III, DetectionRes
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.tools import is_communication, is_lookup, is_status_lookup
 
+_CALLS: Final = 3
 _CERTAIN_AT: Final = 5
 _CERTAIN_AT_TOOLS: Final = 3
 _RECORD_CHARS: Final = 120  # several lines are a listing or a page, which should differ
@@ -44,12 +46,17 @@ class Phantom(Detector):
     recommendation: ClassVar[str] = (
         "Check whether the tools report failure: actions had no effect but looked successful."
     )
+    thresholds: ClassVar[Mapping[str, int]] = {
+        "calls": _CALLS,
+        "full_at": _CERTAIN_AT,
+        "full_at_tools": _CERTAIN_AT_TOOLS,
+    }
     __slots__ = ()
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Look at the current run of equal answers."""
         run = seen.same_results
-        if not _shows_one_state(seen, 3):
+        if not _shows_one_state(seen, _CALLS):
             return None
         full_at = _CERTAIN_AT_TOOLS if len(run.tools) > 1 else _CERTAIN_AT
         return self.found(
@@ -103,13 +110,14 @@ class SameEffect(Detector):
     shared: ClassVar[bool] = True
     advice: ClassVar[tuple[str, ...]] = Phantom.advice
     recommendation: ClassVar[str] = Phantom.recommendation
+    thresholds: ClassVar[Mapping[str, int]] = {"calls": _CALLS + 1, "calls_of_tools": _CALLS}
     __slots__ = ()
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Look at the current run of equal answers."""
         run = seen.same_results
         several = len(run.tools) > 1
-        if not _shows_one_state(seen, 3 if several else 4):
+        if not _shows_one_state(seen, _CALLS if several else _CALLS + 1):
             return None
         return self.found(
             seen, 1.0 if several else 0.5, "same_effect", Certainty.LIKELY, count=run.distinct, first_step=run.first,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, ClassVar, Final
 
@@ -53,6 +54,7 @@ class PingPong(Detector):
         "Accept the current result, or ask a person to decide.",
     )
     recommendation: ClassVar[str] = "Check the hand-off rules: no participant owns the decision."
+    thresholds: ClassVar[Mapping[str, int]] = {"laps": _LAPS}
     __slots__ = ("closed", "current", "matched", "of_agents", "proofs", "tools")
 
     def __init__(self, *, of_agents: bool = False) -> None:
@@ -165,6 +167,7 @@ class HandOffs(Detector):
         "If no participant can do it, say so.",
     )
     recommendation: ClassVar[str] = PingPong.recommendation
+    thresholds: ClassVar[Mapping[str, int]] = {"laps": _HANDOFF_LAPS}
     __slots__ = ("agent", "agents", "named", "symbols")
     _KEPT: ClassVar[int] = 16
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from trajectory_guard.core.certainty import Certainty
@@ -43,6 +44,7 @@ class Recurrence(Detector):
     weight: ClassVar[float] = 2.0
     advice: ClassVar[tuple[str, ...]] = Stutter.advice
     recommendation: ClassVar[str] = Stutter.recommendation
+    thresholds: ClassVar[Mapping[str, int]] = {"often": _OFTEN, "often_empty": _OFTEN_EMPTY}
     __slots__ = ("found_before",)
 
     def __init__(self) -> None:
@@ -117,6 +119,7 @@ class Wandering(Detector):
         "If nothing is left to try, answer with what you have, or ask.",
     )
     recommendation: ClassVar[str] = "Give the agent a memory of what it has seen, or a list of what is left to try."
+    thresholds: ClassVar[Mapping[str, int]] = {"known_steps": _KNOWN_STEPS, "known_for_sure": _KNOWN_FOR_SURE}
     __slots__ = ()
 
     def update(self, seen: Observation) -> DetectionResult | None:

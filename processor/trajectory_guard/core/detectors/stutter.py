@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from trajectory_guard.core.certainty import Certainty
@@ -47,6 +48,11 @@ class Stutter(Detector):
     recommendation: ClassVar[str] = (
         "Check why the tool's answer does not satisfy the agent: prompt, tool description, or missing data."
     )
+    thresholds: ClassVar[Mapping[str, int]] = {
+        "certain_at": _CERTAIN_AT,
+        "after_work": _CERTAIN_AFTER_WORK,
+        "blank_after_work": _BLANK_AFTER_WORK,
+    }
     __slots__ = ()
 
     def update(self, seen: Observation) -> DetectionResult | None:

@@ -1,0 +1,239 @@
+"""Certificates: the numbers and fingerprints behind a nudge or a stop, in a form that anybody can check later.
+
+A certificate states the rule that fired, the parameters in force, and the facts of the run. Texts are never part of
+it: calls and results appear as fingerprints. ``verify`` computes the digest again and, as far as the facts allow, the
+finding, the score and the place on the ladder (``core.replayed_rules``). The digest finds damage; it is no proof
+against forgery, since anybody can compute it. Whoever needs one signs with a key (HMAC).
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+
+from trajectory_guard.core.detectors.reported import INTEGRITY_THEOREM, STAGNATION_THEOREM
+from trajectory_guard.core.replayed_rules import known_rules, problems_of
+
+VERSION: Final = 1
+"""Version of the form and of the rules behind it; raised when a rule decides otherwise on the same facts."""
+REPLAYABLE: Final = "replayable"
+FROZEN: Final = "frozen"
+MAX_CHARS: Final = 65_536
+_FIELDS: Final = ("v", "rule", "basis", "parameters", "facts", "digest")
+
+
+class CertificateError(ValueError):
+    """Raised for data that has not the form of a certificate."""
+
+
+class Verification(NamedTuple):
+    """The result of verifying a certificate.
+
+    Fields:
+        status: ``replayed`` (computed again, with the same result), ``frozen`` (unchanged and consistent, but its facts
+            cannot be computed again), ``unknown`` (of a rule or version that is not known here: not to be trusted) or
+            ``failed``.
+        problems: what does not agree, one sentence each.
+        holds: for the theorems of the output gates: whether the theorem (stable, intact) holds on the evidence, which
+            it does not where the gate fired. For all others the same as ``trusted``.
+        evidence: values computed on the way.
+    """
+
+    status: str
+    problems: tuple[str, ...]
+    holds: bool
+    evidence: Mapping[str, Any]
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the certificate is undamaged, of a known rule, and its conclusion follows from its facts."""
+        return self.status in ("replayed", FROZEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The evidence for one intervention, or for one finding of an output gate.
+
+    Attributes:
+        rule: the rule, or the theorem, that fired.
+        basis: ``replayable`` if ``verify`` computes the finding again from the facts, ``frozen`` if it has to take
+            the finding as stated (what two texts mean is not to be had from fingerprints).
+        parameters: thresholds, weights and settings in force.
+        facts: what happened: counts, fingerprints, score, and the place on the ladder.
+        version: version of the form; digest: SHA-256 (hex) of all the above; hmac: HMAC-SHA-256 (hex), if signed.
+    """
+
+    rule: str
+    basis: str
+    parameters: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    version: int = VERSION
+    digest: str = ""
+    hmac: str = field(default="", repr=False)
+
+    @classmethod
+    def made(
+        cls, rule: str, basis: str, parameters: Mapping[str, Any], facts: Mapping[str, Any], key: bytes | None = None
+    ) -> Certificate:
+        """A certificate with its digest, signed if there is a key."""
+        plain = {"v": VERSION, "rule": rule, "basis": basis, "parameters": parameters, "facts": facts}
+        made = cls(rule, basis, parameters, facts, VERSION, _digest(plain))
+        return made.signed(key) if key else made
+
+    # --- forms -----------------------------------------------------------------------------------------------
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        plain = {**self._unsigned(), "digest": self.digest}
+        return {**plain, "hmac": self.hmac} if self.hmac else plain
+
+    def to_json(self) -> str:
+        """As canonical JSON: keys sorted, no spaces, ASCII."""
+        return canonical(self.to_plain()).decode("ascii")
+
+    @classmethod
+    def from_plain(cls, data: Any) -> Certificate:
+        """Read ``to_plain``; raises ``CertificateError``. Nothing is verified."""
+        if not isinstance(data, Mapping):
+            raise CertificateError(f"a certificate is an object, got {type(data).__name__}")
+        missing = [name for name in _FIELDS if name not in data]
+        unknown = sorted(map(str, data.keys() - {*_FIELDS, "hmac"}))
+        if missing or unknown:
+            raise CertificateError(f"missing fields {missing}, unknown fields {unknown}")
+        for name, kind in (("rule", str), ("basis", str), ("parameters", Mapping), ("facts", Mapping), ("digest", str)):
+            if not isinstance(data[name], kind):
+                raise CertificateError(f"{name} is of type {type(data[name]).__name__}")
+        if type(data["v"]) is not int or not isinstance(data.get("hmac", ""), str):
+            raise CertificateError("v is no integer, or hmac no text")
+        if "hmac" in data and not data["hmac"]:
+            raise CertificateError("hmac is empty")
+        try:
+            parameters, facts = _plain(data["parameters"]), _plain(data["facts"])
+        except RecursionError:
+            raise CertificateError("nested too deeply") from None
+        return cls(data["rule"], data["basis"], parameters, facts, data["v"], data["digest"], data.get("hmac", ""))
+
+    @classmethod
+    def from_json(cls, text: str) -> Certificate:
+        """Read ``to_json``, byte for byte; raises ``CertificateError``. Nothing is verified."""
+        if len(text) > MAX_CHARS:
+            raise CertificateError(f"a certificate has at most {MAX_CHARS} characters, got {len(text)}")
+        try:
+            data = json.loads(text)
+            same = canonical(data).decode("ascii") == text
+        except (ValueError, RecursionError) as error:
+            raise CertificateError(f"no JSON: {error}") from None
+        if not same:
+            raise CertificateError("not in canonical form: it was changed or written anew")
+        return cls.from_plain(data)
+
+    # --- signing and verifying -------------------------------------------------------------------------------
+
+    def signed(self, key: bytes) -> Certificate:
+        """The certificate with an HMAC by ``key``."""
+        return replace(self, hmac=self._hmac(key))
+
+    def verify(self, key: bytes | None = None, *, known: Collection[str] = ()) -> Verification:
+        """Compute again what can be computed.
+
+        Parameters:
+            key: with a key the certificate has to be signed by it; without one a signature is not looked at.
+            known: rules of detectors that are not registered in this process. Their findings are frozen.
+        """
+        problems = [*self._damage(key)]
+        evidence: dict[str, Any] = {}
+        if not problems and self.version != VERSION:
+            return Verification("unknown", (f"version {self.version} is not known here",), False, {})
+        rule_known = known_rules(self.rule, known)
+        if not problems and not rule_known:
+            return Verification("unknown", (f"rule {self.rule!r} is not known here",), False, {})
+        if rule_known:
+            try:
+                problems += problems_of(self.rule, self.basis == REPLAYABLE, self.parameters, self.facts)
+                evidence = _evidence(self)
+            except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+                problems.append(f"facts cannot be read: {type(error).__name__}: {error}")
+        if problems:
+            return Verification("failed", tuple(problems), False, evidence)
+        holds = bool(evidence["holds"]) if "holds" in evidence else True
+        return Verification("replayed" if self.basis == REPLAYABLE else FROZEN, (), holds, evidence)
+
+    def _unsigned(self) -> dict[str, Any]:
+        return {
+            "v": self.version, "rule": self.rule, "basis": self.basis, "parameters": self.parameters,
+            "facts": self.facts,
+        }  # fmt: skip
+
+    def _damage(self, key: bytes | None) -> list[str]:
+        try:
+            sound = _digest(self._unsigned()) == self.digest
+            found = [] if sound else ["the digest does not match: a value was changed"]
+            if key is not None and not self.hmac:
+                found.append("it is not signed")
+            elif key is not None and not hmac.compare_digest(self.hmac.encode(), self._hmac(key).encode()):
+                found.append("the signature does not match: another key, or a changed value")
+        except (ValueError, TypeError, RecursionError) as error:
+            return [f"it cannot be written as JSON: {error}"]
+        return found if self.basis in (REPLAYABLE, FROZEN) else [*found, f"basis {self.basis!r} is not known"]
+
+    def _hmac(self, key: bytes) -> str:
+        return hmac.new(key, canonical({**self._unsigned(), "digest": self.digest}), sha256).hexdigest()
+
+    # --- names of operon's certificates ----------------------------------------------------------------------
+
+    @property
+    def theorem(self) -> str:
+        """The rule, by the name that operon's certificates have for it."""
+        return self.rule
+
+    @property
+    def conclusion(self) -> str:
+        """One sentence, for certificates of the output gates; empty for others."""
+        return str(self.facts.get("conclusion", ""))
+
+    @property
+    def source(self) -> str:
+        """The gate that made it; ``trajectory_guard`` for interventions."""
+        return str(self.facts.get("source", "trajectory_guard"))
+
+
+def canonical(value: Any) -> bytes:
+    """``value`` as JSON in one form only: the same bytes on every machine, and after any detour through JSON."""
+    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), default=repr).encode("ascii")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if type(value) is float:
+        if not math.isfinite(value):
+            return repr(value)
+        return int(value) if value.is_integer() and abs(value) < 2**53 else value  # JavaScript writes 2 for 2.0
+    return value
+
+
+def _digest(plain: Mapping[str, Any]) -> str:
+    return sha256(canonical(plain)).hexdigest()
+
+
+def _evidence(certificate: Certificate) -> dict[str, Any]:
+    measured = certificate.facts.get("measured", certificate.parameters)
+    intervention = "level" in certificate.facts
+    if certificate.rule == STAGNATION_THEOREM and "signal_values" in measured:
+        values = [float(one) for one in measured["signal_values"]]
+        found: dict[str, Any] = {"max": max(values), "mean": sum(values) / len(values), "n": len(values)}
+        stable = max(values) <= float(measured["threshold"])
+    elif certificate.rule == INTEGRITY_THEOREM and "invariant_results" in measured:
+        failed = [str(name) for name, passed in measured["invariant_results"] if not passed]
+        found = {"failed_invariants": failed, "n": len(measured["invariant_results"])}
+        stable = not failed
+    else:
+        return {}
+    return found if intervention else {**found, "holds": stable}

@@ -1,0 +1,53 @@
+"""Findings that an output gate reports: it has measured them itself, and no detector runs for them."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from trajectory_guard.core.detectors.base import TYPE_VI, DetectionResult, Detector
+
+STAGNATION_THEOREM: Final = "behavioral_stability_windowed"
+"""Stable: every window of severities stays within the threshold. Named as operon names it."""
+INTEGRITY_THEOREM: Final = "langgraph_state_integrity"
+"""Intact: every invariant of the state holds. Named as operon-langgraph-gates names it."""
+TYPE_INTEGRITY: Final = "TYPE_VII_INTEGRITY"
+
+
+class Stagnation(Detector):
+    """Outputs of one graph node, one after the other, bring nothing that the outputs before them did not say."""
+
+    name: ClassVar[str] = "stagnation"
+    rules: ClassVar[tuple[str, ...]] = (STAGNATION_THEOREM,)
+    loop_type: ClassVar[str] = TYPE_VI
+    weight: ClassVar[float] = 2.0
+    advice: ClassVar[tuple[str, ...]] = (
+        "Saying it again does not move the task.",
+        "Take another way, or say what is missing and ask.",
+    )
+    recommendation: ClassVar[str] = "Route the run elsewhere (the gate's edge), or check what the node is waiting for."
+    __slots__ = ()
+
+    @classmethod
+    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
+        """One sentence with the node and the number of outputs."""
+        return f"The last {found.count} outputs of {call} say nearly the same."
+
+
+class Integrity(Detector):
+    """The output of a graph node violates an invariant that the application has declared."""
+
+    name: ClassVar[str] = "integrity"
+    rules: ClassVar[tuple[str, ...]] = (INTEGRITY_THEOREM,)
+    loop_type: ClassVar[str] = TYPE_INTEGRITY
+    weight: ClassVar[float] = 2.0
+    advice: ClassVar[tuple[str, ...]] = ("Repair the state before going on, or start again from the last good one.",)
+    recommendation: ClassVar[str] = "Check the node that returned this state, and what led to it."
+    __slots__ = ()
+
+    @classmethod
+    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
+        """One sentence with the node and the invariants; the state itself is never quoted."""
+        return f"The output of {call} violates: {', '.join(found.names)}."
+
+
+REPORTED: Final[tuple[type[Detector], ...]] = (Stagnation, Integrity)

@@ -1,0 +1,29 @@
+"""A gate's own verdicts in logs, trace and Langfuse, as the span processor writes those of spans."""
+
+from __future__ import annotations
+
+from opentelemetry import trace
+
+from trajectory_guard.core.engine import Verdict
+from trajectory_guard.logs import log_recovery, log_verdict
+from trajectory_guard.otel.verdict_spans import VerdictSpans
+from trajectory_guard.store import FlagBoard
+
+
+def publish(verdict: Verdict, board: FlagBoard, *, redact: bool) -> None:
+    """Log a verdict of a gate, and emit its span."""
+    span = trace.get_current_span()
+    if verdict.recovered:
+        log_recovery(verdict)
+    if verdict.detections:
+        log_verdict(verdict, redact=redact)
+    if verdict.intervenes:
+        VerdictSpans().emit(verdict, first_step=str(verdict.first_step), live_parent=span)
+    if board.reporter is not None:
+        context = span.get_span_context()
+        board.reporter.report(verdict, f"{context.trace_id:032x}" if context.is_valid else None)
+
+
+def publish_by_hand(verdict: Verdict) -> None:
+    """Emit the span of an intervention that a person asked for; it has no step to link."""
+    VerdictSpans().emit(verdict, first_step="", live_parent=trace.get_current_span())
