@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from trajectory_guard.core.calls import CallRecord, call_key
 from trajectory_guard.core.engine import Verdict
@@ -14,6 +14,9 @@ from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, StepRecord
 from trajectory_guard.core.tracking.scope import instance_in, label_of
 from trajectory_guard.core.tracking.tables import BoundedTable
+
+if TYPE_CHECKING:
+    from trajectory_guard.spending.spending import BudgetStatus
 
 _CALL_IDS: Final = 32
 _CALL_RUNS: Final = 64
@@ -29,6 +32,7 @@ class Flag(NamedTuple):
         verdict: the verdict behind it, None without a finding.
         score, nudges, steps: current score, nudges due so far, steps taken.
         remote: the flag comes from a collector, which counts the steps of all processes.
+        budget: the budgets that concern the trajectory; None if none is configured, or the ledger cannot be read.
     """
 
     level: Level
@@ -37,6 +41,7 @@ class Flag(NamedTuple):
     nudges: int
     steps: int
     remote: bool = False
+    budget: BudgetStatus | None = None
 
 
 class RunFlag:

@@ -20,6 +20,7 @@ from trajectory_guard.entry import Entry, Flag, GateRun
 from trajectory_guard.forking import after_fork
 from trajectory_guard.logs import log_recovery
 from trajectory_guard.prices import PriceTable
+from trajectory_guard.spending.configured import spending_of
 from trajectory_guard.tally import tally
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class FlagBoard:
         settle = settler.settle if settler is not None else None
         self.engine = Engine(self.config.engine_settings(), settle=settle, price=self.prices.cost)
         self.counts: Counter[str] = Counter() if settler is None else settler.counts
+        self.spending = spending_of(self.config, self.prices, self.counts)
         self.loop_cost_usd = 0.0
         self._clock = clock
         self._lock = threading.Lock()
@@ -351,8 +353,9 @@ class FlagBoard:
 
     def _flag(self, trajectory_id: str, run: str | None, *, take: bool) -> Flag:
         entry = self._find(trajectory_id)
+        budget = self.spending.level(self.resolve_alias(trajectory_id)) if self.spending is not None else None
         if entry is None:
-            return Flag(Level.OBSERVE, None, 0.0, 0, 0)
+            return Flag(Level.OBSERVE, None, 0.0, 0, 0, budget=budget)
         with entry.lock:
             state = entry.state
             label = run if run is not None else state.current
@@ -364,7 +367,7 @@ class FlagBoard:
             level = verdict.level if verdict is not None else Level.OBSERVE
             known = state.runs.get(label)
             score = known.score.value if known is not None else 0.0
-            return Flag(level, verdict, score, state.nudges, state.index)
+            return Flag(level, verdict, score, state.nudges, state.index, budget=budget)
 
     def last_verdict(self, trajectory_id: str, run: str | None = None) -> Verdict | None:
         """The newest verdict of a run with a finding, None if there is none."""
