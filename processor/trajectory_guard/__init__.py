@@ -24,9 +24,13 @@ from trajectory_guard.entry import Flag
 from trajectory_guard.otel.instrument import instrument, uninstrument
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.runtime import shared_board
+from trajectory_guard.spending.budget import BudgetLevel
+from trajectory_guard.spending.settings import BudgetSettings, ModelPrice
 from trajectory_guard.store import FlagBoard
 
 if TYPE_CHECKING:
+    from trajectory_guard.gates.budget_gate import BudgetGate
+    from trajectory_guard.gates.budgets import BudgetExceededError
     from trajectory_guard.gates.compiled import (
         guard_compiled,
         guarded_ainvoke,
@@ -43,6 +47,8 @@ __version__: Final = "0.1.0"
 
 _LAZY: Final = {
     "AgentState": "gates.langgraph",
+    "BudgetExceededError": "gates.budgets",
+    "BudgetGate": "gates.budget_gate",
     "GraphShapeError": "gates.rewire",
     "LoopDetectedError": "gates.gate",
     "TrajectoryGuardMiddleware": "gates.middleware",
@@ -58,6 +64,10 @@ _LAZY: Final = {
 __all__ = [
     "LOOP_TYPES",
     "AgentState",
+    "BudgetExceededError",
+    "BudgetGate",
+    "BudgetLevel",
+    "BudgetSettings",
     "ConfigError",
     "DetectionResult",
     "Engine",
@@ -68,6 +78,7 @@ __all__ = [
     "GuardConfig",
     "Level",
     "LoopDetectedError",
+    "ModelPrice",
     "Spent",
     "StateFormatError",
     "StepRecord",

@@ -141,17 +141,21 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._open.clear()
         self._above.clear()
         try:
+            if self.board.spending is not None:
+                self.board.spending.close()
             if self.board.reporter is not None:
                 self.board.reporter.stop(_SCORES_TIMEOUT_S)
         except Exception as error:  # the provider would not shut down the processors after this one
             self._contain("shutdown", error)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Wait up to five seconds until queued Langfuse scores are sent; nothing else is buffered.
+        """Save spending that had to wait; wait up to five seconds until queued Langfuse scores are sent.
 
         Returns True in any case: a provider would not flush the processors after one that returns False.
         """
         try:
+            if self.board.spending is not None:
+                self.board.spending.save_waiting()
             if self.board.reporter is not None:
                 self.board.reporter.flush(min(timeout_millis / 1_000, _SCORES_TIMEOUT_S))
         except Exception as error:

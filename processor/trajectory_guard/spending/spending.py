@@ -177,12 +177,16 @@ class Spending:
                 self.store.add(entry)
                 self._waiting.pop(call_id, None)
 
-    def close(self) -> None:
-        """Book what waits, as far as possible, and release files."""
+    def save_waiting(self) -> None:
+        """Book the calls that wait, as far as the store takes them."""
         try:
             self.flush()
         except StoreError as error:
             self._failed("spending", error)
+
+    def close(self) -> None:
+        """Book what waits, as far as possible, and release files; the store opens them again when it is needed."""
+        self.save_waiting()
         self.store.close()
 
     def _failed(self, where: str, error: Exception) -> None:
