@@ -13,7 +13,7 @@ import trajectory_guard
 from tests.helpers import PACKAGE
 
 NEEDS_LANGGRAPH = [
-    "AgentState", "GraphShapeError", "TrajectoryGuardMiddleware", "TrajectoryGuardNode", "apply_guard", "guard_compiled",
+    "AgentState", "BudgetGate", "GraphShapeError", "TrajectoryGuardMiddleware", "TrajectoryGuardNode", "apply_guard", "guard_compiled",
     "guarded_ainvoke", "guarded_astream", "guarded_invoke", "guarded_stream",
 ]  # fmt: skip
 

@@ -12,6 +12,7 @@ from opentelemetry import trace
 
 from trajectory_guard import telemetry
 from trajectory_guard.gates.gate import Gate
+from trajectory_guard.gates.messages import is_guard_message
 from trajectory_guard.spending.budget import BudgetLevel
 from trajectory_guard.spending.spending import BudgetStatus
 
@@ -147,11 +148,14 @@ class BudgetCheck:
 
 
 def _was_answered(messages: Sequence[Any]) -> bool:
-    """Whether a model has answered in this conversation before: it is no new session."""
-    return any(
-        (message.get("role") if isinstance(message, dict) else getattr(message, "type", None)) in ("ai", "assistant")
-        for message in messages
-    )
+    """Whether a model has answered in this conversation before: it is no new session. A refusal is no answer."""
+    return any(_is_answer(message) for message in messages)
+
+
+def _is_answer(message: Any) -> bool:
+    if isinstance(message, dict):  # messages of this form carry no mark
+        return message.get("role") in ("ai", "assistant") and message.get("content") not in (REFUSED_TEXT, BLOCKED_TEXT)
+    return getattr(message, "type", None) == "ai" and not is_guard_message(message)
 
 
 def _service_name() -> str:
