@@ -162,6 +162,17 @@ def test_a_span_delivered_twice_counts_once(where: dict[str, Any]) -> None:
     assert app.balance("day").calls == 1
 
 
+def test_a_process_that_has_just_begun_waits_for_maintained_prices(tmp_path: Path) -> None:
+    """It finds a ledger of calls whose price it has never looked up: the first model call must not slip through."""
+    pytest.importorskip("genai_prices")
+    config = {"budgets": [{"scope": "day", "usd": 0.001}], "spending_file": str(tmp_path / "spending.db")}
+    App(**config).run(1, model="gpt-4o")
+
+    after = App(**config)
+
+    assert str(after.spending.status("c", wait=True).level) == "blocked"
+
+
 # --- alerts ----------------------------------------------------------------------------------------------------
 
 
