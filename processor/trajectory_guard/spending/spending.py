@@ -125,6 +125,7 @@ class Spending:
         self._booked_here: BoundedTable[str, ModelSum] = BoundedTable(_MODELS)
         self._shown: BoundedTable[tuple[str, str], BudgetState] = BoundedTable(_AGENTS)
         self._named: set[str] = set()
+        self._waited_for: set[str] = set()
         self._waiting: dict[str, Entry] = {}
         self._next_try = 0.0
         now_and_after_fork(self._renew_lock)
@@ -257,9 +258,7 @@ class Spending:
         ]
         concerned = [(budget, account) for budget, account in accounts if account is not None]
         if wait:
-            self._prices.wait(
-                self._asked(account for budget, account in concerned if budget.unit == USD), _PRICES_WAIT_S
-            )
+            self._wait_for_prices(account for budget, account in concerned if budget.unit == USD)
         states = [self._state(budget, account) for budget, account in concerned]
         worst = strictest(states)
         is_new = not trajectory or not self._sums(Account(TRAJECTORY, trajectory))
@@ -274,13 +273,17 @@ class Spending:
             self._failed("spending", error)
             return None
 
-    def _asked(self, accounts: Iterable[Account]) -> set[str]:
-        """Models whose maintained price is needed."""
+    def _wait_for_prices(self, accounts: Iterable[Account]) -> None:
+        """Wait for maintained prices, once for each model: a look-up that hangs must not delay every call."""
         sums = [self._sums(account) for account in accounts]
-        return {
+        needed = {
             model for one in sums for model, total in one.items()
             if model and model not in self._rates and total.open_input + total.open_output
         }  # fmt: skip
+        if new := needed - self._waited_for:
+            self._prices.wait(new, _PRICES_WAIT_S)
+            if len(self._waited_for) < _MODELS:
+                self._waited_for |= new
 
     def balance(self, account: Account) -> Balance:
         """An account at the prices known now. Raises ``StoreError``."""
@@ -305,6 +308,8 @@ class Spending:
         """Say once a model that a budget in USD cannot count it. A price that is still looked up is no such case."""
         for model in models:
             if model in self._named or len(self._named) >= _MODELS or self._prices.is_asked(model):
+                continue
+            if self.rate(model) is not None:  # looked up in the meantime
                 continue
             self._named.add(model)
             _log.warning(

@@ -2,7 +2,7 @@
 
 Each model call is one transaction: its id, and its sums in all accounts. A process that is killed has booked a call as
 a whole or not at all, and whoever books it again is told that it is known. The file is in write-ahead mode, so that
-reading never waits for writing; it has to lie on a local disk.
+reading never waits for other processes; it has to lie on a local disk.
 """
 
 from __future__ import annotations
