@@ -210,6 +210,8 @@ class Spending:
 
     def _alerts(self, entry: Entry) -> list[Alert]:
         found: list[Alert] = []
+        if self._waiting and time.monotonic() < self._next_try:
+            return found  # a store that is locked would delay every span: the next call that is booked raises them
         try:
             for budget in self.budgets:
                 account = budget.account(entry.trajectory, entry.agent, entry.service, entry.day)
