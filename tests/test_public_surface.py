@@ -13,8 +13,9 @@ import trajectory_guard
 from tests.helpers import PACKAGE
 
 NEEDS_LANGGRAPH = [
-    "AgentState", "BudgetGate", "GraphShapeError", "TrajectoryGuardMiddleware", "TrajectoryGuardNode", "apply_guard", "guard_compiled",
-    "guarded_ainvoke", "guarded_astream", "guarded_invoke", "guarded_stream",
+    "AgentState", "BudgetGate",
+    "GraphShapeError", "TrajectoryGuardMiddleware", "TrajectoryGuardNode", "apply_guard", "arefuse_pointless",
+    "guard_compiled", "guarded_ainvoke", "guarded_astream", "guarded_invoke", "guarded_stream", "refuse_pointless",
 ]  # fmt: skip
 
 

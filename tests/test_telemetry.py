@@ -159,6 +159,8 @@ def test_every_instrument_carries_its_declared_unit_and_meaning() -> None:
     measured.latency.record(0.001)
     measured.board.counts["errors.on_end"] += 1
     measured.board.counts["expired_age"] += 1
+    measured.board.counts["refusals.failed"] += 1
+    measured.board.counts["flags.raised"] += 1
     measured.board.counts["settle.same"] += 1
     measured.board.counts["scores.sent"] += 1
     measured.board.counts["score_attempts.503"] += 1

@@ -209,8 +209,10 @@ def _scores() -> Sequence[Json]:
               _by_exporter("{}", "trajectory_guard_scores_waiting", "waiting"),
               query(f"sum by (exporter, status) (rate(trajectory_guard_scores_attempts_failed_total{{{_OUT}}}"
                     "[$__rate_interval]))", "{{exporter}} attempts failed/s: {{status}}"), width=12),
-        graph("Reads of flags", "Agents in other processes that ask for their flag, by HTTP status. Healthy: 200 only.",
+        graph("Requests for flags", "Agents in other processes that ask for their flag, by HTTP status, and flags that "
+              "people raise and clear. Healthy: 200 only.",
               query(_rate("trajectory_guard_flag_requests_total", "status"), "{{status}}"),
+              query(_rate("trajectory_guard_flags_by_hand_total", "action"), "by hand: {{action}}"),
               unit="reqps", width=12),
     ]  # fmt: skip
 

@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from trajectory_guard.gates.gate import LoopDetectedError
     from trajectory_guard.gates.langgraph import AgentState, TrajectoryGuardNode, apply_guard
     from trajectory_guard.gates.middleware import TrajectoryGuardMiddleware
+    from trajectory_guard.gates.refusal import RefusalRules
     from trajectory_guard.gates.rewire import GraphShapeError
+    from trajectory_guard.gates.tool_gate import arefuse_pointless, refuse_pointless
 
 __version__: Final = "0.1.0"
 
@@ -51,14 +53,17 @@ _LAZY: Final = {
     "BudgetGate": "gates.budget_gate",
     "GraphShapeError": "gates.rewire",
     "LoopDetectedError": "gates.gate",
+    "RefusalRules": "gates.refusal",
     "TrajectoryGuardMiddleware": "gates.middleware",
     "TrajectoryGuardNode": "gates.langgraph",
     "apply_guard": "gates.langgraph",
+    "arefuse_pointless": "gates.tool_gate",
     "guard_compiled": "gates.compiled",
     "guarded_ainvoke": "gates.compiled",
     "guarded_astream": "gates.compiled",
     "guarded_invoke": "gates.compiled",
     "guarded_stream": "gates.compiled",
+    "refuse_pointless": "gates.tool_gate",
 }
 
 __all__ = [
@@ -79,6 +84,7 @@ __all__ = [
     "Level",
     "LoopDetectedError",
     "ModelPrice",
+    "RefusalRules",
     "Spent",
     "StateFormatError",
     "StepRecord",
@@ -91,12 +97,14 @@ __all__ = [
     "Verdict",
     "__version__",
     "apply_guard",
+    "arefuse_pointless",
     "guard_compiled",
     "guarded_ainvoke",
     "guarded_astream",
     "guarded_invoke",
     "guarded_stream",
     "instrument",
+    "refuse_pointless",
     "shared_board",
     "uninstrument",
 ]

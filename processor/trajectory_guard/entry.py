@@ -12,15 +12,17 @@ from trajectory_guard.core.history import Ring
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, StepRecord
-from trajectory_guard.core.tracking.scope import instance_in, label_of
+from trajectory_guard.core.tracking.scope import instance_in, label_of, run_label
 from trajectory_guard.core.tracking.tables import BoundedTable
 
 if TYPE_CHECKING:
+    from trajectory_guard.by_hand import HandFlag
     from trajectory_guard.spending.spending import BudgetStatus
 
 _CALL_IDS: Final = 32
 _CALL_RUNS: Final = 64
 _RECENT_STEPS: Final = 16
+_MAX_AWAITING: Final = 32
 MAX_INSTANCES: Final = 32
 
 
@@ -33,6 +35,7 @@ class Flag(NamedTuple):
         score, nudges, steps: current score, nudges due so far, steps taken.
         remote: the flag comes from a collector, which counts the steps of all processes.
         budget: the budgets that concern the trajectory; None if none is configured, or the ledger cannot be read.
+        by_hand: the flag that a person raised, if it is one.
     """
 
     level: Level
@@ -42,6 +45,7 @@ class Flag(NamedTuple):
     steps: int
     remote: bool = False
     budget: BudgetStatus | None = None
+    by_hand: HandFlag | None = None
 
 
 class RunFlag:
@@ -79,18 +83,24 @@ class Entry:
     Attributes:
         state: the engine's state.
         flags: by label of the run, for the runs used last.
-        recent: the calls observed last; calls: ids of calls that spans reported; call_runs: label of their runs.
+        recent: the calls observed last; calls: ids of calls that spans reported; call_runs: labels of
+            their runs, unless empty.
         replay: steps since state was saved; None: too many to evaluate again.
         lossy: no step so far was fully visible.
         message_steps: ids of steps that a gate has read from the graph's messages; message_calls: their tool call ids,
             which some models use again in every turn; message_tools: their tools.
         gates: the gate's run by the agent instance (or trace) that spans name; empty while no gate follows anything.
         saved_index: steps covered by the state saved last.
+        stating: agent instances whose gate supplies a state; awaiting_state: their steps that spans have reported, and
+            that are evaluated once the gate has read the state.
+        by_hand: the flag that a person raised, until a gate has acted on it; hands: number of those raised here;
+            remote_hands: ordinal of the newest one that was raised on a collector.
     """
 
     __slots__ = (
-        "call_runs", "calls", "flags", "gates", "last_used", "lock", "lossy", "message_calls", "message_steps",
-        "message_tools", "recent", "replay", "saved_index", "state", "trajectory_id",
+        "awaiting_state", "by_hand", "call_runs", "calls", "flags", "gates", "hands", "last_used", "lock", "lossy",
+        "message_calls", "message_steps", "message_tools", "recent", "remote_hands", "replay", "saved_index", "state",
+        "stating", "trajectory_id",
     )  # fmt: skip
 
     def __init__(self, state: TrajectoryState) -> None:
@@ -108,6 +118,10 @@ class Entry:
         self.message_tools: set[str] = set()
         self.gates: BoundedTable[str, GateRun] = BoundedTable(MAX_INSTANCES)
         self.saved_index = 0
+        self.stating: BoundedTable[str, bool] = BoundedTable(MAX_INSTANCES)
+        self.awaiting_state: list[StepRecord] = []
+        self.by_hand: HandFlag | None = None
+        self.hands = self.remote_hands = 0
         self.last_used = 0.0
 
     def flag(self, run: str) -> RunFlag:
@@ -154,6 +168,55 @@ class Entry:
             self.flags[label] = flag
         return True
 
+    def awaits_state(self, step: StepRecord) -> bool:
+        """Whether a gate follows the agent instance of a step, as spans name it, and will supply the state after it."""
+        if not self.stating or step.stated or step.outcome_type == INTERRUPTED:
+            return False
+        if step.call_id is None and step.tool_args_hash is None:
+            return False  # the gate could not tell which call it is
+        known = self.gates.get(step.run or step.trace_id or "")
+        return known is not None and known.instance in self.stating
+
+    def take_awaiting(self, step: StepRecord) -> StepRecord | None:
+        """The step that spans have reported for a call that the gate has read; None if none awaits a state."""
+        for place, one in enumerate(self.awaiting_state):
+            by_id = one.call_id is not None and step.call_id is not None
+            same_args = one.tool_args_hash == step.tool_args_hash
+            if one.call_id == step.call_id if by_id else same_args and one.tool_name == step.tool_name:
+                return self.awaiting_state.pop(place)
+        return None
+
+    @property
+    def awaits_too_many(self) -> bool:
+        """Whether more steps await a state than one model turn may have."""
+        return len(self.awaiting_state) > _MAX_AWAITING
+
+    def release_awaiting(self, run: str | None) -> list[StepRecord]:
+        """Remove and return the steps of a run, or of all runs, that await a state."""
+        turns = self.state.turns
+        released = [step for step in self.awaiting_state if run is None or run_label(step, turns) == run]
+        self.awaiting_state = [step for step in self.awaiting_state if step not in released]
+        return released
+
+    def loop_without_tools(self, run: GateRun, trace_id: str | None) -> str | None:
+        """Label of the run that repeats model calls, follows no gate, and may be that of this gate's agent.
+
+        None if the runs of several agent instances may be; of one instance it is the run in its newest user turn.
+
+        Parameters:
+            trace_id: the trace in which the gate decides, if known.
+        """
+        followed = {run.label, *(gate.label for gate in self.gates.values())}
+        found = [
+            label
+            for label, newest in self.state.model_calls.items()
+            if label not in followed and any(one.times > 1 and trace_id in (None, one.trace_id) for one in newest)
+        ]
+        own = [label for label in found if instance_in(label) == run.instance]
+        if not own and not run.instance:  # an agent span names an instance where the graph does not
+            own = [label for label in found if ":" not in instance_in(label)]
+        return own[-1] if len({instance_in(label) for label in own}) == 1 else None
+
     def is_in_messages(self, step: StepRecord) -> bool:
         """Whether a gate has read the call before its span ended."""
         return step.call_id is not None and call_key(step.call_id) in self.message_calls
@@ -165,5 +228,6 @@ class Entry:
         if seen.call_id is not None:
             key = call_key(seen.call_id)
             self.calls.append(key)
-            self.call_runs[key] = seen.run
+            if seen.run:  # most trajectories have one run, without a label
+                self.call_runs[key] = seen.run
         self.recent.append(seen)

@@ -32,6 +32,27 @@ def log_recovery(verdict: Verdict) -> None:
         logger.info("%s", json.dumps(verdict_entry(verdict) | {"event_type": "TRAJECTORY_RECOVERY"}))
 
 
+def log_refusal(trajectory_id: str, tool: str, reason: str, times: int) -> None:
+    """Log that a gate answered a requested call without running it, at INFO."""
+    if logger.isEnabledFor(logging.INFO):
+        _log_event("TRAJECTORY_REFUSAL", trajectory_id, logging.INFO, tool=tool, reason=reason, times=times)
+
+
+def log_flag(action: str, trajectory_id: str, level: str, reason: str, actor: str) -> None:
+    """Log that a person raised or cleared a flag, at WARNING."""
+    _log_event(
+        f"TRAJECTORY_FLAG_{action}", trajectory_id, logging.WARNING, intervention=level, reason=reason, actor=actor
+    )
+
+
+def _log_event(event: str, trajectory_id: str, level: int, **fields: Any) -> None:
+    entry = {
+        "timestamp": datetime.now(timezone.utc).isoformat(), "service": "TrajectoryGuard", "event_type": event,
+        "thread_id": trajectory_id, **fields,
+    }  # fmt: skip
+    logger.log(level, "%s", json.dumps(entry, ensure_ascii=False))
+
+
 def verdict_entry(verdict: Verdict, *, redact: bool = False) -> dict[str, Any]:
     """A verdict as a flat JSON-able object, fields as in the original plan's log entries."""
     return {

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
+from trajectory_guard.by_hand import HandFlags
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.calls import CallRecord, call_key, consume, is_fuller, reported, truncate_for_replay
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, StepRecord
-from trajectory_guard.core.tracking.scope import ASKED, label_of, run_label
-from trajectory_guard.core.tracking.tables import NameTable
+from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, run_label
 from trajectory_guard.entry import Entry, Flag, GateRun
-from trajectory_guard.forking import after_fork
 from trajectory_guard.logs import log_recovery
 from trajectory_guard.prices import PriceTable
 from trajectory_guard.spending.configured import spending_of
@@ -28,12 +25,11 @@ if TYPE_CHECKING:
     from trajectory_guard.semantic.settler import BackgroundSettler
 
 _MAX_TOOLS: Final = 64
-_FIND_AMONG: Final = 64
 _MAX_REPLAY: Final = 16
 _RANK: Final = {Level.OBSERVE: 0, Level.NUDGE: 1, Level.STOP: 2}
 
 
-class FlagBoard:
+class FlagBoard(HandFlags):
     """Thread-safe store of all trajectories of a process, bounded by count and idle time.
 
     Parameters:
@@ -49,40 +45,28 @@ class FlagBoard:
         settler: BackgroundSettler | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.config = config or GuardConfig()
+        config = config or GuardConfig()
         self.settler = settler
         self.reporter: LangfuseReporter | None = None
         self.prices = PriceTable()
         settle = settler.settle if settler is not None else None
-        self.engine = Engine(self.config.engine_settings(), settle=settle, price=self.prices.cost)
-        self.counts: Counter[str] = Counter() if settler is None else settler.counts
-        self.spending = spending_of(self.config, self.prices, self.counts)
+        engine = Engine(config.engine_settings(), settle=settle, price=self.prices.cost)
+        super().__init__(config, engine, counts=Counter() if settler is None else settler.counts, clock=clock)
+        self.spending = spending_of(config, self.prices, self.counts)
         self.loop_cost_usd = 0.0
-        self._clock = clock
-        self._lock = threading.Lock()
-        after_fork(self._after_fork)
-        self._entries: OrderedDict[str, Entry] = OrderedDict()
-        self._aliases: NameTable[str, str] = NameTable(self.config.max_trajectories)
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def _after_fork(self) -> None:
-        """Drop trajectories whose lock was held at the fork: they may be half changed."""
-        self._lock = threading.Lock()
-        for name, entry in list(self._entries.items()):
-            if entry.lock.locked():
-                del self._entries[name]
 
     # --- writing ---------------------------------------------------------------------------------------------
 
     def observe(self, step: StepRecord) -> Verdict | None:
-        """Evaluate a step; None if it does not count (duplicate, ignored tool, interrupted call)."""
+        """Evaluate a step; None if it does not count (duplicate, ignored tool, interrupted call, new model call)."""
         entry = self._entry(step.trajectory_id)
         with entry.lock:
+            if step.model_scope is not None:
+                return self._evaluate(entry, entry.placed(step))
             if step.evidence is not Evidence.FULL and step.tool_name.casefold() in entry.message_tools:
                 self.counts["superseded"] += 1  # a gate reads this tool's calls in full from the messages
                 return None
+            awaits_state = entry.awaits_state(step)
             step = entry.placed(step)
             label = run_label(step, entry.state.turns)
             seen = CallRecord.of(step, label)
@@ -92,16 +76,24 @@ class FlagBoard:
                 self.counts["duplicates"] += 1
                 return None
             entry.note(seen)
+            if awaits_state and not fuller:
+                entry.awaiting_state.append(step)
+                return self._evaluate(entry, entry.awaiting_state.pop(0)) if entry.awaits_too_many else None
             return self._evaluate(entry, step, again=fuller)
 
-    def observe_from_messages(self, step: StepRecord, *, stoppable: bool = True) -> Verdict | None:
+    def observe_from_messages(
+        self, step: StepRecord, *, stoppable: bool = True, state: str | None = None
+    ) -> Verdict | None:
         """Evaluate a call that a gate read from the messages, unless a span has reported it already.
 
         A span that reported the call identifies the agent instance, as spans name it, that the gate follows.
 
         Parameters:
             stoppable: the gate may stop the run; otherwise further nudges take the place of a stop, ever more rarely.
+            state: fingerprint of the state that the application supplies after the call; see ``await_states``.
         """
+        if state is not None:
+            step = step._replace(state_snapshot_hash=state, stated=True)
         entry = self._entry(step.trajectory_id)
         key = call_key(step.call_id or step.step_id)
         run = GateRun(step.run or "", step.turn)
@@ -117,6 +109,10 @@ class FlagBoard:
                 verdict = self._evaluate(entry, step)
                 self._gated(entry, label, stoppable)  # a run that begins with this step
                 return verdict
+            awaiting = entry.take_awaiting(step)
+            if awaiting is not None:
+                self._gated(entry, label, stoppable)
+                return self._evaluate(entry, awaiting if state is None else _with_state(awaiting, step))
             if reported_by == label:
                 self._gated(entry, label, stoppable)
                 return None
@@ -133,6 +129,60 @@ class FlagBoard:
         record = consume(entry.recent, CallRecord.of(step))
         return record.run if record is not None else None
 
+    def await_states(self, trajectory_id: str, instance: str) -> None:
+        """Record that the gate of an agent instance supplies a state after its tool calls.
+
+        Their spans end before that state is read: from now on the steps that they report wait for the gate.
+        """
+        entry = self._entry(trajectory_id)
+        with entry.lock:
+            entry.stating[instance] = True
+
+    def release_awaiting(self, trajectory_id: str, run: str | None = None) -> list[Verdict]:
+        """Evaluate steps whose state no gate has read, as their spans reported them.
+
+        Parameters:
+            run: label of the only run whose steps are evaluated; None: all of them.
+        """
+        entry = self._find(trajectory_id)
+        if entry is None or not entry.awaiting_state:
+            return []
+        with entry.lock:
+            return self._release(entry, run)
+
+    def _release(self, entry: Entry, run: str | None = None) -> list[Verdict]:
+        released = entry.release_awaiting(run)
+        return [verdict for step in released if (verdict := self._evaluate(entry, step)) is not None]
+
+    def follow_model_calls(
+        self, trajectory_id: str, run: GateRun, trace_id: str | None, *, began: bool = False, stoppable: bool = True
+    ) -> None:
+        """Let a gate follow the run in which spans report repeated model calls: no message shows whose they are.
+
+        Parameters:
+            run: the run that the gate decides on; trace_id: the trace in which it does so, if known.
+            began: the run is new to the gate. Without a trace, the calls may be those of the turn before.
+            stoppable: as for ``observe_from_messages``.
+        """
+        entry = self._find(trajectory_id)
+        if entry is None or not entry.state.model_calls:
+            return
+        with entry.lock:
+            label = entry.loop_without_tools(run, trace_id)
+            if label is not None and began and trace_id is None:
+                entry.state.note_model_calls(label, ())
+            elif label is not None:
+                for one in () if instance_in(label) else entry.state.model_calls[label]:
+                    entry.follow(one.trace_id or "", run)  # two instrumentations may write a trace each
+                entry.adopt_run(label, run.label, run)
+            self._gated(entry, run.label, stoppable)
+
+    def repeats_model_call(self, trajectory_id: str) -> bool:
+        """Whether an agent of the trajectory repeats a model call, without a tool call in between."""
+        entry = self._find(trajectory_id)
+        calls = entry.state.model_calls if entry is not None else {}
+        return any(one.times > 1 for newest in list(calls.values()) for one in newest)
+
     def _gated(self, entry: Entry, label: str, stoppable: bool) -> None:
         """Record that a gate delivers the nudges of this run."""
         run = entry.state.runs.get(label)
@@ -144,10 +194,11 @@ class FlagBoard:
         state = entry.state
         instance = step.run or ""
         turn_before = state.turns.get(instance)
+        index = state.index
         verdict = self.engine.observe(state, step)
         if verdict is None:
             return None
-        self.counts["steps"] += not again
+        self.counts["steps"] += 0 if again else state.index - index
         if verdict.evidence is Evidence.FINGERPRINT:
             self.counts["fingerprinted"] += not again
         entry.lossy = entry.lossy and step.evidence is not Evidence.FULL
@@ -192,6 +243,8 @@ class FlagBoard:
         with entry.lock:
             gate = entry.gates.get(instance)
             for label in (instance, gate.label if gate is not None else None):
+                if label is not None:
+                    self._release(entry, label)
                 if label is not None and label in entry.state.runs:
                     self._end_run(entry, label)
 
@@ -208,25 +261,10 @@ class FlagBoard:
         if entry is None:
             return
         with entry.lock:
+            self._release(entry)
             for label, run in entry.state.runs.items():
                 if run.trace_id == trace_id:
                     self._recovered(self.engine.finish_recovery(entry.state, label))
-
-    def link(self, trajectory_id: str, aliases: Iterable[str]) -> None:
-        """Register other names of a trajectory (thread id, session id, trace id), under which gates look it up."""
-        with self._lock:
-            for alias in aliases:
-                if alias != trajectory_id:
-                    self._aliases.learn(alias, trajectory_id)
-
-    def is_shared(self, name: str) -> bool:
-        """Whether a name belongs to several trajectories."""
-        return self._aliases.is_shared(name)
-
-    def is_taken(self, trace_id: str) -> bool:
-        """Whether a trace id belongs to a named trajectory, to several, or to a run that a gate already follows."""
-        entry = self._entries.get(trace_id)
-        return trace_id in self._aliases or (entry is not None and len(entry.message_steps) > 0)
 
     def new_turn(self, trajectory_id: str, instance: str, turn: str) -> str:
         """Record the user turn of an agent instance, which a gate has read; returns the label of the run.
@@ -270,6 +308,7 @@ class FlagBoard:
             label = run if run is not None else entry.state.current
             entry.flags.pop(label, None)
             self.engine.reset_episode(entry.state, label)
+            entry.by_hand = None
 
     def stopped(self, trajectory_id: str, run: str) -> None:
         """End a run that a gate stopped: the next run of the trajectory begins without an episode."""
@@ -278,6 +317,8 @@ class FlagBoard:
             with entry.lock:
                 self.engine.end_run(entry.state, run)
                 entry.flags.pop(run, None)
+                if not run or run.startswith("/"):  # the agent at the top: a stop by hand has taken effect
+                    entry.by_hand = None
 
     def delivered(self, trajectory_id: str, run: str) -> None:
         """Record that a gate delivered the nudge to the agent of a run; escalation counts from this step."""
@@ -313,10 +354,14 @@ class FlagBoard:
             self._entries[trajectory_id] = part
 
     def _absorb(self, target: Entry, part: Entry) -> None:
+        for label, newest in part.state.model_calls.items():
+            target.state.note_model_calls(label, target.state.model_calls.get(label, newest))
+        target.awaiting_state += (step._replace(trajectory_id=target.trajectory_id) for step in part.awaiting_state)
         for step in part.replay or ():
-            seen = CallRecord.of(step)
-            if reported(target.recent, seen) is None and not target.is_in_messages(step):
-                target.note(seen)
+            seen, of_model = CallRecord.of(step), step.model_scope is not None
+            if of_model or (reported(target.recent, seen) is None and not target.is_in_messages(step)):
+                if not of_model:
+                    target.note(seen)
                 self._evaluate(target, step._replace(trajectory_id=target.trajectory_id), again=True)
 
     def discard_lossy(self, trajectory_id: str) -> bool:
@@ -329,19 +374,6 @@ class FlagBoard:
         return True
 
     # --- reading ---------------------------------------------------------------------------------------------
-
-    def resolve(self, *names: str | None) -> str | None:
-        """Trajectory id of the first of ``names`` under which a trajectory is known, None if there is none."""
-        for name in names:
-            if name:
-                known = self.resolve_alias(name)
-                if known in self._entries:
-                    return known
-        return None
-
-    def resolve_alias(self, name: str) -> str:
-        """Id of the trajectory that a trace or session was linked to, else the name itself."""
-        return self._aliases.find(name) or name
 
     def read(self, trajectory_id: str, run: str | None = None) -> Flag:
         """Return the flag without clearing it. ``run``: label of the run; by default the one that acted last."""
@@ -359,56 +391,19 @@ class FlagBoard:
         with entry.lock:
             state = entry.state
             label = run if run is not None else state.current
-            flag = entry.flag(label)
-            verdict = flag.pending
-            if take:
-                verdict = flag.nudge or flag.pending
-                flag.pending = flag.nudge = None
+            flag, hand = entry.flag(label), entry.by_hand
+            verdict = (flag.nudge or flag.pending) if take else flag.pending
             level = verdict.level if verdict is not None else Level.OBSERVE
+            by_hand = hand if hand is not None and _RANK[hand.level] >= _RANK[level] else None
+            if by_hand is not None:  # the engine's own flag comes after that of the person
+                level, verdict = by_hand.level, by_hand.verdict(state, label, self.config.max_score)
+            if take and by_hand is None:
+                flag.pending = flag.nudge = None
+            elif take and level is Level.NUDGE:
+                entry.by_hand = None
             known = state.runs.get(label)
             score = known.score.value if known is not None else 0.0
-            return Flag(level, verdict, score, state.nudges, state.index, budget=budget)
-
-    def last_verdict(self, trajectory_id: str, run: str | None = None) -> Verdict | None:
-        """The newest verdict of a run with a finding, None if there is none."""
-        entry = self._find(trajectory_id)
-        if entry is None:
-            return None
-        flag = entry.flags.get(run if run is not None else entry.state.current)
-        return flag.last if flag is not None else None
-
-    def step_id(self, trajectory_id: str, index: int) -> str | None:
-        """Span id (16 hex digits) of a recent step, None if it is no longer remembered."""
-        entry = self._find(trajectory_id)
-        if entry is None:
-            return None
-        ids = entry.state.step_ids
-        return ids[index].hex() if ids.start <= index < ids.start + len(ids) else None
-
-    def in_episode(self, trajectory_id: str) -> bool:
-        """Whether the run that acted last is in a loop episode."""
-        entry = self._find(trajectory_id)
-        return entry is not None and entry.state.in_episode
-
-    def repeats(self, trajectory_id: str, tool: str, args: Any) -> int:
-        """Number of times this call, by any agent, has returned its last result since the last progress."""
-        entry = self._find(trajectory_id)
-        if entry is None:
-            return 0
-        with entry.lock:
-            return self.engine.repeats(entry.state, tool, args)
-
-    def was_read(self, trajectory_id: str, step_id: str) -> bool:
-        """Whether a gate has read this step from the messages already."""
-        entry = self._find(trajectory_id)
-        return entry is not None and call_key(step_id) in entry.message_steps
-
-    def find_call(self, call_id: str) -> str | None:
-        """Id of the recently used trajectory in which spans reported a call that no gate has read yet, or None."""
-        key = call_key(call_id)
-        with self._lock:
-            newest = list(islice(reversed(self._entries.values()), _FIND_AMONG))
-        return next((entry.trajectory_id for entry in newest if key in entry.calls), None)
+            return Flag(level, verdict, score, state.nudges, state.index, by_hand=by_hand, budget=budget)
 
     def put_back(self, trajectory_id: str, verdict: Verdict) -> None:
         """Put back a taken flag that the gate could not act on yet."""
@@ -466,28 +461,7 @@ class FlagBoard:
             self.counts["adopted"] += 1
             return True
 
-    # --- entries ---------------------------------------------------------------------------------------------
 
-    def _find(self, trajectory_id: str) -> Entry | None:
-        return self._entries.get(self.resolve_alias(trajectory_id))
-
-    def _entry(self, trajectory_id: str) -> Entry:
-        now = self._clock()
-        with self._lock:
-            entry = self._entries.get(trajectory_id)
-            if entry is None:
-                entry = self._entries[trajectory_id] = Entry(self.engine.new_state(trajectory_id))
-            else:
-                self._entries.move_to_end(trajectory_id)
-            entry.last_used = now
-            self._evict(now)
-            return entry
-
-    def _evict(self, now: float) -> None:
-        while True:  # ends at the entry just used, at the latest
-            oldest = next(iter(self._entries.values()))
-            full = len(self._entries) > self.config.max_trajectories
-            if not full and now - oldest.last_used <= self.config.idle_ttl_s:
-                return
-            self._entries.popitem(last=False)
-            self.counts["evicted_full" if full else "evicted_idle"] += 1
+def _with_state(reported: StepRecord, read: StepRecord) -> StepRecord:
+    """A step that a span reported, with the state that the gate read after it."""
+    return reported._replace(state_snapshot_hash=read.state_snapshot_hash, stated=True)

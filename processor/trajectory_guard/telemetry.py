@@ -102,6 +102,13 @@ DETECTIONS: Final = Metric(
 INTERVENTIONS: Final = Metric(
     "trajectory_guard.interventions", "counter", "{intervention}", "nudges and stops that became due", (INTERVENTION,)
 )
+REFUSALS: Final = Metric(
+    "trajectory_guard.refusals", "counter", "{call}", "requested calls that a gate answered without running them",
+    ("reason",),
+)  # fmt: skip
+HAND_FLAGS: Final = Metric(
+    "trajectory_guard.flags.by_hand", "counter", "{flag}", "flags that people raised or cleared", ("action",)
+)
 EPISODES: Final = Metric("trajectory_guard.episodes", "counter", "{episode}", "loops begun, by type", (LOOP_TYPE,))
 RECOVERIES: Final = Metric("trajectory_guard.recoveries", "counter", "{episode}", "loops left after a nudge")
 ACTIVE: Final = Metric("trajectory_guard.trajectories.active", "gauge", "{trajectory}", "trajectories in memory")
@@ -175,7 +182,8 @@ SCORE_ATTEMPTS_FAILED: Final = Metric(
 )  # fmt: skip
 
 METRICS: Final = (
-    STEPS, DETECTIONS, INTERVENTIONS, EPISODES, RECOVERIES, ACTIVE, EVICTIONS, ERRORS, DUPLICATES, FINGERPRINTED,
-    EXPIRED, LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, SPENDING_TOKENS, SPENDING_COST, SPENDING_UNPRICED,
-    SPENDING_EVENTS, BUDGET_RATIO, BUDGET_ALERTS, BUDGET_ACTIONS, SETTLED, SCORES, SCORE_ATTEMPTS_FAILED,
+    STEPS, DETECTIONS, INTERVENTIONS, REFUSALS, HAND_FLAGS, EPISODES, RECOVERIES, ACTIVE, EVICTIONS, ERRORS, DUPLICATES,
+    FINGERPRINTED, EXPIRED, LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, SPENDING_TOKENS, SPENDING_COST,
+    SPENDING_UNPRICED, SPENDING_EVENTS, BUDGET_RATIO, BUDGET_ALERTS, BUDGET_ACTIONS, SETTLED, SCORES,
+    SCORE_ATTEMPTS_FAILED,
 )  # fmt: skip

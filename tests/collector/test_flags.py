@@ -238,7 +238,7 @@ async def test_a_nudge_given_in_process_is_not_given_again(collector: Collector)
     config = guarded(collector)
     gate = Gate(config, board=FlagBoard(config))
     nothing = Flag(Level.OBSERVE, None, 0.0, 0, 0)
-    asked = await asyncio.to_thread(gate._with_remote, "c", nothing, {"nudges_given": 0})
-    again = await asyncio.to_thread(gate._with_remote, "c", nothing, {"nudges_given": 1})
+    asked = await asyncio.to_thread(gate._with_remote, "c", "", nothing, {"nudges_given": 0})
+    again = await asyncio.to_thread(gate._with_remote, "c", "", nothing, {"nudges_given": 1})
     assert asked.level is Level.NUDGE
     assert again is nothing

@@ -197,18 +197,6 @@ def test_a_refused_call_counts_as_a_repeat() -> None:
     assert verdicts[-1].detections[0].count == 3
 
 
-def test_repeats_tells_how_often_a_call_gave_its_last_answer() -> None:
-    engine = Engine()
-    state = engine.new_state("t")
-    for step in loop(3, agent="alice"):
-        engine.observe(state, step)
-    assert engine.repeats(state, "SEARCH", {"q": "hours"}) == 3
-    assert engine.repeats(state, "search", {"q": "prices"}) == 0
-    assert engine.repeats(state, "search", None) == 0
-    engine.observe(state, record("read", {}, "something new"))
-    assert engine.repeats(state, "search", {"q": "hours"}) == 0
-
-
 # --- what a loop costs ---------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.settings import EngineSettings
 from trajectory_guard.core.state import MAX_RUNS, TrajectoryState
-from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.steps import NOT_RUN, StepRecord
 
 HOURS: dict[str, Any] = {
     "tool": "search", "args": {"q": "hours"}, "result": "We are closed on Mondays and open from Tuesday to Sunday.",
@@ -140,6 +140,26 @@ def test_a_refused_call_proposed_again_is_nudged_at_once_and_not_stopped_before_
     assert [verdict.level for verdict in verdicts][:3] == [Level.OBSERVE, Level.NUDGE, Level.NUDGE]
     assert verdicts[1].rule == "denied_again"
     assert verdicts[-1].level is Level.STOP
+
+
+def answered_by_guard(turn: str) -> StepRecord:
+    said = f"{NOT_RUN}shell was refused in this turn. Error: it has failed."
+    return record("shell", {"command": "rm -rf build"}, said, "denied", turn=turn)
+
+
+def test_a_guards_answer_to_a_refused_call_is_one_more_proposal_and_no_permission() -> None:
+    verdicts, _ = observe([refused("1"), answered_by_guard("1"), answered_by_guard("1"), refused("1")])
+    counts = [{one.rule: one.count for one in verdict.detections}.get("denied_again") for verdict in verdicts]
+    assert counts == [None, 2, 3, 4]
+    assert verdicts[1].level is Level.NUDGE
+
+
+def test_a_guards_answer_is_no_new_failure() -> None:
+    """Recognised by its text alone: spans and plain messages carry no mark."""
+    failed = record("shell", {"command": "rm -rf build"}, "No such folder: build", "error", turn="1")
+    verdicts, _ = observe([failed, failed._replace(step_id="second"), *[answered_by_guard("1") for _ in range(3)]])
+    assert {found.rule for verdict in verdicts for found in verdict.detections} == {"same_call_same_result"}
+    assert verdicts[2].reason.endswith("was called 3 times and returned the same result each time.")
 
 
 def test_a_refusal_outlives_the_run_within_its_turn() -> None:

@@ -77,7 +77,7 @@ COLLECTOR: dict[str, Callable[[Shown], bool]] = {
     "Time of an attempt": lambda of: 0 < of[0]["p50 otlphttp"] <= of[1]["p99 otlphttp"] < 5,
     "Requests in flight": lambda of: set(of[0]) == EXPORTERS and max(of[0].values()) <= 4,
     "Langfuse scores": lambda of: "langfuse failed/s" in of[1] and of[2]["langfuse/locked waiting"] >= 1,
-    "Reads of flags": lambda of: set(of[0]) == {"200"} and of[0]["200"] > 0,
+    "Requests for flags": lambda of: set(of[0]) == {"200"} and of[0]["200"] > 0 and not any(of[1:]),
     "Memory": lambda of: all(10e6 < of[0][name] < 2e9 for name in ("sound", "troubled")),
     "Processor": lambda of: all(0 < of[0][name] < 3 for name in ("sound", "troubled")),
     "Processor time for a span": lambda of: 0 < of[0]["sound"] < 0.1,

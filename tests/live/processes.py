@@ -13,6 +13,7 @@ from typing import Any
 import trajectory_guard
 
 PROGRAM = Path(__file__).with_name("looping_agent.py")
+WRITER = Path(__file__).with_name("writing_agent.py")
 IMPORTS = str(Path(trajectory_guard.__file__).parents[1])
 QUIET = {
     "OTEL_TRACES_EXPORTER": "none",
@@ -33,12 +34,17 @@ _OURS = (
 
 
 def run_agent(
-    instrumentation: str, extra: Mapping[str, str], *, imports: tuple[str, ...] = (), launcher: tuple[str, ...] = ()
+    instrumentation: str,
+    extra: Mapping[str, str],
+    *,
+    imports: tuple[str, ...] = (),
+    launcher: tuple[str, ...] = (),
+    program: Path = PROGRAM,
 ) -> dict[str, Any]:
-    """The output of ``looping_agent.py``, in an environment of which nothing but ``extra`` is about telemetry."""
+    """The output of ``looping_agent.py`` or another program, in an environment of which nothing but ``extra`` is about telemetry."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
     done = subprocess.run(
-        [*launcher, sys.executable, str(PROGRAM), instrumentation],
+        [*launcher, sys.executable, str(program), instrumentation],
         env={**inherited, **QUIET, **extra, "PYTHONPATH": os.pathsep.join((*imports, IMPORTS))},
         capture_output=True,
         text=True,

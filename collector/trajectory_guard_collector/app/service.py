@@ -18,6 +18,7 @@ from trajectory_guard_collector.api.flags import FlagService
 from trajectory_guard_collector.app import descriptors
 from trajectory_guard_collector.app.pipeline import Listener, Pipeline
 from trajectory_guard_collector.config.models import CollectorConfig, GrpcReceiver, HttpReceiver
+from trajectory_guard_collector.config.tokens import HANDS
 from trajectory_guard_collector.errors import StartError
 from trajectory_guard_collector.gateway.delivery.router import Delivery
 from trajectory_guard_collector.gateway.hops import Hops
@@ -88,10 +89,14 @@ class Collector:
         self._auth = Authenticator(
             config.receivers.otlp.auth, failed=lambda: self.metrics.add(catalogue.ERRORS, where="tokens_reload")
         )
-        flags = FlagService(self.scorer.fleet, config.guard, self.metrics)
+        people = Authenticator(
+            config.flags.auth, path=HANDS, failed=lambda: self.metrics.add(catalogue.ERRORS, where="tokens_reload")
+        )
+        save = self._state_writer.save if self._state_writer is not None else None
+        flags = FlagService(self.scorer.fleet, config.guard, self.metrics, save)
         self._admin = AdminServer(
             config.telemetry, self.metrics, self.ready, self.rows, max_score=config.guard.max_score,
-            routes=[flags.route(self._auth)] if config.flags.enabled else [],
+            routes=flags.routes(self._auth, people) if config.flags.enabled else [],
         )  # fmt: skip
         self._phase = "starting"
         self.metrics.watch(catalogue.ACTIVE, lambda: len(self.scorer.fleet))

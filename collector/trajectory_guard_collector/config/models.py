@@ -340,10 +340,12 @@ class Trajectories(Model):
 
 
 class Flags(Model):
-    """``GET /v1/flags/{trajectory}`` on ``telemetry.endpoint``, with the tokens of ``receivers.otlp.auth``."""
+    """``/v1/flags/{trajectory}`` on ``telemetry.endpoint``: to be read with the tokens of ``receivers.otlp.auth``."""
 
     enabled: bool = True
     """Whether it is served."""
+    auth: Auth = Auth()
+    """Tokens of the people who may raise and clear flags by hand; without tokens nobody may."""
 
 
 class Telemetry(Model):

@@ -66,7 +66,7 @@ def _unusable_tokens(auth: Auth, path: str) -> Iterator[str]:
         yield f"{path}.bearer_tokens_file: {file}: {reason}"
         return
     try:
-        read_tokens(Path(file))
+        read_tokens(Path(file), path)
     except ConfigError as error:
         yield str(error)
 

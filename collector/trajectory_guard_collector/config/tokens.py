@@ -7,11 +7,15 @@ from typing import Final
 
 from trajectory_guard.config import ConfigError
 
-_KEY: Final = "receivers.otlp.auth.bearer_tokens_file"
+SENDERS: Final = "receivers.otlp.auth"
+HANDS: Final = "flags.auth"
 
 
-def read_tokens(file: Path) -> tuple[str, ...]:
+def read_tokens(file: Path, path: str = SENDERS) -> tuple[str, ...]:
     """The tokens in a file, one a line.
+
+    Parameters:
+        path: the section of the configuration that names the file.
 
     Raises:
         ConfigError: the file cannot be read or has no token in it.
@@ -19,8 +23,8 @@ def read_tokens(file: Path) -> tuple[str, ...]:
     try:
         lines = file.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{_KEY}: {file}: {error}") from None
+        raise ConfigError(f"{path}.bearer_tokens_file: {file}: {error}") from None
     tokens = tuple(line.strip() for line in lines if line.strip())
     if not tokens:
-        raise ConfigError(f"{_KEY}: {file}: no token in it")
+        raise ConfigError(f"{path}.bearer_tokens_file: {file}: no token in it")
     return tokens

@@ -10,7 +10,10 @@ from typing import NamedTuple
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
-from trajectory_guard.core.steps import Evidence
+from trajectory_guard.core.steps import Evidence, StepRecord
+from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import DIALECTS
+from trajectory_guard_collector.otlp.span_view import ResourceInfo
 from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.published import Published
 from trajectory_guard_collector.scoring.trajectory import EventKind, StepItem, Trajectory
@@ -35,6 +38,8 @@ def publish(trajectory: Trajectory, item: StepItem, counts: ScoringCounts) -> It
     """Count a step after each evaluation, update its trajectory's flag, and yield the loop events to publish."""
     verdict, first_time = item.verdict, not item.evaluated
     item.evaluated = True
+    if verdict is None and item.step.model_scope is not None:
+        return  # it repeats no other model call, and counts as no step
     if not first_time:
         counts.evaluated_again()
     trajectory.last_seen = max(trajectory.last_seen, item.order[0])
@@ -141,3 +146,14 @@ def _event_kind(trajectory: Trajectory, item: StepItem, verdict: Verdict) -> Eve
         trajectory.nudge = verdict
         return EventKind.NUDGE
     return EventKind.START if starts and item.announced is None else None
+
+
+def stand_in(trajectory: Trajectory, verdict: Verdict) -> StepItem:
+    """A substitute for the evicted step of a verdict, with the service, agent, trace and end that are still known."""
+    (tenant, name), agent = trajectory.key, trajectory.agents[-1] if trajectory.agents else None
+    view = SpanView("", {}, trajectory.trace_id, verdict.step_id, start=trajectory.last_seen, end=trajectory.last_seen)
+    origin = ResourceInfo({}, trajectory.services[-1] if trajectory.services else "", tenant)
+    step = StepRecord(verdict.step_id, name, "", agent_id=agent, trace_id=trajectory.trace_id)
+    item = StepItem(bytes.fromhex(trajectory.trace_id + verdict.step_id), step, view, DIALECTS[-1], origin, 0)
+    item.key = trajectory.key
+    return item

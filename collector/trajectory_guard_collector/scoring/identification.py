@@ -24,11 +24,12 @@ from trajectory_guard.spans.duplicates import is_inner_duplicate
 from trajectory_guard.spans.extract import agent_of, model_usage, read_step, trajectory_id
 from trajectory_guard.spans.identity import all_conversation_ids, conversation_id, instance_of
 from trajectory_guard.transcripts.asked import asked_in
+from trajectory_guard.transcripts.model_calls import dialect_of, model_call
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.parser import AgentSpan, ParsedRequest
 from trajectory_guard_collector.scoring.traces import SpanNode, Trace, TraceTable
-from trajectory_guard_collector.scoring.trajectory import Item, Key, StepItem, UsageItem
+from trajectory_guard_collector.scoring.trajectory import Item, Key, StepItem, UsageItem, usage_key
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 _log: Final = logging.getLogger(__name__)
@@ -187,28 +188,42 @@ class Identifier:
             return
         usage = usage._replace(asked=asked_in(view, self._table))
         tenant = seen.origin.tenant
-        item = UsageItem(seen.key, (view.end, view.span_id), view.trace_id, view.scope, usage, seen.origin)
+        above, missing = trace.ancestors(seen.parent_id)
+        step = model_call(view, lambda: above, usage, lambda span: self._by_trace(trace, span), self._table)
+        key = seen.key if step is None else usage_key(seen.key)
+        item = UsageItem(key, (view.end, view.span_id), view.trace_id, view.scope, usage, seen.origin)
         trajectory = conversation or self._by_trace(trace, view)
         self._operations.add(item, (tenant, trajectory))
         if conversation is None:
             trace.follow(item, self.traces.max_spans)
+        if step is not None:
+            self._file(seen, trace, step, dialect_of(view, self._table), above, missing)
 
     def _take_step(self, seen: AgentSpan, trace: Trace, dialect: Dialect) -> None:
         above, missing = trace.ancestors(seen.parent_id)
         step = read_step(seen.view, dialect, above, lambda span: self._by_trace(trace, span), self._table)
-        if step is None:
-            return
+        if step is not None:
+            self._file(seen, trace, step, dialect, above, missing)
+
+    def _file(
+        self, seen: AgentSpan, trace: Trace, step: StepRecord, dialect: Dialect, above: list[SpanView], missing: bytes
+    ) -> None:
+        """File a tool call, or a model call that may repeat, with what is known of its identity by now."""
         item = self._item(seen, step, dialect)
         seen.item = item
         if missing:
             item.own_agent = agent_of(seen.view, (), dialect, self._table) if above else step.agent_id
             item.own_run = instance_of(seen.view, (), self._table)
             trace.wait(missing, item, self.traces.max_spans)
-        if above and is_inner_duplicate(item.view, above, self._table, dialect):
+        of_tool = step.model_scope is None
+        if of_tool and above and is_inner_duplicate(item.view, above, self._table, dialect):
             return
         self._assign(trace, item, above)
 
     def _item(self, seen: AgentSpan, step: StepRecord, dialect: Dialect) -> StepItem:
+        if step.model_scope is not None:  # its input is not kept
+            size = len(step.result or "")
+            return StepItem(seen.key, step, seen.kept_view, dialect, seen.origin, _STEP_BYTES + size)
         size = min(seen.size, _KEPT_BYTES)
         if seen.size > _KEPT_BYTES:
             step = within_budget(step, self._max_chars)

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from opentelemetry.util.types import AttributeValue
 
+from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.policy import Level
@@ -19,7 +20,7 @@ from trajectory_guard.otel.verdict_spans import verdict_attributes
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.scoring.counts import ScoringCounts
-from trajectory_guard_collector.scoring.events import LoopEvent, publish, recovered_at_rest
+from trajectory_guard_collector.scoring.events import LoopEvent, publish, recovered_at_rest, stand_in
 from trajectory_guard_collector.scoring.lateness import ALWAYS, Pace, Paces
 from trajectory_guard_collector.scoring.trajectory import (
     EventKind,
@@ -28,7 +29,6 @@ from trajectory_guard_collector.scoring.trajectory import (
     Order,
     StepItem,
     Trajectory,
-    stand_in,
 )
 
 _log: Final = logging.getLogger(__name__)
@@ -266,6 +266,22 @@ class Fleet:
     def pending_tags(self, span: bytes) -> Attributes | None:
         """Attributes remembered for a span; None if there are none."""
         return self._pending_tags.get(span)
+
+    # --- flags by hand ---------------------------------------------------------------------------------------
+
+    def raise_flag(self, trajectory: Trajectory, flag: HandFlag) -> HandFlag:
+        """Put a flag that a person raised on a trajectory; returns it with its ordinal."""
+        trajectory.hands += 1
+        trajectory.by_hand = flag._replace(ordinal=trajectory.hands)
+        trajectory.changed = True
+        return trajectory.by_hand
+
+    def clear_flag(self, trajectory: Trajectory) -> None:
+        """Clear every flag of a trajectory: the scores of its runs become 0 and have to build up again."""
+        trajectory.dismiss(self.engine)
+        self._clear(trajectory)
+        if trajectory.waiting is not None:
+            self._dirty[trajectory.key] = trajectory
 
     # --- bounds ----------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.core.calls import CallRecord, is_fuller, reported
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.history import Ring
@@ -23,7 +24,6 @@ from trajectory_guard.core.steps import INTERRUPTED, StepRecord, Usage
 from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import DIALECTS
 from trajectory_guard_collector.otlp.span_view import ResourceInfo
 from trajectory_guard_collector.scoring.lateness import Pace
 from trajectory_guard_collector.scoring.published import Published
@@ -79,7 +79,7 @@ class UsageItem:
 
 
 class StepItem:
-    """A tool call and the result of its evaluation.
+    """A tool call, or a model call that may repeat, and the result of its evaluation.
 
     Attributes:
         span: trace id and span id in bytes.
@@ -113,7 +113,8 @@ class StepItem:
     ) -> None:
         self.span = span
         self.size = size
-        self.order: Order = (view.end, view.span_id)
+        # a model call is evaluated after its usage is known
+        self.order: Order = (view.end, view.span_id if step.model_scope is None else f"{view.span_id}~")
         self.step = step
         self.view = view
         self.dialect = dialect
@@ -155,6 +156,11 @@ class StepItem:
 Item = StepItem | UsageItem
 
 
+def usage_key(span: bytes) -> bytes:
+    """Key of the usage of a model call that is also a step: the span itself is the key of the step."""
+    return span[:-8] + bytes(one ^ 0xFF for one in span[-8:])
+
+
 class Head(NamedTuple):
     """Input of the next evaluation: state, calls reported last, and model usage that no step has been charged yet."""
 
@@ -179,6 +185,7 @@ class Trajectory:
         items: steps and usage that can still be put in order, sorted; older ones are compacted into ``base``.
         floor: order of the newest item compacted into ``base``.
         last, nudge, stop: newest verdict with a finding, with a nudge, with a stop.
+        by_hand: newest flag that a person raised, None if it was cleared; hands: number of those raised.
         services, agents: names seen last; trace_id: trace of the step evaluated last.
         steps, score, episode, nudges, level, evicted_runs: values after the newest step.
         last_used: clock in seconds; ``last_seen``: end of the newest step in seconds since the epoch.
@@ -192,6 +199,8 @@ class Trajectory:
         self.last: Verdict | None = None
         self.nudge: Verdict | None = None
         self.stop: Verdict | None = None
+        self.by_hand: HandFlag | None = None
+        self.hands = 0
         self.services: tuple[str, ...] = ()
         self.agents: tuple[str, ...] = ()
         self.trace_id = ""
@@ -319,6 +328,11 @@ class Trajectory:
 
     def _evaluate(self, engine: Engine, head: Head, item: StepItem) -> Verdict | None:
         step = item.step
+        if step.model_scope is not None:
+            verdict = engine.observe(head.state, head.usage.name_model_call(step))
+            if verdict is not None:
+                head.usage.settle_model_call(step)
+            return self._with_first_step(head, item, verdict)
         seen = CallRecord.of(step)
         other = reported(head.recent, seen)
         item.repeats = other is not None and not is_fuller(seen, other)
@@ -326,7 +340,9 @@ class Trajectory:
             return None
         if seen.outcome != INTERRUPTED:
             head.recent.append(seen)
-        verdict = engine.observe(head.state, head.usage.charge(step))
+        return self._with_first_step(head, item, engine.observe(head.state, head.usage.charge(step)))
+
+    def _with_first_step(self, head: Head, item: StepItem, verdict: Verdict | None) -> Verdict | None:
         if verdict is not None and verdict.detections:
             item.first_step = _step_id(head.state, verdict.first_step)
         return verdict
@@ -371,6 +387,20 @@ class Trajectory:
             self.base = _freeze(self._head)
             self._forget(len(self.items))
             self._snapshots, self._head, self._evaluated = [], None, 0
+
+    def dismiss(self, engine: Engine) -> None:
+        """Clear flag and scores, and compact the evaluated steps: evaluated again, they would raise the flag again."""
+        head = self._head if self._head is not None else self._rewind(engine)
+        for label in head.state.runs:
+            engine.reset_episode(head.state, label)
+        head.state.relay = None
+        if head.state.index:
+            self.base = _freeze(head)
+        self._forget(self._evaluated)
+        self._snapshots, self._head, self._evaluated = [], None, 0
+        self.last = self.nudge = self.stop = self.by_hand = None
+        self.level, self.changed = Level.OBSERVE, True
+        self._read(head.state, [])
 
     def abandon(self) -> None:
         """Evict all items."""
@@ -440,17 +470,6 @@ class Trajectory:
     def evaluated(self) -> list[Item]:
         """Items that the head covers."""
         return self.items[: self._evaluated]
-
-
-def stand_in(trajectory: Trajectory, verdict: Verdict) -> StepItem:
-    """A substitute for the evicted step of a verdict, with the service, agent, trace and end that are still known."""
-    (tenant, name), agent = trajectory.key, trajectory.agents[-1] if trajectory.agents else None
-    view = SpanView("", {}, trajectory.trace_id, verdict.step_id, start=trajectory.last_seen, end=trajectory.last_seen)
-    origin = ResourceInfo({}, trajectory.services[-1] if trajectory.services else "", tenant)
-    step = StepRecord(verdict.step_id, name, "", agent_id=agent, trace_id=trajectory.trace_id)
-    item = StepItem(bytes.fromhex(trajectory.trace_id + verdict.step_id), step, view, DIALECTS[-1], origin, 0)
-    item.key = trajectory.key
-    return item
 
 
 def _is_nudge(item: StepItem) -> bool:

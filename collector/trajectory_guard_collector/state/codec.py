@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import orjson
 
+from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.core.calls import CallRecord
 from trajectory_guard.core.history import Ring
 from trajectory_guard.core.policy import Level
@@ -69,6 +70,7 @@ def dump(trajectory: Trajectory, tags: Mapping[bytes, Attributes], *, with_steps
         "counters": [getattr(trajectory, name) for name in _COUNTERS],
         "episodes": [[episode, one.to_plain()] for episode, one in trajectory.episodes.items()],
         "marks": {span.hex(): attributes for span, attributes in tags.items()},
+        "hands": [trajectory.hands, list(trajectory.by_hand) if trajectory.by_hand is not None else None],
         "flags": {name: plain_verdict(verdict) for name in _FLAGS if (verdict := getattr(trajectory, name))},
     }
     if with_steps:
@@ -118,6 +120,10 @@ def _from_plain(plain: dict[str, Any], dialects: Dialects) -> Trajectory:
         trajectory.restore_items(items, [(place, _snapshot(one)) for place, one in plain["replay"]])
     for flag, verdict in plain["flags"].items():
         setattr(trajectory, flag, verdict_of(verdict))
+    trajectory.hands, hand = plain.get("hands", (0, None))  # earlier versions know no flags by hand
+    if hand is not None:
+        level, *words = hand
+        trajectory.by_hand = HandFlag(Level(level), *words)
     trajectory.changed = False
     return trajectory
 

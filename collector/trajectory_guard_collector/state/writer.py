@@ -62,6 +62,7 @@ class StateWriter:
         self._unsaved: dict[str, Rows] = {_TRAJECTORIES: [], _TRACES: []}
         self._journal_ids: deque[tuple[float, int]] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._saving = asyncio.Lock()
 
     # --- reading back ----------------------------------------------------------------------------------------
 
@@ -133,6 +134,10 @@ class StateWriter:
 
     async def save(self) -> None:
         """Write all changes since the last save. If the disk is full, they are written the next time."""
+        async with self._saving:
+            await self._save()
+
+    async def _save(self) -> None:
         journal_id = self._store.last_journal_id
         changed, gone = self._scorer.fleet.take_changes()
         for at in range(0, len(changed), _SLICE):  # in slices: requests are scored in between

@@ -170,8 +170,12 @@ REJUDGED_STEPS: Final = Metric(
     "at most half of the steps",
 )  # fmt: skip
 FLAG_REQUESTS: Final = Metric(
-    "trajectory_guard_flag_requests", "counter", ("status",), "{request}", "reads of flags, by HTTP status", "`200`"
+    "trajectory_guard_flag_requests", "counter", ("status",), "{request}", "requests for flags, by HTTP status", "`200`"
 )
+HAND_FLAGS: Final = Metric(
+    "trajectory_guard_flags_by_hand", "counter", ("action",), "{flag}", "flags that people raised or cleared",
+    "some: each is a person's decision",
+)  # fmt: skip
 SCORES_SENT: Final = Metric(
     "trajectory_guard_scores_sent",
     "counter",
@@ -196,6 +200,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     INCOMING, OUTGOING, SCORING_DURATION, *LIMITER_REFUSED.values(), UPTIME, MEMORY_RSS, CPU_SECONDS,
     STEPS, DETECTIONS, INTERVENTIONS, EPISODES, RECOVERIES, ACTIVE, BY_SCORE, EVICTIONS, EVICTED_RUNS, DUPLICATES,
     FINGERPRINTED, LATE_STEPS, REJUDGED_STEPS, LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, FLAG_REQUESTS,
+    HAND_FLAGS,
     SCORES_SENT, SCORES_FAILED,
     SCORES_WAITING, SCORE_ATTEMPTS_FAILED, RETRIES, SEND_DURATION, ERRORS, LABEL_OVERFLOW,
 )  # fmt: skip

@@ -11,6 +11,7 @@ from trajectory_guard import __version__
 from trajectory_guard.cli.calibrate import add_calibrate
 from trajectory_guard.cli.commands import add_commands
 from trajectory_guard.cli.doctor.run import add_doctor
+from trajectory_guard.cli.flag import add_flag
 from trajectory_guard.cli.output import BAD_INPUT, abandon_stdout, be_tolerant, complain
 from trajectory_guard.cli.report.render import add_report
 from trajectory_guard.extras import missing
@@ -59,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="four scripted agents under real instrumentation, offline")
     demo.add_argument("--svg", metavar="FILE", help="draw the run of the first agent into a file")
     demo.set_defaults(run=_demo)
-    for add in (add_commands, add_report, add_doctor, add_calibrate):
+    for add in (add_commands, add_report, add_doctor, add_calibrate, add_flag):
         add(commands)
     return parser
 

@@ -81,12 +81,26 @@ class Outcome(NamedTuple):
 
 
 def evaluate(recorded: Recorded, engine: Engine) -> Outcome:
-    """Run the engine over one trajectory."""
+    """Run the engine over one trajectory. A model call is a step from its first repeat on, with the one it repeats."""
     state = engine.new_state(recorded.id)
-    verdicts = [engine.observe(state, step) for step in recorded.steps]
+    steps: list[StepRecord] = []
+    verdicts: list[Verdict | None] = []
+    calls: dict[str, StepRecord] = {}
+    for step in recorded.steps:
+        index = state.index
+        verdict = engine.observe(state, step)
+        if step.model_scope is not None:
+            if verdict is None:
+                calls[step.step_id] = step
+                continue
+            if verdict.step_index > index:
+                steps.append(calls.get(state.step_ids[index].hex(), step))
+                verdicts.append(None)
+        steps.append(step)
+        verdicts.append(verdict)
     for label in list(state.runs):
         engine.finish_recovery(state, label)
-    return Outcome(recorded.id, recorded.steps, verdicts, recorded.source, state.recoveries)
+    return Outcome(recorded.id, steps, verdicts, recorded.source, state.recoveries)
 
 
 def trajectories(
@@ -155,11 +169,14 @@ def replay_with(
 
 def _outcomes(engines: Sequence[Engine], recorded: Recorded, diagnostics: Diagnostics) -> list[Outcome]:
     try:
-        return [evaluate(recorded, engine) for engine in engines]
+        outcomes = [evaluate(recorded, engine) for engine in engines]
     except Exception as error:  # noqa: BLE001  one odd run must not cost the others
         reason = f"trajectory {recorded.id!r} cannot be evaluated: {type(error).__name__}: {error}"
         diagnostics.fail(recorded.source, reason, recorded.line)
         return []
+    if recorded.steps and not any(outcome.steps for outcome in outcomes):
+        return []  # model calls only, of which none repeats another one
+    return outcomes
 
 
 def unique_trajectories(found: Iterable[Recorded], diagnostics: Diagnostics) -> Iterator[Recorded]:

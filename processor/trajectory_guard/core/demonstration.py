@@ -10,6 +10,7 @@ from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.tracking.model_calls import TOOL_NAME
 
 _CALL: Final = re.compile(r"\A(?P<tool>\w+)\((?P<args>.*)\) -> (?:\[(?P<outcome>\w+)\] )?(?P<result>.*)")
 
@@ -33,7 +34,7 @@ def fires(rule: str, calls: Iterable[str]) -> None:
         outcome: Any = match["outcome"] or "success"
         verdict = engine.observe(state, StepRecord(
             str(index), "demonstration", match["tool"], args_hash(args), result_hash(outcome, match["result"]), outcome,
-            args=args, result=match["result"],
+            args=args, result=match["result"], model_scope="demonstration" if match["tool"] == TOOL_NAME else None,
         ))  # fmt: skip
         for found in (one for one in (verdict.detections if verdict else ()) if one.rule == rule):
             level = verdict.level if verdict else None

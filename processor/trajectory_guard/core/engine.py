@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core import relay
@@ -12,12 +12,11 @@ from trajectory_guard.core.budget import within_budget
 from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.detectors import REGISTRY, DetectionResult, Detector, DetectorSettings, weights
 from trajectory_guard.core.detectors.base import TYPE_IV
-from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.history import Symbol
 from trajectory_guard.core.interventions import Spent, nudge_text, reason_text
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.policy import Decision, Level
-from trajectory_guard.core.reading import Reader, call_symbol
+from trajectory_guard.core.reading import Reader
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.scoring import Scorer
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
@@ -25,7 +24,7 @@ from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.state import MAX_RUNS, TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, Evidence, ModelTokens, StepRecord
 from trajectory_guard.core.tools import is_status_lookup
-from trajectory_guard.core.tracking import scope
+from trajectory_guard.core.tracking import model_calls, scope
 from trajectory_guard.core.transaction import Before
 
 Price = Callable[[str, int, int], float]
@@ -149,8 +148,29 @@ class Engine:
         """Evaluate one step and update ``state``. None if the step does not count.
 
         A step does not count if it was seen before (same ``step_id``), if its tool is set to ``ignore``, or if the
-        call was interrupted before it returned: it will be made again. A step that raises leaves the state unchanged.
+        call was interrupted before it returned: it will be made again. A model call counts from its first repeat on,
+        with the call that it repeats as a step before it. A step that raises leaves the state unchanged.
         """
+        return self._observe(state, step) if step.model_scope is None else self._observe_model_call(state, step)
+
+    def _observe_model_call(self, state: TrajectoryState, step: StepRecord) -> Verdict | None:
+        policy = self.settings.tool(step.tool_name)
+        if (policy is not None and policy.ignore) or _id_symbol(step.step_id) in state.step_ids:
+            return None
+        label, before = scope.run_label(step, state.turns), state.model_calls
+        newest, repeated = model_calls.advance(before.get(label, ()), step)
+        state.note_model_calls(label, newest)
+        if repeated is None:
+            return None
+        try:
+            if repeated.times == 2:
+                self._observe(state, repeated.first_step(step))
+            return self._observe(state, step)
+        except BaseException:
+            state.model_calls = before
+            raise
+
+    def _observe(self, state: TrajectoryState, step: StepRecord) -> Verdict | None:
         policy = self.settings.tool(step.tool_name)
         if step.outcome_type == INTERRUPTED or (policy is not None and policy.ignore):
             return None
@@ -227,8 +247,9 @@ class Engine:
         self, run: Run, seen: Observation, policy: ToolSettings | None, *, likely: bool
     ) -> tuple[DetectionResult, ...]:
         found = []
+        of_model_calls = seen.step.model_scope is not None
         for detector in run.detectors:
-            result = detector.update(seen)
+            result = detector.update(seen) if detector.of_model_calls is of_model_calls else None
             if result is not None:
                 found.append(result)
         if not found:
@@ -252,6 +273,8 @@ class Engine:
         step = seen.step
         state.step_ids.append(key)
         self._enter(state, run, step)
+        if step.model_scope is None and state.model_calls:
+            state.note_model_calls(run.label, ())
         if run.index and seen.repeats == 0 and step.timestamp and not is_status_lookup(step.tool_name):
             run.rhythm_s = scope.next_rhythm(run, seen.gap_s)
         if step.agent_id and step.agent_id not in run.agents:
@@ -341,19 +364,6 @@ class Engine:
 
     # --- events reported by shells ---------------------------------------------------------------------------
 
-    def repeats(self, state: TrajectoryState, tool: str, args: Any) -> int:
-        """Number of times a call has returned its last result since the last progress; 0 if it was not made."""
-        run = state.run
-        if run is None:
-            return 0
-        history, hashed = run.history, args_hash(args)
-        for agent in ("", *run.agents):
-            call = call_symbol(StepRecord("", "", tool, hashed, agent_id=agent or None))
-            last = history.calls.last(call)
-            if last >= 0 and history.results[last]:
-                return len(history.since(max(0, run.last_progress), call, history.results[last]))
-        return 0
-
     def delivered(self, state: TrajectoryState, label: str) -> None:
         """Record that a gate delivered the nudge to the agent of this run; the ladder counts from this step."""
         run = state.runs.get(label)
@@ -370,6 +380,7 @@ class Engine:
 
     def end_run(self, state: TrajectoryState, label: str) -> Verdict | None:
         """End the run and its episode. Returns a verdict if the run recovered from a loop, else None."""
+        state.note_model_calls(label, ())
         run = state.runs.get(label)
         if run is None:
             return None

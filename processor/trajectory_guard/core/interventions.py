@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import DetectionResult, detector_of
 from trajectory_guard.core.detectors.base import TYPE_I
-from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.steps import StepRecord, is_refused_by_guard
 from trajectory_guard.core.text import clip
 
 _NAMES_SHOWN: Final = 5
@@ -47,6 +47,10 @@ def args_excerpt(args: Any) -> str:
 
 
 def _answer(step: StepRecord, excerpt: bool) -> str:
+    if step.stated and step.outcome_type in ("success", "empty"):
+        return "the same state"  # the results may differ: the state that the application supplies was compared
+    if is_refused_by_guard(step):
+        return "the same result"  # the last one was not run: its answer is the guard's own
     if step.outcome_type == "empty" or step.result == "":
         return "nothing"
     if step.outcome_type == "denied":

@@ -215,6 +215,15 @@ def _masked_hash(text: str, error: bool) -> bytes:
     return digest64(text_bytes(mask_text(text) if error else mask_noise(text)))
 
 
+def state_hash(state: str) -> str:
+    """Fingerprint (16 hex digits) of a state that the application supplies, volatile parts masked.
+
+    >>> state_hash("Cart: 1 item. It is 10:21:07 now.") == state_hash("Cart: 1 item. It is 10:21:09 now.")
+    True
+    """
+    return masked_hash(state).hex()
+
+
 def result_hash(outcome: str, result: str | None) -> str | None:
     """Exact fingerprint (16 hex digits) of an outcome and its payload; None if the payload is unknown.
 

@@ -72,7 +72,8 @@ class SameResultRun(Plain):
             self.distinct, self.calls, self.tools = 0, (), ()
             return False
         result = (seen.listed or seen.result).hex()
-        same_but_noise = result != self.result and self._same_but_noise(seen.index, seen.step.result or "")
+        text = "" if seen.step.stated else seen.step.result or ""  # a supplied state is masked already
+        same_but_noise = result != self.result and self._same_but_noise(seen.index, text)
         if result != self.result and not same_but_noise:
             self.result, self.first, self.distinct, self.calls, self.tools = result, seen.index, 0, (), ()
         name = seen.call.hex()

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.masking import mask_text
-from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, Outcome
+from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, NOT_RUN, SUCCESS, Outcome
 
 _READ_CHARS: Final = 400
 
@@ -28,7 +28,7 @@ def classify(text: str | None, *, failed: bool | None = False, refused: bool = F
     >>> classify('{"success": false, "error_message": "no such area"}')
     'error'
     """
-    if refused or (failed is not False and text is not None and is_refusal(text)):
+    if refused or (text is not None and (text.startswith(NOT_RUN) or (failed is not False and is_refusal(text)))):
         return DENIED
     if failed or (failed is None and text is not None and _reads_as_failure(text[:_READ_CHARS])):
         return ERROR

@@ -37,7 +37,7 @@ from trajectory_guard.core.result_text import (
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.state import MAX_DENIALS, MAX_NOISE_PROFILES, TrajectoryState
-from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, REFUSED_BY_GUARD, SUCCESS, StepRecord
+from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, StepRecord, is_refused_by_guard
 from trajectory_guard.core.tools import is_lookup, is_status_lookup, is_waiting, moves_cursor, took_its_time
 from trajectory_guard.core.tracking import scope
 from trajectory_guard.core.volatile import NoiseProfile, is_volatile_throughout, learn
@@ -69,8 +69,9 @@ class Reader:
             run.score.decay(self.settings.decay)
             ladder_policy.begin_segment(run.ladder)
         seen.segment = run.boundary
+        by_guard = is_refused_by_guard(step)
         if step.outcome_type in (ERROR, DENIED):
-            seen.signature = _signature(step)
+            seen.signature = _signature(step) if not by_guard else None  # no failure of its own
         elif step.outcome_type == SUCCESS and step.result is not None:
             if is_empty_result(step.result):
                 seen.outcome = EMPTY
@@ -85,13 +86,15 @@ class Reader:
             self._read_repeat(state, run, seen, previous, policy)
         else:
             self._read_new(run, seen)
-        if seen.signature is None and not seen.progress and step.result and _reads_as_error(step.result):
+        unread = seen.signature is None and not by_guard and not seen.progress
+        if unread and step.result and _reads_as_error(step.result):
             seen.signature = _signature(step)
         if run.same_results.update(seen) and not seen.moved:
             seen.progress = False
         if not seen.progress:
             self._weigh(run, seen, policy)
-        self._known_ground(run, seen)
+        if step.model_scope is None:
+            self._known_ground(run, seen)
         run.failed = seen.outcome == ERROR
         return seen
 
@@ -102,10 +105,11 @@ class Reader:
         step = seen.step
         if not step.run and (known := state.turns.get("")) is not None and known != scope.turn_of(step, state.turns):
             state.denied = {}
-        refused = step.outcome_type == DENIED and step.error_class != REFUSED_BY_GUARD
+        key, by_guard = seen.call.hex(), is_refused_by_guard(step)
+        # a gate's answer to a call that a person refused is one more proposal of it, and nobody has allowed it
+        refused = key in state.denied if by_guard else step.outcome_type == DENIED
         if not seen.call or not (refused or state.denied):
             return
-        key = seen.call.hex()
         others = {call: refusals for call, refusals in state.denied.items() if call != key}
         if refused:
             before = state.denied.get(key, ())
@@ -157,12 +161,12 @@ class Reader:
         history, step = run.history, seen.step
         seen.form = run.history.forms[previous]
         seen.in_a_row = previous == seen.index - 1
-        if step.error_class == REFUSED_BY_GUARD:
+        if is_refused_by_guard(step):
             seen.result = history.results[previous]
         if not seen.result:
             return
         if history.results[previous] != seen.result and not history.returned(seen.call, seen.result):
-            failed_again = seen.in_a_row and run.failed and seen.outcome == ERROR
+            failed_again = seen.in_a_row and run.failed and seen.outcome == ERROR and not step.stated
             # nothing was done between two failures of one call: other words for the failure are no news
             if failed_again:
                 seen.result = history.results[previous]
@@ -205,8 +209,8 @@ class Reader:
         as that of a generator of ids, is unknown: it cannot repeat.
         """
         text = seen.step.result
-        if text is None:
-            return seen.result
+        if text is None or seen.step.stated:
+            return seen.result  # a supplied state is masked already, and the text says nothing of it
         if is_volatile_throughout(text):
             return UNKNOWN
         key = seen.call.hex()
@@ -220,7 +224,7 @@ class Reader:
 
     def _known_ground(self, run: Run, seen: Observation) -> None:
         """Count the steps in a row that described nothing but states that were there before."""
-        known_lines = _all_known(run, lines_of(seen.step.result or ""))
+        known_lines = not seen.step.stated and _all_known(run, lines_of(seen.step.result or ""))
         if (seen.result in run.history.results and seen.describes_state) or known_lines:
             run.known_ground += not seen.same_batch
         elif seen.progress or run.history.calls.last(seen.call) < 0:
@@ -292,12 +296,14 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
 
 def _all_known(run: Run, lines: bytes) -> bool:
     """Whether the run has seen all these lines before; it remembers the new ones."""
+    if not lines:
+        return False
     width, known = LINE_BYTES, run.lines
     places = {known[at : at + width] for at in range(0, len(known), width)}
     new = [one for at in range(0, len(lines), width) if (one := lines[at : at + width]) not in places]
     if new:
         run.lines = (known + b"".join(dict.fromkeys(new)))[-_KEPT_LINES * width :]
-    return bool(lines) and not new
+    return not new
 
 
 def _reads_as_error(result: str) -> bool:

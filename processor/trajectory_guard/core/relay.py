@@ -47,7 +47,8 @@ class Visit(NamedTuple):
         """The visit extended by one step."""
         calls, results = _chained(self.calls, seen.call.hex()), _chained(self.results, seen.result.hex())
         worked = self.worked or self.last == 1
-        return Visit(self.run, self.agent, self.first, calls, results, worked, _deed(seen), names_in(seen.step))
+        named = names_in(seen.step) if self.first else ()  # before the second visit there is one agent
+        return Visit(self.run, self.agent, self.first, calls, results, worked, _deed(seen), named)
 
     def record(self, step: StepRecord) -> StepRecord:
         """The visit as one step; ``step`` is the first one after it.
@@ -79,7 +80,13 @@ def advance(
     if visit is not None and visit.run == label:
         return visit.extended(seen), None
     begun = Visit(
-        label, step.agent_id, index, seen.call.hex(), seen.result.hex(), last=_deed(seen), named=names_in(step)
+        label,
+        step.agent_id,
+        index,
+        seen.call.hex(),
+        seen.result.hex(),
+        last=_deed(seen),
+        named=names_in(step) if index else (),
     )
     return begun, visit
 

@@ -264,7 +264,7 @@ def hits_form(result: str, args: Any = None) -> str:
     rows.sort()
     if beside:
         asked = set(values_of(args))
-        rows += [mask_noise(text) for text in beside if text not in asked]
+        rows += [mask_noise(text) if len(text) <= _MAX_STAMP_CHARS else text for text in beside if text not in asked]
     return "\n".join(rows)
 
 
@@ -289,13 +289,15 @@ def lines_of(result: str) -> bytes:
     """
     if "\n" not in result:
         return b""
-    text = _DECIMAL.sub("", result[:_MAX_LISTED_CHARS]).encode("utf-8", "surrogatepass")
+    text = _DECIMAL.sub("", result[:_MAX_LINES_CHARS]).encode("utf-8", "surrogatepass")
     lines = [line for line in map(bytes.strip, text.split(b"\n")) if line]
     return (
         b"".join(crc32(line).to_bytes(LINE_BYTES, "big") for line in lines) if len(lines) >= _MIN_LISTED_LINES else b""
     )
 
 
+_MAX_STAMP_CHARS: Final = 64
+_MAX_LINES_CHARS: Final = 2_048
 _MAX_LISTED_CHARS: Final = 4_096
 _MIN_LISTED_LINES: Final = 3
 

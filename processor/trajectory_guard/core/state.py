@@ -17,6 +17,7 @@ from trajectory_guard.core.fingerprints import digest64, parse_json
 from trajectory_guard.core.history import Ring
 from trajectory_guard.core.relay import Visit, relay_detectors
 from trajectory_guard.core.run import Run
+from trajectory_guard.core.tracking import model_calls
 
 FORMAT_VERSION: Final = 4
 MAX_NOISE_PROFILES: Final = 4
@@ -45,11 +46,12 @@ class TrajectoryState:
         current: label of the run that acted last.
         visit: the current visit of the acting agent instance (``core.relay``); relay: the run that consists of the
         visits, None before the first visit has ended.
+        model_calls: the newest model calls by label of the run, of runs without a tool step since.
     """
 
     __slots__ = (
-        "capacity", "current", "denied", "episodes", "evicted_runs", "index", "noise", "nudges", "recoveries",
-        "relay", "runs", "step_ids", "trajectory_id", "turns", "visit",
+        "capacity", "current", "denied", "episodes", "evicted_runs", "index", "model_calls", "noise", "nudges",
+        "recoveries", "relay", "runs", "step_ids", "trajectory_id", "turns", "visit",
     )  # fmt: skip
 
     def __init__(self, trajectory_id: str, capacity: int) -> None:
@@ -65,6 +67,7 @@ class TrajectoryState:
         self.current = ""
         self.visit: Visit | None = None
         self.relay: Run | None = None
+        self.model_calls: dict[str, model_calls.Newest] = {}
 
     @property
     def run(self) -> Run | None:
@@ -77,12 +80,6 @@ class TrajectoryState:
         run = self.run
         return run.score.value if run is not None else 0.0
 
-    @property
-    def in_episode(self) -> bool:
-        """Whether the run that acted last is in a loop."""
-        run = self.run
-        return run is not None and run.ladder.active
-
     def begin_turn(self, instance: str, turn: str) -> None:
         """Record the new user turn of an agent instance. Calls refused in an earlier turn may be made again."""
         self.turns = {**{key: known for key, known in self.turns.items() if key != instance}, instance: turn}
@@ -93,6 +90,8 @@ class TrajectoryState:
 
     def rename_run(self, label: str, new_label: str, instance: str, turn: str | None) -> None:
         """Move a run to the label of an agent instance in a user turn, once that label is known."""
+        self.note_model_calls(new_label, self.model_calls.get(label, ()))
+        self.note_model_calls(label, ())
         run = self.runs.pop(label)
         run.label = new_label
         self.runs[new_label] = run
@@ -106,6 +105,12 @@ class TrajectoryState:
             denied = self.denied
             self.begin_turn(instance, turn)
             self.denied = denied
+
+    def note_model_calls(self, label: str, newest: model_calls.Newest) -> None:
+        """Replace the newest model calls of a run; none: it has made a tool step, or ended."""
+        if newest or label in self.model_calls:
+            others = [(name, series) for name, series in self.model_calls.items() if name != label]
+            self.model_calls = dict([*others, (label, newest)][-MAX_RUNS:] if newest else others)
 
     def to_bytes(self, only: str | None = None) -> bytes:
         """Versioned byte form, UTF-8 JSON; ``from_bytes`` restores a state that behaves identically.
@@ -128,6 +133,9 @@ class TrajectoryState:
             "visit": list(self.visit) if self.visit is not None else None,
             "relay": self.relay.to_plain() if self.relay is not None and only is None else None,
         }
+        calls = {label: model_calls.to_plain(one) for label, one in self.model_calls.items() if only in (None, label)}
+        if calls:
+            plain["model_calls"] = list(calls.items())
         return _dump({**plain, "sum": _checksum(plain)})
 
     @classmethod
@@ -170,6 +178,7 @@ class TrajectoryState:
             state.visit = Visit._make((*fields, tuple(named)))
         if plain["relay"] is not None:
             state.relay = Run.from_plain(plain["relay"], relay_detectors())
+        state.model_calls = {label: model_calls.from_plain(one) for label, one in plain.get("model_calls", ())}
         return state
 
 

@@ -16,6 +16,8 @@ OUTCOMES: Final[tuple[Outcome, ...]] = ("success", "empty", "error", "denied", "
 
 REFUSED_BY_GUARD: Final = "trajectory_guard.refused"
 """``error_class`` of a call that a gate answered itself because it had been made before: it counts as a repeat."""
+NOT_RUN: Final = "Not run by trajectory_guard: "
+"""Beginning of such an answer, by which spans and plain messages, which carry no mark of the gate, show it."""
 
 
 class Evidence(str, Enum):
@@ -92,7 +94,9 @@ def merged(first: tuple[ModelTokens, ...], second: tuple[ModelTokens, ...]) -> t
 
 
 class StepRecord(NamedTuple):
-    """One tool call at its boundary. Immutable; a NamedTuple because one is built per span on the hot path.
+    """One tool call at its boundary, or a model call that may repeat. Immutable.
+
+    A NamedTuple because one is built per span on the hot path.
 
     Hashes compare calls and results; ``args`` and ``result`` travel with the record only so that the engine
     can explain and, where hashes differ, compare. The engine keeps neither beyond short excerpts.
@@ -119,6 +123,8 @@ class StepRecord(NamedTuple):
         run: label of the agent instance that acts (its agent span, its checkpoint namespace), None if unknown.
         stated: ``state_snapshot_hash`` is a state that the application supplied, not the result's text.
         thought: text the model wrote with the call, None if unknown.
+        model_scope: the step is a model call, reported by this instrumentation scope: its arguments are the input, its
+            result is the answer. None: it is a tool call.
     """
 
     step_id: str
@@ -145,3 +151,9 @@ class StepRecord(NamedTuple):
     run: str | None = None
     stated: bool = False
     asked: str | None = None
+    model_scope: str | None = None
+
+
+def is_refused_by_guard(step: StepRecord) -> bool:
+    """Whether a gate answered the call itself: what came back is that of the call before, and no new failure."""
+    return step.error_class == REFUSED_BY_GUARD or (step.result is not None and step.result.startswith(NOT_RUN))

@@ -28,7 +28,7 @@ class Before:
 
     def __init__(self, state: TrajectoryState) -> None:
         self._state = state
-        self._of_state = (state.noise, state.denied)
+        self._of_state = (state.noise, state.denied, state.model_calls)
         self._parts: list[tuple[Any, tuple[Any, ...]]] = []
         self._memories: list[tuple[Detector, tuple[Any, ...], dict[str, Any]]] = []
 
@@ -46,7 +46,7 @@ class Before:
 
     def restore(self) -> None:
         """Put everything back."""
-        self._state.noise, self._state.denied = self._of_state
+        self._state.noise, self._state.denied, self._state.model_calls = self._of_state
         for part, values in self._parts:
             for name, value in zip(type(part).__slots__, values, strict=True):
                 setattr(part, name, value)

@@ -31,12 +31,14 @@ from langgraph.types import Command, Overwrite
 from pydantic import BaseModel
 
 from trajectory_guard.gates.gate import Decision
-from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, get, something_happened
+from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, get
 
 MAX_SCRATCHPAD: Final = 20
 MEMORY: Final = "trajectory_guard_memory"
 """State key with the data that a gate needs to go on in another process; checkpointed, in no stream and no result."""
-_REMEMBERED: Final = ("state", "calls", "recent", "nudges_given", "nudged_run", "nudge_digests", "collector_step")
+_REMEMBERED: Final = (
+    "state", "calls", "recent", "nudges_given", "nudged_run", "nudge_digests", "collector_step", "collector_hand",
+)  # fmt: skip
 _MAX_OPEN: Final = 1024
 Write = tuple[str, Any]
 
@@ -182,15 +184,15 @@ class GuardedAgent(Runnable[Any, Any]):
         messages = get(input, self._gate.messages_key)
         if messages is None:  # the node's input has other keys of the state
             messages = read([self._gate.messages_key]).get(self._gate.messages_key)
-        if not something_happened(messages or ()) or (self._entered_guarded and _is_entry(config)):
+        if not self._gate.has_to_decide(messages or (), config) or (self._entered_guarded and _is_entry(config)):
             return None
         kept = read(["loop_status", MEMORY])
         status = {**(kept.get("loop_status") or {}), **(kept.get(MEMORY) or {})}
-        decision = self._gate.decide(messages, status, config)
-        self._open[task] = (messages, decision)
+        decision = self._gate.decide(messages or (), status, config, input)
+        self._open[task] = (messages or (), decision)
         while len(self._open) > _MAX_OPEN:
             self._open.popitem(last=False)
-        return messages, decision
+        return messages or (), decision
 
     def _leave(self, config: RunnableConfig) -> None:
         self._open.pop(config["configurable"].get(CONFIG_KEY_TASK_ID, ""), None)

@@ -6,6 +6,7 @@ A compiled graph is guarded in a shallow copy, sub-graphs included; the original
 from __future__ import annotations
 
 import copy
+import logging
 import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -16,16 +17,19 @@ from trajectory_guard.extras import missing
 try:
     from langgraph.channels import LastValue
     from langgraph.graph.state import CompiledStateGraph
+    from langgraph.prebuilt import ToolNode
     from langgraph.pregel import Pregel
     from langgraph.pregel._read import PregelNode
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 
+from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.gates.agent_node import MEMORY, GuardedNode, guard_channels, way_back
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, NudgeRole
 from trajectory_guard.gates.nested import with_guarded
+from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.rewire import (
     Builder,
     GraphShapeError,
@@ -36,12 +40,17 @@ from trajectory_guard.gates.rewire import (
     find_way,
     sub_graphs,
 )
+from trajectory_guard.gates.state_of import StateOf
+from trajectory_guard.gates.tool_gate import ToolGate
 from trajectory_guard.runtime import shared_board
 from trajectory_guard.store import FlagBoard
 
 Compiled = CompiledStateGraph[Any, Any, Any, Any]
+_log: Final = logging.getLogger(telemetry.LOGGER)
 _MODES: Final = ("enforce", "nudge", "observe")
-_OPTIONS: Final = ("guard_config", "tools", "agent", "on_stop", "nudge_role", "messages_key", "board")
+_OPTIONS: Final = (
+    "guard_config", "tools", "agent", "on_stop", "nudge_role", "messages_key", "state_of", "refuse_pointless", "board",
+)  # fmt: skip
 _MAX_KEPT: Final = 8
 _cache: weakref.WeakKeyDictionary[Any, list[tuple[dict[str, Any], Any]]] = weakref.WeakKeyDictionary()
 
@@ -122,6 +131,8 @@ def guard_compiled(
     on_stop: str = "end",
     nudge_role: NudgeRole = "user",
     messages_key: str = "messages",
+    state_of: StateOf | None = None,
+    refuse_pointless: bool | RefusalRules = False,
     board: FlagBoard | None = None,
 ) -> Compiled:
     """A guarded copy of a compiled graph, sub-graphs included; arguments as for ``apply_guard``.
@@ -133,7 +144,10 @@ def guard_compiled(
     """
     if not isinstance(graph, CompiledStateGraph):
         raise GraphShapeError(_not_compiled(graph))
-    gate = GraphGate(config, on_stop=on_stop, nudge_role=nudge_role, messages_key=messages_key, board=board)
+    gate = GraphGate(
+        config, on_stop=on_stop, nudge_role=nudge_role, messages_key=messages_key, state_of=state_of,
+        refuse_pointless=refuse_pointless, board=board,
+    )  # fmt: skip
     twin = _copy(graph)
     if not is_guarded(graph):
         _guard_copy(twin, gate, tools, agent)
@@ -195,9 +209,21 @@ def _install(graph: Compiled, way: Way, gate: GraphGate) -> None:
         guarded = _with_guarded_sub_graphs(node, gate, entered_guarded=bool(way.agents))
         if way.way_back is not None and name in way.tools:
             guarded = guarded.copy({"writers": [*guarded.writers, way_back(way.way_back)]})
+        if gate.refuse is not None:
+            guarded = _refusing(guarded, gate, name if name in way.tools else None)
         graph.nodes[name] = GuardedNode(guarded, own) if name in way.agents else guarded
     if way.agents:
         _add_channels(graph)
+
+
+def _refusing(node: PregelNode, gate: GraphGate, tools: str | None) -> PregelNode:
+    """A node whose pointless tool calls are answered; ``tools``: its name, if it is the place of the tools."""
+    if isinstance(node.bound, ToolNode):
+        twin = ToolGate(gate.gate, gate.refuse, messages_key=gate.messages_key).tool_node(node.bound)
+        return node.copy({"bound": twin})
+    if tools is not None:
+        _log.warning("trajectory_guard: refuse_pointless: node %r holds no ToolNode; its calls always run", tools)
+    return node
 
 
 def _add_channels(graph: Compiled) -> None:
@@ -312,8 +338,8 @@ def guarded_invoke(graph: Compiled, input: Any, config: Any = None, *, mode: str
 
     Parameters:
         mode: ``enforce``, ``nudge`` or ``observe``; by default that of the configuration.
-        options: ``guard_config``, ``tools``, ``agent``, ``on_stop``, ``nudge_role``, ``messages_key`` and ``board`` as
-            for ``apply_guard``; everything else goes to ``invoke``.
+        options: ``guard_config``, ``tools``, ``agent``, ``on_stop``, ``nudge_role``, ``messages_key``, ``state_of``,
+            ``refuse_pointless`` and ``board`` as for ``apply_guard``; everything else goes to ``invoke``.
 
     Returns:
         The result of ``invoke``, with ``loop_status`` added.

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from opentelemetry import trace
 
 from trajectory_guard import telemetry
+from trajectory_guard.by_hand import CLOSING, RULE
 from trajectory_guard.callbacks import STOP_TEXT, Intervention, notify, text_of
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Verdict
@@ -22,7 +23,7 @@ from trajectory_guard.core.interventions import args_excerpt, owed_nudge, recomm
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import StepRecord
-from trajectory_guard.entry import Flag
+from trajectory_guard.entry import Flag, GateRun
 from trajectory_guard.gates.messages import (
     is_answer,
     new_steps,
@@ -112,7 +113,7 @@ class Gate:
 
     def decide(
         self, messages: Sequence[Any], status: Mapping[str, Any] | None, thread_id: Any = None, *,
-        namespace: str = "", peek: bool = False,
+        namespace: str = "", peek: bool = False, read_state: Callable[[], str | None] | None = None,
     ) -> Decision:  # fmt: skip
         """Bring the trajectory up to date and return the intervention that is due.
 
@@ -122,6 +123,8 @@ class Gate:
             thread_id: the thread's id, of any type; None if the caller gave none.
             namespace: path of tasks that leads to the graph run of the node that asks (``alice:<id>``), which is the
                 agent instance; empty at the top level.
+            read_state: gives the fingerprint of the state that the application supplies, None if it knows none; called
+                after new steps.
             peek: do not clear the flag of a stop (for gates that are executed again when a person has answered).
         """
         status = status or {}
@@ -129,13 +132,15 @@ class Gate:
         trajectory = self._identify(messages, status, thread_id)
         self.board.discard_lossy(trajectory)
         self._restore(trajectory, status)
-        fresh, run = self._catch_up(trajectory, namespace, messages, status, again=peek)
+        if read_state is not None:
+            self.board.await_states(trajectory, namespace)
+        fresh, run = self._catch_up(trajectory, namespace, messages, status, again=peek, read_state=read_state)
         if self.board.settler is not None:
             self.board.settler.wait(_SETTLE_WAIT_S)
-        flag = self._with_remote(trajectory, self.board.take(trajectory, run), status)
+        flag = self._with_remote(trajectory, run, self.board.take(trajectory, run), status)
         decision = self._decision(trajectory, run, flag, messages, fresh, status, peek=peek)
-        if peek and decision.level is Level.STOP and flag.verdict is not None:
-            self.board.put_back(trajectory, flag.verdict)
+        if peek and decision.level is Level.STOP:
+            self._put_back(trajectory, flag)
         return decision
 
     @property
@@ -158,13 +163,6 @@ class Gate:
         cleared = {"status": "ok", "loop_score": score, "health": 1.0, "stop": None}
         return {**status, **cleared, "state": self._saved_state(trajectory, status.get("run"))}
 
-    def is_pointless(self, trajectory: str, call: Mapping[str, Any]) -> bool:
-        """Whether a call was the subject of the last intervention and would only be repeated."""
-        verdict = self.board.last_verdict(trajectory)
-        if verdict is None or verdict.nudges == 0 or not self.board.in_episode(trajectory):
-            return False
-        return self.board.repeats(trajectory, str(call.get("name")), call.get("args")) >= 2
-
     def contain(self) -> None:
         """Count and log an error of the gate itself; the caller lets the run go on."""
         self.board.counts["errors.gate"] += 1
@@ -174,8 +172,7 @@ class Gate:
     # --- identity and memory ---------------------------------------------------------------------------------
 
     def _identify(self, messages: Sequence[Any], status: Mapping[str, Any], thread_id: Any) -> str:
-        span = trace.get_current_span().get_span_context()
-        trace_id = f"{span.trace_id:032x}" if span.is_valid else None
+        trace_id = current_trace()
         if thread_id is None:
             if status.get("trajectory_id"):
                 return str(status["trajectory_id"])
@@ -206,11 +203,13 @@ class Gate:
             _log.warning("trajectory_guard: saved state of %r ignored: %s", trajectory, error)
 
     def _catch_up(
-        self, trajectory: str, instance: str, messages: Sequence[Any], status: Mapping[str, Any], *, again: bool
-    ) -> tuple[list[StepRecord], str]:
+        self, trajectory: str, instance: str, messages: Sequence[Any], status: Mapping[str, Any], *, again: bool,
+        read_state: Callable[[], str | None] | None,
+    ) -> tuple[list[StepRecord], str]:  # fmt: skip
         """Evaluate calls that no span reported. Returns every step that is new to the graph state, and the run's label.
 
         If ``again``, a gate may have read steps and been interrupted before it could write them into the state.
+        A supplied state is that after the newest model turn; of the calls before it no state is known.
         """
         turn = turn_of(messages)
         if turn is None:  # a reducer may have trimmed the message that began the turn
@@ -222,13 +221,29 @@ class Gate:
             messages, trajectory_id=trajectory, now=self._clock(),
             known=lambda call: call in before or (self.board.was_read(trajectory, call) and not (again and before)),
         )  # fmt: skip
+        state = read_state() if read_state is not None and steps else None
+        stoppable, verdicts = self.config.mode != "nudge", list[Verdict | None]()
         for step in steps:
-            verdict = self.board.observe_from_messages(
-                step._replace(run=instance or None, turn=turn), stoppable=self.config.mode != "nudge"
+            verdicts.append(self.board.observe_from_messages(
+                step._replace(run=instance or None, turn=turn), stoppable=stoppable,
+                state=state if step.batch == steps[-1].batch else None,
+            ))  # fmt: skip
+        if read_state is not None:
+            verdicts += self.board.release_awaiting(trajectory, run)
+        if not steps:
+            began = status.get("run") not in (None, run)
+            self.board.follow_model_calls(
+                trajectory, GateRun(instance, turn), current_trace(), began=began, stoppable=stoppable
             )
+        for verdict in verdicts:
             if verdict is not None and (verdict.detections or verdict.recovered):
                 self._report(verdict)
         return steps, run
+
+    def repeats_model_call(self, thread_id: Any) -> bool:
+        """Whether an agent of the thread, or of the current trace, repeats a model call without any tool call."""
+        names = (None if thread_id is None else str(thread_id), current_trace())
+        return any(name is not None and self.board.repeats_model_call(name) for name in names)
 
     def _report(self, verdict: Verdict) -> None:
         """Log a verdict of the gate and emit its span, as the span processor does for its own verdicts."""
@@ -240,22 +255,25 @@ class Gate:
         if verdict.intervenes:
             VerdictSpans().emit(verdict, first_step=str(verdict.first_step), live_parent=span)
         if self.board.reporter is not None:
-            context = span.get_span_context()
-            self.board.reporter.report(verdict, f"{context.trace_id:032x}" if context.is_valid else None)
+            self.board.reporter.report(verdict, current_trace())
 
     # --- what a collector knows ------------------------------------------------------------------------------
 
     def _count_silence(self) -> None:
         self.board.counts["errors.collector"] += 1
 
-    def _with_remote(self, trajectory: str, flag: Flag, status: Mapping[str, Any]) -> Flag:
+    def _with_remote(self, trajectory: str, run: str, flag: Flag, status: Mapping[str, Any]) -> Flag:
         """The flag of this process, or that of the collector if its level is higher.
 
         The collector also reads the spans of this process, later: a nudge delivered here is not delivered again.
         """
         if self.remote is None or flag.level is Level.STOP:
             return flag
-        asked = self.remote.ask(trajectory, int(status.get("collector_step", -1)))
+        hands = max(int(status.get("collector_hand", 0)), self.board.remote_hands(trajectory))
+        asked = self.remote.ask(trajectory, int(status.get("collector_step", -1)), hands)
+        if asked is not None and asked.by_hand is not None:
+            self.board.adopt_hand_flag(trajectory, asked.by_hand)
+            return flag if flag.by_hand is not None else self.board.take(trajectory, run)
         given = int(status.get("nudges_given", 0))
         if asked is None or flag.level is Level.NUDGE or (asked.level is Level.NUDGE and asked.nudges <= given):
             return flag
@@ -277,11 +295,13 @@ class Gate:
         level = self._allowed(flag.level)
         verdict = flag.verdict
         if level is not Level.OBSERVE and verdict is not None and open_calls(messages):
-            self.board.put_back(trajectory, verdict)  # a call is still open: deliver it at the next opportunity
+            self._put_back(trajectory, flag)  # a call is still open: deliver it at the next opportunity
             level = Level.OBSERVE
+        by_hand = flag.by_hand is not None
+        nudged = by_hand or was_nudged(messages) or status.get("nudged_run") == run
         scratchpad = [scratchpad_entry(step, redact=self.config.redact) for step in fresh]
         nudge = payload = None
-        if verdict is not None and level is Level.STOP and (was_nudged(messages) or status.get("nudged_run") == run):
+        if verdict is not None and level is Level.STOP and nudged:
             payload = self._payload(flag, verdict, scratchpad, status)
         elif verdict is not None and level is not Level.OBSERVE:
             nudge = verdict.nudge
@@ -290,13 +310,16 @@ class Gate:
         done = Level.STOP if payload is not None else Level.NUDGE if nudge is not None else Level.OBSERVE
         counts, closing = self.board.counts, ""
         if verdict is not None and nudge is not None:
-            nudge = text_of(self.config.nudge_text, verdict, nudge, counts)
-            self.board.delivered(trajectory, run)
+            if not by_hand:  # the person's own words stay, and are no nudge on the ladder
+                nudge = text_of(self.config.nudge_text, verdict, nudge, counts)
+                self.board.delivered(trajectory, run)
         elif verdict is not None and payload is not None:
-            closing = text_of(self.config.stop_text, verdict, STOP_TEXT, counts)
+            closing = CLOSING if by_hand else text_of(self.config.stop_text, verdict, STOP_TEXT, counts)
             if not peek:
                 self.board.stopped(trajectory, run)
         if verdict is not None and done is not Level.OBSERVE:
+            if by_hand:
+                VerdictSpans().emit(verdict, first_step="", live_parent=trace.get_current_span())
             notify(
                 self.config.on_intervention, Intervention(done, nudge or closing, verdict, payload or {}, True), counts
             )
@@ -304,6 +327,12 @@ class Gate:
         if nudge is not None:
             status["nudge_digests"] = [*(status["nudge_digests"] or ()), text_digest(nudge)][-_NUDGES_KNOWN:]
         return Decision(done, trajectory, nudge, payload, scratchpad, status, closing)
+
+    def _put_back(self, trajectory: str, flag: Flag) -> None:
+        if flag.by_hand is not None:
+            self.board.put_back_hand_flag(trajectory, flag.by_hand)
+        elif flag.verdict is not None:
+            self.board.put_back(trajectory, flag.verdict)
 
     def _allowed(self, level: Level) -> Level:
         if self.config.mode == "observe" or (self.config.mode == "nudge" and level is Level.STOP):
@@ -315,9 +344,9 @@ class Gate:
     ) -> dict[str, Any]:
         recent = [*(status.get("recent") or ()), *(entry["action"] for entry in scratchpad)]
         return stop_payload(
-            reason="" if self.config.redact else verdict.reason,
-            loop_types=verdict.types,
-            rule=verdict.rule,
+            reason="" if self.config.redact and flag.by_hand is None else verdict.reason,
+            loop_types=verdict.types if flag.by_hand is None else ["BY_HAND"],
+            rule=verdict.rule if flag.by_hand is None else RULE,
             recommendation=recommendation(verdict.detections),
             loop_score=verdict.score,
             nudges_sent=flag.nudges,
@@ -350,6 +379,7 @@ class Gate:
             "nudge_digests": before.get("nudge_digests"),
             "nudged_run": run if level is Level.NUDGE else before.get("nudged_run"),
             "collector_step": collector_step,
+            "collector_hand": max(int(before.get("collector_hand", 0)), self.board.remote_hands(trajectory)),
             "last_intervention": str(level) if level is not Level.OBSERVE else before.get("last_intervention"),
             "steps_taken": flag.steps,
             "trajectory_id": trajectory,
@@ -365,6 +395,12 @@ class Gate:
         """The engine's state of the run in its byte form, for ``_restore``. Checkpointers keep bytes unchanged."""
         saved = self.board.save(trajectory, run)
         return zlib.compress(saved, 1) if saved is not None else None
+
+
+def current_trace() -> str | None:
+    """Id of the trace in which the gate decides, None if there is none."""
+    span = trace.get_current_span().get_span_context()
+    return f"{span.trace_id:032x}" if span.is_valid else None
 
 
 def scratchpad_entry(step: StepRecord, *, redact: bool = False) -> dict[str, Any]:

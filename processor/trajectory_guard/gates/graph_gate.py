@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
 from trajectory_guard.extras import missing
@@ -20,6 +21,8 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.policy import Level
 from trajectory_guard.gates.gate import Decision, Gate, LoopDetectedError
 from trajectory_guard.gates.messages import MARK, is_guard_message, is_tool_message
+from trajectory_guard.gates.refusal import RefusalRules
+from trajectory_guard.gates.state_of import StateOf, read_state
 from trajectory_guard.store import FlagBoard
 
 NudgeRole = Literal["user", "system", "tool"]
@@ -46,7 +49,8 @@ class GraphGate:
 
     Parameters:
         config, board: as for ``Gate``.
-        on_stop, nudge_role, messages_key, whole_list: as for ``TrajectoryGuardNode``.
+        on_stop, nudge_role, messages_key, whole_list, state_of: as for ``TrajectoryGuardNode``.
+        refuse_pointless: as for ``apply_guard``.
         gate: a gate to share with other graphs, instead of a new one.
     """
 
@@ -58,6 +62,8 @@ class GraphGate:
         nudge_role: NudgeRole = "user",
         messages_key: str = "messages",
         whole_list: bool = False,
+        state_of: StateOf | None = None,
+        refuse_pointless: bool | RefusalRules = False,
         board: FlagBoard | None = None,
         gate: Gate | None = None,
     ) -> None:
@@ -68,14 +74,31 @@ class GraphGate:
         self.nudge_role = nudge_role
         self.messages_key = messages_key
         self.whole_list = whole_list
+        self.state_of = state_of
+        self.refuse = RefusalRules.of(refuse_pointless)
 
-    def decide(self, messages: Sequence[Any], status: Any, config: Mapping[str, Any]) -> Decision:
-        """Decide on the run that ``config`` belongs to: its thread, and the (sub-)graph of its checkpoint namespace."""
+    def decide(self, messages: Sequence[Any], status: Any, config: Mapping[str, Any], state: Any) -> Decision:
+        """Decide on the run that ``config`` belongs to: its thread, and the (sub-)graph of its checkpoint namespace.
+
+        Parameters:
+            state: the state of the graph as the agent's node receives it, for ``state_of``.
+        """
         configurable = config.get("configurable") or {}
+        supplied = partial(read_state, self.state_of, state, self.gate.board) if self.state_of is not None else None
         return self.gate.decide(
             as_messages(messages), status, configurable.get("thread_id"),
             namespace=namespace_of(config), peek=self.on_stop == "interrupt",
+            read_state=supplied,
         )  # fmt: skip
+
+    def has_to_decide(self, messages: Sequence[Any], config: Mapping[str, Any]) -> bool:
+        """Whether a decision is needed: not at the start of a turn, unless the model is asked the same again there.
+
+        A flag that a person has raised waits for no tool call.
+        """
+        thread_id = (config.get("configurable") or {}).get("thread_id")
+        by_hand = thread_id is not None and self.gate.board.has_hand_flag(str(thread_id))
+        return something_happened(messages) or by_hand or self.gate.repeats_model_call(thread_id)
 
     def act(self, decision: Decision, config: Mapping[str, Any]) -> Outcome:
         """Carry a decision out: nothing, a nudge, a question to a person, an error, or the end of the run.

@@ -23,7 +23,9 @@ from trajectory_guard.gates.agent_node import MAX_SCRATCHPAD, bounded_append, re
 from trajectory_guard.gates.compiled import guard_builder
 from trajectory_guard.gates.gate import LoopDetectedError
 from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, NudgeRole, get
+from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.rewire import GraphShapeError
+from trajectory_guard.gates.state_of import StateOf
 from trajectory_guard.store import FlagBoard
 
 GUARD_NODE = "trajectory_guard"
@@ -63,6 +65,11 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
             message, which Anthropic and Google reject or drop in many cases.
         messages_key: state key that holds the messages.
         whole_list: that key has no reducer, so that a node writes all messages and not just new ones.
+        state_of: from the graph state to the state that the tools act on, where their results do not show it: a page,
+            an accessibility tree, a board. Returns text, bytes, a JSON value, or None if it does not know. Called after
+            tool calls; volatile parts such as clocks are masked, and only a fingerprint is kept. It decides in place of
+            the results whether the calls of the newest model turn changed anything. A plain function, also under
+            ``ainvoke``; its errors are counted, and the first is logged.
         board: the flag board; by default the one of the process.
 
     A person who is asked by ``"interrupt"`` resumes with ``True`` or ``"continue"`` to go on and clear the suspicion,
@@ -78,6 +85,7 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
         nudge_role: NudgeRole = "user",
         messages_key: str = "messages",
         whole_list: bool = False,
+        state_of: StateOf | None = None,
         board: FlagBoard | None = None,
     ) -> None:
         self._gate = GraphGate(
@@ -86,6 +94,7 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
             nudge_role=nudge_role,
             messages_key=messages_key,
             whole_list=whole_list,
+            state_of=state_of,
             board=board,
         )
         self.gate = self._gate.gate
@@ -110,7 +119,7 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
         gate = self._gate
         messages = get(state, gate.messages_key) or []
         try:
-            decision = gate.decide(messages, get(state, "loop_status"), config)
+            decision = gate.decide(messages, get(state, "loop_status"), config, state)
         except Exception:
             self.gate.contain()
             return Command(goto=self.agent)
@@ -144,6 +153,8 @@ def apply_guard(
     on_stop: str = "end",
     nudge_role: NudgeRole = "user",
     messages_key: str = "messages",
+    state_of: StateOf | None = None,
+    refuse_pointless: bool | RefusalRules = False,
     board: FlagBoard | None = None,
 ) -> StateGraph[Any, Any, Any, Any]:
     """Put a gate before every agent of an existing, not yet compiled graph. Changes and returns the builder.
@@ -157,15 +168,22 @@ def apply_guard(
 
     Parameters:
         tools: the tool node, or several; by default every node that holds a ``ToolNode``, else the node ``tools``.
-        agent: the node the tools return to, or several; by default found from the edges.
-        config, on_stop, nudge_role, messages_key, board: as for ``TrajectoryGuardNode``.
+        agent: the node the tools return to, or several; by default found from the edges. In a graph without tools, the
+            node that calls the model.
+        config, on_stop, nudge_role, messages_key, state_of, board: as for ``TrajectoryGuardNode``. ``state_of`` gets
+            the state as the agent's node receives it: in a sub-graph that of the sub-graph.
+        refuse_pointless: answer calls that failed or found nothing in the same way before, or that were refused in this
+            turn, without running them; ``RefusalRules`` says when. For tools in a ``ToolNode``; others always run.
 
     Raises:
         GraphShapeError: the graph has no such nodes, holds no messages, or is guarded already. Says what was found and
             which argument settles it; the graph is unchanged. ``compile`` raises it for what only the whole graph
             shows: no way from tools to an agent, an agent that nothing leads to, an ``on_stop`` node that is missing.
     """
-    gate = GraphGate(config, on_stop=on_stop, nudge_role=nudge_role, messages_key=messages_key, board=board)
+    gate = GraphGate(
+        config, on_stop=on_stop, nudge_role=nudge_role, messages_key=messages_key, state_of=state_of,
+        refuse_pointless=refuse_pointless, board=board,
+    )  # fmt: skip
     guard_builder(builder, gate, tools=tools, agent=agent)
     return builder
 

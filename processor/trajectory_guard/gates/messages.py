@@ -6,13 +6,13 @@ instrumentation. Messages are read by attribute, so that this module needs no fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.fingerprints import args_hash, digest64, text_bytes
 from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.outcome import classify
-from trajectory_guard.core.steps import REFUSED_BY_GUARD, ModelTokens, Outcome, StepRecord, Usage
+from trajectory_guard.core.steps import NOT_RUN, REFUSED_BY_GUARD, ModelTokens, Outcome, StepRecord, Usage
 from trajectory_guard.spans.results import as_text
 
 MARK: Final = "trajectory_guard"
@@ -119,7 +119,7 @@ def new_steps(
         if is_tool_message(message):
             answers[message.tool_call_id] = message
         elif getattr(message, "type", None) == "ai" and (calls := _tool_calls(message)):
-            fresh = [call for call in calls if call.get("id") in answers and not known(_step_id(message, call))]
+            fresh = [call for call in calls if call.get("id") in answers and not known(step_id_of(message, call))]
             if not fresh and any(call.get("id") in answers for call in calls):
                 break
             steps = [_step(message, call, answers[call["id"]], trajectory_id, now) for call in fresh]
@@ -131,6 +131,47 @@ def new_steps(
     return [step for steps in reversed(found) for step in steps]
 
 
+class TurnCall(NamedTuple):
+    """A call of the current user turn that was answered.
+
+    Fields:
+        tool, args: as the model requested it.
+        step_id: as in ``new_steps``.
+        text, outcome: the answer.
+        batch: label of the model turn.
+        by_guard: a gate answered it, without running it.
+    """
+
+    tool: str
+    args: Any
+    step_id: str
+    text: str
+    outcome: Outcome
+    batch: str
+    by_guard: bool
+
+
+def calls_of_turn(messages: Sequence[Any]) -> Iterator[TurnCall]:
+    """The answered calls since a person spoke last, newest first."""
+    answers: dict[str, Any] = {}
+    for position in range(len(messages) - 1, -1, -1):
+        message = messages[position]
+        kind = getattr(message, "type", None)
+        if is_tool_message(message):
+            answers.setdefault(message.tool_call_id, message)
+        elif kind == "human" and not is_guard_message(message):
+            return
+        elif kind == "ai":
+            for call in reversed(_tool_calls(message)):
+                answer = answers.pop(str(call.get("id")), None)  # some models use the ids again
+                if answer is not None:
+                    text = _content_text(answer.content)
+                    yield TurnCall(
+                        str(call.get("name") or ""), call.get("args"), step_id_of(message, call), text,
+                        _outcome(answer, text), str(position), is_refusal_message(answer) or text.startswith(NOT_RUN),
+                    )  # fmt: skip
+
+
 def _tool_calls(message: Any) -> list[dict[str, Any]]:
     calls = list(getattr(message, "tool_calls", None) or [])
     broken = getattr(message, "invalid_tool_calls", None) or []
@@ -138,7 +179,16 @@ def _tool_calls(message: Any) -> list[dict[str, Any]]:
     return calls
 
 
-def _step_id(message: Any, call: dict[str, Any]) -> str:
+def requesting(messages: Sequence[Any], call_id: Any) -> str | None:
+    """The step id of the newest request with this call id, None if the messages hold none."""
+    for message in reversed(messages[-MAX_LOOK_BACK:]):
+        for call in _tool_calls(message):
+            if call.get("id") == call_id:
+                return step_id_of(message, call)
+    return None
+
+
+def step_id_of(message: Any, call: dict[str, Any]) -> str:
     """The step id of a call. The call id alone is not enough: some models restart its numbering in every turn."""
     return f"{message.id}/{call.get('id')}" if getattr(message, "id", None) else str(call.get("id"))
 
@@ -148,7 +198,7 @@ def _step(message: Any, call: dict[str, Any], answer: Any, trajectory_id: str, n
     kind = _outcome(answer, text)
     args, call_id = call.get("args"), str(call["id"])
     return StepRecord(
-        step_id=_step_id(message, call),
+        step_id=step_id_of(message, call),
         trajectory_id=trajectory_id,
         tool_name=str(call.get("name") or getattr(answer, "name", None) or ""),
         tool_args_hash=args_hash(args),

@@ -31,8 +31,10 @@ from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededEr
 from trajectory_guard.gates.compiled import guarded_tool
 from trajectory_guard.gates.gate import Decision
 from trajectory_guard.gates.graph_check import unguarded_in_tool
-from trajectory_guard.gates.graph_gate import GraphGate, NudgeRole, something_happened
-from trajectory_guard.gates.messages import MARK
+from trajectory_guard.gates.graph_gate import GraphGate, NudgeRole
+from trajectory_guard.gates.refusal import RefusalRules
+from trajectory_guard.gates.state_of import StateOf
+from trajectory_guard.gates.tool_gate import ToolGate
 from trajectory_guard.store import FlagBoard
 
 _MAX_OPEN: Final = 1024
@@ -63,10 +65,10 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     cannot reach, because they stand behind a global name.
 
     Parameters:
-        config, on_stop, nudge_role, board: as for ``TrajectoryGuardNode``; ``on_stop`` is ``"end"``, ``"raise"`` or
-            ``"interrupt"``.
-        refuse_pointless: answer a call that is known to be pointless (made before, with the same result, in a
-            trajectory that was nudged for it) with a refusal instead of running the tool.
+        config, on_stop, nudge_role, state_of, board: as for ``TrajectoryGuardNode``; ``on_stop`` is ``"end"``,
+            ``"raise"`` or ``"interrupt"``.
+        refuse_pointless: as for ``apply_guard``. A call that a person refused in this turn is answered before a person
+            is asked again, if the model requests nothing else.
         cheaper: the model to call from 80 % of a budget on: a model or its name, a mapping from the names of models to
             either, or a callable that is given the request and returns a model, or None for the request's own.
         budget_text: text for the end user where a budget refuses the call; a callable is given the ``BudgetStatus``.
@@ -81,7 +83,8 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         *,
         on_stop: str = "end",
         nudge_role: NudgeRole = "user",
-        refuse_pointless: bool = False,
+        refuse_pointless: bool | RefusalRules = False,
+        state_of: StateOf | None = None,
         cheaper: Cheaper | None = None,
         budget_text: RefusalText | None = None,
         agent: str | None = None,
@@ -90,8 +93,11 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         super().__init__()
         if on_stop not in ("end", "raise", "interrupt"):
             raise ValueError(f"on_stop: {on_stop!r} is none of 'end', 'raise', 'interrupt'")
-        self._gate = GraphGate(config, on_stop=on_stop, nudge_role=nudge_role, board=board)
-        self._refuse = refuse_pointless
+        self._gate = GraphGate(
+            config, on_stop=on_stop, nudge_role=nudge_role, state_of=state_of, refuse_pointless=refuse_pointless,
+            board=board,
+        )  # fmt: skip
+        self._tool_gate = ToolGate(self._gate.gate, self._gate.refuse)
         self._cheaper, self._raises = cheaper, on_stop == "raise"
         self._budgets = BudgetCheck(self._gate.gate, agent=agent, text=budget_text)
         self._open: OrderedDict[str, Decision] = OrderedDict()
@@ -110,9 +116,9 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         request = self._routed(request, ruling)
         decision = self._decide(request, config)
         if decision is None:
-            return _with_budget(handler(request), request, ruling)
+            return _with_budget(self._ask(request, handler, config), request, ruling)
         said, asked, update = self._act(request, decision, config)
-        response = handler(asked) if asked is not None else ModelResponse([])
+        response = self._ask(asked, handler, config) if asked is not None else ModelResponse([])
         self._gate.answered(decision, response.result)
         self._close(config)
         return _extended(response, said, _status_with(update, ruling))
@@ -131,12 +137,41 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         else:
             decision = self._decide(request, config)
         if decision is None:
-            return _with_budget(await handler(request), request, ruling)
+            return _with_budget(await self._aask(request, handler, config), request, ruling)
         said, asked, update = self._act(request, decision, config)
-        response = await handler(asked) if asked is not None else ModelResponse([])
+        response = await self._aask(asked, handler, config) if asked is not None else ModelResponse([])
         self._gate.answered(decision, response.result)
         self._close(config)
         return _extended(response, said, _status_with(update, ruling))
+
+    # A person who reviews calls is asked after the model has answered and before any tool call: a call that was refused
+    # in this turn has to be answered here, or the person is asked again.
+
+    def _ask(self, request: ModelRequest[Any], handler: Any, config: RunnableConfig) -> ModelResponse[Any]:
+        response, said = handler(request), list[Any]()
+        while answers := self._answers(request, [*said, *response.result], config):
+            said += [*response.result, *answers]
+            response = handler(request.override(messages=[*request.messages, *said]))
+        return dataclasses.replace(response, result=[*said, *response.result]) if said else response
+
+    async def _aask(self, request: ModelRequest[Any], handler: Any, config: RunnableConfig) -> ModelResponse[Any]:
+        response, said = await handler(request), list[Any]()
+        while answers := self._answers(request, [*said, *response.result], config):
+            said += [*response.result, *answers]
+            response = await handler(request.override(messages=[*request.messages, *said]))
+        return dataclasses.replace(response, result=[*said, *response.result]) if said else response
+
+    def _answers(self, request: ModelRequest[Any], said: Sequence[Any], config: RunnableConfig) -> list[Any]:
+        """Answers to the calls that the model requests now, if all of them were refused before; else none."""
+        if self._gate.refuse is None:
+            return []
+        try:
+            state: Mapping[str, Any] = request.state
+            messages = [*(state.get("messages") or ()), *said]
+            return self._tool_gate.answers_before_review(messages, state.get("loop_status") or {}, config)
+        except Exception:
+            self._gate.gate.contain()
+            return []
 
     def _decide(self, request: ModelRequest[Any], config: RunnableConfig) -> Decision | None:
         """The intervention that is due. A call retried, or repeated after a person's answer, gets the same decision."""
@@ -145,11 +180,11 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             if task in self._open:
                 return self._open[task]
             messages = request.state.get("messages") or []
-            if not something_happened(messages):
+            if not self._gate.has_to_decide(messages, config):
                 return None
             state: Mapping[str, Any] = request.state
             status = {**(state.get("loop_status") or {}), **(state.get(MEMORY) or {})}
-            decision = self._gate.decide(messages, status, config)
+            decision = self._gate.decide(messages, status, config, state)
             if task:
                 self._open[task] = decision
             while len(self._open) > _MAX_OPEN:
@@ -213,34 +248,13 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
     ) -> ToolMessage | Command[Any]:
         """Run the tool, or refuse if the call is known to be pointless."""
-        return self._refusal(request) or handler(self._covered(request))
+        return self._tool_gate.refusal(request) or handler(self._covered(request))
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
     ) -> ToolMessage | Command[Any]:
         """As ``wrap_tool_call``."""
-        return self._refusal(request) or await handler(self._covered(request))
-
-    def _refusal(self, request: ToolCallRequest) -> ToolMessage | None:
-        if not self._refuse:
-            return None
-        try:
-            status = request.state.get("loop_status") or {}
-            known = self._gate.gate.is_pointless(str(status.get("trajectory_id") or ""), request.tool_call)
-        except Exception:
-            self._gate.gate.contain()
-            return None
-        if not known:
-            return None
-        call = request.tool_call
-        text = f"Not run: {call['name']} with these arguments has returned the same before. Do something else."
-        return ToolMessage(
-            text,
-            tool_call_id=call["id"],
-            name=call["name"],
-            status="error",
-            additional_kwargs={MARK: {"refused": True}},
-        )
+        return self._tool_gate.refusal(request) or await handler(self._covered(request))
 
     def _covered(self, request: ToolCallRequest) -> ToolCallRequest:
         """The request with a tool whose agents are guarded too, such as sub-agents of deep agents."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from trajectory_guard import telemetry
+from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.detectors import LOOP_TYPES, DetectionResult
 from trajectory_guard.core.engine import Verdict
@@ -61,19 +62,25 @@ class RemoteFlags:
         token = config.collector_token.get_secret_value() if config.collector_token is not None else None
         return cls(config.collector_url, token, config.collector_timeout_s, failed)
 
-    def ask(self, trajectory_id: str, after: int) -> Flag | None:
-        """The flag raised after the step with this index in the collector's count; None without a flag or an answer."""
+    def ask(self, trajectory_id: str, after: int, hands: int = 0) -> Flag | None:
+        """The flag raised after the step with this index in the collector's count; None without a flag or an answer.
+
+        Parameters:
+            hands: ordinal of the flag raised by hand that was acted on last, 0 if none was.
+        """
         if self._clock() < self._silent_until:
             return None
         try:
-            return _flag(self._get(trajectory_id, after))
+            return _flag(self._get(trajectory_id, after, hands))
         except (OSError, ValueError, KeyError, TypeError) as error:
             self._fail(error)
             return None
 
-    def _get(self, trajectory_id: str, after: int) -> Mapping[str, Any]:
+    def _get(self, trajectory_id: str, after: int, hands: int) -> Mapping[str, Any]:
         name = urllib.parse.quote(trajectory_id, safe="")
-        request = urllib.request.Request(f"{self._url}/v1/flags/{name}?after={after}", headers=self._headers)
+        request = urllib.request.Request(
+            f"{self._url}/v1/flags/{name}?after={after}&by_hand={hands}", headers=self._headers
+        )
         with urllib.request.urlopen(request, timeout=self._timeout_s) as reply:
             answer = json.loads(reply.read(_MAX_BYTES))
         if not isinstance(answer, dict):
@@ -93,6 +100,10 @@ def _flag(answer: Mapping[str, Any]) -> Flag | None:
     if level is Level.OBSERVE:
         return None
     score = float(answer["score"])
+    hand = answer.get("by_hand")
+    if hand is not None:
+        flag = HandFlag.of(level, hand["reason"], hand["actor"], ordinal=int(hand["ordinal"]))
+        return Flag(level, None, score, int(answer["nudges"]), int(answer["steps"]), remote=True, by_hand=flag)
     rule = str(answer.get("rule", ""))  # that of the first type; a collector of an earlier version names none
     found = tuple(
         DetectionResult(kind, 1.0, rule if place == 0 else "")

@@ -55,7 +55,7 @@ def find_way(
     Raises:
         GraphShapeError: there is no such node, or the edges do not identify the agents.
     """
-    sources = _find_tools(builder, tools)
+    sources = _find_tools(builder, tools, needed=agent is None)
     if agent is not None:
         agents = _named(builder, "agent", agent)
         _check_edges(builder, sources, agents)
@@ -78,12 +78,13 @@ def find_way(
     )
 
 
-def _find_tools(builder: Builder, tools: str | Sequence[str] | None) -> list[str]:
+def _find_tools(builder: Builder, tools: str | Sequence[str] | None, *, needed: bool) -> list[str]:
+    """The tool nodes. An agent that is named needs none: it may write and write again without any tool."""
     if tools is not None:
         return _named(builder, "tools", tools)
     found = [name for name, spec in builder.nodes.items() if isinstance(spec.runnable, ToolNode)]
     found = found or [name for name in _TOOL_NODES if name in builder.nodes]
-    if not found and not sub_graphs(builder):
+    if needed and not found and not sub_graphs(builder):
         raise GraphShapeError(f"no tool node found; pass tools= with one of {_names(builder)}")
     return found
 

@@ -27,6 +27,7 @@ def register(meter: Meter, board: FlagBoard) -> Histogram:
         _counter(meter, metric, _value(board, key))
     families = {
         telemetry.DETECTIONS: "detections.", telemetry.INTERVENTIONS: "interventions.",
+        telemetry.REFUSALS: "refusals.", telemetry.HAND_FLAGS: "flags.",
         telemetry.EPISODES: "episodes.", telemetry.EVICTIONS: "evicted_", telemetry.ERRORS: "errors.",
         telemetry.EXPIRED: "expired_", telemetry.SETTLED: "settle.", telemetry.SCORES: "scores.",
         telemetry.SCORE_ATTEMPTS_FAILED: "score_attempts.", telemetry.SPENDING_EVENTS: "spending.",

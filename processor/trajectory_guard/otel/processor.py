@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +36,7 @@ from trajectory_guard.spans.extract import model_usage, read_step, trajectory_id
 from trajectory_guard.spans.identity import all_conversation_ids, conversation_id, is_agent_span
 from trajectory_guard.store import FlagBoard
 from trajectory_guard.transcripts.asked import asked_in
+from trajectory_guard.transcripts.model_calls import model_call
 
 if TYPE_CHECKING:
     from trajectory_guard.otel.spending import SpendingFeed
@@ -169,10 +171,14 @@ class TrajectoryGuardProcessor(SpanProcessor):
         view = view_of(span, attributes)
         step = None if self._markers.isdisjoint(attributes) else self._step(span, view)
         if step is None:
-            self._learn(span, view, context)
+            usage = self._learn(span, view, context)
             if is_agent_span(view, self._table):
                 self.board.end_instance(self._conversation_of(view), view.span_id)
-            return
+            if usage is None:
+                return
+            step = model_call(view, partial(self._ancestors, span), usage, self._conversation_of, self._table)
+            if step is None:
+                return
         verdict = self._evaluate(step, view, context)
         if verdict is None:
             return
@@ -206,9 +212,14 @@ class TrajectoryGuardProcessor(SpanProcessor):
         ledger = self._usage.get(context.trace_id)
         if ledger is not None:
             unnamed = ("",) if step.trajectory_id == self._conversation_of(view) else ()
+            of_tool = step.model_scope is None
             with self._lock:
-                step = ledger.charge(step, step.trajectory_id, *unnamed)
-        return self.board.observe(step)
+                step = (ledger.charge if of_tool else ledger.name_model_call)(step, step.trajectory_id, *unnamed)
+        verdict = self.board.observe(step)
+        if step.model_scope is not None and verdict is not None and ledger is not None:
+            with self._lock:
+                ledger.settle_model_call(step)
+        return verdict
 
     def _report(self, verdict: Verdict, span: ReadableSpan) -> None:
         if verdict.recovered:
@@ -245,7 +256,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
         named = self._conversations.find(int(span.trace_id, 16))
         return named or self.board.resolve_alias(span.trace_id)
 
-    def _learn(self, span: ReadableSpan, view: SpanView, context: trace.SpanContext) -> None:
+    def _learn(self, span: ReadableSpan, view: SpanView, context: trace.SpanContext) -> Usage | None:
+        """Learn what a span that is no tool call says of its trace. Returns the usage of a model call."""
         named = conversation_id(view.attributes, self._table)
         if named is not None and context.trace_id not in self._conversations:
             self._remember_conversation(context.trace_id, named)
@@ -268,6 +280,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 ledger.add(view.trace_id, view.scope, usage, conversation)
         if self.board.reporter is not None:
             self.board.reporter.learn(view)
+        return usage
 
     def _book(self, spending: Spending, span: ReadableSpan, view: SpanView, usage: Usage) -> None:
         """Book a model call; an error costs this call's entry, and nothing else of the guard."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import args_hash
-from trajectory_guard.core.masking import result_hash
+from trajectory_guard.core.masking import result_hash, state_hash
 from trajectory_guard.core.steps import ERROR, Evidence, ModelTokens, StepRecord, Usage
 from trajectory_guard.dialects.base import ARGUMENT_KEYS, CALL_ID_KEYS, RESULT_KEYS, Dialect, RawCall, RawUsage, first
 from trajectory_guard.dialects.span import SpanView
@@ -14,7 +14,7 @@ from trajectory_guard.dialects.table import DIALECTS, DialectTable, recognise, t
 from trajectory_guard.spans.arguments import Decoded, decode_arguments
 from trajectory_guard.spans.identity import agent_name, batch_label, conversation_id, instance_of
 from trajectory_guard.spans.outcome import error_class, outcome
-from trajectory_guard.spans.results import Payload, decode_result
+from trajectory_guard.spans.results import Payload, as_text, decode_result
 
 MAX_RESULT_CHARS: Final = 1_000_000
 STATE_KEY: Final = "trajectory_guard.state"
@@ -72,7 +72,7 @@ def _record(
         trajectory_id=trajectory,
         tool_name=name,
         tool_args_hash=args_hash(decoded.value),
-        state_snapshot_hash=result_hash(kind, visible if stated is None else str(stated)),
+        state_snapshot_hash=result_hash(kind, visible) if stated is None else state_hash(as_text(stated)),
         outcome_type=kind,
         agent_id=agent_of(span, above, dialect, table),
         timestamp=span.start,

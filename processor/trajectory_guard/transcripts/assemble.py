@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.outcome import classify
@@ -18,11 +19,12 @@ from trajectory_guard.spans.duplicates import (
     drop_duplicates,
     is_inner_duplicate,
 )
-from trajectory_guard.spans.extract import read_step, trajectory_id
+from trajectory_guard.spans.extract import model_usage, read_step, trajectory_id
 from trajectory_guard.spans.identity import conversation_id
 from trajectory_guard.spans.results import is_object_repr
 from trajectory_guard.transcripts.matching import match_steps
 from trajectory_guard.transcripts.messages import is_model_span
+from trajectory_guard.transcripts.model_calls import model_call
 from trajectory_guard.transcripts.requested_calls import Place, RequestedCall, requested_calls
 from trajectory_guard.transcripts.spanless import is_handoff, is_handoff_span, step_of
 from trajectory_guard.transcripts.spending import with_usage
@@ -38,6 +40,7 @@ def extract_steps(
     *,
     dialects: Sequence[Dialect] = DIALECTS,
     messages: bool = True,
+    model_calls: bool = False,
 ) -> list[StepRecord]:
     """Steps of all tool calls among ``spans``, ordered by start time; the result does not depend on their order.
 
@@ -45,9 +48,14 @@ def extract_steps(
         dialects: the table to read tool spans with.
         messages: also count calls that left no tool span (unknown tools, refused calls, bare model clients), read from
             the messages of model spans. Their ``dialect`` ends in ``.messages``.
+        model_calls: also give the model calls whose input and answer the spans show, which the engine takes for steps
+            if they repeat.
     """
     assembly = _Assembly(spans, table_of(dialects))
-    return with_usage(assembly.steps(messages), assembly.spans, assembly.conversation_of, assembly.table)
+    steps = assembly.steps(messages)
+    if model_calls:
+        steps = sorted([*steps, *assembly.model_calls()], key=lambda step: (step.timestamp, step.step_id))
+    return with_usage(steps, assembly.spans, assembly.conversation_of, assembly.table)
 
 
 class _Assembly:
@@ -70,6 +78,16 @@ class _Assembly:
             found = self._with_messages(found, requested) + self._spanless(requested)
             found.sort(key=lambda step: (step.timestamp, step.step_id))
         return found
+
+    def model_calls(self) -> Iterator[StepRecord]:
+        for span in self.spans:
+            if not self.table.markers.isdisjoint(span.attributes) and recognise(span, self.table) is not None:
+                continue
+            usage = model_usage(span, self.table)
+            if usage is not None:
+                step = model_call(span, partial(self._above, span), usage, self._conversation, self.table)
+                if step is not None:
+                    yield step
 
     def _tool_step(self, span: SpanView) -> StepRecord | None:
         dialect = None if self.table.markers.isdisjoint(span.attributes) else recognise(span, self.table)

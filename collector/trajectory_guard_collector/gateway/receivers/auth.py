@@ -13,7 +13,7 @@ from typing import Final
 
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config.models import Auth
-from trajectory_guard_collector.config.tokens import read_tokens
+from trajectory_guard_collector.config.tokens import SENDERS, read_tokens
 
 _LOOK_INTERVAL_S: Final = 1.0
 
@@ -27,7 +27,7 @@ class Authenticator:
     later, the last tokens stay in use.
 
     Parameters:
-        config: the ``auth`` section.
+        config: an ``auth`` section; path: its place in the configuration.
         clock: seconds, monotonic.
         failed: called when a changed file cannot be used.
 
@@ -39,11 +39,13 @@ class Authenticator:
         self,
         config: Auth,
         *,
+        path: str = SENDERS,
         clock: Callable[[], float] = time.monotonic,
         failed: Callable[[], None] = lambda: None,
     ) -> None:
         self._failed = failed
-        self._required = config.required
+        self._path = path
+        self.required = config.required
         self._fixed = tuple(_digest(token.get_secret_value()) for token in config.bearer_tokens)
         self._file = Path(config.bearer_tokens_file) if config.bearer_tokens_file is not None else None
         self._clock = clock
@@ -55,7 +57,7 @@ class Authenticator:
 
     def check(self, header: str | None) -> bool:
         """Whether this ``Authorization`` header has an accepted token."""
-        if not self._required:
+        if not self.required:
             return True
         scheme, _, token = (header or "").partition(" ")
         if scheme.lower() != "bearer":
@@ -79,7 +81,7 @@ class Authenticator:
     def _load(self, file: Path) -> None:
         seen = _fingerprint(file)
         if seen is None or seen != self._seen:
-            self._from_file = tuple(map(_digest, read_tokens(file)))
+            self._from_file = tuple(map(_digest, read_tokens(file, self._path)))
             self._seen = seen
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import pickle
 import sqlite3
 import struct
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
@@ -20,6 +21,7 @@ from typing import Any, Final, NamedTuple
 from trajectory_guard.cli.recordings.diagnostics import MIB, Diagnostics, Limits, Recorded
 from trajectory_guard.cli.recordings.grouping import Groups, offered_calls, wanted_calls
 from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.tracking.model_calls import key_of
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, table_of
@@ -217,7 +219,7 @@ class Spool:
     def _store(self, spans: list[SpanView], sources: Mapping[str, int], diagnostics: Diagnostics, split: bool) -> None:
         first = next(iter(sources.values()))
         try:
-            steps = extract_steps(spans, dialects=self._dialects)
+            steps = extract_steps(spans, dialects=self._dialects, model_calls=True)
         except Exception as error:  # noqa: BLE001  one odd trace must not cost the others
             if len(sources) > 1:
                 self._store_one_by_one(spans, sources, diagnostics)
@@ -262,17 +264,20 @@ class Spool:
         return self._db.execute(query, (trajectory,)).fetchall()
 
     def steps(self) -> Iterator[StepRecord]:
-        """All steps, ordered by start time."""
+        """All tool calls, ordered by start time."""
         for (data,) in self._db.execute("SELECT data FROM steps ORDER BY place, id"):
-            yield pickle.loads(data)
+            step = pickle.loads(data)
+            if step.model_scope is None:
+                yield step
 
     def trajectories(self) -> Iterator[Recorded]:
         """Trajectories with their steps ordered by start time, in the order of their first steps."""
         first = "SELECT trajectory, MIN(place) AS first FROM steps GROUP BY trajectory ORDER BY first"
         for trajectory, _ in self._db.execute(first):
             rows = self._rows_of(trajectory)
-            steps = [pickle.loads(data) for _, _, data in rows]
-            yield Recorded(steps[0].trajectory_id, steps, self._sources[rows[0][1]])
+            steps = _without_single_calls([pickle.loads(data) for _, _, data in rows])
+            if steps:
+                yield Recorded(steps[0].trajectory_id, steps, self._sources[rows[0][1]])
 
     def count_trajectories(self) -> int:
         """How many trajectories there are."""
@@ -315,6 +320,14 @@ class _Resources:
             row = self._db.execute("SELECT data FROM resources WHERE id = ?", (number,)).fetchone()
             found = self._loaded[number] = pickle.loads(row[0])
         return found
+
+
+def _without_single_calls(steps: list[StepRecord]) -> list[StepRecord]:
+    """Without the model calls of a trajectory if no two of them are equal, as in most: none of them is a step."""
+    calls = Counter(key_of(step) for step in steps if step.model_scope is not None)
+    if any(count > 1 for key, count in calls.items() if key):
+        return steps
+    return [step for step in steps if step.model_scope is None]
 
 
 def _dump(value: Any) -> bytes:

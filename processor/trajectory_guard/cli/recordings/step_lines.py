@@ -8,7 +8,7 @@ from typing import Any
 
 from trajectory_guard.cli.recordings.diagnostics import Diagnostics, Recorded
 from trajectory_guard.core.fingerprints import args_hash
-from trajectory_guard.core.masking import result_hash
+from trajectory_guard.core.masking import result_hash, state_hash
 from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import ERROR, OUTCOMES, Evidence, Outcome, StepRecord, Usage
 from trajectory_guard.spans.results import as_text
@@ -51,7 +51,7 @@ def _step(step: Any, trajectory: str, index: int) -> StepRecord:
         trajectory_id=trajectory,
         tool_name=step["tool"],
         tool_args_hash=args_hash(args),
-        state_snapshot_hash=result_hash(outcome, result if state is None else state),
+        state_snapshot_hash=result_hash(outcome, result) if state is None else state_hash(state),
         outcome_type=outcome,
         agent_id=_text(step.get("agent")) or None,
         timestamp=_number(step, "t"),

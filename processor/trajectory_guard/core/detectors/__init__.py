@@ -19,6 +19,7 @@ from trajectory_guard.core.detectors.base import (
 from trajectory_guard.core.detectors.denied import DeniedAgain
 from trajectory_guard.core.detectors.error_streak import ErrorStreak
 from trajectory_guard.core.detectors.insanity import Insanity
+from trajectory_guard.core.detectors.model_calls import SameModelCall
 from trajectory_guard.core.detectors.monologue import Monologue
 from trajectory_guard.core.detectors.phantom import Phantom, SameEffect
 from trajectory_guard.core.detectors.pingpong import HandOffs, PingPong
@@ -27,7 +28,7 @@ from trajectory_guard.core.detectors.stutter import Stutter
 
 _BUILT_IN: tuple[type[Detector], ...] = (
     Stutter, Recurrence, DeniedAgain, Insanity, SameEffect, Phantom, Wandering, PingPong, HandOffs, ErrorStreak,
-    Monologue,
+    Monologue, SameModelCall,
 )  # fmt: skip
 LOOP_TYPES: tuple[str, ...] = (TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI)
 """The built-in loop types; ``weights()`` knows registered ones too."""
@@ -101,6 +102,7 @@ __all__ = [
     "PingPong",
     "Recurrence",
     "SameEffect",
+    "SameModelCall",
     "Stutter",
     "Wandering",
     "detector_of",

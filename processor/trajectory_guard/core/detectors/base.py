@@ -71,6 +71,7 @@ class Detector:
         name: key in the registry and in saved state.
         rules: names of its rules, unique among all detectors.
         loop_type: the type its findings have; weight: default weight of that type.
+        of_model_calls: it looks at repeated model calls, which no other detector is shown, and at nothing else.
         advice: suggestions for the agent in a nudge, one sentence each.
         recommendation: advice for the developer.
     """
@@ -80,6 +81,7 @@ class Detector:
     loop_type: ClassVar[str]
     weight: ClassVar[float] = 1.0
     shared: ClassVar[bool] = False
+    of_model_calls: ClassVar[bool] = False
     advice: ClassVar[tuple[str, ...]] = (
         "Do something else: another tool, other arguments, or another way to the goal.",
         "If you have all you can get, answer with it, or say what is missing and ask.",

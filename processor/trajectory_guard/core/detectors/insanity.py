@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.budget import chars_of
@@ -44,16 +45,19 @@ def _is_query(text: str, form: NormalForm) -> bool:
     return len(words) <= MAX_QUERY_WORDS and (len(words) > 1 or not text.isascii() or form.leaves[0].kind == TEXT)
 
 
+@lru_cache(maxsize=256)
 def _identifiers(text: str) -> frozenset[str]:
     """Numbers, identifiers and codes that a query names: another one is another thing to look for."""
     return frozenset(word.strip(".,;:!?'\"()").lower() for word in text.split() if _IDENTIFIER.search(word))
 
 
+@lru_cache(maxsize=256)
 def _capitalised(text: str) -> frozenset[str]:
     """Words that may be names."""
     return frozenset(word.strip(".,;:!?'\"()").lower() for word in text.split() if word[:1].isupper())
 
 
+@lru_cache(maxsize=256)
 def _grams(text: str) -> frozenset[str]:
     """Features that two wordings of one request share in any script: beginnings of words, or pairs of characters."""
     found = set()

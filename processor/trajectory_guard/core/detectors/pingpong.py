@@ -165,29 +165,26 @@ class HandOffs(Detector):
         "If no participant can do it, say so.",
     )
     recommendation: ClassVar[str] = PingPong.recommendation
-    __slots__ = ("agents", "named", "symbols")
+    __slots__ = ("agent", "agents", "named", "symbols")
     _KEPT: ClassVar[int] = 16
 
     def __init__(self) -> None:
         self.symbols: tuple[str, ...] = ()
         self.agents: tuple[tuple[int, str], ...] = ()
-        self.named: tuple[str, ...] = ()  # digests of the short texts that the last step was given, and of its agent
+        self.agent = ""  # of the last step
+        self.named: tuple[str, ...] = ()  # digests of the short texts that it was given, where there are several agents
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Extend the series of hand-offs, or end it."""
-        named_next = self._names_next(seen)
-        agent = seen.step.agent_id
-        self.named = (name_digest(agent), *names_in(seen.step)) if agent else ()
+        agent, before = seen.step.agent_id or "", self.agent
+        named_next = bool(self.named) and agent != before and name_digest(agent) in self.named
+        several = bool(self.named) or ("" != before != agent)
+        self.agent, self.named = agent, names_in(seen.step) if several else ()
         if not is_handoff(seen.step.tool_name) and not named_next:
             if seen.progress:
                 self.symbols, self.agents = (), ()
             return None
         return self._extend(seen)
-
-    def _names_next(self, seen: Observation) -> bool:
-        """Whether the step before this one was another agent's, and named this one's."""
-        agent = name_digest(seen.step.agent_id) if seen.step.agent_id else ""
-        return bool(agent) and len(self.named) > 1 and agent != self.named[0] and agent in self.named[1:]
 
     def _extend(self, seen: Observation) -> DetectionResult | None:
         brought = "" if is_acknowledgement(seen.step.result or "") else seen.form.hex() or seen.result.hex()
@@ -219,12 +216,12 @@ class HandOffs(Detector):
 
     def dump(self) -> Any:
         """The series."""
-        return [self.symbols, self.agents, self.named] if self.symbols or self.named else None
+        return [self.symbols, self.agents, self.named, self.agent] if self.symbols or self.agent else None
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
         self.symbols, self.agents = tuple(data[0]), tuple((at, name) for at, name in data[1])
-        self.named = tuple(data[2])
+        self.named, self.agent = tuple(data[2]), data[3]
 
 
 def name_digest(text: str) -> str:

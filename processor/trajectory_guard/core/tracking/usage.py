@@ -50,13 +50,25 @@ class UsageLedger:
         Parameters:
             conversations: those it may belong to, as of ``add``, the surest first; by default the one without a name.
         """
-        trace_id = step.trace_id or ""
-        by_scope = self.pending.pop(trace_id, None)
-        places = (f"{trace_id}/{conversation}" for conversation in conversations or ("",))
-        asked = next((self.asked[place] for place in places if place in self.asked), None) if self.asked else None
+        asked = self._asked(step, conversations)
+        by_scope = self.pending.pop(step.trace_id or "", None)
         if by_scope:
             return step._replace(usage=max(by_scope.values(), key=lambda one: (one.tokens, one.seconds)), asked=asked)
         return step if asked is None else step._replace(asked=asked)
+
+    def name_model_call(self, call: StepRecord, *conversations: str) -> StepRecord:
+        """A model call with the user message that its trace answers; it carries its own usage. Arguments as above."""
+        return call._replace(asked=self._asked(call, conversations))
+
+    def settle_model_call(self, call: StepRecord) -> None:
+        """Forget the pending usage of the trace: the call became a step, to which its usage was charged."""
+        self.pending.pop(call.trace_id or "", None)
+
+    def _asked(self, step: StepRecord, conversations: tuple[str, ...]) -> str | None:
+        if not self.asked:
+            return None
+        places = (f"{step.trace_id or ''}/{conversation}" for conversation in conversations or ("",))
+        return next((self.asked[place] for place in places if place in self.asked), None)
 
     def copy(self) -> UsageLedger:
         """An independent copy."""

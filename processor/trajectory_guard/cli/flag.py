@@ -1,0 +1,121 @@
+"""``trajectory-guard flag``: read, raise and clear the flag of a trajectory on a collector."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from trajectory_guard.cli.output import BAD_INPUT, FINE, complain, print_json
+from trajectory_guard.core.text import clip
+
+_TIMEOUT_S: Final = 10.0
+_MAX_BYTES: Final = 1 << 20
+
+
+def add_flag(commands: Any) -> None:
+    """Register the subcommand ``flag``."""
+    parser = commands.add_parser("flag", help="show, raise or clear the flag of a trajectory on a collector")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, text in (
+        ("show", "print the flag of a trajectory"),
+        ("raise", "nudge or stop the agent of a trajectory at its next model call"),
+        ("clear", "clear every flag of a trajectory, and its scores"),
+    ):
+        action = actions.add_parser(name, help=text)
+        action.add_argument("id", metavar="ID", help="trajectory id, or a trace, thread or session id")
+        action.add_argument("--collector", required=True, metavar="URL", help="such as http://localhost:8888")
+        action.add_argument("--token-file", metavar="FILE", help="file with a bearer token in its first line")
+        if name == "raise":
+            action.add_argument("--level", choices=("nudge", "stop"), default="nudge", help="default: nudge")
+        if name != "show":
+            action.add_argument(
+                "--reason", required=name == "raise", default="", metavar="TEXT",
+                help="for the log, and at a nudge for the agent",
+            )  # fmt: skip
+            action.add_argument("--actor", metavar="NAME", help="who does it; by default the user of this machine")
+        action.set_defaults(run=run_flag)
+
+
+def run_flag(options: argparse.Namespace) -> int:
+    """Run the subcommand ``flag``; returns the exit status."""
+    try:
+        headers = _headers(options.token_file)
+        method, said = _said(options)
+        print_json(_ask(options.collector, options.id, method, said, headers))
+    except (_FlagError, OSError, ValueError) as error:
+        complain(f"flag {options.action}: {_in_words(error)}")
+        return BAD_INPUT
+    return FINE
+
+
+class _FlagError(Exception):
+    """The collector has refused the request; the message is its reason."""
+
+
+def _headers(token_file: str | None) -> dict[str, str]:
+    if token_file is None:
+        return {}
+    lines = Path(token_file).read_text(encoding="utf-8").split()
+    if not lines:
+        raise ValueError(f"{token_file}: no token in it")
+    return {"Authorization": f"Bearer {lines[0]}"}
+
+
+def _said(options: argparse.Namespace) -> tuple[str, Mapping[str, str] | None]:
+    if options.action == "show":
+        return "GET", None
+    said = {"reason": options.reason, "actor": options.actor if options.actor is not None else _user()}
+    if options.action == "clear":
+        return "DELETE", said
+    return "POST", {"level": options.level.upper(), **said}
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # no entry for this user, as in some containers
+        return ""
+
+
+def _ask(
+    base: str, trajectory: str, method: str, said: Mapping[str, str] | None, headers: Mapping[str, str]
+) -> dict[str, Any]:
+    if urllib.parse.urlsplit(base).scheme not in ("http", "https"):
+        raise ValueError(f"--collector: expected http:// or https://, got {base[:80]!r}")
+    url = f"{base.rstrip('/')}/v1/flags/{urllib.parse.quote(trajectory, safe='')}"
+    data = json.dumps(said).encode("ascii") if said is not None else None
+    more = {"Content-Type": "application/json"} if data is not None else {}
+    request = urllib.request.Request(url, data, {**headers, **more}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as reply:
+            answer = json.loads(reply.read(_MAX_BYTES))
+    except urllib.error.HTTPError as error:
+        raise _FlagError(_refusal(error)) from None
+    if not isinstance(answer, dict):
+        raise ValueError(f"{base}: the reply is no flag")
+    return answer
+
+
+def _refusal(error: urllib.error.HTTPError) -> str:
+    if error.code == 401:
+        return "401: the collector does not know the token; --token-file names one of its flags.auth"
+    try:
+        reason = json.loads(error.read(_MAX_BYTES))["error"]
+    except (ValueError, KeyError, TypeError, OSError):
+        reason = error.reason
+    return f"{error.code}: {clip(str(reason))}"
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, urllib.error.URLError):
+        return f"no answer from the collector: {error.reason}"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror or error}"
+    return str(error)

@@ -1,0 +1,236 @@
+"""The gate before a tool call: ``refuse_pointless`` for a ``ToolNode``, and what the other surfaces share with it."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from trajectory_guard.extras import missing
+
+try:
+    from langchain_core.messages import ToolMessage
+    from langgraph._internal._constants import CONFIG_KEY_READ
+    from langgraph.prebuilt import ToolNode
+    from langgraph.prebuilt.tool_node import ToolCallRequest
+    from langgraph.types import Command
+except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
+    raise ImportError(missing("refuse_pointless", error, "langgraph"), name=error.name) from error
+
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.steps import DENIED
+from trajectory_guard.core.tracking.scope import label_of
+from trajectory_guard.core.tracking.tables import BoundedTable
+from trajectory_guard.gates.gate import Gate, current_trace
+from trajectory_guard.gates.graph_gate import as_messages, get, namespace_of
+from trajectory_guard.gates.messages import MARK, requesting, turn_of
+from trajectory_guard.gates.refusal import Refusal, RefusalRules, decide, past_of
+from trajectory_guard.logs import log_refusal
+from trajectory_guard.store import FlagBoard
+
+Answer = ToolMessage | Command[Any]
+Execute = Callable[[ToolCallRequest], Answer]
+AsyncExecute = Callable[[ToolCallRequest], Awaitable[Answer]]
+Wrapper = Callable[[ToolCallRequest, Execute], Answer]
+AsyncWrapper = Callable[[ToolCallRequest, AsyncExecute], Awaitable[Answer]]
+_MAX_FORWARDED: Final = 4_096
+
+
+class ToolGate:
+    """Answers requested calls that would be made in vain, by what the board and the messages know of them.
+
+    Parameters:
+        gate: whose board is read; mode, redaction and policies of tools are those of its configuration.
+        rules: when a call is answered; None: never.
+        messages_key: state key that holds the messages.
+    """
+
+    def __init__(self, gate: Gate, rules: RefusalRules | None, *, messages_key: str = "messages") -> None:
+        self.gate = gate
+        self.rules = rules
+        self._messages_key = messages_key
+        self._lock = threading.Lock()
+        self._forwarded: BoundedTable[tuple[str, str], bool] = BoundedTable(_MAX_FORWARDED)
+
+    # --- a call on its way to the tool -------------------------------------------------------------------------
+
+    def refusal(self, request: ToolCallRequest) -> ToolMessage | None:
+        """The answer to a call that is not run; None if it has to run. Errors are contained: then it runs."""
+        if self.rules is None:
+            return None
+        try:
+            call, config = request.tool_call, request.runtime.config
+            messages = as_messages(_messages_in(request.state, self._messages_key))
+            trajectory = self._trajectory(_status_of(request.state, config), config)
+            refusal = self._judge(call, messages, trajectory, config)
+            if refusal is not None:
+                return self._message(call, refusal, trajectory)
+            self._forward(config, requesting(messages, call["id"]))
+        except Exception:  # noqa: BLE001  an error of ours must not cost the host its tool call
+            self.gate.contain()
+        return None
+
+    def answers_before_review(
+        self, messages: Sequence[Any], status: Mapping[str, Any], config: Mapping[str, Any]
+    ) -> list[ToolMessage]:
+        """Answers to the newest model message, if a person has refused every call that it requests; else none."""
+        calls = getattr(messages[-1], "tool_calls", None) if messages else None
+        if not calls or getattr(messages[-1], "invalid_tool_calls", None):
+            return []
+        trajectory = self._trajectory(status, config)
+        found = [self._judge(call, messages, trajectory, config, before_review=True) for call in calls]
+        refusals = [one for one in found if one is not None]
+        if len(refusals) < len(calls):
+            return []
+        return [self._message(call, one, trajectory) for call, one in zip(calls, refusals, strict=True)]
+
+    def _judge(
+        self, call: Mapping[str, Any], messages: Sequence[Any], trajectory: str, config: Mapping[str, Any], *,
+        before_review: bool = False,
+    ) -> Refusal | None:  # fmt: skip
+        """The decision on a call.
+
+        Parameters:
+            messages: the messages in the graph state, with the model's request.
+            before_review: no person can have been asked yet whether this call may run; only refused calls matter then.
+        """
+        if self.rules is None or self.gate.config.mode == "observe":
+            return None
+        tool, args = str(call["name"]), call.get("args")
+        past = past_of(messages, tool, args)
+        if past.outcome is None or (before_review and past.outcome != DENIED):
+            return None
+        board, run = self.gate.board, label_of(namespace_of(config), turn_of(messages))
+        nudged = board.last_verdict(trajectory, run) if board.in_nudged_episode(trajectory, run) else None
+        return decide(
+            tool, args, past, board.recall(trajectory, run, tool, args, now=time.time()), self.rules,
+            policy=board.engine.settings.tool(tool), nudged=nudged,
+            denied_here=before_review or past.outcome != DENIED or self._was_forwarded(config, past.step_id),
+            redact=self.gate.config.redact,
+        )  # fmt: skip
+
+    def _message(self, call: Mapping[str, Any], refusal: Refusal, trajectory: str) -> ToolMessage:
+        self.gate.board.counts[f"refusals.{refusal.kind}"] += 1
+        log_refusal(trajectory, str(call["name"]), refusal.kind, refusal.times)
+        return ToolMessage(
+            refusal.text, tool_call_id=call["id"], name=call["name"], status="error",
+            additional_kwargs={MARK: {"refused": True}},
+        )  # fmt: skip
+
+    def _trajectory(self, status: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+        """The trajectory of the run: as the gate before the model names it, or as spans do; empty if none is known."""
+        thread_id = (config.get("configurable") or {}).get("thread_id")
+        names = (None if thread_id is None else str(thread_id), status.get("trajectory_id"), current_trace())
+        return self.gate.board.resolve(*names) or ""
+
+    # --- refusals from behind this gate ------------------------------------------------------------------------
+
+    # A call that was refused before it came here (a review between model and tools) comes here only once a person has
+    # allowed it. A call that came here first was refused by the tool itself or on its way, and would be again.
+
+    def _forward(self, config: Mapping[str, Any], step_id: str | None) -> None:
+        if step_id is not None:
+            with self._lock:
+                self._forwarded[_place_of(config), step_id] = True
+
+    def _was_forwarded(self, config: Mapping[str, Any], step_id: str) -> bool:
+        with self._lock:
+            return (_place_of(config), step_id) in self._forwarded
+
+    # --- around a tool node --------------------------------------------------------------------------------------
+
+    def around(self, inner: Wrapper | None) -> Wrapper:
+        """A ``wrap_tool_call`` that answers pointless calls, and passes the others on to ``inner``."""
+
+        def wrap_tool_call(request: ToolCallRequest, execute: Execute) -> Answer:
+            refused = self.refusal(request)
+            if refused is not None:
+                return refused
+            return execute(request) if inner is None else inner(request, execute)
+
+        return wrap_tool_call
+
+    def async_around(self, inner: AsyncWrapper | None) -> AsyncWrapper:
+        """As ``around``, for ``awrap_tool_call``. The decision does no I/O."""
+
+        async def awrap_tool_call(request: ToolCallRequest, execute: AsyncExecute) -> Answer:
+            refused = self.refusal(request)
+            if refused is not None:
+                return refused
+            return await (execute(request) if inner is None else inner(request, execute))
+
+        return awrap_tool_call
+
+    def tool_node(self, node: ToolNode) -> ToolNode:
+        """A copy of a tool node that answers pointless calls; wrappers that it has come after this gate."""
+        twin = copy.copy(node)
+        wrap, awrap = node._wrap_tool_call, node._awrap_tool_call
+        twin._wrap_tool_call = self.around(wrap)
+        if wrap is None or awrap is not None:  # otherwise asyncio uses the synchronous wrapper, and still has to
+            twin._awrap_tool_call = self.async_around(awrap)
+        twin.func, twin.afunc = twin._func, twin._afunc  # were bound to the original
+        return twin
+
+
+def refuse_pointless(
+    config: GuardConfig | None = None,
+    *,
+    after: int = RefusalRules.after,
+    limit: int = RefusalRules.limit,
+    denied: bool = RefusalRules.denied,
+    messages_key: str = "messages",
+    board: FlagBoard | None = None,
+) -> Wrapper:
+    """A wrapper that answers hopeless and refused calls without running them.
+
+        ToolNode(tools, wrap_tool_call=refuse_pointless(), awrap_tool_call=arefuse_pointless())
+
+    What a call returned before is read from the board, which a gate in the graph or ``instrument()`` fills, and from
+    the messages of the user turn; both have to agree. Graphs that are guarded by ``apply_guard`` or middleware need no
+    wrapper: ``refuse_pointless=True`` there does the same.
+
+    Parameters:
+        config, board: as for ``TrajectoryGuardNode``; with the mode ``observe`` every call runs.
+        after, limit, denied: as for ``RefusalRules``.
+        messages_key: state key that holds the messages.
+    """
+    return _gate(config, RefusalRules(after, limit, denied), messages_key, board).around(None)
+
+
+def arefuse_pointless(
+    config: GuardConfig | None = None,
+    *,
+    after: int = RefusalRules.after,
+    limit: int = RefusalRules.limit,
+    denied: bool = RefusalRules.denied,
+    messages_key: str = "messages",
+    board: FlagBoard | None = None,
+) -> AsyncWrapper:
+    """``refuse_pointless`` for ``awrap_tool_call``: without it, a graph under asyncio runs its tools synchronously."""
+    return _gate(config, RefusalRules(after, limit, denied), messages_key, board).async_around(None)
+
+
+def _gate(config: GuardConfig | None, rules: RefusalRules, messages_key: str, board: FlagBoard | None) -> ToolGate:
+    return ToolGate(Gate(config, board=board), rules, messages_key=messages_key)
+
+
+def _place_of(config: Mapping[str, Any]) -> str:
+    """The run of a graph: its thread, and the (sub-)graph of its checkpoint namespace."""
+    return f"{(config.get('configurable') or {}).get('thread_id')}|{namespace_of(config)}"
+
+
+def _messages_in(state: Any, key: str) -> Sequence[Any]:
+    found = state if isinstance(state, list) else get(state, key)
+    return found if isinstance(found, (list, tuple)) else ()
+
+
+def _status_of(state: Any, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The gate's ``loop_status``: in the state of the call, or else in the graph's."""
+    status = get(state, "loop_status") if not isinstance(state, list) else None
+    if not status and (read := (config.get("configurable") or {}).get(CONFIG_KEY_READ)) is not None:
+        with suppress(KeyError):  # no gate in this graph
+            status = read(["loop_status"]).get("loop_status")
+    return status if isinstance(status, Mapping) else {}

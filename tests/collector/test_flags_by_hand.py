@@ -1,0 +1,206 @@
+"""Flags that people raise and clear on a collector, over real HTTP, by the command, and at the gate of an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from langchain_core.messages import HumanMessage
+
+from tests.collector.kit import loop, tool
+from tests.collector.service_helpers import running
+from tests.collector.test_flags import agent, flag, guarded, send, url
+from trajectory_guard.cli.main import main
+from trajectory_guard_collector.app.service import Collector
+
+PEOPLE = {"auth": {"bearer_tokens": ["people"]}}
+STOP = {"level": "STOP", "reason": "the order was cancelled", "actor": "maria"}
+
+
+async def ask(
+    collector: Collector, method: str, body: Any = None, *, token: str | None = "people", name: str = "c", **query: Any
+) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+    async with httpx.AsyncClient(timeout=10) as client:
+        content = body if isinstance(body, (bytes, str)) or body is None else json.dumps(body)
+        return await client.request(
+            method, f"{url(collector)}/v1/flags/{name}", content=content, headers=headers, params=query
+        )
+
+
+async def test_without_tokens_for_people_nobody_may() -> None:
+    async with running() as collector:
+        await send(collector, tool("a", {}, "x", at=1))
+        for method in ("POST", "DELETE"):
+            reply = await ask(collector, method, STOP, token=None)
+            assert (reply.status_code, reply.json()["error"][:10]) == (403, "flags.auth")
+        assert (await flag(collector, "c"))["level"] == "OBSERVE"
+
+
+async def test_the_tokens_of_agents_read_only_and_those_of_people_do_both() -> None:
+    async with running(auth={"bearer_tokens": ["agents"]}, flags=PEOPLE) as collector:
+        await send(collector, tool("a", {}, "x", at=1), headers={"Authorization": "Bearer agents"})
+        assert [(await ask(collector, "POST", STOP, token=one)).status_code for one in (None, "agents")] == [401, 401]
+        assert [(await ask(collector, "DELETE", token=one)).status_code for one in (None, "agents")] == [401, 401]
+        assert (await ask(collector, "POST", STOP)).status_code == 200
+        for token, status in ((None, 401), ("agents", 200), ("people", 200)):
+            assert (await ask(collector, "GET", token=token)).status_code == status
+
+
+async def test_a_raised_flag_is_shown_until_it_was_acted_on_or_cleared(caplog: pytest.LogCaptureFixture) -> None:
+    async with running(flags=PEOPLE) as collector:
+        await send(collector, tool("a", {}, "x", at=1))
+        raised = (await ask(collector, "POST", STOP)).json()
+        assert (raised["level"], raised["rule"], raised["step"]) == ("STOP", "by_hand", 0)
+        assert raised["by_hand"] == {"reason": "the order was cancelled", "actor": "maria", "ordinal": 1}
+        assert raised["reason"] == "maria raised the flag by hand: the order was cancelled"
+        assert (await flag(collector, "c"))["level"] == "STOP"
+        assert (await flag(collector, "c", by_hand=0))["level"] == "STOP"
+        assert (await flag(collector, "c", by_hand=1))["level"] == "OBSERVE"
+        cleared = await ask(collector, "DELETE", {"reason": "a mistake", "actor": "maria"})
+        assert (cleared.status_code, cleared.json()["level"]) == (200, "OBSERVE")
+        entries = [json.loads(one.message) for one in caplog.records if "TRAJECTORY_FLAG" in one.message]
+        assert [(one["event_type"][16:], one["actor"], one["reason"]) for one in entries] == [
+            ("RAISED", "maria", "the order was cancelled"), ("CLEARED", "maria", "a mistake"),
+        ]  # fmt: skip
+        metrics = (await httpx.AsyncClient().get(f"{url(collector)}/metrics")).text
+        assert 'trajectory_guard_flags_by_hand_total{action="raised"} 1.0' in metrics
+        assert 'trajectory_guard_flags_by_hand_total{action="cleared"} 1.0' in metrics
+
+
+async def test_clearing_ends_what_the_engine_found_until_it_builds_up_again() -> None:
+    async with running(flags=PEOPLE) as collector:
+        await send(collector, *loop(5))
+        assert (await flag(collector, "c"))["level"] == "STOP"
+        assert (await ask(collector, "DELETE")).json()["score"] == 0.0
+        await send(collector, *loop(5))  # delivered again: known
+        assert (await flag(collector, "c"))["level"] == "OBSERVE"
+        await send(collector, tool("z1", {"q": "other"}, "No results found", at=100))
+        assert (await flag(collector, "c"))["level"] == "OBSERVE"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason"),
+    [
+        ({"level": "OBSERVE", "reason": "x"}, 400, "level: expected NUDGE or STOP"),
+        ({"level": "STOP"}, 400, "reason: expected a text"),
+        ({"level": "STOP", "reason": "  "}, 400, "reason: expected a text"),
+        ({"level": "STOP", "reason": "x" * 2_001}, 400, "reason: expected a text"),
+        ({"level": "STOP", "reason": "x", "actor": 7}, 400, "actor: expected a text"),
+        ({"level": "STOP", "reason": "x", "colour": "red"}, 400, "the body is a JSON object"),
+        (b"nonsense", 400, "the body is a JSON object"),
+        (b"[" * 9_000, 400, "the body is a JSON object"),
+        (b" " * 20_000, 400, "the body has at most"),
+        (b"", 400, "the body is a JSON object"),
+    ],
+)
+async def test_bad_requests_change_nothing(body: Any, status: int, reason: str) -> None:
+    async with running(flags=PEOPLE) as collector:
+        await send(collector, tool("a", {}, "x", at=1))
+        reply = await ask(collector, "POST", body)
+        assert (reply.status_code, reply.json()["error"][: len(reason)]) == (status, reason)
+        assert (await flag(collector, "c"))["level"] == "OBSERVE"
+        unknown = await ask(collector, "POST", STOP, name="nobody")
+        assert unknown.status_code == 404
+
+
+async def test_the_mode_limits_flags_by_hand() -> None:
+    async with running(flags=PEOPLE, guard={"mode": "nudge"}) as collector:
+        await send(collector, tool("a", {}, "x", at=1))
+        reply = await ask(collector, "POST", STOP)
+        assert (reply.status_code, reply.json()["error"]) == (400, "level: gates do not act on STOP with mode 'nudge'")
+        assert (await ask(collector, "POST", {**STOP, "level": "nudge"})).json()["level"] == "NUDGE"
+
+
+async def test_a_flag_and_its_clearing_outlive_a_restart(tmp_path: Path) -> None:
+    durable = {"flags": PEOPLE, "queue": {"storage": str(tmp_path / "queue")}}
+    async with running(**durable) as collector:
+        await send(collector, *loop(5), tool("a", {}, "x", conversation="d", at=1))
+        await ask(collector, "POST", STOP, name="d")
+        await ask(collector, "DELETE")
+    async with running(**durable) as collector:
+        found = await flag(collector, "d")
+        assert (found["level"], found["by_hand"]["actor"]) == ("STOP", "maria")
+        assert (await flag(collector, "c"))["level"] == "OBSERVE"
+        again = (await ask(collector, "POST", {**STOP, "level": "NUDGE"}, name="d")).json()
+        assert again["by_hand"]["ordinal"] == 2
+
+
+# --- the gate ------------------------------------------------------------------------------------------------
+
+
+async def test_an_agent_is_stopped_by_hand_without_a_nudge() -> None:
+    async with running(flags=PEOPLE) as collector:
+        await send(collector, tool("a", {}, "x", conversation="shared", at=1))
+        await ask(collector, "POST", STOP, name="shared")
+        graph = agent(guarded(collector), rounds=6)
+        config: Any = {"configurable": {"thread_id": "shared"}}
+        result = await graph.ainvoke(
+            {"messages": [HumanMessage("go")]}, config, output_keys=["messages", "loop_status"]
+        )
+        assert result["messages"][-1].content.startswith("A person has ended this run.")
+        assert result["loop_status"]["stop"]["explanation"] == "maria raised the flag by hand: the order was cancelled"
+        assert result["loop_status"]["steps_taken"] == 1
+        again = await graph.ainvoke({"messages": [HumanMessage("go")]}, config)  # the same flag stops no second run
+        assert again["messages"][-1].content == "done"
+
+
+async def test_an_agent_is_nudged_by_hand_once() -> None:
+    async with running(flags=PEOPLE) as collector:
+        await send(collector, tool("a", {}, "x", conversation="shared", at=1))
+        await ask(collector, "POST", {"level": "NUDGE", "reason": "Use the archive."}, name="shared")
+        graph = agent(guarded(collector), rounds=4)
+        config: Any = {"configurable": {"thread_id": "shared"}}
+        result = await asyncio.to_thread(graph.invoke, {"messages": [HumanMessage("go")]}, config)
+        said = [message.content for message in result["messages"] if isinstance(message, HumanMessage)]
+        assert said == ["go", "[Trajectory guard] A person who watches this run says:\nUse the archive."]
+        assert result["messages"][-1].content == "done"
+
+
+# --- the command ---------------------------------------------------------------------------------------------
+
+
+async def command(*words: str) -> int:
+    return await asyncio.to_thread(main, ["flag", *words])
+
+
+async def test_the_command_shows_raises_and_clears(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    token = tmp_path / "token"
+    token.write_text("people\n")
+    async with running(flags=PEOPLE) as collector:
+        await send(collector, tool("a", {}, "x", conversation="team/7", at=1))
+        where = ("team/7", "--collector", url(collector), "--token-file", str(token))
+        assert await command("raise", *where, "--level", "stop", "--reason", "enough", "--actor", "maria") == 0
+        assert json.loads(capsys.readouterr().out)["by_hand"]["actor"] == "maria"
+        assert await command("show", *where) == 0
+        assert json.loads(capsys.readouterr().out)["level"] == "STOP"
+        assert await command("clear", *where) == 0
+        assert json.loads(capsys.readouterr().out)["level"] == "OBSERVE"
+
+        token.write_text("wrong")
+        assert await command("raise", *where, "--reason", "enough") == 2
+        assert "401: the collector does not know the token" in capsys.readouterr().err
+        token.write_text("people")
+        assert await command("clear", "nobody", *where[1:]) == 2
+        assert capsys.readouterr().err == "trajectory-guard: flag clear: 404: no trajectory 'nobody' is known\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--collector", "ftp://x"), "--collector: expected http:// or https://"),
+        (("--collector", "http://127.0.0.1:1"), "no answer from the collector"),
+        (("--collector", "http://127.0.0.1:1", "--token-file", "/nowhere"), "/nowhere: No such file"),
+    ],
+)
+def test_the_command_says_in_one_line_what_is_wrong(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["flag", "show", "c", *words]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
