@@ -186,9 +186,19 @@ def test_configuration_imports_pydantic_and_constants_of_core_only() -> None:
         f"{ROOT}.core.settings",
         f"{ROOT}.core.templates",
         f"{ROOT}.core.text",
+        f"{ROOT}.spending.settings",
         f"{ROOT}.dialects.custom",
     )  # to check what is declared
     assert outside(f"{ROOT}.config", *allowed) == set()
+
+
+def test_the_rules_of_spending_are_pure() -> None:
+    """Ledger, budgets and outliers: no clock, threads, files or telemetry. The stores and ``Spending`` are around them."""
+    pure = [f"{ROOT}.spending.{name}" for name in ("ledger", "budget", "outliers", "duplicates", "settings")]
+    allowed = ("pydantic", *pure, f"{ROOT}.core.tracking.tables")
+    assert {module: found for module in pure if (found := outside(module, *allowed))} == {}
+    never = {"time", "threading", "socket", "asyncio", "sqlite3", "logging", "datetime", "random"}
+    assert {module: found for module in pure if (found := imports(module) & never)} == {}
 
 
 def test_dialects_know_core_and_attribute_names_only() -> None:
@@ -235,7 +245,7 @@ def test_no_import_circle_in_either_package() -> None:
 
 
 def test_shared_parts_know_no_framework() -> None:
-    shared = [f"{ROOT}.{name}" for name in ("store", "entry", "otlp", "telemetry", "logs")]
+    shared = [f"{ROOT}.{name}" for name in ("store", "entry", "otlp", "telemetry", "logs")] + layer("spending")
     frameworks = ("langgraph", "langchain", "langchain_core", "langfuse", "opentelemetry")
     assert importers(shared, *frameworks) == {}
 

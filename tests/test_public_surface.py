@@ -13,7 +13,8 @@ import trajectory_guard
 from tests.helpers import PACKAGE
 
 NEEDS_LANGGRAPH = [
-    "AgentState", "GraphShapeError", "TrajectoryGuardMiddleware", "TrajectoryGuardNode", "apply_guard", "arefuse_pointless",
+    "AgentState", "BudgetGate",
+    "GraphShapeError", "TrajectoryGuardMiddleware", "TrajectoryGuardNode", "apply_guard", "arefuse_pointless",
     "guard_compiled", "guarded_ainvoke", "guarded_astream", "guarded_invoke", "guarded_stream", "refuse_pointless",
 ]  # fmt: skip
 

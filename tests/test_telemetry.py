@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,8 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord, Usage
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.otel.metrics import register
+from trajectory_guard.spending.ledger import Entry
+from trajectory_guard.spending.spending import today
 from trajectory_guard.store import FlagBoard
 
 CONTRACT = {
@@ -55,7 +58,10 @@ MEASURED = (
 def test_attributes_are_those_of_the_contract() -> None:
     declared = {attribute.key: attribute.type for attribute in telemetry.ATTRIBUTES}
     assert CONTRACT.items() <= declared.items()
-    assert set(declared) - set(CONTRACT) <= {"trajectory_guard.reason", "trajectory_guard.certificate"}
+    further = {
+        name for name in set(declared) - set(CONTRACT) if not re.match(r"trajectory_guard\.(budget|outlier)\.", name)
+    }
+    assert further <= {"trajectory_guard.reason", "trajectory_guard.certificate"}
 
 
 def test_metrics_of_the_contract_are_declared() -> None:
@@ -141,7 +147,12 @@ def test_a_loop_and_its_recovery_are_counted() -> None:
 
 
 def test_every_instrument_carries_its_declared_unit_and_meaning() -> None:
-    measured = Measured(max_trajectories=1)
+    prices = {"priced": {"input": 1, "output": 1}}
+    measured = Measured(max_trajectories=1, budgets=[{"scope": "day", "tokens": 1}], model_prices=prices)
+    assert measured.board.spending is not None
+    for model in ("priced", ""):
+        measured.board.spending.book(Entry(f"call of {model}", "t", "a", "s", today(time.time()), model, 10, 10))
+    measured.board.counts["budget_actions.blocked"] += 1
     for name in ("a", "b"):
         for step in loop(3, name):
             measured.board.observe(step)

@@ -11,6 +11,7 @@ import yaml
 from dashboards.generator.collector import collector
 from dashboards.generator.fleet import fleet
 from dashboards.generator.rules import grafana_rules, prometheus_rules
+from dashboards.generator.spending import spending
 from dashboards.generator.trajectory import trajectory
 
 HOME: Final = Path(__file__).parents[1]
@@ -46,7 +47,7 @@ def to_json(content: Any) -> str:
 
 def files() -> dict[str, str]:
     """Path below ``dashboards/`` and content of every generated file."""
-    boards = {"fleet": fleet(), "trajectory": trajectory(), "collector": collector()}
+    boards = {"fleet": fleet(), "trajectory": trajectory(), "collector": collector(), "spending": spending()}
     return {
         **{f"grafana/dashboards/{name}.json": to_json(board) for name, board in boards.items()},
         "grafana/provisioning/alerting/rules.yaml": to_yaml(grafana_rules(list(boards.values()))),

@@ -26,9 +26,13 @@ from trajectory_guard.entry import Flag
 from trajectory_guard.otel.instrument import instrument, uninstrument
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.runtime import shared_board
+from trajectory_guard.spending.budget import BudgetLevel
+from trajectory_guard.spending.settings import BudgetSettings, ModelPrice
 from trajectory_guard.store import FlagBoard
 
 if TYPE_CHECKING:
+    from trajectory_guard.gates.budget_gate import BudgetGate
+    from trajectory_guard.gates.budgets import BudgetExceededError
     from trajectory_guard.gates.compiled import (
         guard_compiled,
         guarded_ainvoke,
@@ -49,6 +53,8 @@ __version__: Final = "0.1.0"
 
 _LAZY: Final = {
     "AgentState": "gates.langgraph",
+    "BudgetExceededError": "gates.budgets",
+    "BudgetGate": "gates.budget_gate",
     "GraphShapeError": "gates.rewire",
     "IntegrityGate": "gates.integrity",
     "LoopDetectedError": "gates.gate",
@@ -71,6 +77,10 @@ __all__ = [
     "LOOP_TYPES",
     "STAGNATION_THEOREM",
     "AgentState",
+    "BudgetExceededError",
+    "BudgetGate",
+    "BudgetLevel",
+    "BudgetSettings",
     "Certificate",
     "ConfigError",
     "DetectionResult",
@@ -83,6 +93,7 @@ __all__ = [
     "IntegrityGate",
     "Level",
     "LoopDetectedError",
+    "ModelPrice",
     "RefusalRules",
     "Spent",
     "StagnationGate",

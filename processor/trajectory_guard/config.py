@@ -17,6 +17,7 @@ from trajectory_guard.core.detectors import weights as default_weights
 from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
 from trajectory_guard.core.templates import template_mistake
 from trajectory_guard.core.text import nearest
+from trajectory_guard.spending.settings import BudgetSettings, ModelPrice
 
 ENV_PREFIX: Final = "TRAJECTORY_GUARD_"
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -32,6 +33,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "gate": ("mode", "nudge_text", "on_intervention", "stop_text"),
     "collector": ("collector_timeout_s", "collector_token", "collector_url"),
     "langfuse": ("langfuse_batches_per_minute", "langfuse_max_waiting", "langfuse_scores"),
+    "spending": ("budgets", "model_prices", "outlier_deviations", "spending_file", "track_spending"),
     "limits": ("idle_ttl_s", "max_open_spans", "max_trajectories", "open_span_ttl_s"),
 }  # fmt: skip
 """The keys of each section that a configuration file may have; without sections the keys are the same."""
@@ -178,6 +180,16 @@ class GuardConfig(_Model):
     """Scores that may wait for Langfuse; the oldest give way (and are counted)."""
     langfuse_batches_per_minute: float = Field(default=30.0, gt=0.0, le=6_000.0)
     """Batches of up to 15 scores; 30 is what the smallest plan of Langfuse Cloud allows."""
+    budgets: tuple[BudgetSettings, ...] = ()
+    """Limits on spending, by trajectory, agent, service or day; gates act on them before a model is called."""
+    model_prices: Mapping[str, ModelPrice] = Field(default_factory=dict)
+    """USD per million tokens by model, as spans name it; they come before those of the extra ``prices``."""
+    outlier_deviations: float = Field(default=3.0, ge=0.0, le=1_000.0)
+    """Standard deviations above an agent's usual tokens from which a model call is reported; 0 reports none."""
+    spending_file: str | None = Field(default=None, min_length=1)
+    """SQLite file of the ledger, which processes of one machine share; by default it is kept in memory."""
+    track_spending: bool = False
+    """Keep the ledger without any budget; budgets and a file do so by themselves."""
     max_trajectories: int = Field(default=10_000, ge=1)
     """Trajectories held in memory; the longest idle ones are evicted (and counted)."""
     idle_ttl_s: float = Field(default=3600.0, gt=0.0)
@@ -290,6 +302,11 @@ class GuardConfig(_Model):
         return self.model_copy(update={key: getattr(given, key) for key in GATE_KEYS & type(self).model_fields.keys()})
 
 
+_INNER: Final[Mapping[str, type[BaseModel]]] = {
+    "tools": ToolPolicy,
+    "budgets": BudgetSettings,
+    "model_prices": ModelPrice,
+}
 _ENGINE_KEYS: Final = tuple(
     one.name for one in fields(EngineSettings) if one.name in GuardConfig.model_fields and one.name != "tools"
 )
@@ -469,7 +486,7 @@ def _mistakes(error: ValidationError, model: type[BaseModel]) -> Iterator[Mistak
     for item in error.errors():
         path, reason = ".".join(str(part) for part in item["loc"]), item.get("ctx", {}).get("error")
         if item["type"] == "extra_forbidden":
-            known = ToolPolicy.model_fields if str(item["loc"][0]) == "tools" else model.model_fields
+            known = _INNER.get(str(item["loc"][0]), model).model_fields
             yield Mistake(path, _UNKNOWN_KEY + nearest(str(item["loc"][-1]), known))
         elif isinstance(reason, SettingsError):
             yield Mistake(reason.path, reason.message)

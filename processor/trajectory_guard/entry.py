@@ -17,6 +17,7 @@ from trajectory_guard.core.tracking.tables import BoundedTable
 
 if TYPE_CHECKING:
     from trajectory_guard.by_hand import HandFlag
+    from trajectory_guard.spending.spending import BudgetStatus
 
 _CALL_IDS: Final = 32
 _CALL_RUNS: Final = 64
@@ -33,6 +34,7 @@ class Flag(NamedTuple):
         verdict: the verdict behind it, None without a finding.
         score, nudges, steps: current score, nudges due so far, steps taken.
         remote: the flag comes from a collector, which counts the steps of all processes.
+        budget: the budgets that concern the trajectory; None if none is configured, or the ledger cannot be read.
         by_hand: the flag that a person raised, if it is one.
     """
 
@@ -42,6 +44,7 @@ class Flag(NamedTuple):
     nudges: int
     steps: int
     remote: bool = False
+    budget: BudgetStatus | None = None
     by_hand: HandFlag | None = None
 
 

@@ -10,11 +10,15 @@ from __future__ import annotations
 import importlib.util
 import queue
 import threading
+import time
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-_MILLION: Final = 1_000_000
 _MAX_MODELS: Final = 512
+_CALL: Final = 1_000
+"""Tokens of the call that is priced: where long contexts cost more, the price of ordinary ones is wanted."""
+_POLL_S: Final = 0.005
 
 
 class UnitPrice(NamedTuple):
@@ -29,6 +33,9 @@ class UnitPrice(NamedTuple):
 
 
 FREE: Final = UnitPrice(0.0, 0.0)
+"""Stands for a price that is unknown; a model that costs nothing has an equal one, but not this."""
+_ASKED: Final = UnitPrice(0.0, 0.0)
+"""Stands for a price that is being looked up."""
 
 
 def look_up(model: str) -> UnitPrice:
@@ -36,11 +43,11 @@ def look_up(model: str) -> UnitPrice:
     import genai_prices
 
     try:
-        inputs = genai_prices.calc_price(genai_prices.Usage(input_tokens=_MILLION, output_tokens=0), model_ref=model)
-        outputs = genai_prices.calc_price(genai_prices.Usage(input_tokens=0, output_tokens=_MILLION), model_ref=model)
+        inputs = genai_prices.calc_price(genai_prices.Usage(input_tokens=_CALL, output_tokens=0), model_ref=model)
+        outputs = genai_prices.calc_price(genai_prices.Usage(input_tokens=0, output_tokens=_CALL), model_ref=model)
     except LookupError:
         return FREE
-    return UnitPrice(float(inputs.total_price) / _MILLION, float(outputs.total_price) / _MILLION)
+    return UnitPrice(float(inputs.total_price / _CALL), float(outputs.total_price / _CALL))
 
 
 def is_installed(module: str) -> bool:
@@ -83,15 +90,31 @@ class PriceTable:
             self._ask(model)
         return FREE
 
+    def known(self, model: str) -> UnitPrice | None:
+        """The price of a model, None if it is unknown, or not known yet. Never blocks."""
+        price = self.get(model)
+        return None if price is FREE or price is _ASKED else price
+
+    def is_asked(self, model: str) -> bool:
+        """Whether the price of a model is being looked up."""
+        return self.available and self._known.get(model) is _ASKED
+
+    def wait(self, models: Iterable[str], timeout_s: float) -> None:
+        """Wait until the prices of these models have been looked up. Blocks."""
+        deadline = time.monotonic() + timeout_s
+        names = tuple(models)
+        while self.available and any(self.get(name) is _ASKED for name in names) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+
     def cost(self, model: str, input_tokens: int, output_tokens: int) -> float:
         """USD for a model call at the price known now, 0 if there is none yet. Never blocks."""
         return self.get(model).cost(input_tokens, output_tokens)
 
     def _ask(self, model: str) -> None:
         with self._lock:
-            self._known.setdefault(model, FREE)
+            self._known.setdefault(model, _ASKED)
             self._wanted.put(model)
-            if self._worker is None:
+            if self._worker is None or not self._worker.is_alive():  # a forked child has none
                 self._worker = threading.Thread(target=self._work, name="trajectory-guard-prices", daemon=True)
                 self._worker.start()
 

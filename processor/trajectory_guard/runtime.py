@@ -14,6 +14,7 @@ from trajectory_guard.core.engine import Engine
 from trajectory_guard.entry import Flag
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.prices import is_installed
+from trajectory_guard.spending.configured import SPENDING_KEYS, spending_of
 from trajectory_guard.store import FlagBoard
 
 if TYPE_CHECKING:
@@ -119,6 +120,8 @@ class Process:
         if _differ(before, config, _MODEL_KEYS):
             settler = _settler_of(config, board)
         board.reconfigure(config, settler)
+        if _differ(before, config, SPENDING_KEYS):
+            board.spending = spending_of(config, board.prices, board.counts)
         if _differ(before, config, _SCORE_KEYS):
             board.reporter = None  # the previous reporter still sends its queue
             _add_reporter(board)

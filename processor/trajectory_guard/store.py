@@ -18,6 +18,7 @@ from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, r
 from trajectory_guard.entry import Entry, Flag, GateRun
 from trajectory_guard.logs import log_recovery
 from trajectory_guard.prices import PriceTable
+from trajectory_guard.spending.configured import spending_of
 from trajectory_guard.tally import tally
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class FlagBoard(HandFlags):
         settle = settler.settle if settler is not None else None
         engine = Engine(config.engine_settings(), settle=settle, price=self.prices.cost)
         super().__init__(config, engine, counts=Counter() if settler is None else settler.counts, clock=clock)
+        self.spending = spending_of(config, self.prices, self.counts)
         self.loop_cost_usd = 0.0
 
     # --- writing ---------------------------------------------------------------------------------------------
@@ -392,8 +394,9 @@ class FlagBoard(HandFlags):
 
     def _flag(self, trajectory_id: str, run: str | None, *, take: bool) -> Flag:
         entry = self._find(trajectory_id)
+        budget = self.spending.level(self.resolve_alias(trajectory_id)) if self.spending is not None else None
         if entry is None:
-            return Flag(Level.OBSERVE, None, 0.0, 0, 0)
+            return Flag(Level.OBSERVE, None, 0.0, 0, 0, budget=budget)
         with entry.lock:
             state = entry.state
             label = run if run is not None else state.current
@@ -409,7 +412,7 @@ class FlagBoard(HandFlags):
                 entry.by_hand = None
             known = state.runs.get(label)
             score = known.score.value if known is not None else 0.0
-            return Flag(level, verdict, score, state.nudges, state.index, by_hand=by_hand)
+            return Flag(level, verdict, score, state.nudges, state.index, by_hand=by_hand, budget=budget)
 
     def put_back(self, trajectory_id: str, verdict: Verdict) -> None:
         """Put back a taken flag that the gate could not act on yet."""

@@ -26,6 +26,18 @@ RUN_ID: Final = "trajectory_guard.run.id"
 EVIDENCE: Final = "trajectory_guard.evidence"
 REASON: Final = "trajectory_guard.reason"
 CERTIFICATE: Final = "trajectory_guard.certificate"
+BUDGET_LEVEL: Final = "trajectory_guard.budget.level"
+BUDGET_USED: Final = "trajectory_guard.budget.used"
+BUDGET_SCOPE: Final = "trajectory_guard.budget.scope"
+BUDGET_NAME: Final = "trajectory_guard.budget.name"
+BUDGET_LIMIT: Final = "trajectory_guard.budget.limit"
+BUDGET_PERCENT: Final = "trajectory_guard.budget.percent"
+BUDGET_ALERT_EVENT: Final = "trajectory_guard.budget.alert"
+OUTLIER_EVENT: Final = "trajectory_guard.spending.outlier"
+OUTLIER_TOKENS: Final = "trajectory_guard.outlier.tokens"
+OUTLIER_USUAL: Final = "trajectory_guard.outlier.usual_tokens"
+OUTLIER_DEVIATIONS: Final = "trajectory_guard.outlier.deviations"
+MODEL: Final = "gen_ai.request.model"
 TOOL: Final = "gen_ai.tool.name"
 LANGFUSE_TAGS: Final = "langfuse.trace.tags"
 TAG: Final = "LOOP_DETECTED"
@@ -78,6 +90,15 @@ ATTRIBUTES: Final = (
         "string",
         "on the guard's own span of a nudge or stop: its certificate, canonical JSON of numbers and fingerprints",
     ),
+    Attribute(BUDGET_LEVEL, "string", "normal, aggressive, new_sessions_only or blocked; at an alert of a budget"),
+    Attribute(BUDGET_USED, "double", "part of the budget that is used, 1.0 for all of it; at an alert"),
+    Attribute(BUDGET_SCOPE, "string", "whose budget: trajectory, agent, service or day; on the event of an alert"),
+    Attribute(BUDGET_NAME, "string", "name of the trajectory, agent or service; on the event of an alert"),
+    Attribute(BUDGET_LIMIT, "string", "the limit in words: 10.00 USD per day; on the event of an alert"),
+    Attribute(BUDGET_PERCENT, "int", "the alert: 50, 80 or 100; on its event"),
+    Attribute(OUTLIER_TOKENS, "int", "tokens of a model call far above the usual; on the event of the outlier"),
+    Attribute(OUTLIER_USUAL, "int", "tokens of the agent's usual model call; on the event of an outlier"),
+    Attribute(OUTLIER_DEVIATIONS, "double", "standard deviations between them; on the event of an outlier"),
 )
 
 STEPS: Final = Metric("trajectory_guard.steps", "counter", "{step}", "tool calls evaluated")
@@ -126,6 +147,35 @@ LOOP_COST: Final = Metric(
     "trajectory_guard.loop.cost", "counter", "{USD}", "money spent inside loops, where prices are known"
 )
 
+SPENDING_TOKENS: Final = Metric(
+    "trajectory_guard.spending.tokens", "counter", "{token}", "tokens of model calls booked by this process, by model",
+    (MODEL,),
+)  # fmt: skip
+SPENDING_COST: Final = Metric(
+    "trajectory_guard.spending.cost", "counter", "{USD}",
+    "money of model calls booked by this process, by model; a model without a price has no series", (MODEL,),
+)  # fmt: skip
+SPENDING_UNPRICED: Final = Metric(
+    "trajectory_guard.spending.unpriced", "gauge", "{token}",
+    "tokens that no price is known for, which no budget in USD counts, by model", (MODEL,),
+)  # fmt: skip
+SPENDING_EVENTS: Final = Metric(
+    "trajectory_guard.spending.events", "counter", "{call}",
+    "model calls by what became of them: calls (booked), duplicates, outliers, lost; and accounts forgotten in memory",
+    ("event",),
+)  # fmt: skip
+BUDGET_RATIO: Final = Metric(
+    "trajectory_guard.budget.ratio", "gauge", "{ratio}",
+    "part of a budget of an agent, service or day that is used, as this process read it last",
+    (BUDGET_SCOPE, BUDGET_NAME, BUDGET_LIMIT),
+)  # fmt: skip
+BUDGET_ALERTS: Final = Metric(
+    "trajectory_guard.budget.alerts", "counter", "{alert}", "budgets that reached 50, 80 or 100 %", (BUDGET_PERCENT,)
+)
+BUDGET_ACTIONS: Final = Metric(
+    "trajectory_guard.budget.actions", "counter", "{call}",
+    "model calls that a gate routed to a cheaper model, refused as a new session, or blocked", ("action",),
+)  # fmt: skip
 SETTLED: Final = Metric(
     "trajectory_guard.settled", "counter", "{pair}", "pairs of texts a model was asked about, by answer", ("answer",)
 )
@@ -139,5 +189,7 @@ SCORE_ATTEMPTS_FAILED: Final = Metric(
 
 METRICS: Final = (
     STEPS, DETECTIONS, INTERVENTIONS, REFUSALS, HAND_FLAGS, EPISODES, RECOVERIES, ACTIVE, EVICTIONS, ERRORS, DUPLICATES,
-    FINGERPRINTED, EXPIRED, LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, SETTLED, SCORES, SCORE_ATTEMPTS_FAILED,
+    FINGERPRINTED, EXPIRED, LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, SPENDING_TOKENS, SPENDING_COST,
+    SPENDING_UNPRICED, SPENDING_EVENTS, BUDGET_RATIO, BUDGET_ALERTS, BUDGET_ACTIONS, SETTLED, SCORES,
+    SCORE_ATTEMPTS_FAILED,
 )  # fmt: skip

@@ -140,6 +140,17 @@ def openinference(conversation: str, number: int) -> SpanShape:
     return SpanShape(TOOL, attributes, (("support_agent", chain), ("tools", chain)))
 
 
+def chat(conversation: str, number: int) -> SpanShape:
+    """A model call by the semantic conventions, with usage and without content."""
+    attributes: Attributes = [
+        ("gen_ai.operation.name", "chat"), ("gen_ai.provider.name", "openai"), ("gen_ai.request.model", "gpt-4o"),
+        ("gen_ai.response.id", f"chatcmpl-{conversation}-{number}"), ("gen_ai.response.model", "gpt-4o-2024-08-06"),
+        ("gen_ai.agent.name", "support"), ("gen_ai.conversation.id", conversation),
+        ("gen_ai.usage.input_tokens", 1_000 + number), ("gen_ai.usage.output_tokens", 100),
+    ]  # fmt: skip
+    return SpanShape("chat gpt-4o", attributes)
+
+
 def http(conversation: str, number: int) -> SpanShape:
     """An HTTP client span, as most spans of an application are: ten attributes, none of them ours."""
     attributes: Attributes = [

@@ -29,7 +29,7 @@ _TOOLS: tuple[tuple[str, Shape], ...] = (
 _conversations = count()
 
 
-class _Keep(SpanProcessor):
+class Keep(SpanProcessor):
     """Keeps finished spans, to hand them to a processor directly."""
 
     def __init__(self) -> None:
@@ -46,12 +46,12 @@ class Setup(NamedTuple):
     guarded: trace.Tracer
     keeping: trace.Tracer
     guard: TrajectoryGuardProcessor
-    keep: _Keep
+    keep: Keep
 
 
 def _setup() -> Setup:
     plain, guarded, keeping = TracerProvider(), TracerProvider(), TracerProvider()
-    guard, keep = TrajectoryGuardProcessor(board=FlagBoard(GuardConfig()), tracer_provider=plain), _Keep()
+    guard, keep = TrajectoryGuardProcessor(board=FlagBoard(GuardConfig()), tracer_provider=plain), Keep()
     guarded.add_span_processor(guard)
     keeping.add_span_processor(keep)
     return Setup(*(provider.get_tracer("bench") for provider in (plain, guarded, keeping)), guard, keep)

@@ -11,8 +11,8 @@ from typing import Any
 from dashboards.generator.promql import HOUR
 from tests.dashboards.programs import DASHBOARDS, Prometheus, Sample
 
-BOARDS = ("fleet", "trajectory", "collector")
-EVERYTHING = {"service": ".*", "agent": ".*", "loop_type": ".*", "instance": ".*", "exporter": ".*"}
+BOARDS = ("fleet", "trajectory", "collector", "spending")
+EVERYTHING = {"service": ".*", "agent": ".*", "loop_type": ".*", "instance": ".*", "exporter": ".*", "job": ".*"}
 TIMES = {"__rate_interval": "1m", "__interval": "5m", "__range": "5m"}
 FINE = "1s"
 """Steps of totals: the runs of these tests are short."""

@@ -19,11 +19,24 @@ from trajectory_guard.integrations.langfuse.scores import HEALTH, LOOP
 from trajectory_guard_collector.telemetry.catalogue import LABEL_OVERFLOW, METRICS, Metric
 
 EXPOSED = {metric.exposed: metric for metric in METRICS}
+IN_PROCESS = {
+    one.exposed: one
+    for one in (
+        Metric(
+            metric.name.replace(".", "_"), "counter" if metric.instrument == "counter" else "gauge",
+            tuple(label.replace(".", "_") for label in metric.attributes), metric.unit, metric.meaning, "",
+        )
+        for metric in guard.METRICS
+        if metric.name.startswith(("trajectory_guard.spending.", "trajectory_guard.budget."))
+    )
+}  # fmt: skip
+"""Metrics of the guard in an application, as Prometheus receives them over OTLP."""
 NAMES = {
     **EXPOSED,
+    **IN_PROCESS,
     **{f"{one.name}_{part}": one for one in METRICS if one.kind == "histogram" for part in ("bucket", "sum", "count")},
 }
-LABELS = {label for metric in METRICS for label in metric.labels}
+LABELS = {label for metric in NAMES.values() for label in metric.labels}
 OF_EVERY_SERIES = {"instance", "job", "le"}
 OWN_LABELS = {"signal"}
 ATTRIBUTES = {attribute.key for attribute in guard.ATTRIBUTES} | {guard.SPAN_NAME, guard.LOOP_SPAN_NAME}
@@ -140,7 +153,9 @@ def known(name: str) -> bool:
 
 def test_every_metric_is_shown_somewhere() -> None:
     shown = " ".join(target["expr"] for _, _, target in PROMQL)
-    assert {name for name, metric in EXPOSED.items() if not re.search(rf"\b{metric.name}", shown)} == set()
+    assert {
+        name for name, metric in {**EXPOSED, **IN_PROCESS}.items() if not re.search(rf"\b{metric.name}", shown)
+    } == set()
 
 
 def test_labels_are_those_of_the_metrics() -> None:
@@ -172,7 +187,7 @@ def test_variables_ask_for_labels_that_metrics_have() -> None:
     for text in asked:
         found = re.fullmatch(r"label_values\((\w+), (\w+)\)", text)
         assert found is not None
-        assert found[2] in {*EXPOSED[found[1]].labels, "instance"}
+        assert found[2] in {*NAMES[found[1]].labels, "instance", "job"}
 
 
 def test_traceql_asks_for_attributes_that_spans_have() -> None:

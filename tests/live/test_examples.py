@@ -85,4 +85,5 @@ def test_an_example_shows_the_guard_at_work_with_what_it_says_to_install(
         "[Trajectory guard]" in done.stdout
         or "going in circles" in done.stdout
         or "could not get any further" in done.stdout
+        or "the budget for this is used up" in done.stdout
     )

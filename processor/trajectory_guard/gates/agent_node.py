@@ -149,8 +149,8 @@ class GuardedAgent(Runnable[Any, Any]):
     # --- passing the gate --------------------------------------------------------------------------------------
 
     async def _aenter(self, input: Any, config: RunnableConfig) -> _Passage:
-        """The decision does no I/O unless a collector is configured; that request runs on a thread."""
-        if self._gate.gate.remote is None:
+        """The decision does no I/O unless a collector or budgets are configured; it then runs on a thread."""
+        if not self._gate.gate.does_io:
             return self._enter(input, config)
         return await asyncio.to_thread(self._enter, input, config)
 

@@ -142,6 +142,15 @@ class Gate:
             self._put_back(trajectory, flag)
         return decision
 
+    @property
+    def does_io(self) -> bool:
+        """Whether a decision asks a collector or reads a ledger: asynchronous gates then decide on a thread."""
+        return self.remote is not None or self.board.spending is not None
+
+    def trajectory_of(self, messages: Sequence[Any], status: Mapping[str, Any], thread_id: Any = None) -> str:
+        """The trajectory that ``decide`` would decide on."""
+        return self._identify(messages, status, thread_id)
+
     def answered(self, decision: Decision, messages: Sequence[Any]) -> None:
         """Read the messages that the agent has written: if the last one requests no tool, the run is over."""
         if messages and decision.level is not Level.STOP and is_answer(messages[-1]):
@@ -255,7 +264,7 @@ class Gate:
         given = int(status.get("nudges_given", 0))
         if asked is None or flag.level is Level.NUDGE or (asked.level is Level.NUDGE and asked.nudges <= given):
             return flag
-        return asked
+        return asked._replace(budget=flag.budget)
 
     # --- decision --------------------------------------------------------------------------------------------
 
@@ -367,6 +376,7 @@ class Gate:
             "recent": recent[-_RECENT:],
             "calls": calls[-_CALLS:],
             "state": self._saved_state(trajectory, run),
+            **({"budget": flag.budget.to_plain()} if flag.budget is not None else {}),
         }
 
     def _saved_state(self, trajectory: str, run: str | None) -> bytes | None:

@@ -26,6 +26,8 @@ from typing_extensions import NotRequired
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.gates.agent_node import MEMORY, bounded_append, split_status
+from trajectory_guard.gates.budget_gate import Cheaper, cheaper_model, refusal_message
+from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededError, RefusalText, Ruling
 from trajectory_guard.gates.compiled import guarded_tool
 from trajectory_guard.gates.gate import Decision
 from trajectory_guard.gates.graph_check import unguarded_in_tool
@@ -67,6 +69,10 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             ``"raise"`` or ``"interrupt"``.
         refuse_pointless: as for ``apply_guard``. A call that a person refused in this turn is answered before a person
             is asked again, if the model requests nothing else.
+        cheaper: the model to call from 80 % of a budget on: a model or its name, a mapping from the names of models to
+            either, or a callable that is given the request and returns a model, or None for the request's own.
+        budget_text: text for the end user where a budget refuses the call; a callable is given the ``BudgetStatus``.
+        agent: the agent's name as its spans have it, for budgets of agents; by default that of ``create_agent``.
     """
 
     state_schema = GuardedState
@@ -79,6 +85,9 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         nudge_role: NudgeRole = "user",
         refuse_pointless: bool | RefusalRules = False,
         state_of: StateOf | None = None,
+        cheaper: Cheaper | None = None,
+        budget_text: RefusalText | None = None,
+        agent: str | None = None,
         board: FlagBoard | None = None,
     ) -> None:
         super().__init__()
@@ -89,6 +98,8 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             board=board,
         )  # fmt: skip
         self._tool_gate = ToolGate(self._gate.gate, self._gate.refuse)
+        self._cheaper, self._raises = cheaper, on_stop == "raise"
+        self._budgets = BudgetCheck(self._gate.gate, agent=agent, text=budget_text)
         self._open: OrderedDict[str, Decision] = OrderedDict()
         self._tools: OrderedDict[str, tuple[Any, Any]] = OrderedDict()
 
@@ -97,33 +108,41 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
-        """Decide after the tools have answered; at the start of a turn there is nothing to decide."""
+        """Ask the budgets, then decide; at the start of a turn there is nothing to decide."""
         config = _config(request.runtime)
+        ruling = self._rule(request, config) if self._budgets.is_configured else None
+        if ruling is not None and ruling.ends:
+            return self._refused(request, ruling)
+        request = self._routed(request, ruling)
         decision = self._decide(request, config)
         if decision is None:
-            return self._ask(request, handler, config)
+            return _with_budget(self._ask(request, handler, config), request, ruling)
         said, asked, update = self._act(request, decision, config)
         response = self._ask(asked, handler, config) if asked is not None else ModelResponse([])
         self._gate.answered(decision, response.result)
         self._close(config)
-        return _extended(response, said, update)
+        return _extended(response, said, _status_with(update, ruling))
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
-        """As ``wrap_model_call``. The decision does no I/O; a request to a collector runs on a thread."""
+        """As ``wrap_model_call``. What asks a collector or reads a ledger runs on a thread."""
         config = _config(request.runtime)
-        if self._gate.gate.remote is None:
-            decision = self._decide(request, config)
-        else:
+        ruling = await asyncio.to_thread(self._rule, request, config) if self._budgets.is_configured else None
+        if ruling is not None and ruling.ends:
+            return self._refused(request, ruling)
+        request = self._routed(request, ruling)
+        if self._gate.gate.does_io:
             decision = await asyncio.to_thread(self._decide, request, config)
+        else:
+            decision = self._decide(request, config)
         if decision is None:
-            return await self._aask(request, handler, config)
+            return _with_budget(await self._aask(request, handler, config), request, ruling)
         said, asked, update = self._act(request, decision, config)
         response = await self._aask(asked, handler, config) if asked is not None else ModelResponse([])
         self._gate.answered(decision, response.result)
         self._close(config)
-        return _extended(response, said, update)
+        return _extended(response, said, _status_with(update, ruling))
 
     # A person who reviews calls is asked after the model has answered and before any tool call: a call that was refused
     # in this turn has to be answered here, or the person is asked again.
@@ -196,6 +215,33 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     def _close(self, config: RunnableConfig) -> None:
         self._open.pop(_task(config), None)
 
+    # --- budgets -----------------------------------------------------------------------------------------------
+
+    def _rule(self, request: ModelRequest[Any], config: RunnableConfig) -> Ruling | None:
+        state: Mapping[str, Any] = request.state
+        return self._budgets.rule(state.get("messages") or (), state.get("loop_status"), config)
+
+    def _refused(self, request: ModelRequest[Any], ruling: Ruling) -> ExtendedModelResponse[Any]:
+        """No model call: the run ends with a message, or an error."""
+        if self._raises:
+            raise BudgetExceededError(ruling.payload)
+        update = _status_with({"loop_status": request.state.get("loop_status") or {}, "jump_to": "end"}, ruling)
+        return _extended(ModelResponse([]), [refusal_message(ruling)], update)
+
+    def _routed(self, request: ModelRequest[Any], ruling: Ruling | None) -> ModelRequest[Any]:
+        """The request with the cheaper model, if budgets ask for one and there is one."""
+        if ruling is None or ruling.action is not Action.ROUTED or self._cheaper is None:
+            return request
+        try:
+            model = cheaper_model(self._cheaper, request)
+        except Exception:
+            self._gate.gate.contain()
+            return request
+        if model is None or model is request.model:
+            return request
+        self._budgets.count(ruling.action)
+        return request.override(model=model)
+
     # --- tool calls --------------------------------------------------------------------------------------------
 
     def wrap_tool_call(
@@ -235,6 +281,22 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
                 tool.name,
                 ", ".join(agents),
             )
+
+
+def _status_with(update: dict[str, Any], ruling: Ruling | None) -> dict[str, Any]:
+    """The state update with the budgets in ``loop_status``."""
+    if ruling is None:
+        return update
+    return {**update, "loop_status": {**(update.get("loop_status") or {}), "budget": ruling.status.to_plain()}}
+
+
+def _with_budget(
+    response: ModelResponse[Any], request: ModelRequest[Any], ruling: Ruling | None
+) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
+    """The response at the start of a turn, where only budgets were asked."""
+    if ruling is None:
+        return response
+    return _extended(response, [], _status_with({"loop_status": request.state.get("loop_status")}, ruling))
 
 
 def _extended(response: Any, before: Sequence[Any], update: dict[str, Any]) -> ExtendedModelResponse[Any]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 
 from trajectory_guard import telemetry
 from trajectory_guard.store import FlagBoard
+
+if TYPE_CHECKING:
+    from trajectory_guard.spending.ledger import ModelSum
 
 Callback = Callable[[CallbackOptions], Iterable[Observation]]
 
@@ -26,18 +30,46 @@ def register(meter: Meter, board: FlagBoard) -> Histogram:
         telemetry.REFUSALS: "refusals.", telemetry.HAND_FLAGS: "flags.",
         telemetry.EPISODES: "episodes.", telemetry.EVICTIONS: "evicted_", telemetry.ERRORS: "errors.",
         telemetry.EXPIRED: "expired_", telemetry.SETTLED: "settle.", telemetry.SCORES: "scores.",
-        telemetry.SCORE_ATTEMPTS_FAILED: "score_attempts.",
+        telemetry.SCORE_ATTEMPTS_FAILED: "score_attempts.", telemetry.SPENDING_EVENTS: "spending.",
+        telemetry.BUDGET_ALERTS: "budget_alerts.", telemetry.BUDGET_ACTIONS: "budget_actions.",
     }  # fmt: skip
     for metric, prefix in families.items():
         _counter(meter, metric, _family(board, prefix, metric.attributes[0]))
     _counter(meter, telemetry.LOOP_COST, lambda options: [Observation(board.loop_cost_usd)])
-    meter.create_observable_gauge(
-        telemetry.ACTIVE.name,
-        [lambda options: [Observation(len(board))]],
-        telemetry.ACTIVE.unit,
-        telemetry.ACTIVE.meaning,
-    )
+    _gauge(meter, telemetry.ACTIVE, lambda options: [Observation(len(board))])
+    _register_spending(meter, board)
     return meter.create_histogram(telemetry.LATENCY.name, telemetry.LATENCY.unit, telemetry.LATENCY.meaning)
+
+
+def _register_spending(meter: Meter, board: FlagBoard) -> None:
+    """Without a ledger these have no series."""
+
+    def by_model(value: Callable[[ModelSum, int | None], float | None]) -> Callback:
+        def observe(options: CallbackOptions) -> Iterable[Observation]:
+            for model, sums, micro in board.spending.booked_here() if board.spending is not None else ():
+                found = value(sums, micro)
+                if found is not None:
+                    yield Observation(found, {telemetry.MODEL: model})
+
+        return observe
+
+    def ratios(options: CallbackOptions) -> Iterable[Observation]:
+        for state in board.spending.shown() if board.spending is not None else ():
+            attributes = {
+                telemetry.BUDGET_SCOPE: state.account.scope, telemetry.BUDGET_NAME: state.account.name,
+                telemetry.BUDGET_LIMIT: state.budget.words,
+            }  # fmt: skip
+            yield Observation(state.used, attributes)
+
+    _counter(meter, telemetry.SPENDING_TOKENS, by_model(lambda sums, micro: sums.input_tokens + sums.output_tokens))
+    _counter(meter, telemetry.SPENDING_COST, by_model(lambda sums, micro: None if micro is None else micro / 1e6))
+    open_tokens = by_model(lambda sums, micro: sums.open_input + sums.open_output if micro is None else None)
+    _gauge(meter, telemetry.SPENDING_UNPRICED, open_tokens)
+    _gauge(meter, telemetry.BUDGET_RATIO, ratios)
+
+
+def _gauge(meter: Meter, metric: telemetry.Metric, callback: Callback) -> None:
+    meter.create_observable_gauge(metric.name, [callback], metric.unit, metric.meaning)
 
 
 def _counter(meter: Meter, metric: telemetry.Metric, callback: Callback) -> None:

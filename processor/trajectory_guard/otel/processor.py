@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import context as otel_context
 from opentelemetry import metrics as otel_metrics
@@ -32,11 +32,15 @@ from trajectory_guard.otel.metrics import register
 from trajectory_guard.otel.verdict_spans import VerdictSpans
 from trajectory_guard.runtime import _add_reporter, board_for, follow
 from trajectory_guard.spans.duplicates import MAX_ANCESTORS, is_inner_duplicate
-from trajectory_guard.spans.extract import model_usage, read_step
+from trajectory_guard.spans.extract import model_usage, read_step, trajectory_id
 from trajectory_guard.spans.identity import all_conversation_ids, conversation_id, is_agent_span
 from trajectory_guard.store import FlagBoard
 from trajectory_guard.transcripts.asked import asked_in
 from trajectory_guard.transcripts.model_calls import model_call
+
+if TYPE_CHECKING:
+    from trajectory_guard.otel.spending import SpendingFeed
+    from trajectory_guard.spending.spending import Spending
 
 _log: Final = logging.getLogger(telemetry.LOGGER)
 _KINDS: Final = ("internal", "server", "client", "producer", "consumer")
@@ -82,6 +86,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         limit = self.config.max_trajectories
         self._conversations: NameTable[int, str] = NameTable(limit)  # of traces
         self._usage: BoundedTable[int, UsageLedger] = BoundedTable(limit)  # usage of the model calls of a trace
+        self._feed: SpendingFeed | None = None
         self._reported: set[str] = set()
         self._evaluated = 0
         _add_reporter(self.board)
@@ -138,17 +143,21 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._open.clear()
         self._above.clear()
         try:
+            if self.board.spending is not None:
+                self.board.spending.close()
             if self.board.reporter is not None:
                 self.board.reporter.stop(_SCORES_TIMEOUT_S)
         except Exception as error:  # the provider would not shut down the processors after this one
             self._contain("shutdown", error)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Wait up to five seconds until queued Langfuse scores are sent; nothing else is buffered.
+        """Save spending that had to wait; wait up to five seconds until queued Langfuse scores are sent.
 
         Returns True in any case: a provider would not flush the processors after one that returns False.
         """
         try:
+            if self.board.spending is not None:
+                self.board.spending.save_waiting()
             if self.board.reporter is not None:
                 self.board.reporter.flush(min(timeout_millis / 1_000, _SCORES_TIMEOUT_S))
         except Exception as error:
@@ -162,7 +171,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         view = view_of(span, attributes)
         step = None if self._markers.isdisjoint(attributes) else self._step(span, view)
         if step is None:
-            usage = self._learn(view, context)
+            usage = self._learn(span, view, context)
             if is_agent_span(view, self._table):
                 self.board.end_instance(self._conversation_of(view), view.span_id)
             if usage is None:
@@ -247,7 +256,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         named = self._conversations.find(int(span.trace_id, 16))
         return named or self.board.resolve_alias(span.trace_id)
 
-    def _learn(self, view: SpanView, context: trace.SpanContext) -> Usage | None:
+    def _learn(self, span: ReadableSpan, view: SpanView, context: trace.SpanContext) -> Usage | None:
         """Learn what a span that is no tool call says of its trace. Returns the usage of a model call."""
         named = conversation_id(view.attributes, self._table)
         if named is not None and context.trace_id not in self._conversations:
@@ -255,6 +264,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self.board.join(view.trace_id, named)
         usage = model_usage(view, self._table)
         if usage is not None:
+            if self.board.spending is not None:
+                self._book(self.board.spending, span, view, usage)
             for one in usage.unpriced:
                 self.board.prices.get(one.model)  # asks for it, in the background
             conversation = named or ""
@@ -270,6 +281,22 @@ class TrajectoryGuardProcessor(SpanProcessor):
         if self.board.reporter is not None:
             self.board.reporter.learn(view)
         return usage
+
+    def _book(self, spending: Spending, span: ReadableSpan, view: SpanView, usage: Usage) -> None:
+        """Book a model call; an error costs this call's entry, and nothing else of the guard."""
+        try:
+            if self._feed is None:
+                from trajectory_guard.otel.spending import SpendingFeed
+
+                self._feed = SpendingFeed()
+            above = list(self._ancestors(span))
+            self._feed.book(
+                spending, span, view, usage, above=above, table=self._table,
+                trajectory=trajectory_id(view, above, self._conversation_of, self._table),
+                live=self._open.get(span.parent.span_id) if span.parent is not None else None,
+            )  # fmt: skip
+        except Exception as error:
+            self._contain("spending", error)
 
     def _remember_conversation(self, trace_id: int, named: str) -> None:
         with self._lock:

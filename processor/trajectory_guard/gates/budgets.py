@@ -1,0 +1,164 @@
+"""What budgets allow before a model call; the same for every gate."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from opentelemetry import trace
+
+from trajectory_guard import telemetry
+from trajectory_guard.gates.gate import Gate
+from trajectory_guard.gates.messages import is_guard_message
+from trajectory_guard.spending.budget import BudgetLevel
+from trajectory_guard.spending.spending import BudgetStatus
+
+REFUSED_TEXT: Final = (
+    "I cannot start a new conversation at the moment: the budget for this service is nearly used up. "
+    "Please try again later."
+)
+"""Default text for a session that is refused. The end user reads it: it holds no figures."""
+BLOCKED_TEXT: Final = "I have to stop here: the budget for this is used up. Please try again later."
+"""Default text where the budget is used up."""
+RefusalText = str | Callable[[BudgetStatus], str]
+_log: Final = logging.getLogger(telemetry.LOGGER)
+
+
+class BudgetExceededError(RuntimeError):
+    """Raised instead of a model call that no budget covers, by a gate that raises.
+
+    ``payload`` has action, level, used, of, whose.
+    """
+
+    def __init__(self, payload: Mapping[str, Any]) -> None:
+        super().__init__(f"no model call: {payload.get('of')} used by {payload.get('whose')} ({payload.get('action')})")
+        self.payload = dict(payload)
+
+
+class Action(str, Enum):
+    """What happens to a model call: it is made, with a cheaper model where there is one, or not at all."""
+
+    GO_ON = "go_on"
+    ROUTED = "routed"
+    REFUSED = "refused"
+    BLOCKED = "blocked"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Ruling(NamedTuple):
+    """What the budgets say about one model call.
+
+    Fields:
+        text: for the end user, where no call is made; else empty.
+    """
+
+    action: Action
+    status: BudgetStatus
+    text: str = ""
+
+    @property
+    def ends(self) -> bool:
+        """No model call is made."""
+        return self.action in (Action.REFUSED, Action.BLOCKED)
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """JSON-able: the action and the budget behind it."""
+        return {"action": str(self.action), **self.status.to_plain()}
+
+
+class BudgetCheck:
+    """Asks the budgets of a board on behalf of one gate.
+
+    Parameters:
+        gate: knows the trajectory, the mode and the board.
+        agent: name of the agent, as its spans name it; by default the one of ``create_agent(name=…)``.
+        text: for the end user instead of ``REFUSED_TEXT`` and ``BLOCKED_TEXT``; a callable is given the status.
+    """
+
+    def __init__(self, gate: Gate, *, agent: str | None = None, text: RefusalText | None = None) -> None:
+        self._gate, self._agent, self._text = gate, agent, text
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether there is any budget. Without one, this is all that a model call costs."""
+        spending = self._gate.board.spending
+        return spending is not None and bool(spending.budgets)
+
+    def rule(
+        self, messages: Sequence[Any], status: Mapping[str, Any] | None, config: Mapping[str, Any]
+    ) -> Ruling | None:
+        """Decide on a model call that is about to be made; None if there is no budget, or it cannot be read now.
+
+        Reads a file, and waits up to two seconds for prices, once a process: asynchronous gates call it on a thread.
+
+        Parameters:
+            messages, status: of the graph state.
+            config: configuration of the run.
+        """
+        spending = self._gate.board.spending
+        if spending is None or not spending.budgets:
+            return None
+        try:
+            thread = (config.get("configurable") or {}).get("thread_id")
+            trajectory = self._gate.trajectory_of(messages, status or {}, thread)
+            agent = self._agent or str((config.get("metadata") or {}).get("lc_agent_name") or "")
+            budgets = spending.status(trajectory, agent, spending.service or _service_name(), wait=True)
+            action = self._action(budgets, is_new=budgets.is_new and not _was_answered(messages))
+            ruling = Ruling(action, budgets, self._text_for(action, budgets))
+        except Exception:  # noqa: BLE001  whatever it is, the run must go on
+            self._gate.contain()
+            return None
+        if ruling.ends:
+            self.count(action)
+            _log.info("%s", json.dumps({"event_type": "BUDGET_REFUSAL", "thread_id": trajectory, **ruling.payload}))
+        return ruling
+
+    def _action(self, budgets: BudgetStatus, *, is_new: bool) -> Action:
+        """``mode`` holds for budgets too: ``nudge`` ends no run, ``observe`` changes nothing."""
+        mode = self._gate.config.mode
+        if mode == "observe" or budgets.level is BudgetLevel.NORMAL:
+            return Action.GO_ON
+        if mode == "enforce" and budgets.level is BudgetLevel.BLOCKED:
+            return Action.BLOCKED
+        if mode == "enforce" and budgets.level is BudgetLevel.NEW_SESSIONS_ONLY and is_new:
+            return Action.REFUSED
+        return Action.ROUTED
+
+    def _text_for(self, action: Action, budgets: BudgetStatus) -> str:
+        if action not in (Action.REFUSED, Action.BLOCKED):
+            return ""
+        default = REFUSED_TEXT if action is Action.REFUSED else BLOCKED_TEXT
+        if not callable(self._text):
+            return self._text or default
+        try:
+            return str(self._text(budgets))
+        except Exception:  # noqa: BLE001  the user's own code
+            self._gate.contain()
+            return default
+
+    def count(self, action: Action) -> None:
+        """Count an action that was carried out."""
+        self._gate.board.counts[f"budget_actions.{action}"] += 1
+
+
+def _was_answered(messages: Sequence[Any]) -> bool:
+    """Whether a model has answered in this conversation before: it is no new session. A refusal is no answer."""
+    return any(_is_answer(message) for message in messages)
+
+
+def _is_answer(message: Any) -> bool:
+    if isinstance(message, dict):  # messages of this form carry no mark
+        return message.get("role") in ("ai", "assistant") and message.get("content") not in (REFUSED_TEXT, BLOCKED_TEXT)
+    return getattr(message, "type", None) == "ai" and not is_guard_message(message)
+
+
+def _service_name() -> str:
+    """The service of this process, for the first model call; later its spans name it."""
+    resource = getattr(trace.get_tracer_provider(), "resource", None)
+    return str(resource.attributes.get("service.name") or "") if resource is not None else ""

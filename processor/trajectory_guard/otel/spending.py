@@ -1,0 +1,109 @@
+"""Spans of model calls into the ledger, and its alerts into the trace."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from opentelemetry.sdk.trace import ReadableSpan, Span
+
+from trajectory_guard import telemetry
+from trajectory_guard.core.steps import Usage
+from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import DialectTable
+from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.spans.extract import model_name
+from trajectory_guard.spans.identity import agent_name
+from trajectory_guard.spending.duplicates import ReportedCall, ReportedCalls
+from trajectory_guard.spending.ledger import Entry, micro_usd
+from trajectory_guard.spending.spending import Alert, Booked, Spending, log_booked, today
+
+_RESPONSE_IDS: Final = ("gen_ai.response.id", "ai.response.id")
+
+
+class SpendingFeed:
+    """Books the model calls that a span processor sees, each once."""
+
+    def __init__(self) -> None:
+        now_and_after_fork(self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
+        self._reported = ReportedCalls()
+
+    def book(
+        self,
+        spending: Spending,
+        span: ReadableSpan,
+        view: SpanView,
+        usage: Usage,
+        *,
+        trajectory: str,
+        above: Sequence[SpanView],
+        table: DialectTable,
+        live: Span | None,
+    ) -> None:
+        """Book a model call that has ended; its alerts go to the log and to the live span around it.
+
+        Parameters:
+            view, usage: the span as dialects read it, and what the call consumed.
+            trajectory: its trajectory.
+            above: spans around it, nearest first.
+            live: the span around it, if it is still recording.
+        """
+        tokens = (usage.input_tokens, usage.output_tokens)
+        response = next((str(view.attributes[key]) for key in _RESPONSE_IDS if view.attributes.get(key)), None)
+        call = ReportedCall(
+            view.scope, view.span_id, view.start, view.end, tokens, response,
+            frozenset(one.span_id for one in above),
+        )  # fmt: skip
+        with self._lock:
+            second = self._reported.is_second(view.trace_id, call)
+        if second:
+            spending.counts["spending.duplicates"] += 1
+            return
+        entry = Entry(
+            f"{view.trace_id}{view.span_id}", trajectory, agent_name(view, above, table) or "", _service(span),
+            today(view.end), model_name(view, table) or "", *tokens,
+            micro_usd(usage.cost_usd) if usage.cost_usd else None,
+        )  # fmt: skip
+        booked = spending.book(entry)
+        if booked.alerts or booked.outlier is not None:
+            log_booked(entry, booked)
+            if live is not None and live.is_recording():
+                _tell(live, entry, booked)
+
+
+def _service(span: ReadableSpan) -> str:
+    name = span.resource.attributes.get("service.name")
+    return str(name) if name else ""
+
+
+def _tell(live: Span, entry: Entry, booked: Booked) -> None:
+    for alert in booked.alerts:
+        live.add_event(telemetry.BUDGET_ALERT_EVENT, alert_attributes(alert))
+        live.set_attributes({telemetry.BUDGET_LEVEL: str(alert.state.level), telemetry.BUDGET_USED: alert.state.used})
+    outlier = booked.outlier
+    if outlier is not None:
+        live.add_event(
+            telemetry.OUTLIER_EVENT,
+            {
+                telemetry.OUTLIER_TOKENS: entry.tokens,
+                telemetry.OUTLIER_USUAL: round(outlier.mean),
+                telemetry.OUTLIER_DEVIATIONS: outlier.deviations,
+            },
+        )
+
+
+def alert_attributes(alert: Alert) -> Mapping[str, str | int | float]:
+    """Attributes of the event of an alert."""
+    state = alert.state
+    return {
+        telemetry.BUDGET_SCOPE: state.account.scope,
+        telemetry.BUDGET_NAME: state.account.name,
+        telemetry.BUDGET_LIMIT: state.budget.words,
+        telemetry.BUDGET_LEVEL: str(state.level),
+        telemetry.BUDGET_USED: state.used,
+        telemetry.BUDGET_PERCENT: alert.percent,
+    }

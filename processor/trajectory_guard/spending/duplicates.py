@@ -1,0 +1,69 @@
+"""Model calls that two instrumentations report with two spans: each is booked once. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from trajectory_guard.core.tracking.tables import BoundedTable
+
+_MAX_TRACES: Final = 1024
+_CALLS_OF_A_TRACE: Final = 32
+_SLACK_S: Final = 0.001
+
+
+class ReportedCall:
+    """The span of a model call.
+
+    Attributes:
+        scope: instrumentation scope that reported it.
+        start, end: in seconds.
+        tokens: input and output tokens.
+        response: the provider's id of the response, None if unknown.
+        above: ids of the spans around it.
+        told_by: scopes that have reported this call, besides its own.
+    """
+
+    __slots__ = ("above", "end", "response", "scope", "span_id", "start", "tokens", "told_by")
+
+    def __init__(
+        self, scope: str, span_id: str, start: float, end: float, tokens: tuple[int, int],
+        response: str | None, above: frozenset[str],
+    ) -> None:  # fmt: skip
+        self.scope, self.span_id, self.start, self.end = scope, span_id, start, end
+        self.tokens, self.response, self.above = tokens, response, above
+        self.told_by = {scope}
+
+    def is_same_as(self, other: ReportedCall) -> bool:
+        """Whether two spans are of one call: one instrumentation each, one within the other in time.
+
+        That alone would join calls that ran side by side. They have to agree in the response id, or, where one of them
+        names none, be nested or agree in the tokens.
+        """
+        if self.scope in other.told_by or not (self._within(other) or other._within(self)):
+            return False
+        if self.response is not None and other.response is not None:
+            return self.response == other.response
+        return self.tokens == other.tokens or self.span_id in other.above or other.span_id in self.above
+
+    def _within(self, other: ReportedCall) -> bool:
+        return other.start - _SLACK_S <= self.start and self.end <= other.end + _SLACK_S
+
+
+class ReportedCalls:
+    """The newest model calls of the newest traces. The caller holds a lock."""
+
+    def __init__(self) -> None:
+        self._traces: BoundedTable[str, deque[ReportedCall]] = BoundedTable(_MAX_TRACES)
+
+    def is_second(self, trace_id: str, call: ReportedCall) -> bool:
+        """Whether another instrumentation has reported this call before; remembers it if none has."""
+        known = self._traces.get(trace_id)
+        if known is None:
+            known = self._traces[trace_id] = deque(maxlen=_CALLS_OF_A_TRACE)
+        for other in known:
+            if call.is_same_as(other):
+                other.told_by.add(call.scope)
+                return True
+        known.append(call)
+        return False

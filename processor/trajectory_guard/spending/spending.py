@@ -1,0 +1,383 @@
+"""The spending of a process: books model calls, tells what is left of the budgets, raises alerts once each."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any, Final, NamedTuple
+
+from trajectory_guard import telemetry
+from trajectory_guard.core.tracking.tables import BoundedTable
+from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.prices import PriceTable
+from trajectory_guard.spending.budget import USD, Budget, BudgetLevel, BudgetState, alerts_at, strictest
+from trajectory_guard.spending.ledger import (
+    MICRO,
+    TRAJECTORY,
+    Account,
+    Balance,
+    Entry,
+    ModelSum,
+    Rate,
+    accounts_of,
+    added,
+    balance_of,
+    sum_of,
+)
+from trajectory_guard.spending.outliers import Baseline, Outlier
+from trajectory_guard.spending.stores import SpendingStore, StoreError
+
+MAX_WAITING: Final = 1_000
+_AGENTS: Final = 1_024
+_MODELS: Final = 256
+_RETRY_AFTER_S: Final = 1.0
+_PRICES_WAIT_S: Final = 2.0
+_log: Final = logging.getLogger(telemetry.LOGGER)
+
+
+class Alert(NamedTuple):
+    """A budget that has reached 50, 80 or 100 %; raised once each.
+
+    Fields:
+        percent: which of them.
+        state: the budget as it was then.
+    """
+
+    percent: int
+    state: BudgetState
+
+
+class Booked(NamedTuple):
+    """What is to tell about a model call that was booked.
+
+    Fields:
+        alerts: raised by this call.
+        outlier: the call is out of the ordinary for its agent.
+    """
+
+    alerts: Sequence[Alert] = ()
+    outlier: Outlier | None = None
+
+
+class BudgetStatus(NamedTuple):
+    """The budgets that concern one caller.
+
+    Fields:
+        level: of the budget that is used furthest; ``NORMAL`` if none concerns the caller.
+        state: that budget.
+        is_new: nothing was spent in the trajectory so far.
+        unpriced: models whose calls no budget in USD counts, because they have no price.
+    """
+
+    level: BudgetLevel = BudgetLevel.NORMAL
+    state: BudgetState | None = None
+    is_new: bool = True
+    unpriced: tuple[str, ...] = ()
+
+    def to_plain(self) -> dict[str, Any]:
+        """JSON-able, for ``loop_status`` and logs."""
+        found: dict[str, Any] = {"level": str(self.level)}
+        if self.state is not None:
+            found |= {"used": round(self.state.used, 4), "of": self.state.amount, "whose": self.state.whose}
+        if self.unpriced:
+            found["unpriced"] = list(self.unpriced)
+        return found
+
+
+class Spending:
+    """Books model calls in a store and reads the budgets. Thread-safe.
+
+    A call that the store cannot take now is kept and booked with a later one; it counts in the budgets of this process
+    at once. At most ``MAX_WAITING`` calls wait; more are lost, and counted.
+
+    Parameters:
+        store: where the ledger is kept.
+        budgets: limits.
+        rates: prices by model that come before those of ``prices``.
+        prices: maintained prices, looked up in the background.
+        counts: where events are counted.
+        outlier_deviations: standard deviations from which a call is an outlier; 0 compares none.
+    """
+
+    def __init__(
+        self,
+        store: SpendingStore,
+        *,
+        budgets: Sequence[Budget] = (),
+        rates: Mapping[str, Rate] | None = None,
+        prices: PriceTable | None = None,
+        counts: Counter[str] | None = None,
+        outlier_deviations: float = 3.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.store, self.budgets = store, tuple(budgets)
+        self.counts: Counter[str] = Counter() if counts is None else counts
+        self.service = ""  # of the spans seen last
+        self._rates, self._prices = dict(rates or {}), prices or PriceTable()
+        self._deviations, self._clock = outlier_deviations, clock
+        self._baselines: BoundedTable[str, Baseline] = BoundedTable(_AGENTS)
+        self._raised: BoundedTable[tuple[str, Account, int], None] = BoundedTable(_AGENTS)
+        self._booked_here: BoundedTable[str, ModelSum] = BoundedTable(_MODELS)
+        self._shown: BoundedTable[tuple[str, str], BudgetState] = BoundedTable(_AGENTS)
+        self._named: set[str] = set()
+        self._waited_for: set[str] = set()
+        self._waiting: dict[str, Entry] = {}
+        self._next_try = 0.0
+        now_and_after_fork(self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
+
+    # --- booking -------------------------------------------------------------------------------------------------
+
+    def book(self, entry: Entry) -> Booked:
+        """Book a model call: its alerts, and whether it is out of the ordinary. Raises nothing of the store's."""
+        if not self._add(entry):
+            self.counts["spending.duplicates"] += 1
+            return Booked()
+        with self._lock:
+            self.service = entry.service or self.service
+            known = self._booked_here.get(entry.model) or ModelSum()
+            self._booked_here[entry.model] = known.plus(sum_of(entry))
+            outlier = self._outlier(entry)
+        self.counts["spending.calls"] += 1
+        return Booked(self._alerts(entry), outlier)
+
+    def _add(self, entry: Entry) -> bool:
+        with self._lock:
+            if entry.call_id in self._waiting:
+                return False
+            if self._waiting and time.monotonic() < self._next_try:
+                self._wait(entry)
+                return True
+        try:
+            self.flush()
+            return self.store.add(entry)
+        except StoreError as error:
+            with self._lock:
+                self._next_try = time.monotonic() + _RETRY_AFTER_S
+                self._wait(entry)
+            self._failed("spending", error)
+            return True
+
+    def _wait(self, entry: Entry) -> None:
+        if len(self._waiting) < MAX_WAITING:
+            self._waiting[entry.call_id] = entry
+        else:
+            self.counts["spending.lost"] += 1
+
+    def flush(self) -> None:
+        """Book the calls that wait. Raises ``StoreError``."""
+        for call_id, entry in list(self._waiting.items()):
+            with self._lock:  # whoever reads the ledger meanwhile finds the call in one place
+                self.store.add(entry)
+                self._waiting.pop(call_id, None)
+
+    def save_waiting(self) -> None:
+        """Book the calls that wait, as far as the store takes them."""
+        try:
+            self.flush()
+        except StoreError as error:
+            self._failed("spending", error)
+
+    def close(self) -> None:
+        """Book what waits, as far as possible, and release files; the store opens them again when it is needed."""
+        self.save_waiting()
+        self.store.close()
+
+    def _failed(self, where: str, error: Exception) -> None:
+        self.counts[f"errors.{where}"] += 1
+        if self.counts[f"errors.{where}"] == 1:
+            _log.warning("trajectory_guard: spending cannot be saved or read now (logged once): %s", error)
+
+    def _outlier(self, entry: Entry) -> Outlier | None:
+        if not self._deviations:
+            return None
+        baseline = self._baselines.touch(entry.agent)
+        if baseline is None:
+            baseline = self._baselines[entry.agent] = Baseline()
+        found = baseline.check(entry.tokens, self._deviations)
+        if found is not None:
+            self.counts["spending.outliers"] += 1
+        return found
+
+    # --- budgets -------------------------------------------------------------------------------------------------
+
+    def _alerts(self, entry: Entry) -> list[Alert]:
+        found: list[Alert] = []
+        if self._waiting and time.monotonic() < self._next_try:
+            return found  # a store that is locked would delay every span: the next call that is booked raises them
+        try:
+            for budget in self.budgets:
+                account = budget.account(entry.trajectory, entry.agent, entry.service, entry.day)
+                if account is None:
+                    continue
+                state = self._state(budget, account)
+                for percent in alerts_at(state.spent, budget.limit):
+                    if self._claim(budget, account, percent):
+                        self.counts[f"budget_alerts.{percent}"] += 1
+                        found.append(Alert(percent, state))
+        except StoreError as error:
+            self._failed("spending", error)
+        return found
+
+    def _claim(self, budget: Budget, account: Account, percent: int) -> bool:
+        key = (budget.key, account, percent)
+        if key in self._raised:
+            return False
+        first = self.store.claim(*key)
+        with self._lock:
+            self._raised[key] = None
+        return first
+
+    def _state(self, budget: Budget, account: Account) -> BudgetState:
+        balance = self.balance(account)
+        unpriced = tuple(balance.unpriced) if budget.unit == USD else ()
+        self._name_unpriced(unpriced)
+        state = BudgetState(budget, account, budget.spent(balance), unpriced)
+        if account.scope != TRAJECTORY:  # ids of trajectories would be as many series
+            with self._lock:
+                self._shown[budget.key, account.name] = state
+        return state
+
+    def status(self, trajectory: str = "", agent: str = "", service: str = "", *, wait: bool = False) -> BudgetStatus:
+        """The budgets that concern a caller, before it spends.
+
+        Parameters:
+            wait: wait up to two seconds for prices that are being looked up: a process that has just begun knows none.
+
+        Raises:
+            StoreError: the ledger cannot be read.
+        """
+        day = today(self._clock())
+        accounts = [
+            (budget, budget.account(trajectory, agent, service or self.service, day)) for budget in self.budgets
+        ]
+        concerned = [(budget, account) for budget, account in accounts if account is not None]
+        if wait:
+            self._wait_for_prices(account for budget, account in concerned if budget.unit == USD)
+        states = [self._state(budget, account) for budget, account in concerned]
+        worst = strictest(states)
+        is_new = not trajectory or not self._sums(Account(TRAJECTORY, trajectory))
+        unpriced = tuple(dict.fromkeys(model for state in states for model in state.unpriced))
+        return BudgetStatus(worst.level if worst is not None else BudgetLevel.NORMAL, worst, is_new, unpriced)
+
+    def level(self, trajectory: str) -> BudgetStatus | None:
+        """The budgets of a trajectory, of the service and of the day; None if the ledger cannot be read now."""
+        try:
+            return self.status(trajectory)
+        except StoreError as error:
+            self._failed("spending", error)
+            return None
+
+    def _wait_for_prices(self, accounts: Iterable[Account]) -> None:
+        """Wait for maintained prices, once for each model: a look-up that hangs must not delay every call."""
+        sums = [self._sums(account) for account in accounts]
+        needed = {
+            model for one in sums for model, total in one.items()
+            if model and model not in self._rates and total.open_input + total.open_output
+        }  # fmt: skip
+        if new := needed - self._waited_for:
+            self._prices.wait(new, _PRICES_WAIT_S)
+            if len(self._waited_for) < _MODELS:
+                self._waited_for |= new
+
+    def balance(self, account: Account) -> Balance:
+        """An account at the prices known now. Raises ``StoreError``."""
+        return balance_of(self._sums(account), self.rate)
+
+    def _sums(self, account: Account) -> dict[str, ModelSum]:
+        if not self._waiting:
+            return self.store.sums(account)
+        with self._lock:
+            waiting = [entry for entry in self._waiting.values() if account in accounts_of(entry)]
+            return added(self.store.sums(account), ((entry.model, sum_of(entry)) for entry in waiting))
+
+    def rate(self, model: str) -> Rate | None:
+        """Price of a model as known now: a configured one, else a maintained one; None if neither is."""
+        configured = self._rates.get(model)
+        if configured is not None or not model:
+            return configured
+        known = self._prices.known(model)
+        return Rate(round(known.input_usd * MICRO * MICRO), round(known.output_usd * MICRO * MICRO)) if known else None
+
+    def _name_unpriced(self, models: Sequence[str]) -> None:
+        """Say once a model that a budget in USD cannot count it. A price that is still looked up is no such case."""
+        for model in models:
+            if model in self._named or len(self._named) >= _MODELS or self._prices.is_asked(model):
+                continue
+            if self.rate(model) is not None:  # looked up in the meantime
+                continue
+            self._named.add(model)
+            _log.warning(
+                "trajectory_guard: no price is known for model %r: budgets in USD do not count its tokens. Give one "
+                "under 'model_prices', or a budget in tokens.", model or "(no name)",
+            )  # fmt: skip
+
+    # --- metrics -------------------------------------------------------------------------------------------------
+
+    def booked_here(self) -> list[tuple[str, ModelSum, int | None]]:
+        """What this process booked: model, its sums, and money in micro-dollars; None while it has no price."""
+        with self._lock:
+            sums = list(self._booked_here.items())
+        found: list[tuple[str, ModelSum, int | None]] = []
+        for model, one in sums:
+            balance = balance_of({model: one}, self.rate)
+            found.append((model, one, None if balance.unpriced and not balance.micro_usd else balance.micro_usd))
+        return found
+
+    def shown(self) -> list[BudgetState]:
+        """The budgets of agents, services and days as this process read them last; those of today only."""
+        day = today(self._clock())
+        with self._lock:
+            states = list(self._shown.values())
+        return [
+            state if state.account.day in ("", day)
+            else state._replace(account=state.account._replace(day=day), spent=0)
+            for state in states
+        ]  # fmt: skip
+
+
+def today(now: float) -> str:
+    """UTC date of a time in seconds.
+
+    >>> today(0.0)
+    '1970-01-01'
+    """
+    return datetime.fromtimestamp(now, timezone.utc).date().isoformat()
+
+
+# --- logs --------------------------------------------------------------------------------------------------------
+
+
+def alert_entry(alert: Alert) -> dict[str, Any]:
+    """An alert as a flat JSON-able object."""
+    state = alert.state
+    return {
+        "timestamp": datetime.now(timezone.utc).isoformat(), "service": "TrajectoryGuard", "event_type": "BUDGET_ALERT",
+        "percent": alert.percent, "level": str(state.level), "scope": state.account.scope, "name": state.account.name,
+        "day": state.account.day, "used": round(state.used, 4), "of": state.amount, "unpriced": list(state.unpriced),
+    }  # fmt: skip
+
+
+def outlier_entry(entry: Entry, outlier: Outlier) -> dict[str, Any]:
+    """A model call that is out of the ordinary as a flat JSON-able object."""
+    return {
+        "timestamp": datetime.now(timezone.utc).isoformat(), "service": "TrajectoryGuard",
+        "event_type": "SPENDING_OUTLIER", "agent": entry.agent, "thread_id": entry.trajectory, "model": entry.model,
+        "tokens": entry.tokens, "usual_tokens": round(outlier.mean), "deviations": round(outlier.deviations, 1),
+    }  # fmt: skip
+
+
+def log_booked(entry: Entry, booked: Booked) -> None:
+    """Log alerts at WARNING, those of a used-up budget at ERROR, and calls out of the ordinary at WARNING."""
+    for alert in booked.alerts:
+        level = logging.ERROR if alert.percent >= 100 else logging.WARNING
+        _log.log(level, "%s", json.dumps(alert_entry(alert), ensure_ascii=False))
+    if booked.outlier is not None:
+        _log.warning("%s", json.dumps(outlier_entry(entry, booked.outlier), ensure_ascii=False))

@@ -1,0 +1,171 @@
+"""The ledger in an SQLite file: shared by the processes of one machine, and there after a restart.
+
+Each model call is one transaction: its id, and its sums in all accounts. A process that is killed has booked a call as
+a whole or not at all, and whoever books it again is told that it is known. The file is in write-ahead mode, so that
+reading never waits for other processes; it has to lie on a local disk.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, Final
+
+from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.spending.ledger import TRAJECTORY, Account, Entry, ModelSum, accounts_of, sum_of
+from trajectory_guard.spending.stores import StoreError
+
+VERSION: Final = 1
+KEEP_CALLS_DAYS: Final = 7
+"""Days for which call ids are kept: a span delivered again later would count again."""
+KEEP_TRAJECTORIES_DAYS: Final = 90
+_SCHEMA: Final = (
+    "CREATE TABLE IF NOT EXISTS calls (id TEXT PRIMARY KEY, day TEXT NOT NULL) WITHOUT ROWID",
+    """CREATE TABLE IF NOT EXISTS sums (
+        scope TEXT NOT NULL, name TEXT NOT NULL, day TEXT NOT NULL, model TEXT NOT NULL,
+        calls INTEGER NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
+        open_input INTEGER NOT NULL, open_output INTEGER NOT NULL, micro_usd INTEGER NOT NULL,
+        last_day TEXT NOT NULL, PRIMARY KEY (scope, name, day, model)) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS alerts (
+        budget TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL, day TEXT NOT NULL, percent INTEGER NOT NULL,
+        PRIMARY KEY (budget, scope, name, day, percent)) WITHOUT ROWID""",
+    "CREATE INDEX IF NOT EXISTS calls_by_day ON calls (day)",
+)
+_BOOK: Final = """
+    INSERT INTO sums VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (scope, name, day, model) DO UPDATE SET
+        calls = calls + excluded.calls,
+        input_tokens = input_tokens + excluded.input_tokens, output_tokens = output_tokens + excluded.output_tokens,
+        open_input = open_input + excluded.open_input, open_output = open_output + excluded.open_output,
+        micro_usd = micro_usd + excluded.micro_usd, last_day = max(last_day, excluded.last_day)"""
+_READ: Final = """
+    SELECT model, calls, input_tokens, output_tokens, open_input, open_output, micro_usd
+    FROM sums WHERE scope = ? AND name = ? AND day = ?"""
+_RETRY_S: Final = 0.01
+_inherited: Final[list[Any]] = []  # connections of a parent: closing one in a child would release the parent's locks
+
+
+class SQLiteStore:
+    """A ledger in a file.
+
+    Parameters:
+        path: of the file; created if it is missing.
+        busy_s: seconds to wait for other writers; then ``StoreError``.
+
+    Raises:
+        StoreError: the file cannot be opened, is no ledger, or was written by a newer version.
+    """
+
+    def __init__(self, path: str | Path, *, busy_s: float = 0.25) -> None:
+        self.path, self._busy_s = Path(path), busy_s
+        self._connection: sqlite3.Connection | None = None
+        self._day: date | None = None  # on which old rows were deleted last
+        now_and_after_fork(self._renew)
+        with self._lock, self._opened():
+            pass
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+        if self._connection is not None:
+            _inherited.append(self._connection)
+            self._connection = None
+
+    # --- the protocol of stores ----------------------------------------------------------------------------------
+
+    def add(self, entry: Entry) -> bool:
+        """As ``SpendingStore.add``. The process may be killed at any time; once this returns, the call is booked."""
+        one = sum_of(entry)
+        with self._lock, self._opened() as connection, _transaction(connection):
+            new = connection.execute("INSERT OR IGNORE INTO calls VALUES (?, ?)", (entry.call_id, entry.day))
+            if new.rowcount == 0:
+                return False
+            connection.executemany(_BOOK, [(*account, entry.model, *one, entry.day) for account in accounts_of(entry)])
+            today = datetime.now(timezone.utc).date()  # not the entry's: a clock that is wrong would delete everything
+            if today != self._day:
+                self._forget(connection, today)
+                self._day = today
+        return True
+
+    def sums(self, account: Account) -> dict[str, ModelSum]:
+        """As ``SpendingStore.sums``."""
+        with self._lock, self._opened() as connection:
+            return {model: ModelSum(*sums) for model, *sums in connection.execute(_READ, account)}
+
+    def claim(self, budget: str, account: Account, percent: int) -> bool:
+        """As ``SpendingStore.claim``."""
+        with self._lock, self._opened() as connection, _transaction(connection):
+            row = (budget, *account, percent)
+            return connection.execute("INSERT OR IGNORE INTO alerts VALUES (?, ?, ?, ?, ?)", row).rowcount == 1
+
+    def close(self) -> None:
+        """Close the file; it is opened again when it is needed."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    # --- the file ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        try:
+            if self._connection is None:
+                self._connection = self._open()
+            yield self._connection
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.path}: {error}") from error
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=self._busy_s, isolation_level=None, check_same_thread=False)
+        try:
+            self._write_ahead(connection)
+            connection.execute("PRAGMA synchronous = NORMAL")
+            with _transaction(connection):
+                (version,) = connection.execute("PRAGMA user_version").fetchone()
+                if version > VERSION:
+                    raise StoreError(f"{self.path}: written by a newer version of trajectory_guard")
+                for statement in _SCHEMA:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {VERSION}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _write_ahead(self, connection: sqlite3.Connection) -> None:
+        """SQLite does not wait for others while it changes the mode of a file, whatever the busy time-out."""
+        deadline = time.monotonic() + max(self._busy_s, 5.0)
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError:  # noqa: PERF203  another process changes the mode
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_RETRY_S)
+
+    def _forget(self, connection: sqlite3.Connection, today: date) -> None:
+        """On the first call of a day: call ids and trajectories that nobody asks for any more."""
+        calls, trajectories = (
+            (today - timedelta(days=days)).isoformat() for days in (KEEP_CALLS_DAYS, KEEP_TRAJECTORIES_DAYS)
+        )
+        connection.execute("DELETE FROM calls WHERE day < ?", (calls,))
+        connection.execute("DELETE FROM sums WHERE scope = ? AND last_day < ?", (TRAJECTORY, trajectories))
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing. The lock for writing is taken at once: one taken later could not wait for others."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

@@ -1,0 +1,89 @@
+"""Where a ledger is kept: the protocol of stores, and the store in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Final, Protocol
+
+from trajectory_guard.core.tracking.tables import BoundedTable
+from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.spending.ledger import TRAJECTORY, Account, Entry, ModelSum, accounts_of, added, sum_of
+
+_CALLS_KNOWN: Final = 65_536
+_ACCOUNTS: Final = 65_536
+
+
+class StoreError(Exception):
+    """A store cannot be read or written now; the caller keeps the entry and tries again."""
+
+
+class SpendingStore(Protocol):
+    """A ledger and the alerts that were raised on it. Thread-safe."""
+
+    def add(self, entry: Entry) -> bool:
+        """Book a model call to all its accounts at once; False if it was booked before. Raises ``StoreError``."""
+
+    def sums(self, account: Account) -> dict[str, ModelSum]:
+        """What an account consumed, by model; empty if nothing. Raises ``StoreError``."""
+
+    def claim(self, budget: str, account: Account, percent: int) -> bool:
+        """Claim an alert; True for the first who does, in whatever process. Raises ``StoreError``."""
+
+    def close(self) -> None:
+        """Release files."""
+
+
+class MemoryStore:
+    """The ledger of one process. It is bounded: accounts of trajectories give way, and are counted.
+
+    Parameters:
+        counts: where accounts that gave way are counted, as ``spending.forgotten``.
+        limit: accounts of trajectories; there are as many of agents, services and days.
+    """
+
+    def __init__(self, counts: Counter[str] | None = None, limit: int = _ACCOUNTS) -> None:
+        self._counts: Counter[str] = Counter() if counts is None else counts
+        self._calls: BoundedTable[str, None] = BoundedTable(_CALLS_KNOWN)
+        self._trajectories: BoundedTable[Account, dict[str, ModelSum]] = BoundedTable(limit, on_evicted=self._forgot)
+        self._others: BoundedTable[Account, dict[str, ModelSum]] = BoundedTable(limit, on_evicted=self._forgot)
+        self._claimed: BoundedTable[tuple[str, Account, int], None] = BoundedTable(limit)
+        now_and_after_fork(self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
+
+    def _forgot(self, sums: object) -> None:
+        self._counts["spending.forgotten"] += 1
+
+    def _table(self, account: Account) -> BoundedTable[Account, dict[str, ModelSum]]:
+        return self._trajectories if account.scope == TRAJECTORY else self._others
+
+    def add(self, entry: Entry) -> bool:
+        """As ``SpendingStore.add``."""
+        one = sum_of(entry)
+        with self._lock:
+            if entry.call_id in self._calls:
+                return False
+            self._calls[entry.call_id] = None
+            for account in accounts_of(entry):
+                table = self._table(account)
+                table[account] = added(table.get(account) or {}, [(entry.model, one)])
+        return True
+
+    def sums(self, account: Account) -> dict[str, ModelSum]:
+        """As ``SpendingStore.sums``."""
+        with self._lock:
+            return self._table(account).get(account) or {}
+
+    def claim(self, budget: str, account: Account, percent: int) -> bool:
+        """As ``SpendingStore.claim``."""
+        key = (budget, account, percent)
+        with self._lock:
+            if key in self._claimed:
+                return False
+            self._claimed[key] = None
+        return True
+
+    def close(self) -> None:
+        """Nothing to release."""

@@ -1,0 +1,20 @@
+"""Model calls for the tests of the ledger."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any, Final
+
+from trajectory_guard.spending.ledger import Entry
+
+DAY: Final = "2026-11-22"
+_ids: Final = count()
+
+
+def entry(**fields: Any) -> Entry:
+    """A model call with an id of its own."""
+    given = {
+        "call_id": f"call-{next(_ids)}", "trajectory": "t", "agent": "researcher", "service": "shop", "day": DAY,
+        "model": "large", "input_tokens": 1000, "output_tokens": 100,
+    }  # fmt: skip
+    return Entry(**{**given, **fields})

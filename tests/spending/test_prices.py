@@ -1,0 +1,47 @@
+"""Maintained prices, as the ledger and loop costs use them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from trajectory_guard import prices
+from trajectory_guard.prices import PriceTable, UnitPrice, look_up
+from trajectory_guard.spending.ledger import Account, Entry
+from trajectory_guard.spending.spending import Spending, today
+from trajectory_guard.spending.stores import MemoryStore
+
+genai_prices = pytest.importorskip("genai_prices")
+
+
+@pytest.mark.parametrize("model", ["gpt-4o", "gpt-4o-mini", "gemini-2.5-pro", "claude-sonnet-4-5"])
+def test_an_ordinary_call_costs_what_the_package_says(model: str) -> None:
+    """Some models have a higher price for long contexts, which must not be taken for the price of all calls."""
+    said = genai_prices.calc_price(genai_prices.Usage(input_tokens=2_000, output_tokens=200), model_ref=model)
+    assert look_up(model).cost(2_000, 200) == pytest.approx(float(said.total_price))
+
+
+def test_a_price_is_known_asked_for_or_unknown() -> None:
+    table = PriceTable()
+    assert table.known("gpt-4o") is None
+    table.known("no-model-of-this-name")
+    table.wait(["gpt-4o", "no-model-of-this-name"], 30)
+    assert table.known("gpt-4o") is not None
+    assert not table.is_asked("no-model-of-this-name")
+    assert table.known("no-model-of-this-name") is None
+
+
+def test_a_look_up_that_hangs_delays_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    table = PriceTable()
+    monkeypatch.setattr(table, "wait", lambda models, timeout: waits.append(timeout))
+    monkeypatch.setattr(prices, "look_up", lambda model: UnitPrice(1.0, 1.0))
+    from trajectory_guard.spending.budget import Budget
+
+    spending = Spending(MemoryStore(), budgets=[Budget("day", "usd", 1)], prices=table)
+    spending.book(Entry("a", "t", "a", "s", today(time.time()), "some-model", 1, 1))
+    for _ in range(3):
+        spending.status("t", wait=True)
+    assert len(waits) == 1
+    assert spending.balance(Account("trajectory", "t")).calls == 1

@@ -1,0 +1,185 @@
+"""Both stores: many writers lose nothing, a second delivery counts once, an alert has one owner."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.spending.entries import DAY, entry
+from trajectory_guard.spending.ledger import Account, ModelSum
+from trajectory_guard.spending.sqlite import SQLiteStore
+from trajectory_guard.spending.stores import MemoryStore, SpendingStore, StoreError
+
+THREADS, CALLS = 64, 25
+ALL = Account("day", "", DAY)
+Make = Callable[[], SpendingStore]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> SpendingStore:
+    # the thread tests are about correctness, not about who waits how long
+    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "spending.db", busy_s=60)
+
+
+def together(work: Callable[[int], object]) -> None:
+    """Run ``work`` on 64 threads that begin at the same moment."""
+    barrier = threading.Barrier(THREADS)
+
+    def begin(at: int) -> object:
+        barrier.wait()
+        return work(at)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(begin, range(THREADS)))
+
+
+def test_64_threads_lose_no_micro_dollar(store: SpendingStore) -> None:
+    def write(at: int) -> None:
+        for number in range(CALLS):
+            one = entry(
+                call_id=f"{at}-{number}",
+                trajectory=f"t{at % 8}",
+                model=f"m{number % 3}",
+                micro_usd=1 + at * CALLS + number,
+            )
+            assert store.add(one)
+            assert not store.add(one)
+
+    together(write)
+
+    total = THREADS * CALLS
+    sums = store.sums(ALL)
+    assert sum(one.calls for one in sums.values()) == total
+    assert sum(one.micro_usd for one in sums.values()) == total * (total + 1) // 2
+    trajectories = [store.sums(Account("trajectory", f"t{at}")) for at in range(8)]
+    assert sum(one.micro_usd for sums in trajectories for one in sums.values()) == total * (total + 1) // 2
+
+
+def test_64_threads_deliver_the_same_calls(store: SpendingStore) -> None:
+    entries = [entry(micro_usd=at) for at in range(CALLS)]
+    booked: Counter[str] = Counter()
+    lock = threading.Lock()
+
+    def write(at: int) -> None:
+        for one in entries[at % CALLS :] + entries[: at % CALLS]:
+            if store.add(one):
+                with lock:
+                    booked[one.call_id] += 1
+
+    together(write)
+
+    assert booked == Counter(one.call_id for one in entries)
+    assert store.sums(ALL)["large"] == ModelSum(CALLS, 1000 * CALLS, 100 * CALLS, 0, 0, sum(range(CALLS)))
+
+
+def test_an_alert_is_claimed_by_one_of_64_threads(store: SpendingStore) -> None:
+    won: list[int] = []
+    together(lambda at: won.append(at) if store.claim("budget", ALL, 50) else None)
+    assert len(won) == 1
+    assert store.claim("budget", ALL, 80)
+    assert store.claim("another budget", ALL, 50)
+
+
+def test_an_account_without_calls_is_empty(store: SpendingStore) -> None:
+    assert store.sums(Account("agent", "nobody")) == {}
+
+
+# --- memory --------------------------------------------------------------------------------------------------
+
+
+def test_memory_is_bounded_and_says_what_it_forgot() -> None:
+    counts: Counter[str] = Counter()
+    store = MemoryStore(counts, limit=10)
+    for at in range(25):
+        store.add(entry(trajectory=f"t{at}"))
+    assert counts["spending.forgotten"] == 15
+    assert store.sums(Account("trajectory", "t24"))
+    assert store.sums(ALL)["large"].calls == 25
+
+
+# --- SQLite --------------------------------------------------------------------------------------------------
+
+
+def test_the_ledger_and_its_alerts_are_there_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "spending.db"
+    first = SQLiteStore(path)
+    one = entry(micro_usd=7)
+    first.add(one)
+    first.claim("budget", ALL, 50)
+    first.close()
+
+    second = SQLiteStore(path)
+
+    assert second.sums(ALL)["large"].micro_usd == 7
+    assert not second.add(one)
+    assert not second.claim("budget", ALL, 50)
+
+
+def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database, but long enough to be taken for one " * 50, encoding="utf-8")
+    with pytest.raises(StoreError, match=r"notes\.txt: file is not a database"):
+        SQLiteStore(path)
+
+
+def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "spending.db"
+    SQLiteStore(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(StoreError, match="newer version"):
+        SQLiteStore(path)
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"missing/spending\.db: unable to open"):
+        SQLiteStore(tmp_path / "missing" / "spending.db")
+
+
+def test_a_locked_file_is_an_error_after_the_busy_time_out(tmp_path: Path) -> None:
+    path = tmp_path / "spending.db"
+    store = SQLiteStore(path, busy_s=0.01)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    one = entry()
+    with pytest.raises(StoreError, match="locked"):
+        store.add(one)
+    other.execute("ROLLBACK")
+    assert store.add(one)
+
+
+def test_old_call_ids_and_trajectories_are_deleted_and_sums_of_agents_kept(tmp_path: Path) -> None:
+    path = tmp_path / "spending.db"
+    store = SQLiteStore(path)
+    store.add(entry(day="2020-01-01", trajectory="old"))
+    store.close()
+
+    later = SQLiteStore(path)
+    later.add(entry(day="2020-01-02", trajectory="also old"))
+
+    assert later.sums(Account("trajectory", "old")) == {}
+    assert later.sums(Account("agent", "researcher"))["large"].calls == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_opens_the_file_for_itself(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "spending.db", busy_s=60)
+    store.add(entry())
+    child = os.fork()
+    if child == 0:
+        try:
+            store.add(entry(call_id="of the child"))
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert status == 0
+    store.add(entry())
+    assert store.sums(ALL)["large"].calls == 3

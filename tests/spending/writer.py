@@ -1,0 +1,29 @@
+"""A process that books model calls into an SQLite ledger, and prints each once it is booked: ``writer.py FILE NAME``."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+
+from trajectory_guard.spending.ledger import Entry
+from trajectory_guard.spending.sqlite import SQLiteStore
+
+
+def main(path: str, name: str) -> None:
+    """Book calls until the process is killed. Each costs its number in micro-dollars; one in five comes twice."""
+    store = SQLiteStore(path, busy_s=60)
+    out = sys.stdout.fileno()
+    chance = random.Random(name)
+    for number in range(1, 1_000_000):
+        one = Entry(
+            f"{name}-{number}", f"t-{name}", "agent", "service", "2026-11-22", f"m{number % 3}", number, 1, number
+        )
+        store.add(one)
+        if chance.random() < 0.2:
+            store.add(one)
+        os.write(out, f"{name}-{number}\n".encode())  # whole lines or none, also of a process that is killed
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
