@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator
 from html.parser import HTMLParser
@@ -114,16 +115,19 @@ async def test_silent_clients_are_not_in_the_way_of_others(client: httpx.AsyncCl
 
 
 async def test_silent_clients_are_cut_off(world: World) -> None:
-    limits = Limits(max_connections=4, read_timeout_s=0.1, idle_timeout_s=0.1)
+    limits = Limits(max_connections=4, read_timeout_s=0.5, idle_timeout_s=0.5)
     server = AdminServer(Telemetry(endpoint="127.0.0.1:0"), world.metrics, lambda: None, list, limits=limits)
     port = await server.start()
     started = asyncio.get_running_loop().time()
     for sent in (b"", b"GET /hea", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
-        assert b"alive" in (await asyncio.wait_for(reader.read(), 20)) or not sent.endswith(b"\r\n")
+        # Where bytes are still unread when the server closes, the system resets the connection: cut off as well.
+        with contextlib.nullcontext() if sent.endswith(b"\r\n") else contextlib.suppress(ConnectionResetError):
+            received = await asyncio.wait_for(reader.read(), 20)
+            assert b"alive" in received or not sent.endswith(b"\r\n")
         writer.close()
-    assert asyncio.get_running_loop().time() - started > 0.25
+    assert asyncio.get_running_loop().time() - started > 1.25
     assert 'transport="http"' not in (world.metrics.render("")[0]).decode(), "not the receiver's"
     await server.stop()
 
