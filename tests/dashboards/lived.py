@@ -177,7 +177,7 @@ def trouble(troubled: Collector, sound: Collector, certificate: Path) -> Iterato
     ]
     many = [load.conversation(f"noisy-{at}", f"many-{at}", "reader", load.reading(20)) for at in range(6)]
     many.append(load.conversation("noisy", "stuck", "reader", load.stubborn(4)))
-    through = load.exporter(grpc=troubled.grpc, timeout=1)
+    through = load.exporter(grpc=troubled.grpc, timeout=10)
     for spans in (list(chain(*many)), *late):
         through.export(spans)
     over = threading.Event()

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 DASHBOARDS = Path(__file__).parents[2] / "dashboards"
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def find(program: str) -> str | None:
