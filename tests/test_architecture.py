@@ -182,6 +182,7 @@ def test_configuration_imports_pydantic_and_constants_of_core_only() -> None:
         "yaml",
         "tomli",
         "tomllib",  # no part of Python 3.10
+        f"{ROOT}.config_file",
         f"{ROOT}.core.detectors",
         f"{ROOT}.core.settings",
         f"{ROOT}.core.templates",

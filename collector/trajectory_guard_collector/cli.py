@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from trajectory_guard import __version__
-from trajectory_guard.config import NESTED, ConfigError
+from trajectory_guard.config import ConfigError
+from trajectory_guard.config_file import NESTED
 from trajectory_guard.extras import missing
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import yaml
 
-from trajectory_guard.config import NESTED, ConfigError, bounded, construct, decode_toml
+from trajectory_guard.config import ConfigError
+from trajectory_guard.config_file import NESTED, bounded, construct, decode_toml
 from trajectory_guard_collector.config.references import Text
 
 COMMAND_LINE: Final = "--set"
