@@ -52,19 +52,22 @@ def states_failure(text: str) -> bool:
     """
     if text[:1] != "{" or _VERDICT.search(text[:_STATED_CHARS]) is None:
         return False
-    try:
-        value = parse_json(text)
-    except (ValueError, RecursionError):
-        return False
-    if not isinstance(value, dict):
-        return False
     return any(
         (item is False and str(key).lower() in _SUCCEEDED) or (item is True and str(key).lower() in _FAILED_KEYS)
-        for key, item in value.items()
+        for key, item in _object_in(text).items()
     )
 
 
 _STATED_CHARS: Final = 4_096
+
+
+def _object_in(text: str) -> dict[str, Any]:
+    """The JSON object that ``text`` is; empty if it is none, or is malformed."""
+    try:
+        value = parse_json(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 # --- nothing was found ---------------------------------------------------------------------------------------
@@ -121,12 +124,7 @@ def is_empty_result(result: str) -> bool:
 
 
 def _is_empty_wrapper(text: str) -> bool:
-    try:
-        value = parse_json(text)
-    except (ValueError, RecursionError):
-        return False
-    if not isinstance(value, dict):
-        return False
+    value = _object_in(text)
     if len(value) == 1:
         key, only = next(iter(value.items()))
         if only == [] and str(key).lower() not in _COMPLAINTS:

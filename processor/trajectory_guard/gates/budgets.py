@@ -12,6 +12,7 @@ from opentelemetry import trace
 
 from trajectory_guard import telemetry
 from trajectory_guard.gates.gate import Gate
+from trajectory_guard.gates.graph_gate import thread_id_of
 from trajectory_guard.gates.messages import is_guard_message
 from trajectory_guard.spending.budget import BudgetLevel
 from trajectory_guard.spending.spending import BudgetStatus
@@ -105,8 +106,7 @@ class BudgetCheck:
         if spending is None or not spending.budgets:
             return None
         try:
-            thread = (config.get("configurable") or {}).get("thread_id")
-            trajectory = self._gate.trajectory_of(messages, status or {}, thread)
+            trajectory = self._gate.trajectory_of(messages, status or {}, thread_id_of(config))
             agent = self._agent or str((config.get("metadata") or {}).get("lc_agent_name") or "")
             budgets = spending.status(trajectory, agent, spending.service or _service_name(), wait=True)
             action = self._action(budgets, is_new=budgets.is_new and not _was_answered(messages))

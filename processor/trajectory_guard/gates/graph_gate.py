@@ -83,10 +83,9 @@ class GraphGate:
         Parameters:
             state: the state of the graph as the agent's node receives it, for ``state_of``.
         """
-        configurable = config.get("configurable") or {}
         supplied = partial(read_state, self.state_of, state, self.gate.board) if self.state_of is not None else None
         return self.gate.decide(
-            as_messages(messages), status, configurable.get("thread_id"),
+            as_messages(messages), status, thread_id_of(config),
             namespace=namespace_of(config), peek=self.on_stop == "interrupt",
             read_state=supplied,
         )  # fmt: skip
@@ -96,8 +95,8 @@ class GraphGate:
 
         A flag that a person has raised waits for no tool call.
         """
-        thread_id = (config.get("configurable") or {}).get("thread_id")
-        by_hand = thread_id is not None and self.gate.board.has_hand_flag(str(thread_id))
+        thread_id = thread_id_of(config)
+        by_hand = thread_id is not None and self.gate.board.has_hand_flag(thread_id)
         return something_happened(messages) or by_hand or self.gate.repeats_model_call(thread_id)
 
     def act(self, decision: Decision, config: Mapping[str, Any]) -> Outcome:
@@ -114,7 +113,7 @@ class GraphGate:
             raise LoopDetectedError(payload)
         if self.on_stop != "interrupt":
             return Outcome(decision, None, ends=True)
-        has_saver = (config.get("configurable") or {}).get("__pregel_checkpointer") is not None
+        has_saver = configurable_of(config).get("__pregel_checkpointer") is not None
         answer = _ask(payload, config) if has_saver else False
         board, trajectory, run = self.gate.board, decision.trajectory_id, decision.status.get("run")
         board.take(trajectory, run)
@@ -162,9 +161,20 @@ def _ask(payload: Mapping[str, Any], config: Mapping[str, Any]) -> Any:
     return context.run(interrupt, payload)
 
 
+def configurable_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The ``configurable`` of a run's configuration; empty if it has none."""
+    return config.get("configurable") or {}
+
+
+def thread_id_of(config: Mapping[str, Any]) -> str | None:
+    """The thread id of a run, None if it has none."""
+    thread_id = configurable_of(config).get("thread_id")
+    return None if thread_id is None else str(thread_id)
+
+
 def namespace_of(config: Mapping[str, Any]) -> str:
     """The (sub-)graph run that a node belongs to: the path of tasks that lead to it, empty at the top."""
-    path = (config.get("configurable") or {}).get("checkpoint_ns") or ""
+    path = configurable_of(config).get("checkpoint_ns") or ""
     return str(path).rpartition("|")[0]
 
 

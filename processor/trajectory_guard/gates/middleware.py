@@ -31,7 +31,7 @@ from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededEr
 from trajectory_guard.gates.compiled import guarded_tool
 from trajectory_guard.gates.gate import Decision
 from trajectory_guard.gates.graph_check import unguarded_in_tool
-from trajectory_guard.gates.graph_gate import GraphGate, NudgeRole
+from trajectory_guard.gates.graph_gate import GraphGate, NudgeRole, configurable_of
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.state_of import StateOf
 from trajectory_guard.gates.tool_gate import ToolGate
@@ -315,7 +315,7 @@ def _keep_out_of_streams(messages: Sequence[Any], config: RunnableConfig) -> Non
 
 
 def _task(config: RunnableConfig) -> str:
-    return str((config.get("configurable") or {}).get("__pregel_task_id") or "")
+    return str(configurable_of(config).get("__pregel_task_id") or "")
 
 
 def _config(runtime: Any) -> RunnableConfig:

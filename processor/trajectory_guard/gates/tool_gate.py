@@ -25,7 +25,7 @@ from trajectory_guard.core.steps import DENIED
 from trajectory_guard.core.tracking.scope import label_of
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.gates.gate import Gate, current_trace
-from trajectory_guard.gates.graph_gate import as_messages, get, namespace_of
+from trajectory_guard.gates.graph_gate import as_messages, configurable_of, get, namespace_of, thread_id_of
 from trajectory_guard.gates.messages import MARK, requesting, turn_of
 from trajectory_guard.gates.refusal import Refusal, RefusalRules, decide, past_of
 from trajectory_guard.logs import log_refusal
@@ -122,8 +122,7 @@ class ToolGate:
 
     def _trajectory(self, status: Mapping[str, Any], config: Mapping[str, Any]) -> str:
         """The trajectory of the run: as the gate before the model names it, or as spans do; empty if none is known."""
-        thread_id = (config.get("configurable") or {}).get("thread_id")
-        names = (None if thread_id is None else str(thread_id), status.get("trajectory_id"), current_trace())
+        names = (thread_id_of(config), status.get("trajectory_id"), current_trace())
         return self.gate.board.resolve(*names) or ""
 
     # --- refusals from behind this gate ------------------------------------------------------------------------
@@ -219,7 +218,7 @@ def _gate(config: GuardConfig | None, rules: RefusalRules, messages_key: str, bo
 
 def _place_of(config: Mapping[str, Any]) -> str:
     """The run of a graph: its thread, and the (sub-)graph of its checkpoint namespace."""
-    return f"{(config.get('configurable') or {}).get('thread_id')}|{namespace_of(config)}"
+    return f"{thread_id_of(config)}|{namespace_of(config)}"
 
 
 def _messages_in(state: Any, key: str) -> Sequence[Any]:
@@ -230,7 +229,7 @@ def _messages_in(state: Any, key: str) -> Sequence[Any]:
 def _status_of(state: Any, config: Mapping[str, Any]) -> Mapping[str, Any]:
     """The gate's ``loop_status``: in the state of the call, or else in the graph's."""
     status = get(state, "loop_status") if not isinstance(state, list) else None
-    if not status and (read := (config.get("configurable") or {}).get(CONFIG_KEY_READ)) is not None:
+    if not status and (read := configurable_of(config).get(CONFIG_KEY_READ)) is not None:
         with suppress(KeyError):  # no gate in this graph
             status = read(["loop_status"]).get("loop_status")
     return status if isinstance(status, Mapping) else {}
