@@ -18,7 +18,7 @@ def search(query: str) -> str:
 
 
 def policy(messages, turn):
-    """A model that repeats itself until somebody tells it."""
+    """A model that repeats itself until it reads a nudge."""
     if was_nudged(messages):
         from langchain_core.messages import AIMessage
 

@@ -30,7 +30,7 @@ def click(button: str) -> str:
 
 
 def policy(messages, turn):
-    """A model that tries one button after the other until somebody tells it."""
+    """A model that tries one button after the other until it reads a nudge."""
     if was_nudged(messages):
         return AIMessage("The page does not react to any button: it asks for a sign-in first. Shall I sign in?")
     buttons = ("Buy", "Buy now", "Continue", "Next", "Checkout", "Order", "Pay", "Confirm", "Submit", "Send")

@@ -46,7 +46,7 @@ def set_up() -> Ask:
 
 
 def call_tool(conversation: str, name: str, arguments: dict[str, object], result: str) -> None:
-    """A model call and the tool call it leads to, as an instrumentation would tell of them."""
+    """A model call and the tool call it leads to, as an instrumentation would report them."""
     about = {"gen_ai.conversation.id": conversation, "gen_ai.agent.name": "researcher"}
     with tracer.start_as_current_span(f"chat {MODEL}", attributes={**about, "gen_ai.operation.name": "chat"}) as span:
         span.set_attributes({
@@ -60,7 +60,7 @@ def call_tool(conversation: str, name: str, arguments: dict[str, object], result
 
 
 def stubborn(conversation: str, ask: Ask) -> Iterator[str]:
-    """Searches for the same thing, whatever it is told."""
+    """Searches for the same thing, whatever it reads."""
     for at in range(MANY):
         call_tool(conversation, "search", {"query": "return policy"}, "No results found")
         yield f"step {at}: search, no results"

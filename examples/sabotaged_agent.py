@@ -1,4 +1,4 @@
-"""An agent that is told never to give up searching: the guard ends its run, and leaves a report.
+"""An agent with the instruction never to give up searching: the guard ends its run, and leaves a report.
 
 Run: python examples/sabotaged_agent.py   (offline; needs the extra langgraph: pip install '.[langgraph]'). Exits 1 if
 the guard fails.

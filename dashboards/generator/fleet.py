@@ -91,7 +91,7 @@ def _totals() -> list[Json]:
         stat("Stops due", "Loops that went on after the nudge. Healthy: 0, and much rarer than nudges.",
              instant(_interventions("STOP", SHOWN)), decimals=0, steps=[(1, RED)]),
         stat("Recovered", "Share of nudged loops the agent left by itself, of any loop type. Healthy: near 100 %; "
-             "low: the agent ignores nudges, or has no gate that tells it.",
+             "low: the agent ignores nudges, or has no gate that delivers them.",
              instant(_recovery_rate(SHOWN)), unit="percentunit", decimals=0, no_value="-", base=RED,
              steps=[(0.5, ORANGE), (0.8, GREEN)]),
         stat("Money inside loops", "Spent from the first repeat on, where prices are known, of any agent and loop "

@@ -113,7 +113,7 @@ class EntryTable:
         return known is not None and known.ladder.active and known.ladder.nudged
 
     def recall(self, trajectory_id: str, run: str, tool: str, args: Any, *, now: float = 0.0) -> KnownCall:
-        """What a run knows of a call, by whichever agent; ``run`` and ``now`` as in ``core.recall``."""
+        """The evidence that a run has on a call, by whichever agent; ``run`` and ``now`` as in ``core.recall``."""
         entry = self._find(trajectory_id)
         if entry is None:
             return NOT_MADE

@@ -173,7 +173,7 @@ class Entry:
         if not self.stating or step.stated or step.outcome_type == INTERRUPTED:
             return False
         if step.call_id is None and step.tool_args_hash is None:
-            return False  # the gate could not tell which call it is
+            return False  # the gate could not recognise the call
         known = self.gates.get(step.run or step.trace_id or "")
         return known is not None and known.instance in self.stating
 

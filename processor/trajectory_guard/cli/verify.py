@@ -172,7 +172,7 @@ class Verifier:
 
 
 def _differences(one: Certificate, expected: Mapping[str, Any], rounded: float) -> Iterator[str]:
-    """What the record that carries the certificate says otherwise."""
+    """Contradictions between a certificate and the record that carries it."""
     score = one.facts.get("score")
     stated = {**one.facts, "rule": one.rule, "score": score.get("after") if isinstance(score, Mapping) else None}
     for name, value in expected.items():

@@ -3,7 +3,7 @@
 A certificate states the rule that fired, the parameters in force, and the facts of the run. Texts are never part of
 it: calls and results appear as fingerprints. ``verify`` computes the digest again and, as far as the facts allow, the
 finding, the score and the place on the ladder (``core.replayed_rules``). The digest finds damage; it is no proof
-against forgery, since anybody can compute it. Whoever needs one signs with a key (HMAC).
+against forgery, since anybody can compute it. A key (HMAC) adds such proof.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def _answer(step: StepRecord, excerpt: bool) -> str:
     if step.outcome_type == "denied":
         return "a refusal"
     if step.result is None or not excerpt:
-        return "an error" if step.outcome_type == "error" else "a result without news"
+        return "an error" if step.outcome_type == "error" else "a result with nothing new"
     kind = "the error " if step.outcome_type == "error" else ""
     return f'{kind}"{clip(step.result)}"'
 

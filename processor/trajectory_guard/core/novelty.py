@@ -64,8 +64,8 @@ def novelty(now: Said, before: Iterable[Said]) -> float:
     distance = min(_distance(now.grams, one.grams) for one in known)
     words = now.words.difference(*(one.words for one in known))
     numbers = now.numbers.difference(*(one.numbers for one in known))
-    news = _NEW_WORD * len(words) + _NEW_NUMBER * len(numbers)
-    return round(min(1.0, max(distance, news)), 6)
+    added = _NEW_WORD * len(words) + _NEW_NUMBER * len(numbers)
+    return round(min(1.0, max(distance, added)), 6)
 
 
 def _distance(one: frozenset[int], other: frozenset[int]) -> float:

@@ -133,14 +133,14 @@ def _is_empty_wrapper(text: str) -> bool:
     if not found or any(item not in ([], {}, "", None) for item in found):
         return False
     return len(value) <= len(found) + 2 or all(
-        _tells_nothing(item) for key, item in value.items() if key not in _RESULT_KEYS
+        _is_incidental(item) for key, item in value.items() if key not in _RESULT_KEYS
     )
 
 
 _DATE: Final = re.compile(r"\A(?=.{2,48}\Z)(?=.*\d\d)[\d\s.,:/+T-]*(?:[^\W\d_]{3,9}[\d\s.,:/+-]*){0,2}Z?(?:GMT|UTC)?")
 
 
-def _tells_nothing(item: Any) -> bool:
+def _is_incidental(item: Any) -> bool:
     """Whether a member beside an empty list of results is a count, a flag or a date."""
     if isinstance(item, str):
         return not item or _DATE.fullmatch(item) is not None
@@ -205,7 +205,7 @@ def error_signature(result: str | None, error_class: str | None) -> str | None:
     """
     if not result:
         return error_class.lower() if error_class else None
-    line = _PATHS.sub("<path>", _QUOTED.sub("<q>", mask_text(_telling_line(result))))
+    line = _PATHS.sub("<path>", _QUOTED.sub("<q>", mask_text(_error_line(result))))
     return _NUMBERS.sub("#", line).lower()[:160] or None
 
 
@@ -237,7 +237,7 @@ def _reads_as_failure(start: str) -> bool:
     return looks_like_error(start) or _UNKNOWN_TOOL.search(start) is not None or _FAILED.search(start) is not None
 
 
-def _telling_line(text: str) -> str:
+def _error_line(text: str) -> str:
     lines = [line.strip() for line in text[-4096:].splitlines() if line.strip()]
     if not lines:
         return ""

@@ -167,7 +167,7 @@ class Reader:
             return
         if history.results[previous] != seen.result and not history.returned(seen.call, seen.result):
             failed_again = seen.in_a_row and run.failed and seen.outcome == ERROR and not step.stated
-            # nothing was done between two failures of one call: other words for the failure are no news
+            # nothing was done between two failures of one call: other words for the failure are nothing new
             if failed_again:
                 seen.result = history.results[previous]
             else:

@@ -1,4 +1,4 @@
-"""What a run knows of a call that the model requests: the evidence on which a gate may answer it without running it."""
+"""Evidence that a run has on a call that the model requests, on which a gate may answer it without running it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAST_TIMES: Final = 2
 
 
 class KnownCall(NamedTuple):
-    """What a run knows of a call with these arguments.
+    """The evidence of a run on a call with these arguments.
 
     Fields:
         times: model turns in a row in which the call returned its last result, since the last progress.
@@ -34,7 +34,7 @@ NOT_MADE: Final = KnownCall(0, True)
 def recall(
     state: TrajectoryState, label: str, tool: str, args: Any, *, now: float = 0.0, slow_gap_s: float = 120.0
 ) -> KnownCall:
-    """What the run knows of a call; ``NOT_MADE`` where it knows of none.
+    """The evidence of the run on a call; ``NOT_MADE`` where it has none.
 
     Parameters:
         label: label of the run; where the trajectory has no such run, the one that acted last is asked.

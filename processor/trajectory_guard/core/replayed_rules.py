@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What a certificate states about its finding.
+    """The statement of a certificate about its finding.
 
     Fields:
         times: its count; confidence, certainty: as in the finding.
@@ -137,7 +137,7 @@ def _common(parameters: Mapping[str, Any], facts: Mapping[str, Any], claim: Clai
     if facts["ordinal"] != (ladder["nudges"] + 1 if level is Level.NUDGE else 0):
         yield "the ordinal of the nudge is not the next one"
     if claim.times > ladder["repeats"] or claim.times < 1:
-        yield f"count {claim.times} is not one of those the ladder was told"
+        yield f"count {claim.times} is not one of those that reached the ladder"
     yield from _order(facts, claim)
 
 

@@ -257,7 +257,7 @@ def hits_form(result: str, args: Any = None) -> str:
         if not isinstance(hit, dict):
             return ""
         leaves: list[str] = []
-        _add_telling_leaves(hit, "", leaves)
+        _add_distinct_leaves(hit, "", leaves)
         if not leaves:
             return ""
         rows.append(" ".join(leaves))
@@ -302,17 +302,17 @@ _MAX_LISTED_CHARS: Final = 4_096
 _MIN_LISTED_LINES: Final = 3
 
 
-def _add_telling_leaves(value: Any, key: str, leaves: list[str]) -> None:
+def _add_distinct_leaves(value: Any, key: str, leaves: list[str]) -> None:
     """Texts, and the numbers under keys that end in ``id``: another id is another record."""
     kind = type(value)
     if kind is str:
         leaves.append(value)
     elif kind is dict:
         for name, item in value.items():
-            _add_telling_leaves(item, name, leaves)
+            _add_distinct_leaves(item, name, leaves)
     elif kind is list:
         for item in value:
-            _add_telling_leaves(item, key, leaves)
+            _add_distinct_leaves(item, key, leaves)
     elif (kind is int or kind is bool) and key[-2:].lower() == "id":
         leaves.append(str(value))
 

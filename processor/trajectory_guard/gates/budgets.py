@@ -1,4 +1,4 @@
-"""What budgets allow before a model call; the same for every gate."""
+"""The decision of budgets before a model call; the same for every gate."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class BudgetExceededError(RuntimeError):
 
 
 class Action(str, Enum):
-    """What happens to a model call: it is made, with a cheaper model where there is one, or not at all."""
+    """The fate of a model call: it is made, with a cheaper model where there is one, or not at all."""
 
     GO_ON = "go_on"
     ROUTED = "routed"
@@ -52,7 +52,7 @@ class Action(str, Enum):
 
 
 class Ruling(NamedTuple):
-    """What the budgets say about one model call.
+    """The decision of the budgets on one model call.
 
     Fields:
         text: for the end user, where no call is made; else empty.

@@ -92,7 +92,7 @@ def _holds(invariant: Invariant, output: Any) -> bool:
             held.close()
             return False
         return bool(held)
-    except Exception:  # noqa: BLE001  an invariant that cannot tell does not hold
+    except Exception:  # noqa: BLE001  an invariant that fails to answer does not hold
         return False
 
 

@@ -126,7 +126,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
-        """As ``wrap_model_call``. What asks a collector or reads a ledger runs on a thread."""
+        """As ``wrap_model_call``. Requests to a collector and reads of a ledger run on a thread."""
         config = _config(request.runtime)
         ruling = await asyncio.to_thread(self._rule, request, config) if self._budgets.is_configured else None
         if ruling is not None and ruling.ends:

@@ -70,7 +70,7 @@ class RefusalRules:
 
 
 class Past(NamedTuple):
-    """What the messages of this user turn show of a call.
+    """The past of a call in the messages of this user turn.
 
     Fields:
         text, outcome: of the last answer that is no refusal of ours; outcome is None if there is none.
@@ -103,7 +103,7 @@ class Refusal(NamedTuple):
 
 
 def past_of(messages: Sequence[Any], tool: str, args: Any) -> Past:
-    """What the messages of this user turn show of a call. The answers of the newest model turn may still be missing."""
+    """The past of a call in the messages of this user turn. Results of the newest model turn may still be missing."""
     hashed, name = args_hash(args), tool.casefold()
     last: TurnCall | None = None
     batches: set[str] = set()
@@ -128,7 +128,7 @@ def past_of(messages: Sequence[Any], tool: str, args: Any) -> Past:
 
 
 def _answer_of(call: TurnCall) -> tuple[Outcome, str | None]:
-    """What tells two answers apart: nothing found is nothing found, in whatever words."""
+    """The key by which two results are compared: nothing found is nothing found, in whatever words."""
     return call.outcome, None if call.outcome in (EMPTY, DENIED) else result_hash(call.outcome, call.text)
 
 

@@ -170,7 +170,7 @@ def _unit(vector: Sequence[float]) -> tuple[float, ...]:
 
 
 def text_of_output(output: Any) -> str:
-    """What an output says: of messages the newest one with its tool calls, else all values, without ids and usage."""
+    """The words of an output: of messages the newest one with its tool calls, else all values, no ids or usage."""
     update = getattr(output, "update", None)
     if update is not None and not callable(update):  # a Command of LangGraph
         output = update

@@ -65,7 +65,7 @@ class ToolGate:
             call, config = request.tool_call, request.runtime.config
             messages = as_messages(_messages_in(request.state, self._messages_key))
             trajectory = self._trajectory(_status_of(request.state, config), config)
-            refusal = self._judge(call, messages, trajectory, config)
+            refusal = self._evaluate(call, messages, trajectory, config)
             if refusal is not None:
                 return self._message(call, refusal, trajectory)
             self._forward(config, requesting(messages, call["id"]))
@@ -81,13 +81,13 @@ class ToolGate:
         if not calls or getattr(messages[-1], "invalid_tool_calls", None):
             return []
         trajectory = self._trajectory(status, config)
-        found = [self._judge(call, messages, trajectory, config, before_review=True) for call in calls]
+        found = [self._evaluate(call, messages, trajectory, config, before_review=True) for call in calls]
         refusals = [one for one in found if one is not None]
         if len(refusals) < len(calls):
             return []
         return [self._message(call, one, trajectory) for call, one in zip(calls, refusals, strict=True)]
 
-    def _judge(
+    def _evaluate(
         self, call: Mapping[str, Any], messages: Sequence[Any], trajectory: str, config: Mapping[str, Any], *,
         before_review: bool = False,
     ) -> Refusal | None:  # fmt: skip

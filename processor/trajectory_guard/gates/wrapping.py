@@ -41,7 +41,7 @@ _CONFIG: Final = inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, def
 
 
 class ThreadMemory:
-    """What a gate remembers of one thread: subclasses add to it.
+    """A gate's memory of one thread; subclasses add to it.
 
     Attributes:
         certificates: the newest certificates of the thread.
@@ -56,7 +56,7 @@ class ThreadMemory:
 
 
 class OutputGate(Generic[Memory]):
-    """What the gates around nodes have in common: wrapping, threads, the edge, certificates and reports.
+    """The common part of gates around nodes: wrapping, threads, the edge, certificates and reports.
 
     Parameters:
         board: the board that findings are reported to; by default that of the process, when the first one is found.

@@ -118,7 +118,7 @@ class BudgetState(NamedTuple):
 
     @property
     def amount(self) -> str:
-        """What is used of how much, in words.
+        """The amount used and the limit, in words.
 
         >>> budget = Budget(SERVICE, USD, 10_000_000)
         >>> BudgetState(budget, Account(SERVICE, "shop"), 9_600_000).amount

@@ -21,10 +21,10 @@ class ReportedCall:
         tokens: input and output tokens.
         response: the provider's id of the response, None if unknown.
         above: ids of the spans around it.
-        told_by: scopes that have reported this call, besides its own.
+        reported_by: scopes that have reported this call, besides its own.
     """
 
-    __slots__ = ("above", "end", "response", "scope", "span_id", "start", "tokens", "told_by")
+    __slots__ = ("above", "end", "reported_by", "response", "scope", "span_id", "start", "tokens")
 
     def __init__(
         self, scope: str, span_id: str, start: float, end: float, tokens: tuple[int, int],
@@ -32,7 +32,7 @@ class ReportedCall:
     ) -> None:  # fmt: skip
         self.scope, self.span_id, self.start, self.end = scope, span_id, start, end
         self.tokens, self.response, self.above = tokens, response, above
-        self.told_by = {scope}
+        self.reported_by = {scope}
 
     def is_same_as(self, other: ReportedCall) -> bool:
         """Whether two spans are of one call: one instrumentation each, one within the other in time.
@@ -40,7 +40,7 @@ class ReportedCall:
         That alone would join calls that ran side by side. They have to agree in the response id, or, where one of them
         names none, be nested or agree in the tokens.
         """
-        if self.scope in other.told_by or not (self._within(other) or other._within(self)):
+        if self.scope in other.reported_by or not (self._within(other) or other._within(self)):
             return False
         if self.response is not None and other.response is not None:
             return self.response == other.response
@@ -63,7 +63,7 @@ class ReportedCalls:
             known = self._traces[trace_id] = deque(maxlen=_CALLS_OF_A_TRACE)
         for other in known:
             if call.is_same_as(other):
-                other.told_by.add(call.scope)
+                other.reported_by.add(call.scope)
                 return True
         known.append(call)
         return False

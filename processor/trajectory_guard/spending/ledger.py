@@ -77,7 +77,7 @@ class Account(NamedTuple):
 
 
 class ModelSum(NamedTuple):
-    """What calls of one model consumed.
+    """The consumption of one model's calls.
 
     Fields:
         input_tokens, output_tokens: of all calls.
@@ -123,7 +123,7 @@ class Balance(NamedTuple):
 
 
 Sums = Mapping[str, ModelSum]
-"""What an account consumed, by model."""
+"""The consumption of an account, by model."""
 
 
 def micro_usd(usd: float) -> int:
@@ -176,10 +176,10 @@ def balance_of(sums: Sums, rate_of: Callable[[str], Rate | None]) -> Balance:
     >>> balance_of(sums, {"small": Rate(150_000, 600_000)}.get)
     Balance(calls=2, input_tokens=1050, output_tokens=100, micro_usd=210, unpriced={'mine': 50})
     """
-    told = priced = 0
+    reported = priced = 0
     unpriced: dict[str, int] = {}
     for model, one in sums.items():
-        told += one.micro_usd
+        reported += one.micro_usd
         tokens = one.open_input + one.open_output
         rate = rate_of(model) if tokens else None
         if rate is not None:
@@ -190,6 +190,6 @@ def balance_of(sums: Sums, rate_of: Callable[[str], Rate | None]) -> Balance:
         sum(one.calls for one in sums.values()),
         sum(one.input_tokens for one in sums.values()),
         sum(one.output_tokens for one in sums.values()),
-        told + (priced + MICRO // 2) // MICRO,
+        reported + (priced + MICRO // 2) // MICRO,
         unpriced,
     )

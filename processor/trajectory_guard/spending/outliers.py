@@ -37,7 +37,7 @@ class Outlier(NamedTuple):
 
 
 class Baseline:
-    """What is usual for one agent.
+    """The usual consumption of one agent.
 
     >>> baseline = Baseline()
     >>> any(baseline.check(tokens) for tokens in [1000, 1100, 900, 1000, 1050, 950, 1000, 1000, 1100, 900])

@@ -1,4 +1,4 @@
-"""The spending of a process: books model calls, tells what is left of the budgets, raises alerts once each."""
+"""The spending of a process: books model calls, reports what is left of the budgets, raises alerts once each."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Alert(NamedTuple):
 
 
 class Booked(NamedTuple):
-    """What is to tell about a model call that was booked.
+    """Alerts and outliers that a booked model call raised.
 
     Fields:
         alerts: raised by this call.
@@ -322,7 +322,7 @@ class Spending:
     # --- metrics -------------------------------------------------------------------------------------------------
 
     def booked_here(self) -> list[tuple[str, ModelSum, int | None]]:
-        """What this process booked: model, its sums, and money in micro-dollars; None while it has no price."""
+        """The bookings of this process: model, its sums, and money in micro-dollars; None while it has no price."""
         with self._lock:
             sums = list(self._booked_here.items())
         found: list[tuple[str, ModelSum, int | None]] = []

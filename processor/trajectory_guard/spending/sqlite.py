@@ -1,7 +1,7 @@
 """The ledger in an SQLite file: shared by the processes of one machine, and there after a restart.
 
 Each model call is one transaction: its id, and its sums in all accounts. A process that is killed has booked a call as
-a whole or not at all, and whoever books it again is told that it is known. The file is in write-ahead mode, so that
+a whole or not at all, and a second booking of it is answered with "known". The file is in write-ahead mode, so that
 reading never waits for other processes; it has to lie on a local disk.
 """
 

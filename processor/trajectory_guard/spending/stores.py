@@ -25,7 +25,7 @@ class SpendingStore(Protocol):
         """Book a model call to all its accounts at once; False if it was booked before. Raises ``StoreError``."""
 
     def sums(self, account: Account) -> dict[str, ModelSum]:
-        """What an account consumed, by model; empty if nothing. Raises ``StoreError``."""
+        """The consumption of an account, by model; empty if nothing. Raises ``StoreError``."""
 
     def claim(self, budget: str, account: Account, percent: int) -> bool:
         """Claim an alert; True for the first who does, in whatever process. Raises ``StoreError``."""

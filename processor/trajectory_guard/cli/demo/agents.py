@@ -126,7 +126,7 @@ AGENTS = (
         "What is the return policy?", _recovers, _support_tools,
     ),
     DemoAgent(
-        "Ignores the nudge", "repeats one call whatever it is told, and is stopped before the next model call",
+        "Ignores the nudge", "repeats one call despite the nudge, and is stopped before the next model call",
         "What is the return policy?", _stubborn, _support_tools,
     ),
     DemoAgent("Edits and tests", "the same test command again and again, but each time less fails: left alone",

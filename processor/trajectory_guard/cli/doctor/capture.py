@@ -69,8 +69,8 @@ def look_at(spans: Iterable[SpanView]) -> Capture:
     kept = list(by_span.values())
     tools = [span for span in kept if (dialect := recognise(span)) is not None and dialect.tool_name(span) is not None]
     models = [span for span in kept if is_model_span(span)]
-    telling = tools or models or kept
-    families = Counter(family_of(span) for span in telling)
+    of_interest = tools or models or kept
+    families = Counter(family_of(span) for span in of_interest)
     family = families.most_common(1)[0][0] if families else "other"
     return Capture(kept, extract_steps(kept), tools, models, family, by_span)
 

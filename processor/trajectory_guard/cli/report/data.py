@@ -297,10 +297,10 @@ def _hash(value: str | None) -> str | None:
 def _segments(rows: Sequence[Row], loops: Sequence[Loop]) -> Iterator[Segment]:
     """Cut the table: what surrounds the findings is open, long stretches without any are folded."""
     begun = {loop.first for loop in loops}
-    telling = [index for index, row in enumerate(rows) if row.types or row.position in begun]
-    fold_from = _MIN_FOLD if telling else _MANY_ROWS
+    notable = [index for index, row in enumerate(rows) if row.types or row.position in begun]
+    fold_from = _MIN_FOLD if notable else _MANY_ROWS
     start = 0
-    for before, after in pairwise([-1, *telling, len(rows)]):
+    for before, after in pairwise([-1, *notable, len(rows)]):
         if after - before > fold_from:
             yield from _open(rows[start : before + 1])
             yield Segment(list(rows[before + 1 : after]), folded=True)

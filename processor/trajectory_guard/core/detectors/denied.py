@@ -31,7 +31,7 @@ class DeniedAgain(Detector):
         "Reach the goal in a way that does not need it, or ask what would be acceptable.",
         "If it cannot be done without it, say so.",
     )
-    recommendation: ClassVar[str] = "Check whether the agent is told why its calls are refused."
+    recommendation: ClassVar[str] = "Check whether the agent learns why its calls are refused."
     __slots__ = ()
 
     def update(self, seen: Observation) -> DetectionResult | None:

@@ -58,7 +58,7 @@ class PingPong(Detector):
     __slots__ = ("closed", "current", "matched", "of_agents", "proofs", "tools")
 
     def __init__(self, *, of_agents: bool = False) -> None:
-        self.of_agents = of_agents  # the steps are visits of agents: their names tell the cycle
+        self.of_agents = of_agents  # the steps are visits of agents: their names make the cycle
         self.closed: tuple[int, ...] = ()  # symbols of the last MAX_PERIOD batches, newest last
         self.proofs: tuple[str, ...] = ()  # certainty of the last MAX_PERIOD + 1 batches, the open one last
         self.tools: tuple[str, ...] = ()  # tool names of the last MAX_PERIOD steps

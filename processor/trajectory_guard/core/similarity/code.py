@@ -144,7 +144,7 @@ def _join_free(tokens: list[str], *, drop_semicolons: bool, keep_lines: bool) ->
 
 
 def _join_indented(tokens: list[str]) -> str:
-    """Tokens with block levels by the stack of indents: tabs and any number of spaces meet, another block does not."""
+    """Tokens with block levels by the stack of indents: tabs and spaces are equal, another block is not."""
     words: list[str] = []
     stack = [0]
     line_start, indent, depth = True, 0, 0

@@ -93,7 +93,7 @@ def tool_acts(tool: str) -> bool:
 
 
 def is_clock(key: str, value: object) -> bool:
-    """Whether an argument tells the time of the call, which is no part of what is asked.
+    """Whether an argument is the time of the call, which is no part of what is asked.
 
     >>> is_clock("now", "2026-03-01T10:00:00Z"), is_clock("now", "tomorrow"), is_clock("date", "2026-03-01T10:00:00Z")
     (True, False, False)
@@ -107,7 +107,7 @@ def is_wrapper(key: str) -> bool:
 
 
 def is_unordered(key: str) -> bool:
-    """Whether the name says that the order of a list tells nothing: tags, not way points."""
+    """Whether the name says that the order of a list means nothing: tags, not way points."""
     return not key or squash(key) in _UNORDERED
 
 

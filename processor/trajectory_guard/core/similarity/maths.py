@@ -135,7 +135,7 @@ def _render_operation(node: ast.BinOp, depth: int) -> str:
 
 
 def _render_product(factors: list[str]) -> str:
-    """A product in one order; a whole number over 100 becomes a decimal, so that 20 % and 0.2 meet."""
+    """A product in one order; a whole number over 100 becomes a decimal, so that 20 % equals 0.2."""
     if "1/100" in factors:
         whole = next((item for item in factors if item.replace(".", "", 1).isdigit()), None)
         if whole is not None:

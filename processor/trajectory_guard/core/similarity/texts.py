@@ -189,7 +189,7 @@ def _same_content(a: TextFeatures, b: TextFeatures) -> Judgement:
     if not _shared(a, b):
         return "maybe", "no content word in common"
     if not (a.english or b.english) and _in_order(a, b) != _in_order(b, a):
-        return "maybe", "another order, which may tell who does what to whom"
+        return "maybe", "another order, which may change who does what to whom"
     return "same", "same words in another order or frame"
 
 

@@ -45,7 +45,7 @@ SYNONYMS: Final = groups("synonyms")
 """Words that are compared as another one, by that word."""
 
 IRREGULAR: Final = {form: word for word, forms in groups("irregular").items() for form in forms}
-"""Word to stem where the suffix rules would be wrong, or would not meet."""
+"""Word to stem where the suffix rules would be wrong, or would leave two stems."""
 WHOLE: Final = words("whole")
 """Words that are their own stem although they look as if they had an ending."""
 

@@ -64,7 +64,7 @@ def fold(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def stem(word: str) -> str:
-    """A light English stem: ``"reporting"``, ``"reported"`` and ``"reports"`` meet, ``"report"`` stays."""
+    """A light English stem: ``"reporting"``, ``"reported"`` and ``"reports"`` become one, ``"report"`` stays."""
     if word in vocab.IRREGULAR:
         return stem(vocab.IRREGULAR[word])
     if word in vocab.WHOLE or len(word) < 4 or not word.isascii():
@@ -331,7 +331,7 @@ class _Builder:
             self._take_content(raw, role, name)
 
     def bind(self, raw: str) -> None:
-        """A particle or an ending in kana: it tells a negation, and else nothing."""
+        """A particle or an ending in kana: it shows a negation, and nothing else."""
         self.sets["words"].add(raw)
         self.negations += any(raw.endswith(word) for word in vocab.NEGATING_ENDINGS)
 

@@ -25,7 +25,7 @@ class Series(NamedTuple):
         times: batches of calls in the series.
         end: end of the newest batch in seconds.
         step_id, trace_id, start, first_end: the first call of the series, with its times in seconds.
-        tells: its repeats are steps, and those of the other instrumentations of the run are not.
+        believed: its repeats are steps, and those of the other instrumentations of the run are not.
     """
 
     scope: str
@@ -36,7 +36,7 @@ class Series(NamedTuple):
     trace_id: str | None
     start: float
     first_end: float
-    tells: bool = False
+    believed: bool = False
 
     def first_step(self, newest: StepRecord) -> StepRecord:
         """The first call of the series as a step; ``newest`` is the call that repeats it."""
@@ -66,11 +66,11 @@ def advance(newest: Newest, call: StepRecord) -> tuple[Newest, Series | None]:
     others = tuple(one for one in newest if one.scope != scope)
     if own is not None and call.timestamp < own.end:
         if key != own.key:
-            own = own._replace(key="", times=0, tells=False)
+            own = own._replace(key="", times=0, believed=False)
         return (*others, own._replace(end=max(own.end, end))), None
     if own is not None and key and key == own.key:
-        own = own._replace(times=own.times + 1, end=end, tells=not any(one.tells for one in others))
-        return (*others, own), own if own.tells else None
+        own = own._replace(times=own.times + 1, end=end, believed=not any(one.believed for one in others))
+        return (*others, own), own if own.believed else None
     same_call = tuple(one for one in others if call.timestamp < one.end)
     first = Series(scope, key, 1, end, call.step_id, call.trace_id, call.timestamp, end)
     return (*same_call[1 - _MAX_SCOPES :], first), None
