@@ -62,7 +62,8 @@ COLLECTOR: dict[str, Callable[[Shown], bool]] = {
     "Time to score a step": lambda of: 0 < of[0]["p50"] <= of[1]["p99"] <= 0.1,
     "Time to score and tag a request": lambda of: 0 < of[0]["p50"] <= of[1]["p99"] <= 1,
     "Items through the scorer": lambda of: above(1, of[0], "in") and above(1, of[1], "out"),
-    "Late and duplicate steps": lambda of: of[0] == {"too_late": 20} and "duplicate" in of[2],
+    # An increase is extrapolated to the window: more than the twenty steps where a scrape came late.
+    "Late and duplicate steps": lambda of: above(15, of[0], "too_late") and "duplicate" in of[2],
     "Long steps and forgotten runs": lambda of: of[0] in ({}, {"long step": 0}) and of[1] == {"forgotten run": 0},
     "Trajectories in memory": lambda of: of[0]["troubled"] == 3 and of[0]["sound"] > 18,
     "Evictions": lambda of: set(of[0]) == {"full"} and of[0]["full"] >= 4,

@@ -76,7 +76,7 @@ def test_files_that_commands_name_are_mounted() -> None:
     )
     (provider,) = loaded("grafana/provisioning/dashboards/trajectory-guard.yaml")["providers"]
     assert {path.name for path in mounted("grafana", provider["options"]["path"]).iterdir()} == {
-        "fleet.json", "trajectory.json", "collector.json",
+        "fleet.json", "trajectory.json", "collector.json", "spending.json",
     }  # fmt: skip
     assert mounted("grafana", SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]).is_file()
 

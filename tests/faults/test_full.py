@@ -183,7 +183,7 @@ async def test_at_the_memory_limit_data_is_refused_until_there_is_room(tmp_path:
 
 def _long_step(conversation: int, at: int) -> Span:
     name = f"c{conversation}"
-    return tool(f"{name}/{at}", {"page": at, "text": "x" * 800}, f"page {at}", conversation=name, trace=name, at=at)
+    return tool(f"{name}/{at}", {"page": at, "text": "x" * 2_000}, f"page {at}", conversation=name, trace=name, at=at)
 
 
 async def test_memory_that_trajectories_hold_is_given_back_at_the_limit(tmp_path: Path) -> None:
