@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -270,6 +271,17 @@ def test_each_nudge_of_a_loop_and_its_stop_are_reported_once() -> None:
     assert (app.board.counts["interventions.NUDGE"], app.board.counts["interventions.STOP"]) == (2, 1)
     told = [span.attributes[telemetry.INTERVENTION] for span in app.exported(telemetry.SPAN_NAME)]
     assert told == ["NUDGE", "NUDGE", "STOP"]
+
+
+def test_every_step_is_a_line_at_debug_level(caplog: pytest.LogCaptureFixture) -> None:
+    app = App()
+    with caplog.at_level(logging.DEBUG, logger=telemetry.LOGGER):
+        for page in range(3):
+            app.call(f'{{"page": {page}}}', f"page {page} of the report", name="read")
+    lines = [json.loads(one.getMessage()) for one in caplog.records if one.levelno == logging.DEBUG]
+    assert [(line["step_index"], line["tool"], line["metrics"]["detections"]) for line in lines] == [
+        (0, "read", []), (1, "read", []), (2, "read", []),
+    ]  # fmt: skip
 
 
 def test_an_agent_that_nobody_stops_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,8 +15,7 @@ def publish(verdict: Verdict, board: FlagBoard, *, redact: bool) -> None:
     span = trace.get_current_span()
     if verdict.recovered:
         log_recovery(verdict)
-    if verdict.detections:
-        log_verdict(verdict, redact=redact)
+    log_verdict(verdict, redact=redact)
     if verdict.intervenes:
         VerdictSpans().emit(verdict, first_step=str(verdict.first_step), live_parent=span)
     if board.reporter is not None:

@@ -224,8 +224,6 @@ class TrajectoryGuardProcessor(SpanProcessor):
     def _report(self, verdict: Verdict, span: ReadableSpan) -> None:
         if verdict.recovered:
             log_recovery(verdict)
-        if not verdict.detections:
-            return
         log_verdict(verdict, redact=self.config.redact)
         if verdict.intervenes:
             if not self.board.is_gated(verdict.trajectory_id, verdict.run):
