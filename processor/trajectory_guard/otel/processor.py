@@ -185,10 +185,9 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._evaluated += 1
         if self._evaluated % _LATENCY_SAMPLE == 1:
             self._latency.record(time.perf_counter() - started)
-        if verdict.detections or verdict.recovered:
-            self._report(verdict, span)
-            if self.board.reporter is not None:
-                self.board.reporter.report(verdict, view.trace_id, span, self._ancestors(span))
+        self._report(verdict, span)
+        if (verdict.detections or verdict.recovered) and self.board.reporter is not None:
+            self.board.reporter.report(verdict, view.trace_id, span, self._ancestors(span))
 
     def _settle(self, context: trace.SpanContext) -> None:
         """Count the recoveries in a trace whose local root has ended."""
