@@ -13,6 +13,7 @@ from opentelemetry.trace import NonRecordingSpan, Span
 from opentelemetry.util.types import AttributeValue
 
 from trajectory_guard import telemetry
+from trajectory_guard.core.detectors.reported import QUALITY_DROP
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 
@@ -40,10 +41,15 @@ def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, Attribute
 
 
 def guard_attributes(verdict: Verdict) -> dict[str, AttributeValue]:
-    """Values that only the guard's own span has: the tool, and at a nudge or a stop the certificate."""
+    """Values that only the guard's own span has: the tool, the certificate, and the scores if those have dropped."""
     own: dict[str, AttributeValue] = {telemetry.TOOL: verdict.tool}
     if verdict.certificate is not None:
         own[telemetry.CERTIFICATE] = verdict.certificate.to_json()
+    if verdict.rule == QUALITY_DROP:
+        name, before, now = verdict.detections[0].names
+        own |= {
+            telemetry.QUALITY_NAME: name, telemetry.QUALITY_BEFORE: float(before), telemetry.QUALITY_NOW: float(now),
+        }  # fmt: skip
     return own
 
 
