@@ -97,12 +97,13 @@ class Entry:
         by_hand: the flag that a person raised, until a gate has acted on it; hands: number of those raised here;
             remote_hands: ordinal of the newest one that was raised on a collector.
         quality: scores of its answers, None before the first; not saved.
+        reported: how many of its steps were reported from outside the engine, and are no calls.
     """
 
     __slots__ = (
         "awaiting_state", "by_hand", "call_runs", "calls", "flags", "gates", "hands", "last_used", "lock", "lossy",
-        "message_calls", "message_steps", "message_tools", "quality", "recent", "remote_hands", "replay", "saved_index",
-        "state", "stating", "trajectory_id",
+        "message_calls", "message_steps", "message_tools", "quality", "recent", "remote_hands", "replay", "reported",
+        "saved_index", "state", "stating", "trajectory_id",
     )  # fmt: skip
 
     def __init__(self, state: TrajectoryState) -> None:
@@ -125,6 +126,7 @@ class Entry:
         self.by_hand: HandFlag | None = None
         self.hands = self.remote_hands = 0
         self.quality: TrajectoryQuality | None = None
+        self.reported = 0
         self.last_used = 0.0
 
     def flag(self, run: str) -> RunFlag:

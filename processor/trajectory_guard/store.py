@@ -215,6 +215,7 @@ class FlagBoard(QualityScores):
     def report(self, step: StepRecord, found: DetectionResult | None, measured: Mapping[str, Any]) -> Verdict:
         """Evaluate an output that a gate has measured itself, as ``Engine.report`` does."""
         with (entry := self._entry(step.trajectory_id)).lock:
+            entry.reported += 1
             return self._booked(entry, self.engine.report(entry.state, step, found, measured))
 
     def _booked(self, entry: Entry, verdict: Verdict) -> Verdict:
@@ -379,7 +380,7 @@ class FlagBoard(QualityScores):
     def discard_lossy(self, trajectory_id: str) -> bool:
         """Remove a trajectory whose steps hid arguments or results, so that the messages can rebuild it."""
         entry = self._find(trajectory_id)
-        if entry is None or not entry.lossy or entry.state.index == 0:
+        if entry is None or not entry.lossy or entry.state.index <= entry.reported:
             return False
         with self._lock:
             self._entries.pop(entry.trajectory_id, None)

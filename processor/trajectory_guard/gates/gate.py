@@ -34,7 +34,7 @@ from trajectory_guard.gates.messages import (
     with_marks,
 )
 from trajectory_guard.gates.publishing import publish, publish_by_hand
-from trajectory_guard.gates.quality import agents_of, read_quality
+from trajectory_guard.gates.quality import agents_of, read_quality, request_in
 from trajectory_guard.gates.remote import RemoteFlags
 from trajectory_guard.quality.board import is_advice
 from trajectory_guard.runtime import board_for, follow
@@ -68,6 +68,7 @@ class Decision(NamedTuple):
         nudge: message for the model; None unless one is due now.
         payload: stop payload; None unless level is STOP.
         closing: text that a stopped run ends with; empty unless level is STOP.
+        request: text that a person wrote last, for the judge of the answer; empty without a judge.
         scratchpad: entries for ``trajectory_scratchpad``, one per new step.
         status: new value of ``loop_status``.
     """
@@ -79,6 +80,7 @@ class Decision(NamedTuple):
     scratchpad: list[dict[str, Any]]
     status: dict[str, Any]
     closing: str = ""
+    request: str = ""
 
 
 class Gate:
@@ -145,6 +147,8 @@ class Gate:
         decision = self._decision(trajectory, run, flag, messages, fresh, status, peek=peek)
         if peek and decision.level is Level.STOP:
             self._put_back(trajectory, flag)
+        if self.board.quality is not None and self.board.quality.judge is not None:
+            return decision._replace(request=request_in(messages))
         return decision
 
     @property
@@ -158,7 +162,7 @@ class Gate:
 
     def answered(self, decision: Decision, messages: Sequence[Any]) -> None:
         """Read the messages that the agent has written: if the last one requests no tool, the run is over."""
-        read_quality(self.board, decision.trajectory_id, messages, named_only=True)
+        read_quality(self.board, decision.trajectory_id, messages, answers=decision.request)
         if messages and decision.level is not Level.STOP and is_answer(messages[-1]):
             self.board.finish_recovery(decision.trajectory_id, str(decision.status.get("run") or ""))
 

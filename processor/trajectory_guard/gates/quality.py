@@ -17,29 +17,32 @@ from trajectory_guard.store import FlagBoard
 _log: Final = logging.getLogger(telemetry.LOGGER)
 
 
-def read_quality(board: FlagBoard, trajectory: str, messages: Sequence[Any], *, named_only: bool = False) -> None:
+def read_quality(board: FlagBoard, trajectory: str, messages: Sequence[Any], *, answers: str | None = None) -> None:
     """Score the model's messages that no gate has read yet, as far as they can be scored.
 
     In a trajectory that a gate sees for the first time, messages before the last one of a person belong to the past:
     another process has acted on them. They count for the trend, and nothing follows from them.
 
     Parameters:
-        named_only: read messages with an id only: LangGraph gives the others one when it stores them.
+        answers: the request that these messages answer, which is not among them; None where it is. Of these messages
+            those without an id are left out: LangGraph gives them one when it stores them.
     """
     quality = board.quality
     if quality is None:
         return
     try:
-        _read(board, quality, trajectory, messages, named_only=named_only)
+        _read(board, quality, trajectory, messages, answers)
     except Exception:  # noqa: BLE001  it costs these scores, and no decision of the gate
         board.counts["errors.quality"] += 1
         if board.counts["errors.quality"] == 1:
             _log.exception("trajectory_guard: messages could not be scored, contained (logged once)")
 
 
-def _read(board: FlagBoard, quality: Quality, trajectory: str, messages: Sequence[Any], *, named_only: bool) -> None:
+def _read(board: FlagBoard, quality: Quality, trajectory: str, messages: Sequence[Any], answers: str | None) -> None:
     start = max(0, len(messages) - MAX_LOOK_BACK)
-    places = [at for at in range(len(messages) - 1, start - 1, -1) if _is_of_model(messages[at], named_only)]
+    places = [
+        at for at in range(len(messages) - 1, start - 1, -1) if _is_of_model(messages[at], named=answers is not None)
+    ]
     count, first = board.new_messages(trajectory, (_key(messages[at], at) for at in places))
     asked = next((at for at in range(len(messages) - 1, start - 1, -1) if _is_of_person(messages[at])), -1)
     for at in reversed(places[:count]):
@@ -56,7 +59,8 @@ def _read(board: FlagBoard, quality: Quality, trajectory: str, messages: Sequenc
         if quality.judge is not None and not past and is_answer(message):
             response = _text(message)
             if response.strip():
-                board.judge_answer(trajectory, _request(messages, at), response, agent=agent)
+                request = request_in(messages[:at]) if answers is None else answers
+                board.judge_answer(trajectory, request, response, agent=agent)
 
 
 def agents_of(messages: Sequence[Any], instance: str) -> frozenset[str]:
@@ -71,14 +75,18 @@ def agents_of(messages: Sequence[Any], instance: str) -> frozenset[str]:
     return frozenset(("", *(str(one.name) for one in newest if is_of_ai(one) and getattr(one, "name", None))))
 
 
+def request_in(messages: Sequence[Any]) -> str:
+    """The text that a person wrote last; empty if there is none."""
+    return next((_text(one) for one in reversed(messages) if _is_of_person(one)), "")
+
+
 def is_of_ai(message: Any) -> bool:
     """Whether a model wrote a message."""
     return getattr(message, "type", None) == "ai"
 
 
-def _is_of_model(message: Any, named_only: bool) -> bool:
-    named = not named_only or getattr(message, "id", None)
-    return bool(named) and is_of_ai(message) and not is_guard_message(message)
+def _is_of_model(message: Any, *, named: bool) -> bool:
+    return is_of_ai(message) and not is_guard_message(message) and bool(not named or getattr(message, "id", None))
 
 
 def _is_of_person(message: Any) -> bool:
@@ -87,11 +95,6 @@ def _is_of_person(message: Any) -> bool:
 
 def _key(message: Any, at: int) -> bytes:
     return call_key(str(getattr(message, "id", None) or f"{at}:{_text(message)}"))
-
-
-def _request(messages: Sequence[Any], at: int) -> str:
-    """The newest text that a person wrote before a message."""
-    return next((_text(messages[place]) for place in range(at - 1, -1, -1) if _is_of_person(messages[place])), "")
 
 
 def _text(message: Any) -> str:

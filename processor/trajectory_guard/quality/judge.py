@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
 from opentelemetry import context as otel_context
@@ -231,7 +231,15 @@ class _Caller:
 
     def _await(self, loop: asyncio.AbstractEventLoop, pending: Any) -> Any:
         _suppress()
-        return loop.run_until_complete(asyncio.wait_for(pending, self._timeout_s))
+        return loop.run_until_complete(asyncio.wait_for(_contained(pending), self._timeout_s))
+
+
+async def _contained(pending: Awaitable[Any]) -> Any:
+    """What an event loop would not hand over, but end with."""
+    try:
+        return await pending
+    except (KeyboardInterrupt, SystemExit) as error:
+        raise _Failed(repr(error)[:500]) from None
 
 
 def _suppress() -> None:
