@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
 from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -215,6 +218,57 @@ def test_advice_about_quality_is_no_nudge_that_allows_a_stop() -> None:
     assert sum(one.type == "tool" for one in messages) == 15 + 5
 
 
+class Collector(ThreadingHTTPServer):
+    """Answers every question for a flag with ``level``, as a collector does."""
+
+    def __init__(self) -> None:
+        self.level = "OBSERVE"
+        super().__init__(("127.0.0.1", 0), _Answers)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Answers(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_GET(self) -> None:
+        level = self.server.level
+        answer = {
+            "level": level, "trajectory": "thread", "step_id": "00000000000000aa", "step": 40, "score": 4.0, "health": 0.2,
+            "types": ["TYPE_I_STUTTER"], "rule": "same_call_same_result", "episode": 1, "reason": "A loop over there.",
+            "nudge": "Leave that loop." if level == "NUDGE" else None, "nudges": 1, "steps": 41, "tool": "search",
+        }  # fmt: skip
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("level", ["NUDGE", "STOP"])
+def test_a_loop_that_a_collector_reports_after_advice_is_nudged_first(level: str) -> None:
+    with Collector() as collector:
+        board = new_board(track_quality=True, collector_url=collector.url, collector_timeout_s=10.0)
+        plain = works_with(WORSE)
+
+        def policy(messages: Sequence[BaseMessage], turn: int) -> AIMessage:
+            if advice(messages):
+                collector.level = level
+            return plain(messages, turn)
+
+        messages = ask(graph(policy, board))
+        collector.shutdown()
+    given = [str(one.content) for one in nudges(messages)]
+    assert "become worse" in given[0]
+    assert "Leave that loop." in given[1] if level == "NUDGE" else "A loop over there." in given[1]
+    stopped = MARK in messages[-1].response_metadata
+    assert stopped is (level == "STOP")
+
+
 def test_a_loop_is_nudged_and_stopped_as_without_quality() -> None:
     outlines = []
     for config in ({}, {"track_quality": True}):
@@ -259,8 +313,6 @@ def test_a_judge_is_asked_about_answers_and_its_scores_nudge(way: str, is_async:
 
 
 def test_a_judge_that_hangs_delays_no_agent() -> None:
-    import threading
-
     entered, release = threading.Event(), threading.Event()
 
     def judge(request: str, response: str) -> float:

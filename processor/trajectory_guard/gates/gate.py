@@ -382,6 +382,7 @@ class Gate:
         scratchpad: Sequence[Mapping[str, Any]],
     ) -> dict[str, Any]:
         verdict = flag.verdict
+        nudged = level is Level.NUDGE and not is_advice(verdict)  # because of a loop
         calls = [*(before.get("calls") or ()), *(entry["step_id"] for entry in scratchpad)]
         recent = [*(before.get("recent") or ()), *(entry["action"] for entry in scratchpad)]
         collector_step = verdict.step_index if verdict is not None and flag.remote else before.get("collector_step", -1)
@@ -391,9 +392,9 @@ class Gate:
             "health": 1.0 - flag.score / self.board.config.max_score,
             "loop_type": verdict.types[0] if verdict is not None and verdict.types else None,
             "nudges_sent": flag.nudges,
-            "nudges_given": int(before.get("nudges_given", 0)) + (level is Level.NUDGE),
+            "nudges_given": int(before.get("nudges_given", 0)) + nudged,
             "nudge_digests": before.get("nudge_digests"),
-            "nudged_run": run if level is Level.NUDGE and not is_advice(verdict) else before.get("nudged_run"),
+            "nudged_run": run if nudged else before.get("nudged_run"),
             **({"advice_digests": before["advice_digests"]} if before.get("advice_digests") else {}),
             "collector_step": collector_step,
             "collector_hand": max(int(before.get("collector_hand", 0)), self.board.remote_hands(trajectory)),
