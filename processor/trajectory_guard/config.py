@@ -36,8 +36,8 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "langfuse": ("langfuse_batches_per_minute", "langfuse_max_waiting", "langfuse_scores"),
     "spending": ("budgets", "model_prices", "outlier_deviations", "spending_file", "track_spending"),
     "quality": (
-        "quality_drop", "quality_evaluations", "quality_floor", "quality_judge", "quality_queue", "quality_recent",
-        "quality_sample", "quality_timeout_s", "quality_window", "track_quality",
+        "quality_deviations", "quality_drop", "quality_evaluations", "quality_floor", "quality_judge", "quality_queue",
+        "quality_recent", "quality_sample", "quality_timeout_s", "quality_window", "track_quality",
     ),
     "limits": ("idle_ttl_s", "max_open_spans", "max_trajectories", "open_span_ttl_s"),
 }  # fmt: skip

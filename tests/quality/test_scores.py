@@ -239,7 +239,7 @@ def test_the_certificate_holds_the_scores_and_is_computed_again() -> None:
 
 @pytest.mark.parametrize("change", [
     {"scores": [0.9] * 13}, {"scores": [0.2] * 13}, {"scores": [0.9] * 5}, {"scores": []}, {"recent": 0},
-    {"drop": 0.5}, {"floor": 0.3}, {"scores": [9.0] * 8 + [0.1] * 5}, {"recent": 9},
+    {"drop": 0.5}, {"floor": 0.3}, {"scores": [1.0, 0.0] * 8 + [0.1] * 5}, {"scores": [9.0] * 8 + [0.1] * 5}, {"recent": 9},
 ])  # fmt: skip
 def test_a_certificate_of_scores_that_have_not_dropped_is_not_sound(change: dict[str, Any]) -> None:
     made = certificate()
@@ -328,7 +328,7 @@ def test_the_keys_of_a_file(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     config = GuardConfig.from_file(file)
-    assert config.quality_rule == (0.3, 0.6, 3, 20)
+    assert config.quality_rule == (0.3, 0.6, 3, 20, 3.0)
     one = FlagBoard(config)
     assert len(feed(one, [0.9] * 3 + [0.7, 0.3, 0.3])) == 1
 

@@ -4,10 +4,10 @@ A score lies in [0, 1], and more is better. Scores of different names are never 
 its own. A single score proves little; the mean of the newest ones against the mean of those before them is the trend.
 
 >>> series, rule = QualitySeries(), QualityRule()
->>> [series.add(one, rule) for one in [0.9] * 10 + [0.2] * 4].index(Change.DROPPED)
-12
+>>> [series.add(one, rule) for one in [1.0] * 10 + [0.25] * 5].index(Change.DROPPED)
+13
 >>> series.trend(rule)
-Trend(before=0.9, now=0.34)
+Trend(before=1.0, now=0.25, error=0.0)
 """
 
 from __future__ import annotations
@@ -38,19 +38,26 @@ class QualityRule(NamedTuple):
         floor: the newest scores are below it, on an average.
         recent: how many scores are the newest; as many earlier ones have to be known.
         window: scores remembered in each series.
+        deviations: least difference in standard errors, so that scores which vary widely do not drop by chance.
     """
 
     drop: float = 0.15
     floor: float = 0.5
     recent: int = 5
     window: int = 50
+    deviations: float = 3.0
 
 
 class Trend(NamedTuple):
-    """Mean of the newest scores (``now``) and of all remembered ones before them."""
+    """Mean of the newest scores (``now``) and of all remembered ones before them.
+
+    Fields:
+        error: standard error of the difference, if the scores vary as the earlier ones do.
+    """
 
     before: float
     now: float
+    error: float = 0.0
 
 
 class Change(Enum):
@@ -92,12 +99,22 @@ def trend_of(scores: Sequence[float], recent: int) -> Trend | None:
     if earlier < recent:
         return None
     values = list(scores)
-    return Trend(math.fsum(values[:earlier]) / earlier, math.fsum(values[earlier:]) / recent)
+    before, now = math.fsum(values[:earlier]) / earlier, math.fsum(values[earlier:]) / recent
+    variance = math.fsum((one - before) ** 2 for one in values[:earlier]) / (earlier - 1)
+    return Trend(before, now, math.sqrt(variance * (1 / recent + 1 / earlier)))
+
+
+def is_low(trend: Trend, rule: QualityRule) -> bool:
+    """Whether the newest scores are as far below the earlier ones, and the floor, as a drop is.
+
+    Differences within rounding count as equal.
+    """
+    return trend.before - trend.now >= rule.drop - _CLOSE and trend.now < rule.floor - _CLOSE
 
 
 def has_dropped(trend: Trend, rule: QualityRule) -> bool:
-    """Whether a trend is a drop; differences within rounding count as equal."""
-    return trend.before - trend.now >= rule.drop - _CLOSE and trend.now < rule.floor - _CLOSE
+    """Whether a trend is a drop: low, and by more than the scores vary anyway."""
+    return is_low(trend, rule) and trend.before - trend.now >= rule.deviations * trend.error - _CLOSE
 
 
 class QualitySeries:
@@ -135,11 +152,13 @@ class QualitySeries:
         if before is not None and (trend.now >= rule.floor - _CLOSE or before - trend.now < rule.drop - _CLOSE):
             self.dropped_from = None
             return Change.RECOVERED
-        if not has_dropped(trend, rule):
-            return None
         if before is None:
+            if not has_dropped(trend, rule):
+                return None
             self.dropped_from, self._since = trend.before, 0
             return Change.DROPPED
+        if not is_low(trend, rule):  # the drop itself is among the earlier scores now, and makes them vary
+            return None
         self._since += 1
         return Change.DROPPED if self._since % rule.recent == 0 else None
 

@@ -6,7 +6,9 @@ not hide in the other; the ladder is the policy's own (``policy.is_justified``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from statistics import stdev
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.certainty import Certainty
@@ -356,7 +358,10 @@ def _theorem_problems(rule: str, measured: Mapping[str, Any]) -> _Problems:
             return
         now = sum(scores[-recent:]) / recent
         before = sum(scores[:-recent]) / (len(scores) - recent)
-        if before - now < float(measured["drop"]) - _CLOSE or now >= float(measured["floor"]):
+        spread = stdev(scores[:-recent]) if len(scores) - recent > 1 else 0.0
+        error = spread * math.sqrt(1 / recent + 1 / (len(scores) - recent))
+        least = max(float(measured["drop"]), float(measured["deviations"]) * error)
+        if before - now < least - _CLOSE or now >= float(measured["floor"]):
             yield "the scores have not dropped that far"
     else:
         yield f"rule {rule} is none of a gate"

@@ -114,11 +114,12 @@ class QualityScores(HandFlags):
         with entry.lock:
             memory = _memory(entry)
             series = memory.series_of(agent, name)
+            first = series.dropped_from is None
             change = series.add(score, quality.rule)
             if change is None or silent:
                 return None
             still_low = memory.is_low(agent)
-            found, measured = _finding(name, series, quality.rule) if change is Change.DROPPED else (None, {})
+            found, measured = _finding(name, series, quality.rule, first) if change is Change.DROPPED else (None, {})
             gated = memory.gated
         if found is None and still_low:
             return None
@@ -258,11 +259,14 @@ def _memory(entry: Entry) -> TrajectoryQuality:
     return entry.quality
 
 
-def _finding(name: str, series: QualitySeries, rule: QualityRule) -> tuple[DetectionResult, dict[str, Any]]:
-    """The finding of a drop, and the values it was computed from."""
+def _finding(
+    name: str, series: QualitySeries, rule: QualityRule, first: bool
+) -> tuple[DetectionResult, dict[str, Any]]:
+    """The finding of a drop, and the values it was computed from. ``first``: the scores were not low before."""
     trend = series.trend(rule)
     assert trend is not None  # the series has just dropped
-    measured = {"scores": list(series.scores), "recent": rule.recent, "drop": rule.drop, "floor": rule.floor}
+    limits = {"drop": rule.drop, "floor": rule.floor, "deviations": rule.deviations if first else 0.0}
+    measured = {"scores": list(series.scores), "recent": rule.recent, **limits}
     names = (name, f"{trend.before:.2f}", f"{trend.now:.2f}")
     found = DetectionResult(TYPE_QUALITY, 1.0, QUALITY_DROP, Certainty.LIKELY, rule.recent, 0, (0,), names)
     return found, measured

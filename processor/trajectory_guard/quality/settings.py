@@ -27,6 +27,8 @@ class QualityKeys(BaseModel):
     """How many scores are the newest; as many earlier ones have to be known before there is a trend."""
     quality_window: int = Field(default=_RULE.window, ge=4, le=1_000)
     """Scores remembered by agent and name, at least twice ``quality_recent``."""
+    quality_deviations: float = Field(default=_RULE.deviations, ge=0.0, le=100.0)
+    """Standard errors, by how much the earlier scores vary, that a drop has to exceed; 0 lets chance pass."""
     quality_evaluations: tuple[str, ...] = ()
     """Names of evaluations on spans that count; by default all of them. More has to be better."""
     quality_judge: Callable[..., Any] | None = None
@@ -54,4 +56,6 @@ class QualityKeys(BaseModel):
     @property
     def quality_rule(self) -> QualityRule:
         """When scores have dropped."""
-        return QualityRule(self.quality_drop, self.quality_floor, self.quality_recent, self.quality_window)
+        return QualityRule(
+            self.quality_drop, self.quality_floor, self.quality_recent, self.quality_window, self.quality_deviations
+        )
