@@ -8,7 +8,7 @@ from typing import Final
 
 from trajectory_guard.core.quality import Change, QualityRule, QualitySeries
 
-RUNS: Final = 20_000
+RUNS: Final = 4_000
 LENGTH: Final = 100
 KINDS: Final[dict[str, Callable[[random.Random], float]]] = {
     "0.85, deviation 0.10": lambda made: made.gauss(0.85, 0.10),
@@ -39,7 +39,8 @@ def main() -> None:
         "| scores | `quality_deviations = 0` | default | `quality_recent = 10` | `= 20` |\n| --- | --- | --- | --- | --- |"
     )
     for kind in KINDS:
-        print(f"| {kind} | {' | '.join(f'{share(kind, rule):.1%}' for rule in rules)} |".replace("%", " %"))
+        shares = " | ".join(f"{100 * share(kind, rule):.1f} %" for rule in rules)
+        print(f"| {kind} | {shares} |")
 
 
 if __name__ == "__main__":

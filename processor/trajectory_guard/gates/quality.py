@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from trajectory_guard import telemetry
@@ -39,12 +39,17 @@ def read_quality(board: FlagBoard, trajectory: str, messages: Sequence[Any], *, 
 
 
 def _read(board: FlagBoard, quality: Quality, trajectory: str, messages: Sequence[Any], answers: str | None) -> None:
-    start = max(0, len(messages) - MAX_LOOK_BACK)
-    places = [
-        at for at in range(len(messages) - 1, start - 1, -1) if _is_of_model(messages[at], named=answers is not None)
-    ]
-    count, first = board.new_messages(trajectory, (_key(messages[at], at) for at in places))
-    asked = next((at for at in range(len(messages) - 1, start - 1, -1) if _is_of_person(messages[at])), -1)
+    newest_first = range(len(messages) - 1, max(0, len(messages) - MAX_LOOK_BACK) - 1, -1)
+    places: list[int] = []
+
+    def keys() -> Iterator[bytes]:
+        for at in newest_first:
+            if _is_of_model(messages[at], named=answers is not None):
+                places.append(at)
+                yield _key(messages[at], at)
+
+    count, first = board.new_messages(trajectory, keys())
+    asked = next((at for at in newest_first if _is_of_person(messages[at])), -1) if first else -1
     for at in reversed(places[:count]):
         message, past = messages[at], first and at < asked
         agent = str(getattr(message, "name", None) or "")
