@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
 MAX_TOKENS: Final = 65_536
 UNLIKELY: Final = -9999.0
 """OpenAI's sign for a token that is too unlikely to be measured; it is no log-probability."""
+_SURELY_VALID: Final = -1000.0
 _CLOSE: Final = 1e-6
 _VALUE_KEYS: Final = ("logprob", "log_probability", "logProbability")
 
@@ -28,11 +29,8 @@ def mean_logprob(response: Any) -> float | None:
         average = _valid(_get(part, "avg_logprobs", "avgLogprobs"))
         if average is not None:
             return average
-        found = _get(part, "logprobs")
-        values = [one for one in islice(_values(found), MAX_TOKENS) if one is not None]
-        if not values:
-            chosen = _get(_get(part, "logprobs_result", "logprobsResult"), "chosen_candidates", "chosenCandidates")
-            values = [one for one in islice(_values(chosen), MAX_TOKENS) if one is not None]
+        chosen = _get(_get(part, "logprobs_result", "logprobsResult"), "chosen_candidates", "chosenCandidates")
+        values = _values(_get(part, "logprobs")) or _values(chosen)
         if values:
             return math.fsum(values) / len(values)
     return None
@@ -43,26 +41,35 @@ def _parts(response: Any) -> Iterator[Any]:
     metadata = _get(response, "response_metadata")
     if isinstance(metadata, Mapping):
         yield metadata
-    for name in ("choices", "candidates"):
-        yield from islice(_items(_get(response, name)), 1)
-    texts = [part for item in _items(_get(response, "output")) for part in _items(_get(item, "content"))]
-    blocks = _get(response, "content") if not texts else None
-    tokens = [one for part in texts or _items(blocks) for one in _items(_get(part, "logprobs"))]
-    if tokens:
-        yield {"logprobs": tokens}
-    if metadata is None and _get(response, "logprobs", "avg_logprobs", "logprobs_result") is not None:
-        yield response
-
-
-def _values(found: Any) -> Iterator[float | None]:
-    """The values of a list of tokens, or of an object that holds one."""
-    if isinstance(found, (list, tuple)):
-        for one in found:
-            yield _valid(one if isinstance(one, (int, float)) else _get(one, *_VALUE_KEYS))
+        yield _tokens_of(_items(_get(response, "content")))
         return
-    if found is not None:
-        for name in ("content", "token_logprobs"):
-            yield from _values(_list(_get(found, name)))
+    for name in ("choices", "candidates"):
+        yield from _items(_get(response, name))[:1]
+    yield _tokens_of([part for item in _items(_get(response, "output")) for part in _items(_get(item, "content"))])
+    yield response
+
+
+def _tokens_of(texts: Sequence[Any]) -> Any:
+    """The tokens of several parts of one text."""
+    return {"logprobs": [one for part in texts for one in _items(_get(part, "logprobs"))]}
+
+
+def _values(found: Any) -> list[float]:
+    """The values of a list of tokens, or of an object that holds one."""
+    if not isinstance(found, (list, tuple)):
+        if found is None:
+            return []
+        found = next((one for name in ("content", "token_logprobs") if (one := _items(_get(found, name)))), ())
+    values: list[float] = []
+    for one in islice(found, MAX_TOKENS):
+        value = one.get("logprob") if type(one) is dict else None
+        if type(value) is float and _SURELY_VALID < value <= 0.0:  # nearly all: no look-ups by several names
+            values.append(value)
+            continue
+        known = _valid(one if isinstance(one, (int, float)) else _get(one, *_VALUE_KEYS))
+        if known is not None:
+            values.append(known)
+    return values
 
 
 def _valid(value: Any) -> float | None:
@@ -79,9 +86,5 @@ def _get(holder: Any, *names: str) -> Any:
     return None
 
 
-def _list(value: Any) -> Any:
-    return value if isinstance(value, (list, tuple)) else None
-
-
-def _items(value: Any) -> Iterable[Any]:
+def _items(value: Any) -> Sequence[Any]:
     return value if isinstance(value, (list, tuple)) else ()
