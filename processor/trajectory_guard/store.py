@@ -17,7 +17,7 @@ from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, r
 from trajectory_guard.entry import Entry, Flag, GateRun
 from trajectory_guard.logs import log_recovery
 from trajectory_guard.prices import PriceTable
-from trajectory_guard.quality.board import QualityScores, carry_over, join_scores
+from trajectory_guard.quality.board import QualityScores, carry_over, clear_flags, join_scores
 from trajectory_guard.spending.configured import spending_of
 from trajectory_guard.tally import tally
 
@@ -472,7 +472,7 @@ class FlagBoard(QualityScores):
                 **saved.runs,
             }
             entry.state, entry.saved_index = saved, saved.index
-            entry.flags.clear()
+            clear_flags(entry)
             for step in replay:
                 self._evaluate(entry, step, again=True)
             self.counts["adopted"] += 1

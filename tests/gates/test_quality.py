@@ -168,6 +168,16 @@ def test_the_mode_decides_whether_the_agent_hears_of_it(mode: str) -> None:
     assert len(advice(ask(graph(works_with(WORSE), board)))) == (mode == "nudge")
 
 
+@pytest.mark.parametrize(("text", "said"), [
+    ("{tool} again, {count} times.", "[Trajectory guard] Your answers have become worse."),
+    ("Mind: {reason}", "Mind: The scores 'logprobs' were 0.95 on an average"),
+    (lambda verdict: f"About {verdict.rule}.", "About quality_drop."),
+])  # fmt: skip
+def test_texts_of_the_application_are_used_unless_they_are_about_calls(text: Any, said: str) -> None:
+    messages = ask(graph(works_with(WORSE), new_board(track_quality=True, nudge_text=text)))
+    assert [str(one.content).startswith(said) for one in nudges(messages)] == [True]
+
+
 def test_another_process_counts_the_past_and_does_not_act_on_it_again() -> None:
     saver = InMemorySaver()
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import math
+import random
+import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.helpers import record
 from tests.test_telemetry import Measured, loop
@@ -192,6 +197,17 @@ def test_scores_are_of_one_process_and_saved_state_is_as_before() -> None:
     assert other.save("t") == data
 
 
+def test_advice_survives_the_saved_state_of_another_process() -> None:
+    one, other = board(), board()
+    for step in loop(2):
+        one.observe(step)
+    data = one.save("t")
+    assert data is not None
+    feed(other, DROP)
+    assert other.adopt("t", data, 5)
+    assert other.take("t").level is Level.NUDGE
+
+
 def test_trajectories_give_way_with_their_scores() -> None:
     one = board(max_trajectories=2)
     for name in "abc":
@@ -303,14 +319,11 @@ def test_nothing_is_measured_by_default() -> None:
 
 
 def test_nothing_of_the_judge_is_loaded_without_one() -> None:
-    import subprocess
-
     code = (
         "import sys, trajectory_guard as t; t.FlagBoard(t.GuardConfig(track_quality=True)).score('t', 0.5)\n"
         "print([name for name in sys.modules if name.endswith('quality.judge')])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.strip() == "[]"
+    assert run_python(code).stdout.strip() == "[]"
 
 
 def test_the_keys_of_a_file(tmp_path: Path) -> None:
@@ -347,3 +360,90 @@ def test_mistakes_are_named(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         GuardConfig(**values)
     assert message in str(caught.value)
+
+
+# --- the board of the process ----------------------------------------------------------------------------------------
+
+
+def run_python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_scores_on_the_shared_board_reach_the_trace() -> None:
+    done = run_python("""
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from trajectory_guard import GuardConfig, instrument, shared_board
+shared_board()  # with the configuration of the environment, which measures nothing
+provider, exporter = TracerProvider(), InMemorySpanExporter()
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+trace.set_tracer_provider(provider)
+instrument(config=GuardConfig(track_quality=True))
+for value in [0.9] * 10 + [0.2] * 3:
+    shared_board().score("t", value)
+print([(one.name, one.attributes["trajectory_guard.quality.now"]) for one in exporter.get_finished_spans()])
+""")
+    assert done.stdout.strip() == "[('trajectory_guard.intervention', 0.48)]", done.stderr
+
+
+def test_the_environment_switches_it_on() -> None:
+    config = GuardConfig.from_env({"TRAJECTORY_GUARD_TRACK_QUALITY": "true", "TRAJECTORY_GUARD_QUALITY_FLOOR": "0.4"})
+    assert config.measures_quality
+    assert config.quality_rule.floor == 0.4
+
+
+def test_a_board_that_measures_otherwise_from_now_on_keeps_its_scores() -> None:
+    one = board(quality_judge=lambda request, response: 0.5)
+    assert one.quality is not None
+    judge = one.quality.judge
+    assert judge is not None
+    feed(one, DROP[:10])
+    one.judge_answer("other", "request", "response")
+    assert judge.wait(30.0)
+    one.measure_quality(GuardConfig(track_quality=True, quality_floor=0.4))
+    assert one.quality.judge is None
+    assert feed(one, [0.2] * 3) == []  # 0.48 is above the floor of now
+    assert len(feed(one, [0.2])) == 1
+    one.measure_quality(GuardConfig())
+    assert feed(one, [0.2] * 5) == []
+
+
+def test_many_threads_lose_no_score() -> None:
+    one = board(max_trajectories=10, quality_drop=0.01)
+    failed: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        made = random.Random(seed)
+        try:
+            for _ in range(300):
+                one.score(f"t{made.randrange(12)}", made.random(), f"name {made.randrange(20)}", agent="ab"[seed % 2])
+                one.take(f"t{made.randrange(12)}")
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60.0)
+    assert failed == []
+    assert one.counts["quality.scores"] == 6 * 300
+    assert len(one) <= 10
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.floats(0.0, 1.0)), max_size=120))
+def test_whatever_scores_come_nothing_stops_and_certificates_are_sound(
+    given_scores: list[tuple[str, str, float]],
+) -> None:
+    one = board(quality_drop=0.05, quality_floor=1.0, quality_deviations=0.0)
+    for agent, name, value in given_scores:
+        verdict = one.score("t", value, name, agent=agent)
+        assert one.read("t").level is not Level.STOP
+        if verdict is not None and verdict.certificate is not None:
+            assert verdict.certificate.verify().status == "replayed"
+            assert verdict.run == f"quality:{agent}"
+    assert one.counts["quality.scores"] == len(given_scores)
+    assert one.counts["interventions.NUDGE"] <= one.counts["quality.drops"]

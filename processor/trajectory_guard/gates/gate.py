@@ -36,7 +36,7 @@ from trajectory_guard.gates.messages import (
 from trajectory_guard.gates.publishing import publish, publish_by_hand
 from trajectory_guard.gates.quality import agents_of, read_quality, request_in
 from trajectory_guard.gates.remote import RemoteFlags
-from trajectory_guard.quality.board import is_advice
+from trajectory_guard.quality.board import is_advice, text_given
 from trajectory_guard.runtime import board_for, follow
 from trajectory_guard.store import FlagBoard
 
@@ -324,7 +324,7 @@ class Gate:
         counts, closing = self.board.counts, ""
         if verdict is not None and nudge is not None:
             if not by_hand:  # the person's own words stay, and are no nudge on the ladder
-                nudge = text_of(self.config.nudge_text, verdict, nudge, counts)
+                nudge = text_of(text_given(self.config.nudge_text, verdict), verdict, nudge, counts)
                 self.board.delivered(trajectory, verdict.run if is_advice(verdict) else run)
         elif verdict is not None and payload is not None:
             closing = CLOSING if by_hand else text_of(self.config.stop_text, verdict, STOP_TEXT, counts)

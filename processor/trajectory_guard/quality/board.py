@@ -239,6 +239,18 @@ def is_advice(verdict: Verdict | None) -> bool:
     return verdict is not None and verdict.rule == QUALITY_DROP
 
 
+def text_given(text: Any, verdict: Verdict | None) -> Any:
+    """The configured text of a nudge; None where it is a template about calls, and the verdict is about answers."""
+    of_calls = isinstance(text, str) and ("{tool" in text or "{count" in text)
+    return None if of_calls and is_advice(verdict) else text
+
+
+def clear_flags(entry: Entry) -> None:
+    """Clear all flags but advice, which is about answers and not about steps."""
+    for label in [label for label in entry.flags if not label.startswith(_RUN)]:
+        del entry.flags[label]
+
+
 def carry_over(old: Entry, new: Entry) -> None:
     """Keep scores, and advice that waits, where a trajectory is begun again because its steps hid too much."""
     new.quality = old.quality
