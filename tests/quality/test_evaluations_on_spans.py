@@ -68,6 +68,7 @@ def test_a_drop_becomes_a_flag_a_span_and_a_nudge_of_the_agent() -> None:
     assert attributes[telemetry.QUALITY_NOW] == 0.48
     assert json.loads(str(attributes[telemetry.CERTIFICATE]))["rule"] == "quality_drop"
     assert "secret" not in str(attributes)
+    assert telemetry.TOOL not in attributes
     assert (
         span.links[0].context.span_id
         == [one for one in app.exporter.get_finished_spans() if one.name == "chat"][-1].context.span_id

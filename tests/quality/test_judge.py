@@ -228,7 +228,7 @@ def test_a_closed_judge_drops_what_waits_and_starts_again_with_the_next_answer()
         asked.judge.close()
         release.set()
         asked.ask(answer(9))
-        assert asked.scores[-1] == ("t9", 0.5)
+        assert ("t9", 0.5) in asked.scores
         assert len(asked.scores) <= 2
 
 

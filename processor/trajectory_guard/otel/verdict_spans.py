@@ -42,10 +42,11 @@ def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, Attribute
 
 def guard_attributes(verdict: Verdict) -> dict[str, AttributeValue]:
     """Values that only the guard's own span has: the tool, the certificate, and the scores if those have dropped."""
-    own: dict[str, AttributeValue] = {telemetry.TOOL: verdict.tool}
+    of_quality = verdict.rule == QUALITY_DROP
+    own: dict[str, AttributeValue] = {} if of_quality else {telemetry.TOOL: verdict.tool}
     if verdict.certificate is not None:
         own[telemetry.CERTIFICATE] = verdict.certificate.to_json()
-    if verdict.rule == QUALITY_DROP:
+    if of_quality:
         name, before, now = verdict.detections[0].names
         own |= {
             telemetry.QUALITY_NAME: name, telemetry.QUALITY_BEFORE: float(before), telemetry.QUALITY_NOW: float(now),

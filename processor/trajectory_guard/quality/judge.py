@@ -82,7 +82,7 @@ class Judge:
         self._changed = threading.Condition(threading.Lock())
         self._waiting: deque[Answer] = deque()
         self._due = 1.0 - self._sample  # the first answer is judged
-        self._busy = False
+        self._busy: threading.Thread | None = None
         self._thread: threading.Thread | None = None
         self._hanging: list[_Caller] = []
 
@@ -109,13 +109,13 @@ class Judge:
     def wait(self, timeout_s: float) -> bool:
         """Wait until every queued answer is judged or given up, at most so many seconds; returns whether it is."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._waiting and not self._busy, max(0.0, timeout_s))
+            return self._changed.wait_for(lambda: not self._waiting and self._busy is None, max(0.0, timeout_s))
 
     def close(self) -> None:
         """Drop what waits and let the thread end; an answer that is submitted later starts it again."""
         with self._changed:
             self._waiting.clear()
-            self._thread = None
+            self._thread = self._busy = None
             self._changed.notify_all()
 
     # --- on the thread of the judge --------------------------------------------------------------------------
@@ -125,7 +125,8 @@ class Judge:
         while (answer := self._next()) is not None:
             caller = self._call(caller, answer)
             with self._changed:
-                self._busy = False
+                if self._busy is threading.current_thread():  # else it was closed, and another one has begun
+                    self._busy = None
                 self._changed.notify_all()
         if caller is not None:
             caller.end()
@@ -136,7 +137,7 @@ class Judge:
             self._changed.wait_for(lambda: self._waiting or self._thread is not me)
             if self._thread is not me:
                 return None
-            self._busy = True
+            self._busy = me
             return self._waiting.popleft()
 
     def _call(self, caller: _Caller | None, answer: Answer) -> _Caller | None:
