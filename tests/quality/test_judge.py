@@ -158,7 +158,7 @@ def test_a_call_that_hangs_is_left_behind_and_its_late_score_is_not_taken() -> N
                 release.wait(LONG_S)
             return 0.5
 
-        asked = Asked(judge, timeout_s=0.05)
+        asked = Asked(judge, timeout_s=0.5)
         asked.ask(answer(0, "hang"), answer(1), answer(2))
         assert asked.scores == [("t1", 0.5), ("t2", 0.5)]
         assert asked.counts == {"quality.judge_timeout": 1}
@@ -179,7 +179,7 @@ def test_a_coroutine_that_hangs_is_cancelled() -> None:
                 raise
         return 0.5
 
-    asked = Asked(judge, timeout_s=0.05).ask(answer(0, "hang"), answer(1))
+    asked = Asked(judge, timeout_s=0.5).ask(answer(0, "hang"), answer(1))
     assert (asked.scores, asked.counts, cancelled) == ([("t1", 0.5)], {"quality.judge_timeout": 1}, [True])
 
 

@@ -79,7 +79,9 @@ class QualityScores(HandFlags):
             TypeError, ValueError: value, name or an id cannot be used.
         """
         score = check_score(value)
-        for key, text, least in (("trajectory_id", trajectory_id, 1), ("name", name, 1), ("agent", agent, 0)):
+        if not isinstance(trajectory_id, str) or not trajectory_id:
+            raise ValueError(f"trajectory_id: expected a text that is not empty, got {trajectory_id!r:.80}")
+        for key, text, least in (("name", name, 1), ("agent", agent, 0)):
             if not isinstance(text, str) or not least <= len(text) <= MAX_NAME_CHARS:
                 raise ValueError(f"{key}: expected a text of {least} to {MAX_NAME_CHARS} characters, got {text!r:.80}")
         verdict = self.record_score(trajectory_id, score, name=name, source=API, agent=agent)
@@ -94,9 +96,7 @@ class QualityScores(HandFlags):
             self.quality.judge.submit(Answer(trajectory_id, agent, request, response))
 
     def _judged(self, answer: Answer, score: float) -> None:
-        self.publish_score(
-            self.record_score(answer.trajectory, score, name=JUDGE, source=JUDGE, agent=answer.agent)
-        )  # fmt: skip
+        self.publish_score(self.record_score(answer.trajectory, score, name=JUDGE, source=JUDGE, agent=answer.agent))
 
     def record_score(
         self, trajectory_id: str, score: float, *, name: str, source: str, agent: str = "", silent: bool = False
@@ -110,6 +110,7 @@ class QualityScores(HandFlags):
         if quality is None:
             return None
         quality.note(source, name, score)
+        agent = agent[:MAX_NAME_CHARS]
         entry = self._entry(self.resolve_alias(trajectory_id))
         with entry.lock:
             memory = _memory(entry)
