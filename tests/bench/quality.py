@@ -60,7 +60,7 @@ def _scores(boards: dict[str, FlagBoard], effort: Effort) -> Iterator[Row]:
             return board.score("bench", value)
 
         def read(_: object, board: FlagBoard = board) -> object:
-            return read_quality(board, "bench", messages)
+            return read_quality(board, "bench", messages, "")
 
         probes.append(Probe(f"score(), quality {name}", lambda: [0.8] * STEPS_PER_RUN, score))
         probes.append(Probe(f"messages of a gate, quality {name}", lambda: [None] * STEPS_PER_RUN, read))

@@ -411,6 +411,16 @@ def test_scores_of_an_unknown_agent_reach_the_only_gate() -> None:
     assert len(advice(ask(graph(works_with([SURE] * 2), board)))) == 1
 
 
+def test_the_only_gate_hears_of_agents_by_whatever_name_spans_know_them() -> None:
+    """Log-probabilities come without a name here, and evaluations on spans with one: it is the same agent."""
+    board = new_board(track_quality=True)
+    one = graph(works_with([SURE] * 2), board)
+    ask(one)
+    for value in [0.9] * 10 + [0.1] * 5:
+        board.score("thread", value, agent="researcher")
+    assert len(advice(ask(one, "again"))) == 1
+
+
 def test_messages_that_cannot_be_scored_break_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: Any) -> None:
         raise RuntimeError("no")

@@ -168,15 +168,21 @@ class TrajectoryQuality:
     Attributes:
         series: by agent and name; the one without a new score for longest gives way to a new one.
         read: keys of the messages that a gate read last.
-        gated: a gate reads the messages of this trajectory.
+        gates: names of the sub-graphs whose gates read its messages, at most ``MAX_SERIES``; empty for the graph at the
+            top.
     """
 
-    __slots__ = ("gated", "read", "series")
+    __slots__ = ("gates", "read", "series")
 
     def __init__(self) -> None:
         self.series: BoundedTable[Key, QualitySeries] = BoundedTable(MAX_SERIES)
         self.read = Ring(_READ_MESSAGES)
-        self.gated = False
+        self.gates: frozenset[str] = frozenset()
+
+    def note_gate(self, name: str) -> None:
+        """Record that a gate reads the messages."""
+        if name not in self.gates and len(self.gates) < MAX_SERIES:
+            self.gates |= {name}
 
     @property
     def agents(self) -> set[str]:
@@ -196,7 +202,7 @@ class TrajectoryQuality:
             mine = self.series_of(agent, name)
             mine.scores.extend(series.scores)
             mine.dropped_from = series.dropped_from if mine.dropped_from is None else mine.dropped_from
-        self.gated = self.gated or other.gated
+        self.gates |= other.gates
 
     def is_low(self, agent: str) -> bool:
         """Whether a series of the agent has dropped and not recovered."""

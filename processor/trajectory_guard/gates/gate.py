@@ -135,7 +135,7 @@ class Gate:
         trajectory = self._identify(messages, status, thread_id)
         self.board.discard_lossy(trajectory)
         self._restore(trajectory, status)
-        read_quality(self.board, trajectory, messages)
+        read_quality(self.board, trajectory, messages, namespace)
         if read_state is not None:
             self.board.await_states(trajectory, namespace)
         fresh, run = self._catch_up(trajectory, namespace, messages, status, again=peek, read_state=read_state)
@@ -259,7 +259,7 @@ class Gate:
         if thread_id is None:
             return False
         trajectory = self.board.resolve_alias(str(thread_id))
-        read_quality(self.board, trajectory, messages)
+        read_quality(self.board, trajectory, messages, namespace)
         return self.board.has_advice(trajectory, agents_of(messages, namespace))
 
     def _with_advice(self, trajectory: str, flag: Flag, messages: Sequence[Any], namespace: str) -> Flag:

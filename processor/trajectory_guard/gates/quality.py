@@ -17,13 +17,17 @@ from trajectory_guard.store import FlagBoard
 _log: Final = logging.getLogger(telemetry.LOGGER)
 
 
-def read_quality(board: FlagBoard, trajectory: str, messages: Sequence[Any], *, answers: str | None = None) -> None:
+def read_quality(
+    board: FlagBoard, trajectory: str, messages: Sequence[Any], instance: str | None = None, *,
+    answers: str | None = None,
+) -> None:  # fmt: skip
     """Score the model's messages that no gate has read yet, as far as they can be scored.
 
     In a trajectory that a gate sees for the first time, messages before the last one of a person belong to the past:
     another process has acted on them. They count for the trend, and nothing follows from them.
 
     Parameters:
+        instance: as for ``agents_of``, None if the gate is known already.
         answers: the request that these messages answer, which is not among them; None where it is. Of these messages
             those without an id are left out: LangGraph gives them one when it stores them.
     """
@@ -31,14 +35,16 @@ def read_quality(board: FlagBoard, trajectory: str, messages: Sequence[Any], *, 
     if quality is None:
         return
     try:
-        _read(board, quality, trajectory, messages, answers)
+        _read(board, quality, trajectory, messages, None if instance is None else name_of(instance), answers)
     except Exception:  # noqa: BLE001  it costs these scores, and no decision of the gate
         board.counts["errors.quality"] += 1
         if board.counts["errors.quality"] == 1:
             _log.exception("trajectory_guard: messages could not be scored, contained (logged once)")
 
 
-def _read(board: FlagBoard, quality: Quality, trajectory: str, messages: Sequence[Any], answers: str | None) -> None:
+def _read(
+    board: FlagBoard, quality: Quality, trajectory: str, messages: Sequence[Any], gate: str | None, answers: str | None
+) -> None:
     newest_first = range(len(messages) - 1, max(0, len(messages) - MAX_LOOK_BACK) - 1, -1)
     places: list[int] = []
 
@@ -48,7 +54,7 @@ def _read(board: FlagBoard, quality: Quality, trajectory: str, messages: Sequenc
                 places.append(at)
                 yield _key(messages[at], at)
 
-    count, first = board.new_messages(trajectory, keys())
+    count, first = board.new_messages(trajectory, gate, keys())
     asked = next((at for at in newest_first if _is_of_person(messages[at])), -1) if first else -1
     for at in reversed(places[:count]):
         message, past = messages[at], first and at < asked
@@ -75,9 +81,14 @@ def agents_of(messages: Sequence[Any], instance: str) -> frozenset[str]:
         instance: path of tasks that leads to the graph run of the gate (``alice:<id>``), empty at the top.
     """
     if instance:
-        return frozenset((instance.rpartition("|")[2].partition(":")[0],))
+        return frozenset((name_of(instance),))
     newest = messages[-MAX_LOOK_BACK:]
     return frozenset(("", *(str(one.name) for one in newest if is_of_ai(one) and getattr(one, "name", None))))
+
+
+def name_of(instance: str) -> str:
+    """Name of the sub-graph of an instance, empty at the top."""
+    return instance.rpartition("|")[2].partition(":")[0]
 
 
 def request_in(messages: Sequence[Any]) -> str:

@@ -121,7 +121,7 @@ class QualityScores(HandFlags):
                 return None
             still_low = memory.is_low(agent)
             found, measured = _finding(name, series, quality.rule, first) if change is Change.DROPPED else (None, {})
-            gated = memory.gated
+            gated = bool(memory.gates)
         if found is None and still_low:
             return None
         label = _RUN + agent
@@ -163,10 +163,11 @@ class QualityScores(HandFlags):
 
     # --- gates -----------------------------------------------------------------------------------------------
 
-    def new_messages(self, trajectory_id: str, keys: Iterable[bytes]) -> tuple[int, bool]:
+    def new_messages(self, trajectory_id: str, gate: str | None, keys: Iterable[bytes]) -> tuple[int, bool]:
         """Record that a gate reads messages of a trajectory.
 
         Parameters:
+            gate: name of its sub-graph, empty at the top, None if it is known already.
             keys: of the messages, the newest first; reading ends at the first one that was read before.
 
         Returns:
@@ -175,7 +176,9 @@ class QualityScores(HandFlags):
         entry = self._entry(trajectory_id)
         with entry.lock:
             memory = _memory(entry)
-            first, memory.gated = not memory.gated, True
+            first = not memory.gates
+            if gate is not None:
+                memory.note_gate(gate)
             fresh: list[bytes] = []
             for key in keys:
                 if key in memory.read:
@@ -193,20 +196,20 @@ class QualityScores(HandFlags):
         """The verdict whose nudge about quality waits for one of these agents, None if there is none.
 
         Parameters:
-            agents: names of the agents that the caller speaks to; the only agent with scores is always among them, and
-                None stands for all.
+            agents: names of the agents that the caller speaks to; the only agent with scores is always among them. None
+                stands for all, as does every list where the graph at the top alone has a gate.
             take: clear it.
         """
         entry = self._find(trajectory_id)
         if entry is None or entry.quality is None:
             return None
         with entry.lock:
-            scored = entry.quality.agents
+            scored, alone = entry.quality.agents, entry.quality.gates == {""}
             for agent in sorted(scored):
                 flag = entry.flags.get(_RUN + agent)
                 if flag is None or flag.nudge is None:
                     continue
-                if agents is None or agent in agents or len(scored) == 1:
+                if agents is None or agent in agents or len(scored) == 1 or alone:
                     verdict = flag.nudge
                     if take:
                         flag.pending = flag.nudge = None
