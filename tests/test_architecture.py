@@ -187,6 +187,7 @@ def test_configuration_imports_pydantic_and_constants_of_core_only() -> None:
         f"{ROOT}.core.settings",
         f"{ROOT}.core.templates",
         f"{ROOT}.core.text",
+        f"{ROOT}.quality.settings",
         f"{ROOT}.spending.settings",
         f"{ROOT}.dialects.custom",
     )  # to check what is declared
@@ -200,6 +201,14 @@ def test_the_rules_of_spending_are_pure() -> None:
     assert {module: found for module in pure if (found := outside(module, *allowed))} == {}
     never = {"time", "threading", "socket", "asyncio", "sqlite3", "logging", "datetime", "random"}
     assert {module: found for module in pure if (found := imports(module) & never)} == {}
+
+
+def test_only_the_judge_of_quality_has_threads_of_its_own() -> None:
+    """Settings and the reading of log-probabilities are pure; the judge alone knows OpenTelemetry, to suppress it."""
+    pure = [f"{ROOT}.quality.{name}" for name in ("settings", "logprobs")]
+    allowed = ("pydantic", f"{ROOT}.core.quality")
+    assert {module: found for module in pure if (found := outside(module, *allowed))} == {}
+    assert {module for module in layer("quality") if "asyncio" in imports(module)} == {f"{ROOT}.quality.judge"}
 
 
 def test_dialects_know_core_and_attribute_names_only() -> None:
@@ -247,6 +256,7 @@ def test_no_import_circle_in_either_package() -> None:
 
 def test_shared_parts_know_no_framework() -> None:
     shared = [f"{ROOT}.{name}" for name in ("store", "entry", "otlp", "telemetry", "logs")] + layer("spending")
+    shared += [name for name in layer("quality") if name != f"{ROOT}.quality.judge"]
     frameworks = ("langgraph", "langchain", "langchain_core", "langfuse", "opentelemetry")
     assert importers(shared, *frameworks) == {}
 

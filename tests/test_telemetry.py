@@ -59,7 +59,9 @@ def test_attributes_are_those_of_the_contract() -> None:
     declared = {attribute.key: attribute.type for attribute in telemetry.ATTRIBUTES}
     assert CONTRACT.items() <= declared.items()
     further = {
-        name for name in set(declared) - set(CONTRACT) if not re.match(r"trajectory_guard\.(budget|outlier)\.", name)
+        name
+        for name in set(declared) - set(CONTRACT)
+        if not re.match(r"trajectory_guard\.(budget|outlier|quality)\.", name)
     }
     assert further <= {"trajectory_guard.reason", "trajectory_guard.certificate"}
 
@@ -148,11 +150,14 @@ def test_a_loop_and_its_recovery_are_counted() -> None:
 
 def test_every_instrument_carries_its_declared_unit_and_meaning() -> None:
     prices = {"priced": {"input": 1, "output": 1}}
-    measured = Measured(max_trajectories=1, budgets=[{"scope": "day", "tokens": 1}], model_prices=prices)
+    measured = Measured(
+        max_trajectories=1, track_quality=True, budgets=[{"scope": "day", "tokens": 1}], model_prices=prices
+    )
     assert measured.board.spending is not None
     for model in ("priced", ""):
         measured.board.spending.book(Entry(f"call of {model}", "t", "a", "s", today(time.time()), model, 10, 10))
     measured.board.counts["budget_actions.blocked"] += 1
+    measured.board.score("t", 0.5)
     for name in ("a", "b"):
         for step in loop(3, name):
             measured.board.observe(step)

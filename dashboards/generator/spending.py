@@ -1,4 +1,4 @@
-"""The dashboard *Spending*: tokens, money and budgets, from the metrics of the guard in the applications themselves."""
+"""The dashboard *Spending*: tokens, money, budgets, and the quality of what they bought, from applications' metrics."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def spending() -> Json:
             data_source("prometheus"),
             label_values("job", "Application", "trajectory_guard_spending_tokens_total", "job"),
         ],
-        [*_totals(), row("Budgets"), *_budgets(), row("Models"), *_models()],
+        [*_totals(), row("Budgets"), *_budgets(), row("Models"), *_models(), row("Quality of answers"), *_quality()],
     )
 
 
@@ -95,4 +95,18 @@ def _models() -> list[Json]:
         graph("Events of the ledger", "calls: booked. duplicates: second spans of a call. outliers: calls far above "
               "the usual of their agent. Healthy: lost and forgotten stay empty, outliers are rare.",
               query(_grown("trajectory_guard_spending_events_total", STEP, "event"), "{{event}}"), bars=True),
+    ]  # fmt: skip
+
+
+def _quality() -> list[Json]:
+    mean = f"avg by (source, gen_ai_evaluation_name) (trajectory_guard_quality_mean{{{_JOB}}})"
+    return [
+        graph("Quality of answers", "Mean of the newest scores, 0 to 1, by source and name: evaluations on spans, "
+              "scores of the application, log-probabilities, the judge. Empty unless it is measured. Healthy: steady, "
+              "above 0.5.",
+              query(mean, "{{source}} {{gen_ai_evaluation_name}}"), unit="percentunit", maximum=1, width=12),
+        graph("Scores by what became of them", "scores: recorded. drops: nudges and what follows them. low: unsure "
+              "answers. Healthy: drops are rare, and nothing is left out or given up (out_of_range, no_number, "
+              "judge_dropped, judge_timeout).",
+              query(_grown("trajectory_guard_quality_events_total", STEP, "event"), "{{event}}"), bars=True, width=12),
     ]  # fmt: skip

@@ -17,6 +17,7 @@ from trajectory_guard.core.tracking.tables import BoundedTable
 
 if TYPE_CHECKING:
     from trajectory_guard.by_hand import HandFlag
+    from trajectory_guard.core.quality import TrajectoryQuality
     from trajectory_guard.spending.spending import BudgetStatus
 
 _CALL_IDS: Final = 32
@@ -95,12 +96,14 @@ class Entry:
             that are evaluated once the gate has read the state.
         by_hand: the flag that a person raised, until a gate has acted on it; hands: number of those raised here;
             remote_hands: ordinal of the newest one that was raised on a collector.
+        quality: scores of its answers, None before the first; not saved.
+        reported: how many of its steps were reported from outside the engine, and are no calls.
     """
 
     __slots__ = (
         "awaiting_state", "by_hand", "call_runs", "calls", "flags", "gates", "hands", "last_used", "lock", "lossy",
-        "message_calls", "message_steps", "message_tools", "recent", "remote_hands", "replay", "saved_index", "state",
-        "stating", "trajectory_id",
+        "message_calls", "message_steps", "message_tools", "quality", "recent", "remote_hands", "replay", "reported",
+        "saved_index", "state", "stating", "trajectory_id",
     )  # fmt: skip
 
     def __init__(self, state: TrajectoryState) -> None:
@@ -122,6 +125,8 @@ class Entry:
         self.awaiting_state: list[StepRecord] = []
         self.by_hand: HandFlag | None = None
         self.hands = self.remote_hands = 0
+        self.quality: TrajectoryQuality | None = None
+        self.reported = 0
         self.last_used = 0.0
 
     def flag(self, run: str) -> RunFlag:

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Any, Final
 
 from trajectory_guard import telemetry
+from trajectory_guard.core.detectors.reported import QUALITY_DROP
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 
@@ -53,6 +54,14 @@ def _log_event(event: str, trajectory_id: str, level: int, **fields: Any) -> Non
     logger.log(level, "%s", json.dumps(entry, ensure_ascii=False))
 
 
+def _quality(verdict: Verdict) -> dict[str, Any]:
+    """Which scores have dropped, from and to which mean; empty for every other finding."""
+    if verdict.rule != QUALITY_DROP:
+        return {}
+    name, before, now = verdict.detections[0].names
+    return {"quality": {"name": name, "before": float(before), "now": float(now)}}
+
+
 def verdict_entry(verdict: Verdict, *, redact: bool = False) -> dict[str, Any]:
     """A verdict as a flat JSON-able object, fields as in the original plan's log entries."""
     return {
@@ -78,5 +87,6 @@ def verdict_entry(verdict: Verdict, *, redact: bool = False) -> dict[str, Any]:
             ],
             "spent": verdict.spent._asdict(),
         },
+        **_quality(verdict),
         **({"certificate": verdict.certificate.to_plain()} if verdict.certificate is not None else {}),
     }

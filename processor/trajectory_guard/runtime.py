@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakSet
 
 from trajectory_guard import telemetry
-from trajectory_guard.config import ENV_PREFIX, GATE_KEYS, ConfigError, GuardConfig, differences
+from trajectory_guard.config import ENV_PREFIX, GATE_KEYS, SECTIONS, ConfigError, GuardConfig, differences
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.entry import Flag
 from trajectory_guard.forking import now_and_after_fork
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trajectory_guard.semantic.settler import BackgroundSettler
 
 _MODEL_KEYS: Final = ("model_path", "model_download", "calibration")
+_QUALITY_KEYS: Final = SECTIONS["quality"]
 _SCORE_KEYS: Final = (
     "langfuse_scores", "langfuse_max_waiting", "langfuse_batches_per_minute", "max_trajectories", "redact",
 )  # fmt: skip
@@ -93,6 +94,7 @@ class Process:
                 first = GuardConfig.from_env() if config is None else config
                 self.board = SharedBoard(first, settler=_settler_of(first), visited=_gate_visited)
                 _add_reporter(self.board)  # a gate may use the board without any processor
+                _add_publisher(self.board)
             elif config is not None:
                 self._reconcile(self.board, config, gate=gate)
             if config is not None:
@@ -122,6 +124,9 @@ class Process:
         board.reconfigure(config, settler)
         if _differ(before, config, SPENDING_KEYS):
             board.spending = spending_of(config, board.prices, board.counts)
+        if _differ(before, config, (*_QUALITY_KEYS, "redact")):
+            board.measure_quality(config)
+            _add_publisher(board)
         if _differ(before, config, _SCORE_KEYS):
             board.reporter = None  # the previous reporter still sends its queue
             _add_reporter(board)
@@ -170,6 +175,7 @@ def board_for(config: GuardConfig | None, board: FlagBoard | None, *, gate: bool
     _check(config)
     if config is not None:
         refuse_differences(board.config, config, gate=gate)
+    _add_publisher(board)
     return board
 
 
@@ -215,6 +221,14 @@ def _add_reporter(board: FlagBoard) -> None:
         from trajectory_guard.integrations.langfuse.reporter import reporter_of
 
         board.reporter = reporter_of(board.config, board.counts)
+
+
+def _add_publisher(board: FlagBoard) -> None:
+    """Let verdicts on scores that no span or gate brings reach the trace and Langfuse, too."""
+    if board.quality is not None and board.publisher is None:
+        from trajectory_guard.gates.publishing import publish
+
+        board.publisher = lambda verdict: publish(verdict, board, redact=board.config.redact)
 
 
 def _differ(one: GuardConfig, other: GuardConfig, keys: tuple[str, ...]) -> bool:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from trajectory_guard.by_hand import HandFlags
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.calls import CallRecord, call_key, consume, is_fuller, reported, truncate_for_replay
 from trajectory_guard.core.detectors import DetectionResult
@@ -18,6 +17,7 @@ from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, r
 from trajectory_guard.entry import Entry, Flag, GateRun
 from trajectory_guard.logs import log_recovery
 from trajectory_guard.prices import PriceTable
+from trajectory_guard.quality.board import QualityScores, carry_over, clear_flags, join_scores
 from trajectory_guard.spending.configured import spending_of
 from trajectory_guard.tally import tally
 
@@ -30,7 +30,7 @@ _MAX_REPLAY: Final = 16
 _RANK: Final = {Level.OBSERVE: 0, Level.NUDGE: 1, Level.STOP: 2}
 
 
-class FlagBoard(HandFlags):
+class FlagBoard(QualityScores):
     """Thread-safe store of all trajectories of a process, bounded by count and idle time.
 
     Parameters:
@@ -54,6 +54,7 @@ class FlagBoard(HandFlags):
         engine = Engine(config.engine_settings(), settle=settle, price=self.prices.cost)
         super().__init__(config, engine, counts=Counter() if settler is None else settler.counts, clock=clock)
         self.spending = spending_of(config, self.prices, self.counts)
+        self.measure_quality(config)
         self.loop_cost_usd = 0.0
 
     # --- writing ---------------------------------------------------------------------------------------------
@@ -214,6 +215,7 @@ class FlagBoard(HandFlags):
     def report(self, step: StepRecord, found: DetectionResult | None, measured: Mapping[str, Any]) -> Verdict:
         """Evaluate an output that a gate has measured itself, as ``Engine.report`` does."""
         with (entry := self._entry(step.trajectory_id)).lock:
+            entry.reported += 1
             return self._booked(entry, self.engine.report(entry.state, step, found, measured))
 
     def _booked(self, entry: Entry, verdict: Verdict) -> Verdict:
@@ -350,6 +352,8 @@ class FlagBoard(HandFlags):
             self.link(trajectory_id, (trace_id,))
             return
         target = self._entries.get(trajectory_id)
+        if target is not None:
+            join_scores(part, target) if target.state.index == 0 else join_scores(target, part)
         if target is None or target.state.index == 0:
             self._rename(part, trajectory_id)
         else:
@@ -376,21 +380,25 @@ class FlagBoard(HandFlags):
     def discard_lossy(self, trajectory_id: str) -> bool:
         """Remove a trajectory whose steps hid arguments or results, so that the messages can rebuild it."""
         entry = self._find(trajectory_id)
-        if entry is None or not entry.lossy or entry.state.index == 0:
+        if entry is None or not entry.lossy or entry.state.index <= entry.reported:
             return False
         with self._lock:
             self._entries.pop(entry.trajectory_id, None)
+        if entry.quality is not None:
+            carry_over(entry, self._entry(entry.trajectory_id))
         return True
 
     # --- reading ---------------------------------------------------------------------------------------------
 
     def read(self, trajectory_id: str, run: str | None = None) -> Flag:
         """Return the flag without clearing it. ``run``: label of the run; by default the one that acted last."""
-        return self._flag(trajectory_id, run, take=False)
+        flag = self._flag(trajectory_id, run, take=False)
+        return flag if run is not None else self.with_advice(trajectory_id, flag, take=False)
 
     def take(self, trajectory_id: str, run: str | None = None) -> Flag:
         """Return the flag and clear it: the caller acts on it. An undelivered nudge takes precedence over a stop."""
-        return self._flag(trajectory_id, run, take=True)
+        flag = self._flag(trajectory_id, run, take=True)
+        return flag if run is not None else self.with_advice(trajectory_id, flag, take=True)
 
     def _flag(self, trajectory_id: str, run: str | None, *, take: bool) -> Flag:
         entry = self._find(trajectory_id)
@@ -464,7 +472,7 @@ class FlagBoard(HandFlags):
                 **saved.runs,
             }
             entry.state, entry.saved_index = saved, saved.index
-            entry.flags.clear()
+            clear_flags(entry)
             for step in replay:
                 self._evaluate(entry, step, again=True)
             self.counts["adopted"] += 1

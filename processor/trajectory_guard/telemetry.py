@@ -37,6 +37,10 @@ OUTLIER_EVENT: Final = "trajectory_guard.spending.outlier"
 OUTLIER_TOKENS: Final = "trajectory_guard.outlier.tokens"
 OUTLIER_USUAL: Final = "trajectory_guard.outlier.usual_tokens"
 OUTLIER_DEVIATIONS: Final = "trajectory_guard.outlier.deviations"
+QUALITY_NAME: Final = "trajectory_guard.quality.name"
+QUALITY_BEFORE: Final = "trajectory_guard.quality.before"
+QUALITY_NOW: Final = "trajectory_guard.quality.now"
+EVALUATION: Final = "gen_ai.evaluation.name"
 MODEL: Final = "gen_ai.request.model"
 TOOL: Final = "gen_ai.tool.name"
 LANGFUSE_TAGS: Final = "langfuse.trace.tags"
@@ -99,6 +103,9 @@ ATTRIBUTES: Final = (
     Attribute(OUTLIER_TOKENS, "int", "tokens of a model call far above the usual; on the event of the outlier"),
     Attribute(OUTLIER_USUAL, "int", "tokens of the agent's usual model call; on the event of an outlier"),
     Attribute(OUTLIER_DEVIATIONS, "double", "standard deviations between them; on the event of an outlier"),
+    Attribute(QUALITY_NAME, "string", "name of the scores that dropped; on the guard's own span of the nudge"),
+    Attribute(QUALITY_BEFORE, "double", "mean of the scores before the newest ones, 0 to 1; on that span"),
+    Attribute(QUALITY_NOW, "double", "mean of the newest scores, 0 to 1; on that span"),
 )
 
 STEPS: Final = Metric("trajectory_guard.steps", "counter", "{step}", "tool calls evaluated")
@@ -176,6 +183,17 @@ BUDGET_ACTIONS: Final = Metric(
     "trajectory_guard.budget.actions", "counter", "{call}",
     "model calls that a gate routed to a cheaper model, refused as a new session, or blocked", ("action",),
 )  # fmt: skip
+QUALITY_MEAN: Final = Metric(
+    "trajectory_guard.quality.mean", "gauge", "{ratio}",
+    "mean of the newest scores of answers, 0 to 1, by source (span, api, logprobs, judge) and name",
+    ("source", EVALUATION),
+)  # fmt: skip
+QUALITY_EVENTS: Final = Metric(
+    "trajectory_guard.quality.events", "counter", "{score}",
+    "scores (recorded), drops, low log-probabilities; evaluations left out: out_of_range, no_number, repeated; "
+    "answers given up: judge_dropped, judge_timeout, judge_abstained",
+    ("event",),
+)  # fmt: skip
 SETTLED: Final = Metric(
     "trajectory_guard.settled", "counter", "{pair}", "pairs of texts a model was asked about, by answer", ("answer",)
 )
@@ -190,6 +208,6 @@ SCORE_ATTEMPTS_FAILED: Final = Metric(
 METRICS: Final = (
     STEPS, DETECTIONS, INTERVENTIONS, REFUSALS, HAND_FLAGS, EPISODES, RECOVERIES, ACTIVE, EVICTIONS, ERRORS, DUPLICATES,
     FINGERPRINTED, EXPIRED, LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, SPENDING_TOKENS, SPENDING_COST,
-    SPENDING_UNPRICED, SPENDING_EVENTS, BUDGET_RATIO, BUDGET_ALERTS, BUDGET_ACTIONS, SETTLED, SCORES,
-    SCORE_ATTEMPTS_FAILED,
+    SPENDING_UNPRICED, SPENDING_EVENTS, BUDGET_RATIO, BUDGET_ALERTS, BUDGET_ACTIONS, QUALITY_MEAN, QUALITY_EVENTS,
+    SETTLED, SCORES, SCORE_ATTEMPTS_FAILED,
 )  # fmt: skip

@@ -260,7 +260,7 @@ def test_two_collectors_in_a_process_count_apart() -> None:
 def test_ours_are_those_of_the_library_that_can_occur_here() -> None:
     here = {metric.name for metric in telemetry.METRICS}
     in_process_only = {guard.EXPIRED, guard.SETTLED, guard.SCORES, guard.REFUSALS}
-    spending = ("trajectory_guard.spending.", "trajectory_guard.budget.")  # the collector keeps no ledger
+    spending = ("trajectory_guard.spending.", "trajectory_guard.budget.", "trajectory_guard.quality.")  # nor scores
     in_process_only |= {metric for metric in guard.METRICS if metric.name.startswith(spending)}
     for metric in guard.METRICS:
         name = metric.name.replace(".", "_") + ("_seconds" if metric.unit == "s" else "")

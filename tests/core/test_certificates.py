@@ -28,7 +28,7 @@ from trajectory_guard.core.detectors import (
     unregister,
     weights,
 )
-from trajectory_guard.core.detectors.reported import INTEGRITY_THEOREM, STAGNATION_THEOREM
+from trajectory_guard.core.detectors.reported import INTEGRITY_THEOREM, QUALITY_DROP, STAGNATION_THEOREM
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.policy import Level
@@ -221,7 +221,10 @@ def test_each_rule_is_certified(rule: str) -> None:
 
 def test_every_rule_of_the_engine_is_known() -> None:
     assert {rule for kind in REGISTRY.values() for rule in kind.rules} <= RULES.keys()
-    assert {rule for rule, one in RULES.items() if one.replay is not None} == REPLAYED | {STAGNATION_THEOREM}
+    assert {rule for rule, one in RULES.items() if one.replay is not None} == REPLAYED | {
+        STAGNATION_THEOREM,
+        QUALITY_DROP,
+    }
 
 
 @pytest.mark.parametrize("rule", sorted(REPLAYED - {"same_state", "recurring_result"}))

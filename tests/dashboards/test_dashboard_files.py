@@ -27,7 +27,7 @@ IN_PROCESS = {
             tuple(label.replace(".", "_") for label in metric.attributes), metric.unit, metric.meaning, "",
         )
         for metric in guard.METRICS
-        if metric.name.startswith(("trajectory_guard.spending.", "trajectory_guard.budget."))
+        if metric.name.startswith(tuple(f"trajectory_guard.{part}." for part in ("spending", "budget", "quality")))
     )
 }  # fmt: skip
 """Metrics of the guard in an application, as Prometheus receives them over OTLP."""

@@ -532,3 +532,15 @@ def test_messages_of_a_model_without_tools_are_judged() -> None:
     builder.add_conditional_edges("model", gate.edge("model", END), ["model", END])
     result = builder.compile().invoke({"messages": []}, {"configurable": {"thread_id": "m"}})
     assert len(result["messages"]) == 3
+
+
+def test_findings_about_nodes_stay_where_no_tool_call_hid_anything() -> None:
+    """Steps that hid their arguments are read again from the messages; what a gate measured is no such step."""
+    board = FlagBoard()
+    gate = StagnationGate(board=board)
+    for _ in range(4):
+        gate.observe("The same as ever.", thread_id="t")
+    before = board.read("t", "stagnation:observe").level
+    assert before is not Level.OBSERVE
+    assert not board.discard_lossy("t")
+    assert board.read("t", "stagnation:observe").level is before

@@ -18,6 +18,7 @@ from trajectory_guard.core.detectors import (
     DetectionResult,
     Detector,
     DetectorSettings,
+    detector_of,
     weights,
 )
 from trajectory_guard.core.detectors.base import TYPE_IV
@@ -260,7 +261,7 @@ class Engine:
         self._scorer.apply(run.score, kept, new_batch=True)
         decision = ladder_policy.decide(
             run.ladder, kept, run.score.value, self.settings, new_batch=True, progress=seen.progress,
-            now=step.timestamp,
+            now=step.timestamp, may_stop=found is None or detector_of(found).may_stop,
         )  # fmt: skip
         own = _Evaluated(run, seen, decision, self._verdict(state, run, seen, kept, decision, measured))
         current = state.current

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import DetectionResult, detector_of
 from trajectory_guard.core.detectors.base import TYPE_I
-from trajectory_guard.core.detectors.reported import TYPE_INTEGRITY
+from trajectory_guard.core.detectors.reported import TYPE_INTEGRITY, TYPE_QUALITY
 from trajectory_guard.core.steps import StepRecord, is_refused_by_guard
 from trajectory_guard.core.text import clip
 
@@ -93,7 +93,7 @@ def nudge_text(found: Sequence[DetectionResult], step: StepRecord, ordinal: int 
     """
     main = found[0]
     lines = ["[Trajectory guard] " + _opening(main, ordinal), reason_text(main, step, excerpt=excerpt)]
-    if ordinal > 1 and main.evidence is not Certainty.WAITING:
+    if ordinal > 1 and main.evidence is not Certainty.WAITING and main.loop_type != TYPE_QUALITY:
         lines.append("An earlier message like this one has not changed that.")
         lines.append("What to do now:")
         lines += [f"- {line}" for line in (*_FIRM_ADVICE, *detector_of(main).advice[-1:])]
@@ -121,6 +121,8 @@ def _opening(main: DetectionResult, ordinal: int) -> str:
         return "You seem to be waiting for something."
     if main.loop_type == TYPE_INTEGRITY:
         return "The state is not as it has to be."
+    if main.loop_type == TYPE_QUALITY:
+        return "Your answers have become worse." if ordinal == 1 else "Your answers are still worse than before."
     return "You seem to be stuck." if ordinal == 1 else "You are still stuck."
 
 

@@ -6,12 +6,14 @@ not hide in the other; the ladder is the policy's own (``policy.is_justified``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from statistics import stdev
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import REGISTRY
-from trajectory_guard.core.detectors.reported import INTEGRITY_THEOREM, STAGNATION_THEOREM
+from trajectory_guard.core.detectors.reported import INTEGRITY_THEOREM, QUALITY_DROP, STAGNATION_THEOREM
 from trajectory_guard.core.policy import Level, is_justified
 from trajectory_guard.core.settings import EngineSettings
 
@@ -88,7 +90,7 @@ def problems_of(rule: str, replay: bool, parameters: Mapping[str, Any], facts: M
         found.append(f"rule {rule} cannot be computed again from fingerprints")
     elif replay and known.replay is not None:
         found += known.replay(claim)
-    if rule in (STAGNATION_THEOREM, INTEGRITY_THEOREM):
+    if rule in (STAGNATION_THEOREM, INTEGRITY_THEOREM, QUALITY_DROP):
         found += _theorem_problems(rule, facts["measured"])
     return found
 
@@ -331,6 +333,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "handoffs": Rule(None, _handoffs),
     STAGNATION_THEOREM: Rule(_anything, _anything),
     INTEGRITY_THEOREM: Rule(None, _anything),
+    QUALITY_DROP: Rule(_anything, _anything),
 }
 """Every rule that is not registered by a user; a rule that is missing here is frozen."""
 _UNKNOWN: Final = Rule(None, _anything)
@@ -348,5 +351,17 @@ def _theorem_problems(rule: str, measured: Mapping[str, Any]) -> _Problems:
             yield "no invariant is violated"
         if any(type(passed) is not bool for _, passed in results):
             yield "an invariant is neither kept nor violated"
+    elif rule == QUALITY_DROP:
+        scores, recent = [float(one) for one in measured["scores"]], int(measured["recent"])
+        if recent < 1 or len(scores) < 2 * recent or not all(0.0 <= one <= 1.0 for one in scores):
+            yield "these are not enough scores from 0 to 1"
+            return
+        now = sum(scores[-recent:]) / recent
+        before = sum(scores[:-recent]) / (len(scores) - recent)
+        spread = stdev(scores[:-recent]) if len(scores) - recent > 1 else 0.0
+        error = spread * math.sqrt(1 / recent + 1 / (len(scores) - recent))
+        least = max(float(measured["drop"]), float(measured["deviations"]) * error)
+        if before - now < least - _CLOSE or now >= float(measured["floor"]):
+            yield "the scores have not dropped that far"
     else:
         yield f"rule {rule} is none of a gate"

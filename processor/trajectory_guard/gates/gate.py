@@ -34,7 +34,9 @@ from trajectory_guard.gates.messages import (
     with_marks,
 )
 from trajectory_guard.gates.publishing import publish, publish_by_hand
+from trajectory_guard.gates.quality import agents_of, read_quality, request_in
 from trajectory_guard.gates.remote import RemoteFlags
+from trajectory_guard.quality.board import is_advice, text_given
 from trajectory_guard.runtime import board_for, follow
 from trajectory_guard.store import FlagBoard
 
@@ -66,6 +68,7 @@ class Decision(NamedTuple):
         nudge: message for the model; None unless one is due now.
         payload: stop payload; None unless level is STOP.
         closing: text that a stopped run ends with; empty unless level is STOP.
+        request: text that a person wrote last, for the judge of the answer; empty without a judge.
         scratchpad: entries for ``trajectory_scratchpad``, one per new step.
         status: new value of ``loop_status``.
     """
@@ -77,6 +80,7 @@ class Decision(NamedTuple):
     scratchpad: list[dict[str, Any]]
     status: dict[str, Any]
     closing: str = ""
+    request: str = ""
 
 
 class Gate:
@@ -131,15 +135,20 @@ class Gate:
         trajectory = self._identify(messages, status, thread_id)
         self.board.discard_lossy(trajectory)
         self._restore(trajectory, status)
+        read_quality(self.board, trajectory, messages, namespace)
         if read_state is not None:
             self.board.await_states(trajectory, namespace)
         fresh, run = self._catch_up(trajectory, namespace, messages, status, again=peek, read_state=read_state)
         if self.board.settler is not None:
             self.board.settler.wait(_SETTLE_WAIT_S)
         flag = self._with_remote(trajectory, run, self.board.take(trajectory, run), status)
+        if self.board.quality is not None:
+            flag = self._with_advice(trajectory, flag, messages, namespace)
         decision = self._decision(trajectory, run, flag, messages, fresh, status, peek=peek)
         if peek and decision.level is Level.STOP:
             self._put_back(trajectory, flag)
+        if self.board.quality is not None and self.board.quality.judge is not None:
+            return decision._replace(request=request_in(messages))
         return decision
 
     @property
@@ -153,6 +162,7 @@ class Gate:
 
     def answered(self, decision: Decision, messages: Sequence[Any]) -> None:
         """Read the messages that the agent has written: if the last one requests no tool, the run is over."""
+        read_quality(self.board, decision.trajectory_id, messages, answers=decision.request)
         if messages and decision.level is not Level.STOP and is_answer(messages[-1]):
             self.board.finish_recovery(decision.trajectory_id, str(decision.status.get("run") or ""))
 
@@ -244,6 +254,21 @@ class Gate:
         names = (None if thread_id is None else str(thread_id), current_trace())
         return any(name is not None and self.board.repeats_model_call(name) for name in names)
 
+    def has_advice(self, messages: Sequence[Any], thread_id: Any, namespace: str) -> bool:
+        """Whether a nudge about the quality of answers waits, which needs no tool call to be given."""
+        if thread_id is None:
+            return False
+        trajectory = self.board.resolve_alias(str(thread_id))
+        read_quality(self.board, trajectory, messages, namespace)
+        return self.board.has_advice(trajectory, agents_of(messages, namespace))
+
+    def _with_advice(self, trajectory: str, flag: Flag, messages: Sequence[Any], namespace: str) -> Flag:
+        """The flag, or advice about the quality of answers where nothing else is due."""
+        if flag.level is not Level.OBSERVE:
+            return flag
+        verdict = self.board.advice(trajectory, agents_of(messages, namespace))
+        return flag if verdict is None else flag._replace(level=Level.NUDGE, verdict=verdict)
+
     # --- what a collector knows ------------------------------------------------------------------------------
 
     def _count_silence(self) -> None:
@@ -285,7 +310,8 @@ class Gate:
             self._put_back(trajectory, flag)  # a call is still open: deliver it at the next opportunity
             level = Level.OBSERVE
         by_hand = flag.by_hand is not None
-        nudged = by_hand or was_nudged(messages) or status.get("nudged_run") == run
+        advised = status.get("advice_digests") or ()
+        nudged = by_hand or was_nudged(messages, advised) or status.get("nudged_run") == run
         scratchpad = [scratchpad_entry(step, redact=self.config.redact) for step in fresh]
         nudge = payload = None
         if verdict is not None and level is Level.STOP and nudged:
@@ -298,8 +324,8 @@ class Gate:
         counts, closing = self.board.counts, ""
         if verdict is not None and nudge is not None:
             if not by_hand:  # the person's own words stay, and are no nudge on the ladder
-                nudge = text_of(self.config.nudge_text, verdict, nudge, counts)
-                self.board.delivered(trajectory, run)
+                nudge = text_of(text_given(self.config.nudge_text, verdict), verdict, nudge, counts)
+                self.board.delivered(trajectory, verdict.run if is_advice(verdict) else run)
         elif verdict is not None and payload is not None:
             closing = CLOSING if by_hand else text_of(self.config.stop_text, verdict, STOP_TEXT, counts)
             if not peek:
@@ -313,6 +339,8 @@ class Gate:
         status = self._status(trajectory, run, flag, done, payload, status, scratchpad)
         if nudge is not None:
             status["nudge_digests"] = [*(status["nudge_digests"] or ()), text_digest(nudge)][-_NUDGES_KNOWN:]
+            if is_advice(verdict):
+                status["advice_digests"] = [*advised, text_digest(nudge)][-_NUDGES_KNOWN:]
         return Decision(done, trajectory, nudge, payload, scratchpad, status, closing)
 
     def _put_back(self, trajectory: str, flag: Flag) -> None:
@@ -354,6 +382,7 @@ class Gate:
         scratchpad: Sequence[Mapping[str, Any]],
     ) -> dict[str, Any]:
         verdict = flag.verdict
+        nudged = level is Level.NUDGE and not is_advice(verdict)  # because of a loop
         calls = [*(before.get("calls") or ()), *(entry["step_id"] for entry in scratchpad)]
         recent = [*(before.get("recent") or ()), *(entry["action"] for entry in scratchpad)]
         collector_step = verdict.step_index if verdict is not None and flag.remote else before.get("collector_step", -1)
@@ -363,9 +392,10 @@ class Gate:
             "health": 1.0 - flag.score / self.board.config.max_score,
             "loop_type": verdict.types[0] if verdict is not None and verdict.types else None,
             "nudges_sent": flag.nudges,
-            "nudges_given": int(before.get("nudges_given", 0)) + (level is Level.NUDGE),
+            "nudges_given": int(before.get("nudges_given", 0)) + nudged,
             "nudge_digests": before.get("nudge_digests"),
-            "nudged_run": run if level is Level.NUDGE else before.get("nudged_run"),
+            "nudged_run": run if nudged else before.get("nudged_run"),
+            **({"advice_digests": before["advice_digests"]} if before.get("advice_digests") else {}),
             "collector_step": collector_step,
             "collector_hand": max(int(before.get("collector_hand", 0)), self.board.remote_hands(trajectory)),
             "last_intervention": str(level) if level is not Level.OBSERVE else before.get("last_intervention"),

@@ -97,7 +97,11 @@ class GraphGate:
         """
         thread_id = thread_id_of(config)
         by_hand = thread_id is not None and self.gate.board.has_hand_flag(thread_id)
-        return something_happened(messages) or by_hand or self.gate.repeats_model_call(thread_id)
+        if something_happened(messages) or by_hand or self.gate.repeats_model_call(thread_id):
+            return True
+        if self.gate.board.quality is None:
+            return False
+        return self.gate.has_advice(as_messages(messages), thread_id, namespace_of(config))
 
     def act(self, decision: Decision, config: Mapping[str, Any]) -> Outcome:
         """Carry a decision out: nothing, a nudge, a question to a person, an error, or the end of the run.

@@ -6,7 +6,7 @@ instrumentation. Messages are read by attribute, so that this module needs no fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.fingerprints import args_hash, digest64, text_bytes
@@ -47,10 +47,16 @@ def open_calls(messages: Sequence[Any]) -> set[str]:
     return set()
 
 
-def was_nudged(messages: Sequence[Any]) -> bool:
-    """Whether the current user turn holds a message by which a gate nudged the agent."""
+def was_nudged(messages: Sequence[Any], advised: Collection[str] = ()) -> bool:
+    """Whether the current user turn holds a message by which a gate nudged the agent because of a loop.
+
+    Parameters:
+        advised: ``text_digest`` of nudges that were about something else, and precede no stop.
+    """
     for message in reversed(messages):
-        if _mark(message).get("intervention") == "NUDGE":
+        if _mark(message).get("intervention") == "NUDGE" and not (
+            advised and text_digest(str(message.content)) in advised
+        ):
             return True
         if getattr(message, "type", None) == "human" and not is_guard_message(message):
             return False

@@ -32,12 +32,14 @@ def register(meter: Meter, board: FlagBoard) -> Histogram:
         telemetry.EXPIRED: "expired_", telemetry.SETTLED: "settle.", telemetry.SCORES: "scores.",
         telemetry.SCORE_ATTEMPTS_FAILED: "score_attempts.", telemetry.SPENDING_EVENTS: "spending.",
         telemetry.BUDGET_ALERTS: "budget_alerts.", telemetry.BUDGET_ACTIONS: "budget_actions.",
+        telemetry.QUALITY_EVENTS: "quality.",
     }  # fmt: skip
     for metric, prefix in families.items():
         _counter(meter, metric, _family(board, prefix, metric.attributes[0]))
     _counter(meter, telemetry.LOOP_COST, lambda options: [Observation(board.loop_cost_usd)])
     _gauge(meter, telemetry.ACTIVE, lambda options: [Observation(len(board))])
     _register_spending(meter, board)
+    _gauge(meter, telemetry.QUALITY_MEAN, _quality(board))
     return meter.create_histogram(telemetry.LATENCY.name, telemetry.LATENCY.unit, telemetry.LATENCY.meaning)
 
 
@@ -66,6 +68,14 @@ def _register_spending(meter: Meter, board: FlagBoard) -> None:
     open_tokens = by_model(lambda sums, micro: sums.open_input + sums.open_output if micro is None else None)
     _gauge(meter, telemetry.SPENDING_UNPRICED, open_tokens)
     _gauge(meter, telemetry.BUDGET_RATIO, ratios)
+
+
+def _quality(board: FlagBoard) -> Callback:
+    def observe(options: CallbackOptions) -> Iterable[Observation]:
+        for source, name, mean in board.quality.shown() if board.quality is not None else ():
+            yield Observation(mean, {"source": source, telemetry.EVALUATION: name})
+
+    return observe
 
 
 def _gauge(meter: Meter, metric: telemetry.Metric, callback: Callback) -> None:

@@ -39,6 +39,7 @@ from trajectory_guard.transcripts.asked import asked_in
 from trajectory_guard.transcripts.model_calls import model_call
 
 if TYPE_CHECKING:
+    from trajectory_guard.otel.quality import ScoreFeed
     from trajectory_guard.otel.spending import SpendingFeed
     from trajectory_guard.spending.spending import Spending
 
@@ -87,6 +88,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._conversations: NameTable[int, str] = NameTable(limit)  # of traces
         self._usage: BoundedTable[int, UsageLedger] = BoundedTable(limit)  # usage of the model calls of a trace
         self._feed: SpendingFeed | None = None
+        self._scores: ScoreFeed | None = None
         self._reported: set[str] = set()
         self._evaluated = 0
         _add_reporter(self.board)
@@ -132,6 +134,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
             attributes = plain_attributes(span)
             if not self._interesting.isdisjoint(attributes):
                 self._end_interesting(span, context, attributes)
+            if self.board.quality is not None:
+                self._score(span, attributes)
             if span.parent is None or span.parent.is_remote:
                 self._settle(context)
         except Exception as error:
@@ -145,6 +149,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
         try:
             if self.board.spending is not None:
                 self.board.spending.close()
+            if self.board.quality is not None:
+                self.board.quality.close()
             if self.board.reporter is not None:
                 self.board.reporter.stop(_SCORES_TIMEOUT_S)
         except Exception as error:  # the provider would not shut down the processors after this one
@@ -294,6 +300,24 @@ class TrajectoryGuardProcessor(SpanProcessor):
             )  # fmt: skip
         except Exception as error:
             self._contain("spending", error)
+
+    def _score(self, span: ReadableSpan, attributes: Mapping[str, Any]) -> None:
+        """Score the evaluations that a span carries; an error costs these, and nothing else of the guard."""
+        if not span.events and "gen_ai.response.id" not in attributes:
+            return
+        try:
+            if self._scores is None:
+                from trajectory_guard.otel.quality import ScoreFeed
+
+                self._scores = ScoreFeed(self.config.max_trajectories)
+            view = view_of(span, attributes)
+            above = partial(self._ancestors, span)
+            for verdict in self._scores.read(self.board, view, above, self._conversation_of, self._table):
+                self._report(verdict, span)
+                if self.board.reporter is not None:
+                    self.board.reporter.report(verdict, view.trace_id, span, self._ancestors(span))
+        except Exception as error:
+            self._contain("quality", error)
 
     def _remember_conversation(self, trace_id: int, named: str) -> None:
         with self._lock:

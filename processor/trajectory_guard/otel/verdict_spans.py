@@ -13,14 +13,19 @@ from opentelemetry.trace import NonRecordingSpan, Span
 from opentelemetry.util.types import AttributeValue
 
 from trajectory_guard import telemetry
+from trajectory_guard.core.detectors.reported import QUALITY_DROP
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 
 
 def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, AttributeValue]:
-    """Values of ``telemetry.ATTRIBUTES`` for one verdict, by attribute key."""
+    """Values of ``telemetry.ATTRIBUTES`` for one verdict, by attribute key.
+
+    A drop of quality is no loop: it has its own type, and no alert on loops fires for it.
+    """
+    is_loop = bool(verdict.detections) and verdict.rule != QUALITY_DROP
     attributes: dict[str, AttributeValue] = {
-        telemetry.LOOP_DETECTED: bool(verdict.detections) and verdict.level is not Level.OBSERVE,
+        telemetry.LOOP_DETECTED: is_loop and verdict.level is not Level.OBSERVE,
         telemetry.LOOP_TYPE: verdict.types,
         telemetry.LOOP_RULE: verdict.rule,
         telemetry.LOOP_SCORE: verdict.score,
@@ -35,15 +40,21 @@ def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, Attribute
         telemetry.REASON: verdict.reason,
     }
     if verdict.level is not Level.OBSERVE:
-        attributes[telemetry.LANGFUSE_TAGS] = [telemetry.TAG, *verdict.types]
+        attributes[telemetry.LANGFUSE_TAGS] = [*([telemetry.TAG] if is_loop else ()), *verdict.types]
     return attributes
 
 
 def guard_attributes(verdict: Verdict) -> dict[str, AttributeValue]:
-    """Values that only the guard's own span has: the tool, and at a nudge or a stop the certificate."""
-    own: dict[str, AttributeValue] = {telemetry.TOOL: verdict.tool}
+    """Values that only the guard's own span has: the tool, the certificate, and the scores if those have dropped."""
+    of_quality = verdict.rule == QUALITY_DROP
+    own: dict[str, AttributeValue] = {} if of_quality else {telemetry.TOOL: verdict.tool}
     if verdict.certificate is not None:
         own[telemetry.CERTIFICATE] = verdict.certificate.to_json()
+    if of_quality:
+        name, before, now = verdict.detections[0].names
+        own |= {
+            telemetry.QUALITY_NAME: name, telemetry.QUALITY_BEFORE: float(before), telemetry.QUALITY_NOW: float(now),
+        }  # fmt: skip
     return own
 
 

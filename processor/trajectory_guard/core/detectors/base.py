@@ -73,6 +73,7 @@ class Detector:
         rules: names of its rules, unique among all detectors.
         loop_type: the type its findings have; weight: default weight of that type.
         of_model_calls: it looks at repeated model calls, which no other detector is shown, and at nothing else.
+        may_stop: a reported finding of this kind may lead to a stop; otherwise to nudges only, ever more rarely.
         advice: suggestions for the agent in a nudge, one sentence each.
         recommendation: advice for the developer.
         thresholds: the numbers that its rules compare with, by name, which its certificates state.
@@ -84,6 +85,7 @@ class Detector:
     weight: ClassVar[float] = 1.0
     shared: ClassVar[bool] = False
     of_model_calls: ClassVar[bool] = False
+    may_stop: ClassVar[bool] = True
     advice: ClassVar[tuple[str, ...]] = (
         "Do something else: another tool, other arguments, or another way to the goal.",
         "If you have all you can get, answer with it, or say what is missing and ask.",

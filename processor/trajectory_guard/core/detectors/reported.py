@@ -1,4 +1,4 @@
-"""Findings that an output gate reports: it has measured them itself, and no detector runs for them."""
+"""Findings that are reported from outside the engine, measured there already: no detector runs for them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ STAGNATION_THEOREM: Final = "behavioral_stability_windowed"
 INTEGRITY_THEOREM: Final = "langgraph_state_integrity"
 """Intact: every invariant of the state holds. Named as operon-langgraph-gates names it."""
 TYPE_INTEGRITY: Final = "TYPE_VII_INTEGRITY"
+QUALITY_DROP: Final = "quality_drop"
+"""The mean of the newest scores of a trajectory is well below that of the earlier ones."""
+TYPE_QUALITY: Final = "TYPE_VIII_QUALITY"
+QUALITY_RUN: Final = "quality:"
+"""Beginning of the label of the run that such a finding belongs to."""
 
 
 class Stagnation(Detector):
@@ -50,4 +55,30 @@ class Integrity(Detector):
         return f"The output of {call} violates: {', '.join(found.names)}."
 
 
-REPORTED: Final[tuple[type[Detector], ...]] = (Stagnation, Integrity)
+class QualityDrop(Detector):
+    """Scores of answers, by an evaluator, a judge or log-probabilities, are lower than they were.
+
+    No loop: the finding asks for another answer, and never ends a run. Its ``names`` are the name of the scores, their
+    mean before, and their mean now.
+    """
+
+    name: ClassVar[str] = "quality"
+    rules: ClassVar[tuple[str, ...]] = (QUALITY_DROP,)
+    loop_type: ClassVar[str] = TYPE_QUALITY
+    weight: ClassVar[float] = 2.0
+    may_stop: ClassVar[bool] = False
+    advice: ClassVar[tuple[str, ...]] = (
+        "Read the request again, and check the next answer against each of its points before you give it.",
+        "Say what you do not know instead of guessing; look it up where a tool can tell.",
+    )
+    recommendation: ClassVar[str] = "Look at the answers since then: context too long, missing sources, or the model."
+    __slots__ = ()
+
+    @classmethod
+    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
+        """One sentence with the name of the scores, and both means; no answer is quoted."""
+        name, before, now = found.names
+        return f"The scores '{name}' were {before} on an average, and the last {found.count} are {now}."
+
+
+REPORTED: Final[tuple[type[Detector], ...]] = (Stagnation, Integrity, QualityDrop)

@@ -24,6 +24,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid5
 
+from trajectory_guard.core.detectors.reported import QUALITY_RUN
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.text import clip
@@ -90,7 +91,9 @@ class Target(NamedTuple):
 
 
 def stage_of(verdict: Verdict) -> Stage | None:
-    """The stage that a verdict reports; None for weak signals and for loops that go on unchanged."""
+    """The stage that a verdict reports; None for weak signals, loops that go on, and drops of quality."""
+    if verdict.run.startswith(QUALITY_RUN):
+        return None
     if verdict.recovered:
         return Stage.RECOVERED
     if not verdict.detections:

@@ -1,0 +1,1 @@
+"""Quality of a model's answers: where scores come from, and what becomes of them."""

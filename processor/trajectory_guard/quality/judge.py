@@ -1,0 +1,251 @@
+"""The application's own judge of answers, an LLM for instance: asked off the threads of the agent, within limits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import queue
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple
+
+from opentelemetry import context as otel_context
+
+from trajectory_guard import telemetry
+from trajectory_guard.core.quality import check_score
+from trajectory_guard.forking import now_and_after_fork
+
+MAX_REQUEST_CHARS: Final = 500
+MAX_RESPONSE_CHARS: Final = 1_000
+MAX_HANGING: Final = 4
+"""Calls of the judge that may hang beyond their time-out; further answers wait until one of them returns."""
+_GRACE_S: Final = 0.25
+_POLL_S: Final = 0.5
+_SUPPRESSION: Final = (
+    *(
+        key
+        for name in ("_SUPPRESS_INSTRUMENTATION_KEY", "_SUPPRESS_HTTP_INSTRUMENTATION_KEY")
+        if (key := getattr(otel_context, name, None)) is not None
+    ),
+    "suppress_instrumentation", "suppress_http_instrumentation", "suppress_language_model_instrumentation",
+)  # fmt: skip
+"""Keys of the context by which instrumentations are told to write no spans."""
+_log: Final = logging.getLogger(telemetry.LOGGER)
+
+
+class Answer(NamedTuple):
+    """An answer to judge.
+
+    Fields:
+        trajectory, agent: whose it is.
+        request, response: texts, cut to ``MAX_REQUEST_CHARS`` and ``MAX_RESPONSE_CHARS`` characters.
+    """
+
+    trajectory: str
+    agent: str
+    request: str
+    response: str
+
+
+class Judge:
+    """Asks the application's judge about answers, one after the other, on daemon threads that never delay the exit.
+
+    The judge runs in an empty context with instrumentation suppressed: its own model calls are no steps of the agent,
+    show up in no stream of it, and are not judged. Coroutine functions run in one event loop that lives as long as the
+    judge does, so that they may keep connections open. A forked child begins with an empty queue.
+
+    Parameters:
+        judge: called with request and response; returns a score in [0, 1], or None for no opinion.
+        deliver: called with the answer and its score, on the thread of the judge.
+        timeout_s: seconds for one judgement.
+        sample: part of the answers that is judged, spread evenly.
+        limit: answers that may wait; the oldest give way.
+        counts: counts ``quality.judge_dropped``, ``quality.judge_timeout``, ``quality.judge_abstained`` and
+            ``errors.quality_judge``.
+        redact: log no text of errors: it may quote an answer.
+    """
+
+    def __init__(
+        self, judge: Callable[..., Any], deliver: Callable[[Answer, float], None], *, timeout_s: float = 30.0,
+        sample: float = 1.0, limit: int = 100, counts: Counter[str] | None = None, redact: bool = False,
+    ) -> None:  # fmt: skip
+        self._judge, self._deliver = judge, deliver
+        self._timeout_s, self._sample, self._limit, self._redact = timeout_s, sample, limit, redact
+        self.counts: Counter[str] = Counter() if counts is None else counts
+        now_and_after_fork(self._reset)
+
+    def _reset(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._waiting: deque[Answer] = deque()
+        self._due = 1.0 - self._sample  # the first answer is judged
+        self._busy: threading.Thread | None = None
+        self._thread: threading.Thread | None = None
+        self._hanging: list[_Caller] = []
+
+    def submit(self, answer: Answer) -> None:
+        """Queue an answer, unless it is left out of the sample. Never blocks."""
+        with self._changed:
+            self._due += self._sample
+            if self._due < 1.0 - 1e-9:
+                return
+            self._due -= 1.0
+            self._waiting.append(
+                answer._replace(
+                    request=answer.request[:MAX_REQUEST_CHARS], response=answer.response[:MAX_RESPONSE_CHARS]
+                )
+            )
+            if len(self._waiting) > self._limit:
+                self._waiting.popleft()
+                self.counts["quality.judge_dropped"] += 1
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="trajectory_guard-judge", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until every queued answer is judged or given up, at most so many seconds; returns whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._waiting and self._busy is None, max(0.0, timeout_s))
+
+    def close(self) -> None:
+        """Drop what waits and let the thread end; an answer that is submitted later starts it again."""
+        with self._changed:
+            self._waiting.clear()
+            self._thread = self._busy = None
+            self._changed.notify_all()
+
+    # --- on the thread of the judge --------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        caller: _Caller | None = None
+        while (answer := self._next()) is not None:
+            caller = self._call(caller, answer)
+            with self._changed:
+                if self._busy is threading.current_thread():  # else it was closed, and another one has begun
+                    self._busy = None
+                self._changed.notify_all()
+        if caller is not None:
+            caller.end()
+
+    def _next(self) -> Answer | None:
+        me = threading.current_thread()
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._thread is not me)
+            if self._thread is not me:
+                return None
+            self._busy = me
+            return self._waiting.popleft()
+
+    def _call(self, caller: _Caller | None, answer: Answer) -> _Caller | None:
+        """Judge one answer; returns the caller for the next one, None if this one hangs."""
+        me = threading.current_thread()
+        while caller is None and sum(one.is_alive() for one in self._hanging) >= MAX_HANGING:
+            time.sleep(_POLL_S)
+            if self._thread is not me:
+                return None
+        if caller is None:
+            self._hanging = [one for one in self._hanging if one.is_alive()]
+            caller = _Caller(self._judge, self._timeout_s)
+        try:
+            score = caller.ask(answer)
+            if score is None:
+                self.counts["quality.judge_abstained"] += 1
+            else:
+                self._deliver(answer, check_score(score))
+        except TimeoutError:
+            self.counts["quality.judge_timeout"] += 1
+            if caller.hangs:
+                self._hanging.append(caller)
+                return None
+        except Exception as error:  # noqa: BLE001  the user's own code must not end the thread
+            self._contain(error)
+        return caller
+
+    def _contain(self, error: Exception) -> None:
+        self.counts["errors.quality_judge"] += 1
+        if self.counts["errors.quality_judge"] == 1:
+            told = type(error).__name__ if self._redact else repr(error)[:500]
+            _log.warning("trajectory_guard: the quality judge failed, contained (logged once): %s", told)
+
+
+class _Failed(Exception):
+    """The judge raised something that is no ordinary exception."""
+
+
+class _Caller:
+    """A daemon thread that calls the judge; one that hangs is left behind, and ends when the call returns."""
+
+    def __init__(self, judge: Callable[..., Any], timeout_s: float) -> None:
+        self._judge, self._timeout_s = judge, timeout_s
+        self._asked: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
+        self._said: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.hangs = False
+        self._thread = threading.Thread(target=self._run, name="trajectory_guard-judge-call", daemon=True)
+        self._thread.start()
+
+    def is_alive(self) -> bool:
+        """Whether the thread has not ended."""
+        return self._thread.is_alive()
+
+    def end(self) -> None:
+        """Let the thread end after the call it is at."""
+        self._asked.put(None)
+
+    def ask(self, answer: Answer) -> Any:
+        """What the judge returns; raises what it raises, and ``TimeoutError`` when its time is up."""
+        self._asked.put(answer)
+        try:
+            said = self._said.get(timeout=self._timeout_s + _GRACE_S)
+        except queue.Empty:
+            self.hangs = True
+            self.end()
+            raise TimeoutError from None
+        if isinstance(said, BaseException):
+            raise said
+        return said
+
+    def _run(self) -> None:
+        loop: asyncio.AbstractEventLoop | None = None
+        while (answer := self._asked.get()) is not None:
+            try:
+                said = contextvars.Context().run(self._suppressed, answer)
+                if inspect.isawaitable(said):
+                    loop = loop or asyncio.new_event_loop()
+                    said = contextvars.Context().run(self._await, loop, said)
+            except (TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
+                said = TimeoutError()
+            except Exception as error:  # noqa: BLE001  handed over to the thread that asked
+                said = error
+            except BaseException as error:  # noqa: BLE001  as sys.exit() raises it
+                said = _Failed(repr(error)[:500])
+            self._said.put(said)
+        if loop is not None:
+            loop.close()
+
+    def _suppressed(self, answer: Answer) -> Any:
+        _suppress()
+        return self._judge(answer.request, answer.response)
+
+    def _await(self, loop: asyncio.AbstractEventLoop, pending: Any) -> Any:
+        _suppress()
+        return loop.run_until_complete(asyncio.wait_for(_contained(pending), self._timeout_s))
+
+
+async def _contained(pending: Awaitable[Any]) -> Any:
+    """What an event loop would not hand over, but end with."""
+    try:
+        return await pending
+    except (KeyboardInterrupt, SystemExit) as error:
+        raise _Failed(repr(error)[:500]) from None
+
+
+def _suppress() -> None:
+    """Suppress instrumentation in the current context, which is discarded as a whole afterwards."""
+    context = otel_context.get_current()
+    for key in _SUPPRESSION:
+        context = otel_context.set_value(key, True, context)
+    otel_context.attach(context)
