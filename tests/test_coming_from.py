@@ -61,6 +61,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {
         "model": model,
         "small_model": model,
+        "judge": lambda request, response: 0.4,
         "call_model": call_model,
         "call_small_model": call_model,
         "tools": [search],
@@ -159,6 +160,13 @@ def test_budgets_of_an_agent_a_node_and_a_loop(names: dict[str, Any]) -> None:
     run(block("reivo-guard", "BudgetGate()"), names)
     assert "agent" in names["builder"].nodes
     assert run(block("reivo-guard", "may_call"), names)["may_call"]
+
+
+def test_scores_of_a_judge_and_of_the_application(names: dict[str, Any]) -> None:
+    run(block("reivo-guard", "quality_judge"), names)
+    quality = shared_board().quality
+    assert quality is not None
+    assert quality.judge is not None
 
 
 def test_every_block_is_run_by_a_test_above() -> None:
