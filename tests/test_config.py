@@ -337,7 +337,8 @@ def test_settings_that_contradict_each_other_are_refused(values: dict[str, Any],
 
 
 def test_every_key_is_explained_in_the_source() -> None:
-    source = (Path(DATA).parent.parent / "processor" / "trajectory_guard" / "config.py").read_text(encoding="utf-8")
+    package = Path(DATA).parent.parent / "processor" / "trajectory_guard"
+    source = "".join((package / name).read_text(encoding="utf-8") for name in ("config.py", "cursor/settings.py"))
     for name in (*GuardConfig.model_fields, *ToolPolicy.model_fields):
         after = source.split(f"    {name}: ", 1)[1].split("\n", 2)
         assert after[1].strip().startswith('"""'), name

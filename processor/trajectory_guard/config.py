@@ -17,6 +17,7 @@ from trajectory_guard.core.detectors import weights as default_weights
 from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
 from trajectory_guard.core.templates import template_mistake
 from trajectory_guard.core.text import nearest
+from trajectory_guard.cursor.settings import CURSOR_KEYS, CursorSettings
 from trajectory_guard.spending.settings import BudgetSettings, ModelPrice
 
 ENV_PREFIX: Final = "TRAJECTORY_GUARD_"
@@ -34,6 +35,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "collector": ("collector_timeout_s", "collector_token", "collector_url"),
     "langfuse": ("langfuse_batches_per_minute", "langfuse_max_waiting", "langfuse_scores"),
     "spending": ("budgets", "model_prices", "outlier_deviations", "spending_file", "track_spending"),
+    "cursor": CURSOR_KEYS,
     "limits": ("idle_ttl_s", "max_open_spans", "max_trajectories", "open_span_ttl_s"),
 }  # fmt: skip
 """The keys of each section that a configuration file may have; without sections the keys are the same."""
@@ -109,7 +111,7 @@ class ToolPolicy(_Model):
     """Factor on the confidence of findings at this tool, capped at 1 after multiplication."""
 
 
-class GuardConfig(_Model):
+class GuardConfig(CursorSettings, _Model):
     """Everything that can be set, with defaults. Frozen; equal configurations compare equal.
 
     Raises:

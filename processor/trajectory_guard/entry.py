@@ -17,6 +17,7 @@ from trajectory_guard.core.tracking.tables import BoundedTable
 
 if TYPE_CHECKING:
     from trajectory_guard.by_hand import HandFlag
+    from trajectory_guard.core.cursor import Cursor
     from trajectory_guard.spending.spending import BudgetStatus
 
 _CALL_IDS: Final = 32
@@ -95,12 +96,14 @@ class Entry:
             that are evaluated once the gate has read the state.
         by_hand: the flag that a person raised, until a gate has acted on it; hands: number of those raised here;
             remote_hands: ordinal of the newest one that was raised on a collector.
+        cursor: the trajectory's cursor, None if none is kept; cursors_saved: digest of the snapshot saved last by agent
+            instance.
     """
 
     __slots__ = (
-        "awaiting_state", "by_hand", "call_runs", "calls", "flags", "gates", "hands", "last_used", "lock", "lossy",
-        "message_calls", "message_steps", "message_tools", "recent", "remote_hands", "replay", "saved_index", "state",
-        "stating", "trajectory_id",
+        "awaiting_state", "by_hand", "call_runs", "calls", "cursor", "cursors_saved", "flags", "gates", "hands",
+        "last_used", "lock", "lossy", "message_calls", "message_steps", "message_tools", "recent", "remote_hands",
+        "replay", "saved_index", "state", "stating", "trajectory_id",
     )  # fmt: skip
 
     def __init__(self, state: TrajectoryState) -> None:
@@ -123,6 +126,8 @@ class Entry:
         self.by_hand: HandFlag | None = None
         self.hands = self.remote_hands = 0
         self.last_used = 0.0
+        self.cursor: Cursor | None = None
+        self.cursors_saved: BoundedTable[str, str] = BoundedTable(MAX_INSTANCES)
 
     def flag(self, run: str) -> RunFlag:
         """The flag of a run, created if it is missing."""

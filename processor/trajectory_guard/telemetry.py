@@ -125,6 +125,10 @@ EVICTIONS: Final = Metric(
     "trajectories forgotten because idle or over the limit",
     ("reason",),
 )
+REQUIRED_MISSING: Final = Metric(
+    "trajectory_guard.required_actions.missing", "counter", "{run}",
+    "runs whose agent ended without an action that is required, by tool", (TOOL,),
+)  # fmt: skip
 ERRORS: Final = Metric(
     "trajectory_guard.errors", "counter", "{error}", "errors of the guard itself, contained", ("where",)
 )
@@ -188,8 +192,8 @@ SCORE_ATTEMPTS_FAILED: Final = Metric(
 )  # fmt: skip
 
 METRICS: Final = (
-    STEPS, DETECTIONS, INTERVENTIONS, REFUSALS, HAND_FLAGS, EPISODES, RECOVERIES, ACTIVE, EVICTIONS, ERRORS, DUPLICATES,
-    FINGERPRINTED, EXPIRED, LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, SPENDING_TOKENS, SPENDING_COST,
-    SPENDING_UNPRICED, SPENDING_EVENTS, BUDGET_RATIO, BUDGET_ALERTS, BUDGET_ACTIONS, SETTLED, SCORES,
+    STEPS, DETECTIONS, INTERVENTIONS, REFUSALS, HAND_FLAGS, EPISODES, RECOVERIES, ACTIVE, EVICTIONS, REQUIRED_MISSING,
+    ERRORS, DUPLICATES, FINGERPRINTED, EXPIRED, LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, SPENDING_TOKENS,
+    SPENDING_COST, SPENDING_UNPRICED, SPENDING_EVENTS, BUDGET_RATIO, BUDGET_ALERTS, BUDGET_ACTIONS, SETTLED, SCORES,
     SCORE_ATTEMPTS_FAILED,
 )  # fmt: skip
