@@ -35,7 +35,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "collector": ("collector_timeout_s", "collector_token", "collector_url"),
     "langfuse": ("langfuse_batches_per_minute", "langfuse_max_waiting", "langfuse_scores"),
     "spending": ("budgets", "model_prices", "outlier_deviations", "spending_file", "track_spending"),
-    "cursor": CURSOR_KEYS,
+    "record": CURSOR_KEYS,
     "limits": ("idle_ttl_s", "max_open_spans", "max_trajectories", "open_span_ttl_s"),
 }  # fmt: skip
 """The keys of each section that a configuration file may have; without sections the keys are the same."""

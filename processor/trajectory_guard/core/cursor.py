@@ -148,12 +148,12 @@ class Cursor:
 
     def find(self, seen: Sighting) -> Call | None:
         """The call that a source shows; None if it is new."""
-        found = None
+        found, call_id, tool = None, seen.call_id, seen.tool.casefold()
         for call in reversed(self.calls.values()):
-            if seen.call_id and call.call_id:
-                if seen.call_id == call.call_id and _may_be(call, seen):
+            if call_id and call.call_id:
+                if call_id == call.call_id and _may_be(call, seen):
                     return call
-            elif call.tool.casefold() == seen.tool.casefold() and _is_free(call, seen):
+            elif _is_free(call, seen) and call.tool.casefold() == tool:
                 found = call  # without an id: the oldest one
         return found
 
@@ -173,10 +173,14 @@ class Cursor:
         return call
 
     def _last_equal(self, call: Call) -> Call | None:
-        if call.signature is None:
-            return None
-        for other in reversed(self.calls.values()):
-            if other.task == call.task and other.signature == call.signature and not are_parallel(other, call.batch):
+        digest = call.digest
+        for other in reversed(self.calls.values()) if digest else ():
+            if (
+                other.digest == digest
+                and other.signature == call.signature
+                and other.task == call.task
+                and not are_parallel(other, call.batch)
+            ):
                 return other
         return None
 

@@ -15,7 +15,7 @@ _NEED_IT: Final = ("recall", "required_actions")
 
 
 class CursorSettings(BaseModel):
-    """Keys of the section ``cursor``; a part of ``GuardConfig``."""
+    """Keys of the section ``record``; a part of ``GuardConfig``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 

@@ -21,6 +21,7 @@ from trajectory_guard.core.outcome import is_refused_by_person
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import DENIED, ERROR, StepRecord, is_refused_by_guard
 from trajectory_guard.core.text import clip
+from trajectory_guard.core.tracking.scope import run_label
 from trajectory_guard.entries import EntryTable
 from trajectory_guard.entry import Entry
 
@@ -66,6 +67,15 @@ class CursorTable(EntryTable):
             )  # fmt: skip
         except Exception:  # noqa: BLE001  a record that fails must cost the host nothing
             self._contain_cursor()
+
+    def record_proposal(self, call: StepRecord) -> None:
+        """Enter a call that a model requests, as the span of the model shows it."""
+        entry = self._entry(call.trajectory_id)
+        placed = entry.placed(call)
+        seen = sighting_of(placed, run_label(placed, entry.state.turns), redact=self.config.redact)
+        self.record(
+            call.trajectory_id, lambda cursor: cursor.propose(cursor.sight(seen._replace(source="model", start=0.0)))
+        )
 
     def _cursor_of(self, entry: Entry) -> Cursor:
         if entry.cursor is None:
