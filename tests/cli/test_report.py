@@ -188,7 +188,7 @@ def test_limit_lists_the_others_without_a_link(tmp_path: Path) -> None:
 def test_a_long_overview_is_folded(tmp_path: Path) -> None:
     root = Tree(page_of(tmp_path, {f"run {i}": fine(1) for i in range(40)}, "--limit", "2")).root
     tables = [node for node in root.all("table") if node.attributes["class"] == "overview"]
-    assert [len(list(table.all("td"))) // 7 for table in tables] == [30, 10]
+    assert [len(list(table.all("td"))) // 8 for table in tables] == [30, 10]
     assert [fold.children[0].text for fold in root.all("details")] == ["10 more trajectories"]
 
 

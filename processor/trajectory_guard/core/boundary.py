@@ -65,6 +65,7 @@ class Sighting(NamedTuple):
         key: what tells two calls of this source apart.
         call_id: the model's id of the call, empty if unknown. Some models use an id again in every turn.
         digest: digest of the arguments, empty if unknown.
+        single: digest of the only argument, if it is a text: some instrumentations drop its name.
         args: excerpt of the arguments.
         task, instance: label of the task, and the agent instance in it.
         agent: name, None if unknown.
@@ -78,6 +79,7 @@ class Sighting(NamedTuple):
     key: str = ""
     call_id: str = ""
     digest: str = ""
+    single: str = ""
     args: str = ""
     task: str = ""
     instance: str = ""
@@ -93,7 +95,7 @@ class Call:
 
     Attributes:
         number: ordinal of the call in its trajectory, from 1.
-        tool, call_id, digest, args, task, agent, batch: as in ``Sighting``.
+        tool, call_id, digest, single, args, task, agent, batch: as in ``Sighting``.
         seen: key of the call by source.
         first: index of its first entry.
         retries: outcome of the equal call before it that failed or was denied, and who denied it; empty once the retry
@@ -111,6 +113,7 @@ class Call:
     tool: str
     call_id: str = ""
     digest: str = ""
+    single: str = ""
     args: str = ""
     task: str = ""
     agent: str | None = None

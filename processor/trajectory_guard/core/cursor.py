@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from trajectory_guard.core.boundary import (
@@ -37,7 +37,7 @@ from trajectory_guard.core.boundary import (
 )
 from trajectory_guard.core.cursor_plain import read_plain, write_plain
 from trajectory_guard.core.cursor_report import CursorReport, View, are_parallel, missing_of, report_of, text_of
-from trajectory_guard.core.fingerprints import args_hash
+from trajectory_guard.core.fingerprints import args_hash, digest64, text_bytes
 from trajectory_guard.core.interventions import args_excerpt
 from trajectory_guard.core.steps import DENIED, ERROR, INTERRUPTED, OUTCOMES
 
@@ -47,11 +47,19 @@ DEFAULT_TEXT_CHARS: Final = 1_200
 _MAX_TASKS: Final = 32
 _MAX_GONE: Final = 256
 _DIGEST_CHARS: Final = 16
+_MAX_SINGLE_CHARS: Final = 512
 
 
-def short_digest(hashed: str | None) -> str:
-    """The part of a hash of arguments by which the cursor compares calls; empty if they are unknown."""
-    return hashed[:_DIGEST_CHARS] if hashed else ""
+def digests_of(args: Any, hashed: str | None = None) -> tuple[str, str]:
+    """Digest of arguments, and of the only one if it is a text, by which calls are compared; empty if unknown.
+
+    Parameters:
+        hashed: ``args_hash`` of the arguments, if it is known already.
+    """
+    hashed = hashed or args_hash(args)
+    only = next(iter(args.values())) if isinstance(args, dict) and len(args) == 1 else None
+    single = digest64(text_bytes(only)).hex() if isinstance(only, str) and len(only) <= _MAX_SINGLE_CHARS else ""
+    return hashed[:_DIGEST_CHARS] if hashed else "", single
 
 
 class Cursor:
@@ -117,8 +125,8 @@ class Cursor:
             raise ValueError(f"outcome: {outcome!r} is none of {', '.join(OUTCOMES)}")
         if kind == FEEDBACK:
             return self.feedback(outcome, by=by, note=note, task=task)
-        known = short_digest(args_hash(args)), args_excerpt(args) if args is not None else ""
-        seen = Sighting(tool, "", call, call, *known, task=task, agent=agent)
+        shown = args_excerpt(args) if args is not None else ""
+        seen = Sighting(tool, "", call, call, *digests_of(args), shown, task, agent=agent)
         one = self._begin(seen) if kind == PROPOSAL and not call else self.find(seen) or self._begin(seen)
         if kind == PROPOSAL:
             return self.propose(one)
@@ -139,7 +147,10 @@ class Cursor:
             return self._begin(seen)
         if seen.source:
             call.seen[seen.source] = seen.key
-        call.call_id, call.digest = call.call_id or seen.call_id, call.digest or seen.digest
+        call.call_id, call.single = call.call_id or seen.call_id, call.single or seen.single
+        if seen.source == "messages" and not call.proposed:
+            call.digest = seen.digest or call.digest
+        call.digest = call.digest or seen.digest
         call.args, call.batch = call.args or seen.args, seen.batch or call.batch
         call.agent = call.agent or seen.agent
         if seen.source == "messages":
@@ -160,8 +171,8 @@ class Cursor:
     def _begin(self, seen: Sighting) -> Call:
         self.call_count += 1
         call = Call(
-            self.call_count, seen.tool, seen.call_id, seen.digest, seen.args, seen.task, seen.agent, seen.batch,
-            {seen.source: seen.key} if seen.source else {}, self.index, live=seen.live,
+            self.call_count, seen.tool, seen.call_id, seen.digest, seen.single, seen.args, seen.task, seen.agent,
+            seen.batch, {seen.source: seen.key} if seen.source else {}, self.index, live=seen.live,
         )  # fmt: skip
         self._task(seen.task, seen.instance)
         before = self._last_equal(call)
@@ -220,7 +231,7 @@ class Cursor:
         """Enter that another call was allowed in place of the one that the model requested."""
         if (call.tool, call.digest) == (seen.tool, seen.digest):
             return
-        call.tool, call.digest, call.args = seen.tool, seen.digest, seen.args
+        call.tool, call.digest, call.single, call.args = seen.tool, seen.digest, seen.single, seen.args
         call.decision = ALLOWED
         self._enter(DECISION, call, outcome=ALLOWED, by=by, note=f"edited: {seen.args}" if seen.args else "edited")
 
@@ -310,7 +321,6 @@ class Cursor:
         before = self.tasks.get(call.task)
         if call.task != seen.task and before is not None:
             old, call.task = call.task, seen.task
-            is_new = seen.task not in self.tasks
             after = self._task(seen.task, seen.instance)
             after.began = min(after.began, call.first)
             after.position += bool(call.outcome)
@@ -321,9 +331,9 @@ class Cursor:
             )  # fmt: skip
             if self.last is not None and (self.last.task, self.last.call) == (old, call.name):
                 self.last = self.last._replace(task=call.task)
-            if not any(one.task == old for one in self.calls.values()) and not before.gone and is_new:
-                self.task_count -= 1  # it was this task all the time
-                after.number = before.number
+            if not any(one.task == old for one in self.calls.values()) and not before.gone:
+                self.task_count -= max(after.number, before.number) == self.task_count  # it was this task all the time
+                after.number, after.began = min(after.number, before.number), min(after.began, before.began)
                 del self.tasks[old]
         if not call.proposed:  # requested before it ran: the order of requests is that of the messages
             self.calls.pop(call.number, None)
@@ -341,8 +351,8 @@ class Cursor:
             task = other.tasks[call.task]
             source, key = next(iter(call.seen.items()), ("", ""))
             own = self.sight(
-                Sighting(call.tool, source, key, call.call_id, call.digest, call.args, task.label, task.instance,
-                         call.agent, call.batch, live=call.live)
+                Sighting(call.tool, source, key, call.call_id, call.digest, call.single, call.args, task.label,
+                         task.instance, call.agent, call.batch, live=call.live)
             )  # fmt: skip
             own.seen.update(call.seen)
             if call.proposed:
@@ -407,21 +417,13 @@ class Cursor:
         return cursor
 
 
-def cursor_of(sightings: Iterable[tuple[Sighting, str, str]], size: int = DEFAULT_ENTRIES) -> Cursor:
-    """A cursor from calls that are over: each as it was seen, its outcome, and an excerpt."""
-    cursor = Cursor(size)
-    for seen, outcome, note in sightings:
-        cursor.finish(cursor.sight(seen), outcome, note=note)
-    return cursor
-
-
 def _may_be(call: Call, seen: Sighting) -> bool:
     """Whether a source shows this call, and not another one with the same id: some models use ids again."""
     known = call.seen.get(seen.source)
     if known is not None and known != seen.key:
         bare = seen.call_id in (known, seen.key)  # a message that had no id yet
         return not call.outcome or (bare and seen.source == "messages")
-    if known is None and call.outcome and call.digest and seen.digest and call.digest != seen.digest:
+    if known is None and call.outcome and call.digest and seen.digest and not _has_arguments(call, seen):
         return seen.source == "messages" and call.decision == ALLOWED  # edited on its way
     return seen.source != "" or not call.outcome
 
@@ -433,7 +435,12 @@ def _is_free(call: Call, seen: Sighting) -> bool:
     known = call.seen.get(seen.source)
     if known is not None:
         return known == seen.key
-    return seen.digest != "" and seen.digest == call.digest
+    return _has_arguments(call, seen)
+
+
+def _has_arguments(call: Call, seen: Sighting) -> bool:
+    """Whether both show equal arguments, or one text under an argument name that one of them dropped."""
+    return (seen.digest != "" and seen.digest == call.digest) or (seen.single != "" and seen.single == call.single)
 
 
 def _overlap(before: Call, seen: Sighting) -> bool:

@@ -14,7 +14,7 @@ import orjson
 from trajectory_guard import telemetry
 from trajectory_guard.core.boundary import APPLICATION, GUARD, PERSON, Sighting
 from trajectory_guard.core.budget import chars_of
-from trajectory_guard.core.cursor import Cursor, short_digest
+from trajectory_guard.core.cursor import Cursor, digests_of
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.interventions import args_excerpt
 from trajectory_guard.core.outcome import is_refused_by_person
@@ -150,7 +150,7 @@ def _read(text: str) -> Cursor:
 def sighting_of(step: StepRecord, label: str, *, redact: bool) -> Sighting:
     """A call as the span of its tool shows it. ``label``: of its run."""
     return Sighting(
-        step.tool_name, "span", step.step_id, step.call_id or "", short_digest(step.tool_args_hash),
+        step.tool_name, "span", step.step_id, step.call_id or "", *digests_of(step.args, step.tool_args_hash),
         "" if redact else excerpt(step.args), label, step.run or "", step.agent_id, step.batch or "", step.timestamp,
     )  # fmt: skip
 

@@ -11,8 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from trajectory_guard.core.boundary import ALLOWED, APPLICATION, ASKED, GUARD, PERSON, Call, Sighting
-from trajectory_guard.core.cursor import Cursor, short_digest
-from trajectory_guard.core.fingerprints import args_hash
+from trajectory_guard.core.cursor import Cursor, digests_of
 from trajectory_guard.core.outcome import is_refused_by_person
 from trajectory_guard.core.steps import DENIED, ERROR, INTERRUPTED, NOT_RUN, SUCCESS, Outcome
 from trajectory_guard.core.text import clip
@@ -115,9 +114,9 @@ class Boundaries:
         self.board.record(trajectory, partial(self._read, instance, messages, witness, live))
 
     def _read(self, instance: str, messages: Sequence[Any], witness: bool, live: bool, cursor: Cursor) -> None:
-        task = cursor.begin_task(label_of(instance, turn_of(messages)), instance)
         known = next((one.read for one in reversed(cursor.tasks.values()) if one.instance == instance and one.read), "")
         requests = requests_in(messages, known)
+        read = ""
         for place, request in enumerate(requests):
             label = label_of(instance, request.turn)
             is_live = live and witness and place == len(requests) - 1
@@ -127,7 +126,9 @@ class Boundaries:
                 if answer is not None:
                     self._answer(cursor, call, answer, witness)
             if request.is_answered and getattr(request.message, "id", None):
-                task.read = request.key
+                read = request.key
+        task = cursor.begin_task(label_of(instance, turn_of(messages)), instance)
+        task.read = read or task.read
 
     def _request(
         self, cursor: Cursor, request: Request, one: Mapping[str, Any], label: str, instance: str, live: bool
@@ -154,7 +155,7 @@ class Boundaries:
     def _sighting(self, one: Mapping[str, Any], source: str, key: str, label: str, instance: str) -> Sighting:
         args = one.get("args")
         return Sighting(
-            str(one.get("name") or ""), source, key, str(one.get("id") or ""), short_digest(args_hash(args)),
+            str(one.get("name") or ""), source, key, str(one.get("id") or ""), *digests_of(args),
             "" if self.redact else excerpt(args), label, instance,
         )  # fmt: skip
 
@@ -203,7 +204,7 @@ class Boundaries:
             if edited is not None:
                 ran = {"id": one.get("id"), "name": edited["name"], "args": edited["args"]}
                 cursor.edit(call, self._sighting(ran, "gate", "", call.task, instance), by=PERSON)
-            elif call.digest != short_digest(args_hash(one.get("args"))):
+            elif call.digest != digests_of(one.get("args"))[0]:
                 cursor.edit(call, self._sighting(one, "gate", "", call.task, instance), by=APPLICATION)
             elif by_guard and not call.outcome:
                 cursor.decide(call, ALLOWED, by=GUARD)
