@@ -275,7 +275,7 @@ def test_the_report_does_not_depend_on_the_order_of_sources(plan: Plan, ids: boo
         if order in ("live", "messages", "spans last"):
             Boundaries(mixed).read("t", "", asked, witness=False, live=True)
         if order in ("live", "late"):
-            for step in spans[turn]:
+            for step in reversed(spans[turn]):
                 mixed.observe(step)
         Boundaries(mixed).read("t", "", answered, witness=False, live=False)
         if order == "spans last":
