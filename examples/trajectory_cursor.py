@@ -34,11 +34,11 @@ class ShortHistory(AgentMiddleware):
     """Hides the answers to refused calls from the model: what happened has to be known from somewhere else."""
 
     def wrap_model_call(self, request, handler):
-        shown = [
-            one.model_copy(update={"content": "(cut)"}) if one.type == "tool" and "rejected" in str(one.content) else one
-            for one in request.messages
-        ]
-        return handler(request.override(messages=shown))
+        def shown(message):
+            hidden = message.type == "tool" and "rejected" in str(message.content)
+            return message.model_copy(update={"content": "(cut)"}) if hidden else message
+
+        return handler(request.override(messages=list(map(shown, request.messages))))
 
 
 def policy(messages, turn):
@@ -74,7 +74,8 @@ def run(recall):
     report = cursor.report(required=["write_file"])
     print(f"--- recall={recall}: a person was asked {asked} times")
     for entry in cursor.entries:
-        print(f"  {entry.index:>2} {entry.kind:<9} {entry.tool} {entry.outcome} {entry.by and 'by ' + entry.by}".rstrip())
+        words = filter(None, (entry.tool, entry.outcome, entry.by and f"by {entry.by}"))
+        print(f"  {entry.index:>2} {entry.kind:<9} {' '.join(words)}")
     print(f"  cursor: {report.cursor}\n  last_entry: {report.last_entry}\n  path: {list(report.path.values())}")
     print(f"  missing_required_actions: {list(report.missing_required_actions)}")
     print(f"  the agent says: {result['messages'][-1].content}")

@@ -487,6 +487,27 @@ def test_redaction_keeps_names_only() -> None:
     assert "lookup" in everything
 
 
+@pytest.mark.parametrize("mode", ["updates", "values", "messages"])
+@WITNESSES
+def test_the_record_changes_no_stream(make: Any, mode: str) -> None:
+    def streamed(**config: Any) -> list[str]:
+        policy = script([("lookup", {"key": "a"}), ("search", {"query": "x"})], *[[("search", {"query": "x"})]] * 4)
+        agent = make(policy, [search, lookup], new_board(**config))
+        parts = agent.stream(TASK, thread(), stream_mode=mode)
+        if mode == "messages":
+            return sorted(f"{message.type} {message.content}" for message, _ in parts)
+        messages = [
+            (name, change["messages"]) if mode == "updates" else (name, change)
+            for part in parts
+            for name, change in part.items()
+            if mode == "updates" or name == "messages"
+        ]
+        # the results of parallel calls come in any order
+        return sorted(f"{name} {sorted(f'{one.type} {one.content}' for one in found)}" for name, found in messages)
+
+    assert streamed(cursor=True) == streamed()
+
+
 # --- required actions ------------------------------------------------------------------------------------------
 
 

@@ -192,11 +192,16 @@ class GraphGate:
             return messages
         if is_guard_message(last) and getattr(last, "type", None) in ("human", "system"):
             return [*messages[:-1], last.model_copy(update={"content": f"{last.content}\n\n{text}"})]
-        return self.nudged(messages, text)[0]
+        return self.nudged(messages, text, mark={"record": True})[0]
 
-    def nudged(self, messages: Sequence[Any], text: str) -> tuple[list[Any], list[Any]]:
-        """``messages`` with the nudge, as the agent receives them, and the messages that are new to the state."""
-        mark = {MARK: {"intervention": "NUDGE"}}
+    def nudged(
+        self, messages: Sequence[Any], text: str, *, mark: Mapping[str, Any] | None = None
+    ) -> tuple[list[Any], list[Any]]:
+        """``messages`` with the nudge, as the agent receives them, and the messages that are new to the state.
+
+        Parameters:
+            mark: says that the message is the guard's; by default that it is a nudge.
+        """
         last: Any = messages[-1] if messages else None
         if (
             self.nudge_role == "tool"
@@ -207,7 +212,9 @@ class GraphGate:
             longer = last.model_copy(update={"content": f"{last.content}\n\n{text}"})
             return [*messages[:-1], longer], [longer]  # reducers replace the message with this id
         role = SystemMessage if self.nudge_role == "system" else HumanMessage
-        nudge = like(last, role(text, additional_kwargs=mark, id=str(uuid.uuid4())))
+        nudge = like(
+            last, role(text, additional_kwargs={MARK: mark or {"intervention": "NUDGE"}}, id=str(uuid.uuid4()))
+        )
         return [*messages, nudge], [nudge]
 
     def closing(self, decision: Decision, messages: Sequence[Any] = ()) -> Any:
