@@ -110,6 +110,15 @@ def test_entries_are_bounded_by_the_configuration() -> None:
     assert cursor.report().path[""] == ("look",) * 100
 
 
+def test_very_long_names_are_shortened_and_still_told_apart() -> None:
+    board = board_with()
+    for end in "ab":
+        board.observe(record("look" * 10_000 + end, {"at": "x" * 100_000}, "shelf", call_id="c" * 100_000 + end))
+    cursor = cursor_of(board)
+    assert [len(tools) for tools in cursor.report().path.values()] == [2]
+    assert len(json.dumps(cursor.to_plain())) < 5_000
+
+
 def test_an_error_of_the_cursor_costs_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     board = board_with()
     monkeypatch.setattr(Cursor, "sight", lambda *_: 1 / 0)

@@ -26,6 +26,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, interrupt
+from langgraph_supervisor import create_supervisor
 
 import trajectory_guard
 from trajectory_guard import (
@@ -405,6 +406,47 @@ def test_a_sub_agent_has_a_path_of_its_own(surface: str) -> None:
     assert report.missing_required_actions == ()
     assert agent.get_state(thread()).values["loop_status"]["cursor"]["path"] == ["delegate"]
     assert board.counts["required_missing.lookup"] == 0
+
+
+@pytest.mark.parametrize("mode", ["full_history", "last_message"])
+def test_a_supervisor_that_repeats_the_messages_of_an_agent_takes_no_call_over(mode: str) -> None:
+    board = new_board(required_actions=("lookup",))
+    worker = create_agent(
+        ScriptedChatModel(policy=lambda messages, turn: (
+            AIMessage("It is on shelf 7.") if any(one.name == "lookup" for one in messages[-2:])
+            else calls(messages, ("lookup", {"key": "a"}))
+        )),
+        [lookup], name="worker",
+        middleware=[TrajectoryGuardMiddleware(board=board)],
+    )  # fmt: skip
+    model = ScriptedChatModel(policy=lambda messages, turn: (
+        AIMessage("Done.") if any(one.name == "worker" for one in messages[-3:])
+        else calls(messages, ("transfer_to_worker", {}))
+    ))  # fmt: skip
+    builder = create_supervisor([worker], model=model, output_mode=mode)  # type: ignore[arg-type]
+    graph = apply_guard(builder, board=board).compile(InMemorySaver())
+    for turn in (1, 2):
+        graph.invoke(TASK, thread())
+        cursor = cursor_of(board)
+        paths: dict[str, list[str]] = {}
+        for label, path in cursor.report().path.items():
+            paths.setdefault(label.partition(":")[0].partition("/")[0], []).extend(path)
+        assert paths["worker"] == ["lookup"] * turn
+        assert "lookup" not in [tool for name, path in paths.items() if name != "worker" for tool in path]
+        assert Counter(entry.kind for entry in cursor.entries if entry.tool == "lookup")["execution"] == turn
+        assert cursor.missing(["lookup"]) == ()
+    assert board.counts["required_missing.lookup"] == 0
+
+
+def test_a_run_without_a_name_has_its_record() -> None:
+    board = new_board(cursor=True)
+    agent = create_agent(
+        ScriptedChatModel(policy=script(*[[("lookup", {"key": str(at)})] for at in range(3)])), [lookup],
+        middleware=[TrajectoryGuardMiddleware(board=board)],
+    )  # fmt: skip
+    status = agent.invoke(TASK)["loop_status"]
+    report = cursor_of(board, status["trajectory_id"]).report()
+    assert (report.cursor, list(report.path.values()), len(board)) == ("task.1.step.3", [("lookup",) * 3], 1)
 
 
 # --- the record before the model ---------------------------------------------------------------------------------

@@ -145,6 +145,7 @@ class Cursor:
         call = self.find(seen)
         if call is None:
             return self._begin(seen)
+        is_known = call.seen.get(seen.source) == seen.key
         if seen.source:
             call.seen[seen.source] = seen.key
         call.call_id, call.single = call.call_id or seen.call_id, call.single or seen.single
@@ -153,7 +154,7 @@ class Cursor:
         call.digest = call.digest or seen.digest
         call.args, call.batch = call.args or seen.args, seen.batch or call.batch
         call.agent = call.agent or seen.agent
-        if seen.source == "messages":
+        if seen.source == "messages" and not is_known:  # a parent may repeat the messages of the agents below it
             self._move(call, seen)
         return call
 

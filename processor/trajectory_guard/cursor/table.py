@@ -26,6 +26,7 @@ from trajectory_guard.entries import EntryTable
 from trajectory_guard.entry import Entry
 
 _MAX_ARGS_CHARS: Final = 4_096
+_MAX_NAME_CHARS: Final = 128
 _MAX_SAVED_BYTES: Final = 64 * 1024 * 1024
 _Found = TypeVar("_Found")
 _log: Final = logging.getLogger(telemetry.LOGGER)
@@ -149,10 +150,16 @@ def _read(text: str) -> Cursor:
 
 def sighting_of(step: StepRecord, label: str, *, redact: bool) -> Sighting:
     """A call as the span of its tool shows it. ``label``: of its run."""
+    digests, shown = digests_of(step.args, step.tool_args_hash), "" if redact else excerpt(step.args)
     return Sighting(
-        step.tool_name, "span", step.step_id, step.call_id or "", *digests_of(step.args, step.tool_args_hash),
-        "" if redact else excerpt(step.args), label, step.run or "", step.agent_id, step.batch or "", step.timestamp,
+        short(step.tool_name), "span", step.step_id, short(step.call_id or ""), *digests, shown, label, step.run or "",
+        step.agent_id, short(step.batch or ""), step.timestamp,
     )  # fmt: skip
+
+
+def short(name: str) -> str:
+    """A name or id as the cursor keeps it: of a very long one its beginning, and a digest of all of it."""
+    return name if len(name) <= _MAX_NAME_CHARS else f"{name[:32]}…{_digest(name)}"
 
 
 def excerpt(args: object) -> str:

@@ -205,6 +205,7 @@ class GuardedAgent(Runnable[Any, Any]):
             return _Passage(self._inner, input, config, nullcontext())
         configurable = config["configurable"]
         send, before = configurable[CONFIG_KEY_SEND], self._messages(input, config) or ()
+        gate.began(before, _status_in(config), config)
 
         def recorded(writes: Sequence[Write]) -> None:
             for key, value in writes:

@@ -16,7 +16,7 @@ from trajectory_guard.core.outcome import is_refused_by_person
 from trajectory_guard.core.steps import DENIED, ERROR, INTERRUPTED, NOT_RUN, SUCCESS, Outcome
 from trajectory_guard.core.text import clip
 from trajectory_guard.core.tracking.scope import label_of
-from trajectory_guard.cursor.table import excerpt
+from trajectory_guard.cursor.table import excerpt, short
 from trajectory_guard.gates.messages import (
     MAX_LOOK_BACK,
     answer_of,
@@ -134,7 +134,7 @@ class Boundaries:
         self, cursor: Cursor, request: Request, one: Mapping[str, Any], label: str, instance: str, live: bool
     ) -> Call:
         seen = self._sighting(one, "messages", step_id_of(request.message, dict(one)), label, instance)
-        seen = seen._replace(agent=getattr(request.message, "name", None), batch=request.key, live=live)
+        seen = seen._replace(agent=getattr(request.message, "name", None), batch=short(request.key), live=live)
         call = cursor.sight(seen)
         if call.digest != seen.digest and not call.decision and not call.outcome:
             cursor.edit(call, seen, by=APPLICATION)
@@ -155,7 +155,7 @@ class Boundaries:
     def _sighting(self, one: Mapping[str, Any], source: str, key: str, label: str, instance: str) -> Sighting:
         args = one.get("args")
         return Sighting(
-            str(one.get("name") or ""), source, key, str(one.get("id") or ""), *digests_of(args),
+            short(str(one.get("name") or "")), source, short(key), short(str(one.get("id") or "")), *digests_of(args),
             "" if self.redact else excerpt(args), label, instance,
         )  # fmt: skip
 

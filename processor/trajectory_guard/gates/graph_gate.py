@@ -152,6 +152,17 @@ class GraphGate:
         """Whether the model is shown the record; a gate that only observes changes no prompt."""
         return self.gate.board.config.recall and self.gate.config.mode != "observe"
 
+    def began(self, messages: Sequence[Any], status: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+        """Begin the task of a user turn, before the agent and those below it do anything."""
+        try:
+            thread_id = (config.get("configurable") or {}).get("thread_id")
+            trajectory = self.gate.named_trajectory(messages, status, thread_id)
+            if trajectory is not None:
+                found = as_messages(messages)
+                self.gate.read_boundaries(trajectory, namespace_of(config), found, status, witness=self.witness)
+        except Exception:
+            self.gate.contain()
+
     def wrote(
         self, messages: Sequence[Any], status: Mapping[str, Any], config: Mapping[str, Any], *, ends: bool = False
     ) -> dict[str, Any]:

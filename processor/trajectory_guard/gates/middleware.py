@@ -117,6 +117,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         request = self._routed(request, ruling)
         decision = self._decide(request, config)
         if decision is None:
+            self._begin(request, config)
             response = self._ask(request, handler, config)
             return _with_budget(response, request, ruling, self._recorded({}, request, [], response, config))
         said, asked, update = self._act(request, decision, config)
@@ -140,6 +141,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         else:
             decision = self._decide(request, config)
         if decision is None:
+            self._begin(request, config)
             response = await self._aask(request, handler, config)
             return _with_budget(response, request, ruling, self._recorded({}, request, [], response, config))
         said, asked, update = self._act(request, decision, config)
@@ -217,6 +219,13 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         _keep_out_of_streams(new, config)
         shown = self._gate.recalled(list(shown), decision, config)
         return new, request.override(messages=shown), update
+
+    def _begin(self, request: ModelRequest[Any], config: RunnableConfig) -> None:
+        """Begin the task of a user turn in the cursor, if one is kept."""
+        if self._gate.keeps_cursor:
+            state: Mapping[str, Any] = request.state
+            status = {**(state.get("loop_status") or {}), **(state.get(MEMORY) or {})}
+            self._gate.began(state.get("messages") or (), status, config)
 
     def _recorded(
         self, update: dict[str, Any], request: ModelRequest[Any], said: Sequence[Any], response: ModelResponse[Any],
