@@ -189,6 +189,7 @@ def test_configuration_imports_pydantic_and_constants_of_core_only() -> None:
         f"{ROOT}.core.text",
         f"{ROOT}.quality.settings",
         f"{ROOT}.spending.settings",
+        f"{ROOT}.cursor.settings",
         f"{ROOT}.dialects.custom",
     )  # to check what is declared
     assert outside(f"{ROOT}.config", *allowed) == set()

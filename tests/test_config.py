@@ -338,7 +338,8 @@ def test_settings_that_contradict_each_other_are_refused(values: dict[str, Any],
 
 def test_every_key_is_explained_in_the_source() -> None:
     package = Path(DATA).parent.parent / "processor" / "trajectory_guard"
-    source = "".join((package / name).read_text(encoding="utf-8") for name in ("config.py", "quality/settings.py"))
+    files = ("config.py", "cursor/settings.py", "quality/settings.py")
+    source = "".join((package / name).read_text(encoding="utf-8") for name in files)
     for name in (*GuardConfig.model_fields, *ToolPolicy.model_fields):
         after = source.split(f"    {name}: ", 1)[1].split("\n", 2)
         assert after[1].strip().startswith('"""'), name

@@ -166,6 +166,7 @@ def test_every_instrument_carries_its_declared_unit_and_meaning() -> None:
     measured.board.counts["expired_age"] += 1
     measured.board.counts["refusals.failed"] += 1
     measured.board.counts["flags.raised"] += 1
+    measured.board.counts["required_missing.write_file"] += 1
     measured.board.counts["settle.same"] += 1
     measured.board.counts["scores.sent"] += 1
     measured.board.counts["score_attempts.503"] += 1

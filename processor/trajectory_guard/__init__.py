@@ -31,6 +31,9 @@ from trajectory_guard.spending.settings import BudgetSettings, ModelPrice
 from trajectory_guard.store import FlagBoard
 
 if TYPE_CHECKING:
+    from trajectory_guard.core.boundary import Boundary
+    from trajectory_guard.core.cursor import Cursor
+    from trajectory_guard.core.cursor_report import CursorReport, CursorStep
     from trajectory_guard.gates.budget_gate import BudgetGate
     from trajectory_guard.gates.budgets import BudgetExceededError
     from trajectory_guard.gates.compiled import (
@@ -53,8 +56,12 @@ __version__: Final = "0.1.0"
 
 _LAZY: Final = {
     "AgentState": "gates.langgraph",
+    "Boundary": "core.boundary",
     "BudgetExceededError": "gates.budgets",
     "BudgetGate": "gates.budget_gate",
+    "Cursor": "core.cursor",
+    "CursorReport": "core.cursor_report",
+    "CursorStep": "core.cursor_report",
     "GraphShapeError": "gates.rewire",
     "IntegrityGate": "gates.integrity",
     "LoopDetectedError": "gates.gate",
@@ -77,12 +84,16 @@ __all__ = [
     "LOOP_TYPES",
     "STAGNATION_THEOREM",
     "AgentState",
+    "Boundary",
     "BudgetExceededError",
     "BudgetGate",
     "BudgetLevel",
     "BudgetSettings",
     "Certificate",
     "ConfigError",
+    "Cursor",
+    "CursorReport",
+    "CursorStep",
     "DetectionResult",
     "Engine",
     "Evidence",

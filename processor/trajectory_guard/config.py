@@ -17,6 +17,7 @@ from trajectory_guard.core.detectors import weights as default_weights
 from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
 from trajectory_guard.core.templates import template_mistake
 from trajectory_guard.core.text import nearest
+from trajectory_guard.cursor.settings import CURSOR_KEYS, CursorSettings
 from trajectory_guard.quality.settings import QualityKeys
 from trajectory_guard.spending.settings import BudgetSettings, ModelPrice
 
@@ -39,6 +40,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "quality_deviations", "quality_drop", "quality_evaluations", "quality_floor", "quality_judge", "quality_queue",
         "quality_recent", "quality_sample", "quality_timeout_s", "quality_window", "track_quality",
     ),
+    "record": CURSOR_KEYS,
     "limits": ("idle_ttl_s", "max_open_spans", "max_trajectories", "open_span_ttl_s"),
 }  # fmt: skip
 """The keys of each section that a configuration file may have; without sections the keys are the same."""
@@ -114,7 +116,7 @@ class ToolPolicy(_Model):
     """Factor on the confidence of findings at this tool, capped at 1 after multiplication."""
 
 
-class GuardConfig(QualityKeys, _Model):
+class GuardConfig(CursorSettings, QualityKeys, _Model):
     """Everything that can be set, with defaults. Frozen; equal configurations compare equal.
 
     Raises:

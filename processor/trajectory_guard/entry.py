@@ -17,6 +17,7 @@ from trajectory_guard.core.tracking.tables import BoundedTable
 
 if TYPE_CHECKING:
     from trajectory_guard.by_hand import HandFlag
+    from trajectory_guard.core.cursor import Cursor
     from trajectory_guard.core.quality import TrajectoryQuality
     from trajectory_guard.spending.spending import BudgetStatus
 
@@ -98,12 +99,14 @@ class Entry:
             remote_hands: ordinal of the newest one that was raised on a collector.
         quality: scores of its answers, None before the first; not saved.
         reported: how many of its steps were reported from outside the engine, and are no calls.
+        cursor: the trajectory's cursor, None if none is kept; cursors_saved: digest of the snapshot saved last by agent
+            instance.
     """
 
     __slots__ = (
-        "awaiting_state", "by_hand", "call_runs", "calls", "flags", "gates", "hands", "last_used", "lock", "lossy",
-        "message_calls", "message_steps", "message_tools", "quality", "recent", "remote_hands", "replay", "reported",
-        "saved_index", "state", "stating", "trajectory_id",
+        "awaiting_state", "by_hand", "call_runs", "calls", "cursor", "cursors_saved", "flags", "gates", "hands",
+        "last_used", "lock", "lossy", "message_calls", "message_steps", "message_tools", "quality", "recent",
+        "remote_hands", "replay", "reported", "saved_index", "state", "stating", "trajectory_id",
     )  # fmt: skip
 
     def __init__(self, state: TrajectoryState) -> None:
@@ -128,6 +131,8 @@ class Entry:
         self.quality: TrajectoryQuality | None = None
         self.reported = 0
         self.last_used = 0.0
+        self.cursor: Cursor | None = None
+        self.cursors_saved: BoundedTable[str, str] = BoundedTable(MAX_INSTANCES)
 
     def flag(self, run: str) -> RunFlag:
         """The flag of a run, created if it is missing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
 
@@ -37,6 +38,11 @@ def log_refusal(trajectory_id: str, tool: str, reason: str, times: int) -> None:
     """Log that a gate answered a requested call without running it, at INFO."""
     if logger.isEnabledFor(logging.INFO):
         _log_event("TRAJECTORY_REFUSAL", trajectory_id, logging.INFO, tool=tool, reason=reason, times=times)
+
+
+def log_missing_actions(trajectory_id: str, tools: Sequence[str]) -> None:
+    """Log that an agent ended without actions that are required, at WARNING."""
+    _log_event("TRAJECTORY_REQUIRED_ACTIONS_MISSING", trajectory_id, logging.WARNING, tools=list(tools))
 
 
 def log_flag(action: str, trajectory_id: str, level: str, reason: str, actor: str) -> None:

@@ -14,6 +14,7 @@ from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, run_label
+from trajectory_guard.cursor.table import CursorTable
 from trajectory_guard.entry import Entry, Flag, GateRun
 from trajectory_guard.logs import log_recovery
 from trajectory_guard.prices import PriceTable
@@ -30,7 +31,7 @@ _MAX_REPLAY: Final = 16
 _RANK: Final = {Level.OBSERVE: 0, Level.NUDGE: 1, Level.STOP: 2}
 
 
-class FlagBoard(QualityScores):
+class FlagBoard(QualityScores, CursorTable):
     """Thread-safe store of all trajectories of a process, bounded by count and idle time.
 
     Parameters:
@@ -78,6 +79,8 @@ class FlagBoard(QualityScores):
                 self.counts["duplicates"] += 1
                 return None
             entry.note(seen)
+            if self.config.cursor and not fuller:
+                self.record_step(entry, step, label)
             if awaits_state and not fuller:
                 entry.awaiting_state.append(step)
                 return self._evaluate(entry, entry.awaiting_state.pop(0)) if entry.awaits_too_many else None
@@ -367,6 +370,7 @@ class FlagBoard(QualityScores):
             self._entries[trajectory_id] = part
 
     def _absorb(self, target: Entry, part: Entry) -> None:
+        self._absorb_cursor(target, part)
         for label, newest in part.state.model_calls.items():
             target.state.note_model_calls(label, target.state.model_calls.get(label, newest))
         target.awaiting_state += (step._replace(trajectory_id=target.trajectory_id) for step in part.awaiting_state)
@@ -386,6 +390,7 @@ class FlagBoard(QualityScores):
             self._entries.pop(entry.trajectory_id, None)
         if entry.quality is not None:
             carry_over(entry, self._entry(entry.trajectory_id))
+        self._keep_cursor(entry.cursor, entry.trajectory_id)
         return True
 
     # --- reading ---------------------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ def test_limit_lists_the_others_without_a_link(tmp_path: Path) -> None:
 def test_a_long_overview_is_folded(tmp_path: Path) -> None:
     root = Tree(page_of(tmp_path, {f"run {i}": fine(1) for i in range(40)}, "--limit", "2")).root
     tables = [node for node in root.all("table") if node.attributes["class"] == "overview"]
-    assert [len(list(table.all("td"))) // 7 for table in tables] == [30, 10]
+    assert [len(list(table.all("td"))) // 8 for table in tables] == [30, 10]
     assert [fold.children[0].text for fold in root.all("details")] == ["10 more trajectories"]
 
 
@@ -465,3 +465,33 @@ def test_no_sideways_scrolling_on_a_phone(tmp_path: Path) -> None:
     seen = json.loads(found[1])
     assert seen["scroll"] <= seen["inner"] == 390
     assert seen["narrow"] == "block"
+
+
+# --- where trajectories stand ------------------------------------------------------------------------------------
+
+
+def two_runs() -> dict[str, list[dict[str, Any]]]:
+    return {"stuck": [step("search", {"q": 1}, "nothing")] * 4, "fine": fine(2)}
+
+
+def test_the_overview_shows_the_position_of_the_cursor(tmp_path: Path) -> None:
+    root = Tree(page_of(tmp_path, two_runs())).root
+    (table,) = [node for node in root.all("table") if node.attributes["class"] == "overview"]
+    cells = [cell.text for cell in table.all("td") if cell.attributes.get("data-label") == "Cursor"]
+    assert cells == ["task.1.step.4, 3 repeats, 0 open", "task.1.step.2, 0 repeats, 0 open"]
+
+
+def test_lines_of_json_hold_the_overview(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(write(tmp_path / "runs.jsonl", two_runs()), "--json") == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["id"], first["steps"], first["level"]) == ("stuck", 4, "NUDGE")
+    assert first["position"] == {"cursor": "task.1.step.4", "repeat_loop_count": 3, "open_calls": 0}
+    assert (second["id"], second["level"], second["first_nudge"]) == ("fine", None, None)
+
+
+@pytest.mark.parametrize(
+    ("argv", "named"), [((), "-o OUT.html names the page to write"), (("--json", "-o", "x.html"), "leave out -o")]
+)
+def test_a_page_or_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], named: str) -> None:
+    assert run(write(tmp_path / "runs.jsonl", two_runs()), *argv) == 2
+    assert named in capsys.readouterr().err

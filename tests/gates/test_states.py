@@ -206,7 +206,7 @@ def test_input_that_sets_the_guards_keys_does_no_harm() -> None:
 
 
 def test_the_readme_has_a_row_for_every_key_of_loop_status() -> None:
-    board = new_board(budgets=[{"scope": "day", "tokens": 10**9}])
+    board = new_board(budgets=[{"scope": "day", "tokens": 10**9}], cursor=True)
     graph = apply_guard(agent_builder(repeats(8)), board=board).compile()
     status = graph.invoke(TASK, thread(), output_keys=["loop_status"])["loop_status"]
     readme = (TESTS.parent / "processor" / "README.md").read_text(encoding="utf-8")

@@ -35,6 +35,7 @@ _NOT_IN_THE_COLLECTOR: Final = (
     "budgets", "model_prices", "outlier_deviations", "spending_file", "track_spending", "quality_deviations",
     "quality_drop", "quality_evaluations", "quality_floor", "quality_judge", "quality_queue", "quality_recent",
     "quality_sample", "quality_timeout_s", "quality_window", "track_quality",
+    "cursor", "cursor_entries", "recall", "recall_chars", "required_actions",
 )  # fmt: skip
 _FOR_TLS: Final = ("ca_file", "cert_file", "key_file", "server_name_override")
 REDACTED: Final = "[REDACTED]"

@@ -171,6 +171,18 @@ def is_refusal(text: str) -> bool:
     return _REFUSAL.search(text[:_READ_CHARS]) is not None
 
 
+_BY_PERSON: Final = re.compile(rf"\b{_PERSON}\b", re.IGNORECASE)
+
+
+def is_refused_by_person(text: str) -> bool:
+    """Whether the text of a refusal names a person as the one who refused.
+
+    >>> is_refused_by_person("User rejected the tool call"), is_refused_by_person("Action blocked by policy")
+    (True, False)
+    """
+    return _BY_PERSON.search(text[:_READ_CHARS]) is not None
+
+
 # --- an error, and of which class ----------------------------------------------------------------------------
 
 ERROR_WORDS: Final = (

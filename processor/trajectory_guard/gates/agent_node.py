@@ -30,6 +30,7 @@ from langgraph.pregel._write import ChannelWrite, ChannelWriteEntry
 from langgraph.types import Command, Overwrite
 from pydantic import BaseModel
 
+from trajectory_guard.gates.boundaries import STATE
 from trajectory_guard.gates.gate import Decision
 from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, get
 
@@ -38,7 +39,7 @@ MEMORY: Final = "trajectory_guard_memory"
 """State key with the data that a gate needs to go on in another process; checkpointed, in no stream and no result."""
 _REMEMBERED: Final = (
     "state", "calls", "recent", "nudges_given", "nudged_run", "nudge_digests", "advice_digests", "collector_step",
-    "collector_hand",
+    "collector_hand", STATE,
 )  # fmt: skip
 _MAX_OPEN: Final = 1024
 Write = tuple[str, Any]
@@ -162,7 +163,7 @@ class GuardedAgent(Runnable[Any, Any]):
             self._gate.gate.contain()
             found = None
         if found is None:
-            return _Passage(self._inner, input, config, nullcontext())
+            return self._unasked(input, config)
         messages, decision = found
         decision, nudge, ends = self._gate.act(decision, config)
         try:
@@ -181,19 +182,39 @@ class GuardedAgent(Runnable[Any, Any]):
         task = config["configurable"].get(CONFIG_KEY_TASK_ID, "")
         if task in self._open:
             return self._open[task]
-        read = config["configurable"][CONFIG_KEY_READ]
-        messages = get(input, self._gate.messages_key)
-        if messages is None:  # the node's input has other keys of the state
-            messages = read([self._gate.messages_key]).get(self._gate.messages_key)
+        messages = self._messages(input, config)
         if not self._gate.has_to_decide(messages or (), config) or (self._entered_guarded and _is_entry(config)):
             return None
-        kept = read(["loop_status", MEMORY])
-        status = {**(kept.get("loop_status") or {}), **(kept.get(MEMORY) or {})}
-        decision = self._gate.decide(messages or (), status, config, input)
+        decision = self._gate.decide(messages or (), _status_in(config), config, input)
         self._open[task] = (messages or (), decision)
         while len(self._open) > _MAX_OPEN:
             self._open.popitem(last=False)
         return messages or (), decision
+
+    def _messages(self, input: Any, config: RunnableConfig) -> Any:
+        key = self._gate.messages_key
+        messages = get(input, key)
+        if messages is None:  # the node's input has other keys of the state
+            messages = config["configurable"][CONFIG_KEY_READ]([key]).get(key)
+        return messages
+
+    def _unasked(self, input: Any, config: RunnableConfig) -> _Passage:
+        """The node at the start of a turn, where nothing is decided: only the cursor learns what it writes."""
+        gate = self._gate
+        if not gate.keeps_cursor:
+            return _Passage(self._inner, input, config, nullcontext())
+        configurable = config["configurable"]
+        send, before = configurable[CONFIG_KEY_SEND], self._messages(input, config) or ()
+        gate.began(before, _status_in(config), config)
+
+        def recorded(writes: Sequence[Write]) -> None:
+            for key, value in writes:
+                if key == gate.messages_key:
+                    gate.wrote(_joined(before, value, gate.whole_list), _status_in(config), config)
+            send(writes)
+
+        config = {**config, "configurable": {**configurable, CONFIG_KEY_SEND: recorded}}
+        return _Passage(self._inner, input, config, nullcontext())
 
     def _leave(self, config: RunnableConfig) -> None:
         self._open.pop(config["configurable"].get(CONFIG_KEY_TASK_ID, ""), None)
@@ -223,6 +244,20 @@ class GuardedAgent(Runnable[Any, Any]):
         )
         writes = _Writes(gate, config, decision, messages, [], self._leave)
         return _Passage(stand_in, input, writes.config, writes)
+
+
+def _status_in(config: RunnableConfig) -> dict[str, Any]:
+    """The gate's saved status, of both keys of the graph state."""
+    kept = config["configurable"][CONFIG_KEY_READ](["loop_status", MEMORY])
+    return {**(kept.get("loop_status") or {}), **(kept.get(MEMORY) or {})}
+
+
+def _joined(before: Sequence[Any], written: Any, whole_list: bool) -> list[Any]:
+    """All messages, after a node has written some of them."""
+    new = list(written.value) if isinstance(written, Overwrite) else written if isinstance(written, list) else [written]
+    kept = [one for one in new if not isinstance(one, RemoveMessage)]
+    known = {getattr(one, "id", None) for one in kept} - {None}
+    return kept if whole_list else [*(one for one in before if getattr(one, "id", None) not in known), *kept]
 
 
 def _is_entry(config: Mapping[str, Any]) -> bool:
@@ -270,8 +305,19 @@ class _Writes:
             if key == self._key and self._new:
                 value, self._new = self._with_nudge(value), []
             out.append((key, value))
+        if self._own and self._written and self._gate.keeps_cursor:
+            self._record()
         self._send([*out, *self._own])
         self._own = []
+
+    def _record(self) -> None:
+        """Enter what the node requests in the cursor, and save the cursor with it."""
+        own = dict(self._own)
+        messages = _joined(self._shown, self._written, self._whole_list)
+        found = self._gate.wrote(messages, {**own["loop_status"], **own[MEMORY]}, self.config)
+        for key, more in zip(("loop_status", MEMORY), split_status(found), strict=True):
+            own[key] = {**own[key], **more}
+        self._own = list(own.items())
 
     def __enter__(self) -> None:
         pass

@@ -205,11 +205,12 @@ def _install(graph: Compiled, way: Way, gate: GraphGate) -> None:
     """Put the gate before the agents of a graph, and others into its sub-graphs."""
     own = copy.copy(gate)
     own.whole_list = isinstance(graph.channels.get(gate.messages_key), LastValue)
+    own.witness = gate.keeps_cursor and all(isinstance(graph.nodes[name].bound, ToolNode) for name in way.tools)
     for name, node in graph.nodes.items():
         guarded = _with_guarded_sub_graphs(node, gate, entered_guarded=bool(way.agents))
         if way.way_back is not None and name in way.tools:
             guarded = guarded.copy({"writers": [*guarded.writers, way_back(way.way_back)]})
-        if gate.refuse is not None:
+        if gate.refuse is not None or gate.keeps_cursor:
             guarded = _refusing(guarded, gate, name if name in way.tools else None)
         graph.nodes[name] = GuardedNode(guarded, own) if name in way.agents else guarded
     if way.agents:
@@ -217,11 +218,15 @@ def _install(graph: Compiled, way: Way, gate: GraphGate) -> None:
 
 
 def _refusing(node: PregelNode, gate: GraphGate, tools: str | None) -> PregelNode:
-    """A node whose pointless tool calls are answered; ``tools``: its name, if it is the place of the tools."""
+    """A node whose pointless tool calls are answered, and whose calls are entered in the cursor.
+
+    Parameters:
+        tools: its name, if it is the place of the tools.
+    """
     if isinstance(node.bound, ToolNode):
         twin = ToolGate(gate.gate, gate.refuse, messages_key=gate.messages_key).tool_node(node.bound)
         return node.copy({"bound": twin})
-    if tools is not None:
+    if tools is not None and gate.refuse is not None:
         _log.warning("trajectory_guard: refuse_pointless: node %r holds no ToolNode; its calls always run", tools)
     return node
 

@@ -18,12 +18,14 @@ from trajectory_guard import telemetry
 from trajectory_guard.by_hand import CLOSING, RULE
 from trajectory_guard.callbacks import STOP_TEXT, Intervention, notify, text_of
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.boundary import GUARD, PERSON
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import args_excerpt, owed_nudge, recommendation, stop_payload
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.entry import Flag, GateRun
+from trajectory_guard.gates.boundaries import STATE, Boundaries
 from trajectory_guard.gates.messages import (
     is_answer,
     new_steps,
@@ -36,6 +38,7 @@ from trajectory_guard.gates.messages import (
 from trajectory_guard.gates.publishing import publish, publish_by_hand
 from trajectory_guard.gates.quality import agents_of, read_quality, request_in
 from trajectory_guard.gates.remote import RemoteFlags
+from trajectory_guard.logs import log_missing_actions
 from trajectory_guard.quality.board import is_advice, text_given
 from trajectory_guard.runtime import board_for, follow
 from trajectory_guard.store import FlagBoard
@@ -106,6 +109,8 @@ class Gate:
         self._given = config
         self._clock = clock
         self.board = board_for(config, board, gate=True)
+        self.boundaries = Boundaries(self.board)
+        self.recalls_in_nudge = True
         self.configure(self.board.config)
         follow(self)
 
@@ -117,6 +122,7 @@ class Gate:
     def decide(
         self, messages: Sequence[Any], status: Mapping[str, Any] | None, thread_id: Any = None, *,
         namespace: str = "", peek: bool = False, read_state: Callable[[], str | None] | None = None,
+        witness: bool = False,
     ) -> Decision:  # fmt: skip
         """Bring the trajectory up to date and return the intervention that is due.
 
@@ -129,6 +135,7 @@ class Gate:
             read_state: gives the fingerprint of the state that the application supplies, None if it knows none; called
                 after new steps.
             peek: do not clear the flag of a stop (for gates that are executed again when a person has answered).
+            witness: as for ``Boundaries.read``.
         """
         status = status or {}
         messages = with_marks(messages, status.get("nudge_digests") or ())
@@ -136,6 +143,8 @@ class Gate:
         self.board.discard_lossy(trajectory)
         self._restore(trajectory, status)
         read_quality(self.board, trajectory, messages, namespace)
+        if self.board.config.cursor:
+            self.read_boundaries(trajectory, namespace, messages, status, witness=witness)
         if read_state is not None:
             self.board.await_states(trajectory, namespace)
         fresh, run = self._catch_up(trajectory, namespace, messages, status, again=peek, read_state=read_state)
@@ -147,8 +156,10 @@ class Gate:
         decision = self._decision(trajectory, run, flag, messages, fresh, status, peek=peek)
         if peek and decision.level is Level.STOP:
             self._put_back(trajectory, flag)
+        if self.board.config.cursor:
+            decision = self._with_cursor(decision, run, namespace, flag)
         if self.board.quality is not None and self.board.quality.judge is not None:
-            return decision._replace(request=request_in(messages))
+            decision = decision._replace(request=request_in(messages))
         return decision
 
     @property
@@ -158,6 +169,14 @@ class Gate:
 
     def trajectory_of(self, messages: Sequence[Any], status: Mapping[str, Any], thread_id: Any = None) -> str:
         """The trajectory that ``decide`` would decide on."""
+        return self._identify(messages, status, thread_id)
+
+    def named_trajectory(self, messages: Sequence[Any], status: Mapping[str, Any], thread_id: Any) -> str | None:
+        """The trajectory that ``decide`` would decide on, None if it would have to invent a name."""
+        trace_id = current_trace()
+        is_new = trace_id is None or self.board.is_taken(trace_id)
+        if thread_id is None and not status.get("trajectory_id") and is_new:
+            return None
         return self._identify(messages, status, thread_id)
 
     def answered(self, decision: Decision, messages: Sequence[Any]) -> None:
@@ -171,6 +190,44 @@ class Gate:
         score = self.board.read(trajectory, status.get("run")).score
         cleared = {"status": "ok", "loop_score": score, "health": 1.0, "stop": None}
         return {**status, **cleared, "state": self._saved_state(trajectory, status.get("run"))}
+
+    # --- the cursor ------------------------------------------------------------------------------------------
+
+    def read_boundaries(
+        self, trajectory: str, namespace: str, messages: Sequence[Any], status: Mapping[str, Any], *, witness: bool,
+        live: bool = False,
+    ) -> None:  # fmt: skip
+        """Bring the cursor up to date: from saved state, then from the messages."""
+        saved = status.get(STATE)
+        try:
+            if isinstance(saved, str):
+                self.board.adopt_cursor(trajectory, namespace, saved)
+        except StateFormatError as error:
+            self.board.counts["errors.saved_state"] += 1
+            _log.warning("trajectory_guard: saved cursor of %r ignored: %s", trajectory, error)
+        self.boundaries.read(trajectory, namespace, messages, witness=witness, live=live)
+
+    def report_missing(self, trajectory: str) -> None:
+        """Count and log the required actions that an agent has not taken when it ends."""
+        missing = self.boundaries.missing(trajectory)
+        for tool in missing:
+            self.board.counts[f"required_missing.{tool}"] += 1
+        if missing:
+            log_missing_actions(trajectory, missing)
+
+    def _with_cursor(self, decision: Decision, run: str, namespace: str, flag: Flag) -> Decision:
+        """The decision, entered in the cursor if it is one, with the record for the agent and for the graph state."""
+        trajectory, verdict = decision.trajectory_id, flag.verdict
+        if verdict is not None and decision.level is not Level.OBSERVE:
+            by, outcome = PERSON if flag.by_hand is not None else GUARD, decision.level.value.lower()
+            self.boundaries.feedback(trajectory, run, namespace, outcome, verdict.reason, by=by)
+        if decision.nudge is not None and self.recalls_in_nudge and self.board.config.recall:
+            recalled = self.boundaries.text(trajectory, run, namespace)
+            nudge = f"{decision.nudge}\n\n{recalled}" if recalled else decision.nudge
+            decision.status["nudge_digests"] = [*decision.status["nudge_digests"][:-1], text_digest(nudge)]
+            decision = decision._replace(nudge=nudge)
+        decision.status.update(self.boundaries.status(trajectory, namespace))
+        return decision
 
     def contain(self) -> None:
         """Count and log an error of the gate itself; the caller lets the run go on."""

@@ -18,9 +18,10 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.boundary import PERSON
 from trajectory_guard.core.policy import Level
 from trajectory_guard.gates.gate import Decision, Gate, LoopDetectedError
-from trajectory_guard.gates.messages import MARK, is_guard_message, is_tool_message
+from trajectory_guard.gates.messages import MARK, is_answer, is_guard_message, is_tool_message
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.state_of import StateOf, read_state
 from trajectory_guard.store import FlagBoard
@@ -52,6 +53,9 @@ class GraphGate:
         on_stop, nudge_role, messages_key, whole_list, state_of: as for ``TrajectoryGuardNode``.
         refuse_pointless: as for ``apply_guard``.
         gate: a gate to share with other graphs, instead of a new one.
+
+    Attributes:
+        witness: a gate of this graph stands before every tool call; see ``Boundaries.read``.
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class GraphGate:
         self.whole_list = whole_list
         self.state_of = state_of
         self.refuse = RefusalRules.of(refuse_pointless)
+        self.witness = False
 
     def decide(self, messages: Sequence[Any], status: Any, config: Mapping[str, Any], state: Any) -> Decision:
         """Decide on the run that ``config`` belongs to: its thread, and the (sub-)graph of its checkpoint namespace.
@@ -87,7 +92,7 @@ class GraphGate:
         return self.gate.decide(
             as_messages(messages), status, thread_id_of(config),
             namespace=namespace_of(config), peek=self.on_stop == "interrupt",
-            read_state=supplied,
+            read_state=supplied, witness=self.witness,
         )  # fmt: skip
 
     def has_to_decide(self, messages: Sequence[Any], config: Mapping[str, Any]) -> bool:
@@ -127,6 +132,8 @@ class GraphGate:
         board.reset_episode(trajectory, run)
         decision = decision._replace(status=self.gate.refresh(decision.status, trajectory))
         own_words = answer if isinstance(answer, str) and answer not in ("continue", "") else None
+        if own_words is not None and self.keeps_cursor:
+            self.gate.boundaries.feedback(trajectory, run or "", namespace_of(config), "nudge", own_words, by=PERSON)
         return Outcome(decision, own_words, ends=False)
 
     def answered(self, decision: Decision, written: Sequence[Any]) -> None:
@@ -136,9 +143,79 @@ class GraphGate:
         except Exception:
             self.gate.contain()
 
-    def nudged(self, messages: Sequence[Any], text: str) -> tuple[list[Any], list[Any]]:
-        """``messages`` with the nudge, as the agent receives them, and the messages that are new to the state."""
-        mark = {MARK: {"intervention": "NUDGE"}}
+    # --- the cursor --------------------------------------------------------------------------------------------
+
+    @property
+    def keeps_cursor(self) -> bool:
+        """Whether what happens is entered in the cursor of the trajectory."""
+        return self.gate.board.config.cursor
+
+    @property
+    def recalls(self) -> bool:
+        """Whether the model is shown the record; a gate that only observes changes no prompt."""
+        return self.gate.board.config.recall and self.gate.config.mode != "observe"
+
+    def began(self, messages: Sequence[Any], status: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+        """Begin the task of a user turn, before the agent and those below it do anything."""
+        try:
+            thread_id = (config.get("configurable") or {}).get("thread_id")
+            trajectory = self.gate.named_trajectory(messages, status, thread_id)
+            if trajectory is not None:
+                found = as_messages(messages)
+                self.gate.read_boundaries(trajectory, namespace_of(config), found, status, witness=self.witness)
+        except Exception:
+            self.gate.contain()
+
+    def wrote(
+        self, messages: Sequence[Any], status: Mapping[str, Any], config: Mapping[str, Any], *, ends: bool = False
+    ) -> dict[str, Any]:
+        """Enter what the model requests in its newest message, before anything of it runs.
+
+        Parameters:
+            messages: all messages, with those that the agent has just written.
+            ends: the agent has answered, although its last message requests a tool (for a structured answer).
+
+        Returns:
+            Keys for the saved status; none if the trajectory has no name yet, or an error was contained.
+        """
+        try:
+            messages, instance = as_messages(messages), namespace_of(config)
+            thread_id = (config.get("configurable") or {}).get("thread_id")
+            trajectory = self.gate.named_trajectory(messages, status, thread_id)
+            if trajectory is None:
+                return {}
+            self.gate.read_boundaries(trajectory, instance, messages, status, witness=self.witness, live=True)
+            if not instance and messages and (ends or is_answer(messages[-1])) and not is_guard_message(messages[-1]):
+                self.gate.report_missing(trajectory)
+            return {**self.gate.boundaries.status(trajectory, instance), "trajectory_id": trajectory}
+        except Exception:
+            self.gate.contain()
+            return {}
+
+    def recalled(self, messages: list[Any], decision: Decision, config: Mapping[str, Any]) -> list[Any]:
+        """``messages`` for the model, with the record of the task behind them, in the role of a nudge.
+
+        A nudge at the end takes the record in: two messages in a row of one role are not accepted everywhere.
+        """
+        if not self.recalls:
+            return messages
+        run = str(decision.status.get("run") or "")
+        text = self.gate.boundaries.text(decision.trajectory_id, run, namespace_of(config))
+        last: Any = messages[-1] if messages else None
+        if not text:
+            return messages
+        if is_guard_message(last) and getattr(last, "type", None) in ("human", "system"):
+            return [*messages[:-1], last.model_copy(update={"content": f"{last.content}\n\n{text}"})]
+        return self.nudged(messages, text, mark={"record": True})[0]
+
+    def nudged(
+        self, messages: Sequence[Any], text: str, *, mark: Mapping[str, Any] | None = None
+    ) -> tuple[list[Any], list[Any]]:
+        """``messages`` with the nudge, as the agent receives them, and the messages that are new to the state.
+
+        Parameters:
+            mark: says that the message is the guard's; by default that it is a nudge.
+        """
         last: Any = messages[-1] if messages else None
         if (
             self.nudge_role == "tool"
@@ -149,7 +226,9 @@ class GraphGate:
             longer = last.model_copy(update={"content": f"{last.content}\n\n{text}"})
             return [*messages[:-1], longer], [longer]  # reducers replace the message with this id
         role = SystemMessage if self.nudge_role == "system" else HumanMessage
-        nudge = like(last, role(text, additional_kwargs=mark, id=str(uuid.uuid4())))
+        nudge = like(
+            last, role(text, additional_kwargs={MARK: mark or {"intervention": "NUDGE"}}, id=str(uuid.uuid4()))
+        )
         return [*messages, nudge], [nudge]
 
     def closing(self, decision: Decision, messages: Sequence[Any] = ()) -> Any:

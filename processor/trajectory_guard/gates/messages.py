@@ -185,6 +185,17 @@ def _tool_calls(message: Any) -> list[dict[str, Any]]:
     return calls
 
 
+def requests_of(message: Any) -> list[dict[str, Any]]:
+    """The tool calls that a model message requests, malformed ones included."""
+    return _tool_calls(message)
+
+
+def answer_of(answer: Any) -> tuple[Outcome, str]:
+    """Outcome and text of a tool message."""
+    text = _content_text(answer.content)
+    return _outcome(answer, text), text
+
+
 def requesting(messages: Sequence[Any], call_id: Any) -> str | None:
     """The step id of the newest request with this call id, None if the messages hold none."""
     for message in reversed(messages[-MAX_LOOK_BACK:]):

@@ -97,6 +97,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             config, on_stop=on_stop, nudge_role=nudge_role, state_of=state_of, refuse_pointless=refuse_pointless,
             board=board,
         )  # fmt: skip
+        self._gate.witness, self._gate.gate.recalls_in_nudge = True, False
         self._tool_gate = ToolGate(self._gate.gate, self._gate.refuse)
         self._cheaper, self._raises = cheaper, on_stop == "raise"
         self._budgets = BudgetCheck(self._gate.gate, agent=agent, text=budget_text)
@@ -116,11 +117,14 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         request = self._routed(request, ruling)
         decision = self._decide(request, config)
         if decision is None:
-            return _with_budget(self._ask(request, handler, config), request, ruling)
+            self._begin(request, config)
+            response = self._ask(request, handler, config)
+            return _with_budget(response, request, ruling, self._recorded({}, request, [], response, config))
         said, asked, update = self._act(request, decision, config)
         response = self._ask(asked, handler, config) if asked is not None else ModelResponse([])
         self._gate.answered(decision, response.result)
         self._close(config)
+        update = self._recorded(update, request, said, response, config)
         return _extended(response, said, _status_with(update, ruling))
 
     async def awrap_model_call(
@@ -137,11 +141,14 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         else:
             decision = self._decide(request, config)
         if decision is None:
-            return _with_budget(await self._aask(request, handler, config), request, ruling)
+            self._begin(request, config)
+            response = await self._aask(request, handler, config)
+            return _with_budget(response, request, ruling, self._recorded({}, request, [], response, config))
         said, asked, update = self._act(request, decision, config)
         response = await self._aask(asked, handler, config) if asked is not None else ModelResponse([])
         self._gate.answered(decision, response.result)
         self._close(config)
+        update = self._recorded(update, request, said, response, config)
         return _extended(response, said, _status_with(update, ruling))
 
     # A person who reviews calls is asked after the model has answered and before any tool call: a call that was refused
@@ -206,11 +213,36 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         if ends:
             update["jump_to"] = "end"
             return [self._gate.closing(decision)], None, update
-        if nudge is None:
+        if nudge is None and not self._gate.recalls:
             return [], request, update
-        shown, new = self._gate.nudged(request.messages, nudge)
+        shown, new = self._gate.nudged(request.messages, nudge) if nudge is not None else (request.messages, [])
         _keep_out_of_streams(new, config)
+        shown = self._gate.recalled(list(shown), decision, config)
         return new, request.override(messages=shown), update
+
+    def _begin(self, request: ModelRequest[Any], config: RunnableConfig) -> None:
+        """Begin the task of a user turn in the cursor, if one is kept."""
+        if self._gate.keeps_cursor:
+            state: Mapping[str, Any] = request.state
+            status = {**(state.get("loop_status") or {}), **(state.get(MEMORY) or {})}
+            self._gate.began(state.get("messages") or (), status, config)
+
+    def _recorded(
+        self, update: dict[str, Any], request: ModelRequest[Any], said: Sequence[Any], response: ModelResponse[Any],
+        config: RunnableConfig,
+    ) -> dict[str, Any]:  # fmt: skip
+        """The state update with the cursor after the model's response; unchanged if none is kept."""
+        if not self._gate.keeps_cursor:
+            return update
+        state: Mapping[str, Any] = request.state
+        base = update or {key: dict(state.get(key) or {}) for key in ("loop_status", MEMORY)}
+        messages = [*(state.get("messages") or ()), *said, *response.result]
+        ends = response.structured_response is not None
+        found = self._gate.wrote(messages, {**base["loop_status"], **base[MEMORY]}, config, ends=ends)
+        status, memory = split_status(found)
+        if not found:
+            return update
+        return {**base, "loop_status": {**base["loop_status"], **status}, MEMORY: {**base[MEMORY], **memory}}
 
     def _close(self, config: RunnableConfig) -> None:
         self._open.pop(_task(config), None)
@@ -248,13 +280,19 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
     ) -> ToolMessage | Command[Any]:
         """Run the tool, or refuse if the call is known to be pointless."""
-        return self._tool_gate.refusal(request) or handler(self._covered(request))
+        if (refused := self._tool_gate.refusal(request)) is not None:
+            return refused
+        with self._tool_gate.execution(request) as entered:
+            return entered.done(handler(self._covered(request)))
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
     ) -> ToolMessage | Command[Any]:
         """As ``wrap_tool_call``."""
-        return self._tool_gate.refusal(request) or await handler(self._covered(request))
+        if (refused := self._tool_gate.refusal(request)) is not None:
+            return refused
+        with self._tool_gate.execution(request) as entered:
+            return entered.done(await handler(self._covered(request)))
 
     def _covered(self, request: ToolCallRequest) -> ToolCallRequest:
         """The request with a tool whose agents are guarded too, such as sub-agents of deep agents."""
@@ -291,12 +329,12 @@ def _status_with(update: dict[str, Any], ruling: Ruling | None) -> dict[str, Any
 
 
 def _with_budget(
-    response: ModelResponse[Any], request: ModelRequest[Any], ruling: Ruling | None
+    response: ModelResponse[Any], request: ModelRequest[Any], ruling: Ruling | None, update: dict[str, Any]
 ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
-    """The response at the start of a turn, where only budgets were asked."""
-    if ruling is None:
+    """The response at the start of a turn, where only budgets were asked, and the cursor written."""
+    if ruling is None and not update:
         return response
-    return _extended(response, [], _status_with({"loop_status": request.state.get("loop_status")}, ruling))
+    return _extended(response, [], _status_with(update or {"loop_status": request.state.get("loop_status")}, ruling))
 
 
 def _extended(response: Any, before: Sequence[Any], update: dict[str, Any]) -> ExtendedModelResponse[Any]:

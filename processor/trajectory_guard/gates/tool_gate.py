@@ -24,6 +24,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.steps import DENIED
 from trajectory_guard.core.tracking.scope import label_of
 from trajectory_guard.core.tracking.tables import BoundedTable
+from trajectory_guard.gates.boundaries import NO_EXECUTION, Execution, NoExecution
 from trajectory_guard.gates.gate import Gate, current_trace
 from trajectory_guard.gates.graph_gate import as_messages, configurable_of, get, namespace_of, thread_id_of
 from trajectory_guard.gates.messages import MARK, requesting, turn_of
@@ -67,7 +68,7 @@ class ToolGate:
             trajectory = self._trajectory(_status_of(request.state, config), config)
             refusal = self._evaluate(call, messages, trajectory, config)
             if refusal is not None:
-                return self._message(call, refusal, trajectory)
+                return self._message(call, refusal, trajectory, messages, config)
             self._forward(config, requesting(messages, call["id"]))
         except Exception:  # noqa: BLE001  an error of ours must not cost the host its tool call
             self.gate.contain()
@@ -85,7 +86,9 @@ class ToolGate:
         refusals = [one for one in found if one is not None]
         if len(refusals) < len(calls):
             return []
-        return [self._message(call, one, trajectory) for call, one in zip(calls, refusals, strict=True)]
+        return [
+            self._message(call, one, trajectory, messages, config) for call, one in zip(calls, refusals, strict=True)
+        ]
 
     def _evaluate(
         self, call: Mapping[str, Any], messages: Sequence[Any], trajectory: str, config: Mapping[str, Any], *,
@@ -112,9 +115,15 @@ class ToolGate:
             redact=self.gate.config.redact,
         )  # fmt: skip
 
-    def _message(self, call: Mapping[str, Any], refusal: Refusal, trajectory: str) -> ToolMessage:
+    def _message(
+        self, call: Mapping[str, Any], refusal: Refusal, trajectory: str, messages: Sequence[Any],
+        config: Mapping[str, Any],
+    ) -> ToolMessage:  # fmt: skip
         self.gate.board.counts[f"refusals.{refusal.kind}"] += 1
         log_refusal(trajectory, str(call["name"]), refusal.kind, refusal.times)
+        if trajectory and self.gate.board.config.cursor:
+            why = refusal.text.partition("\n")[0]
+            self.gate.boundaries.refused(trajectory, namespace_of(config), messages, call, why)
         return ToolMessage(
             refusal.text, tool_call_id=call["id"], name=call["name"], status="error",
             additional_kwargs={MARK: {"refused": True}},
@@ -124,6 +133,24 @@ class ToolGate:
         """The trajectory of the run: as the gate before the model names it, or as spans do; empty if none is known."""
         names = (thread_id_of(config), status.get("trajectory_id"), current_trace())
         return self.gate.board.resolve(*names) or ""
+
+    def execution(self, request: ToolCallRequest) -> Execution | NoExecution:
+        """Enters what becomes of a call that is run, if a cursor is kept and the trajectory is known."""
+        if not self.gate.board.config.cursor:
+            return NO_EXECUTION
+        try:
+            config = request.runtime.config
+            trajectory = self._trajectory(_status_of(request.state, config), config)
+            if not trajectory:
+                return NO_EXECUTION
+            messages = as_messages(_messages_in(request.state, self._messages_key))
+            return self.gate.boundaries.execution(
+                trajectory, namespace_of(config), messages, request.tool_call, request.state,
+                by_guard=self.rules is not None and self.gate.config.mode != "observe",
+            )  # fmt: skip
+        except Exception:  # noqa: BLE001  an error of ours must not cost the host its tool call
+            self.gate.contain()
+            return NO_EXECUTION
 
     # --- refusals from behind this gate ------------------------------------------------------------------------
 
@@ -148,7 +175,8 @@ class ToolGate:
             refused = self.refusal(request)
             if refused is not None:
                 return refused
-            return execute(request) if inner is None else inner(request, execute)
+            with self.execution(request) as entered:
+                return entered.done(execute(request) if inner is None else inner(request, execute))
 
         return wrap_tool_call
 
@@ -159,7 +187,8 @@ class ToolGate:
             refused = self.refusal(request)
             if refused is not None:
                 return refused
-            return await (execute(request) if inner is None else inner(request, execute))
+            with self.execution(request) as entered:
+                return entered.done(await (execute(request) if inner is None else inner(request, execute)))
 
         return awrap_tool_call
 

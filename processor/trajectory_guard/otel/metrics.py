@@ -31,6 +31,7 @@ def register(meter: Meter, board: FlagBoard) -> Histogram:
         telemetry.EPISODES: "episodes.", telemetry.EVICTIONS: "evicted_", telemetry.ERRORS: "errors.",
         telemetry.EXPIRED: "expired_", telemetry.SETTLED: "settle.", telemetry.SCORES: "scores.",
         telemetry.SCORE_ATTEMPTS_FAILED: "score_attempts.", telemetry.SPENDING_EVENTS: "spending.",
+        telemetry.REQUIRED_MISSING: "required_missing.",
         telemetry.BUDGET_ALERTS: "budget_alerts.", telemetry.BUDGET_ACTIONS: "budget_actions.",
         telemetry.QUALITY_EVENTS: "quality.",
     }  # fmt: skip

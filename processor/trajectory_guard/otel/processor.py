@@ -37,6 +37,7 @@ from trajectory_guard.spans.identity import all_conversation_ids, conversation_i
 from trajectory_guard.store import FlagBoard
 from trajectory_guard.transcripts.asked import asked_in
 from trajectory_guard.transcripts.model_calls import model_call
+from trajectory_guard.transcripts.proposals import proposals_in
 
 if TYPE_CHECKING:
     from trajectory_guard.otel.quality import ScoreFeed
@@ -182,6 +183,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 self.board.end_instance(self._conversation_of(view), view.span_id)
             if usage is None:
                 return
+            if self.config.cursor:
+                self._propose(span, view)
             step = model_call(view, partial(self._ancestors, span), usage, self._conversation_of, self._table)
             if step is None:
                 return
@@ -194,6 +197,11 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._report(verdict, span)
         if (verdict.detections or verdict.recovered) and self.board.reporter is not None:
             self.board.reporter.report(verdict, view.trace_id, span, self._ancestors(span))
+
+    def _propose(self, span: ReadableSpan, view: SpanView) -> None:
+        """Enter the calls that a model requests in the cursor."""
+        for call in proposals_in(view, partial(self._ancestors, span), self._conversation_of, self._table):
+            self.board.record_proposal(call)
 
     def _settle(self, context: trace.SpanContext) -> None:
         """Count the recoveries in a trace whose local root has ended."""

@@ -173,9 +173,14 @@ def _excerpt(text: str) -> str:
 # --- what it answered --------------------------------------------------------------------------------------------
 
 
+def is_long_answer(span: SpanView, table: DialectTable) -> bool:
+    """Whether the answer is too long to be read."""
+    return chars_of(list(_first_source(span, table.outputs, table)), MAX_ANSWER_CHARS) > MAX_ANSWER_CHARS
+
+
 def _answer(span: SpanView, table: DialectTable) -> str | None:
     """The text of the answer, empty if it requests tools; None if it is unknown."""
-    if chars_of(list(_first_source(span, table.outputs, table)), MAX_ANSWER_CHARS) > MAX_ANSWER_CHARS:
+    if is_long_answer(span, table):
         return None
     messages = output_messages(span, table)
     if any(message.calls for message in messages):

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard.cli.replay import Outcome
 from trajectory_guard.cli.report.loops import RANK, Loop, elapsed, find_loops, has_times, start_times
+from trajectory_guard.cli.report.position import Position, position_of
 from trajectory_guard.cli.report.text import clock, count, duration, moment, money
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.interventions import Spent
@@ -77,6 +78,17 @@ class Summary(NamedTuple):
     loops: int
     suspected: int
     spent: Spent
+    position: Position
+
+    def to_json(self) -> dict[str, Any]:
+        """The line that ``report --json`` prints."""
+        return {
+            **self._asdict(),
+            "level": str(self.level) if self.level is not None else None,
+            "max_score": round(self.max_score, 6),
+            "spent": self.spent._asdict(),
+            "position": self.position._asdict(),
+        }
 
     @property
     def badness(self) -> tuple[int, float, int]:
@@ -119,7 +131,7 @@ def _summary(outcome: Outcome, loops: Sequence[Loop]) -> Summary:
     certain = [loop for loop in loops if loop.certain]
     return Summary(
         outcome.id, len(outcome.steps), outcome.max_score, level, outcome.types, nudge, stop,
-        len(certain), len(loops) - len(certain), _total(certain),
+        len(certain), len(loops) - len(certain), _total(certain), position_of(outcome.steps),
     )  # fmt: skip
 
 
@@ -218,6 +230,7 @@ def _facts(outcome: Outcome, summary: Summary) -> list[tuple[str, str]]:
         facts += [("Began", began)] if began else []
         facts.append(("Took", duration(elapsed(steps))))
     facts.append(("Highest score", f"{summary.max_score:.2f}"))
+    facts.append(("Cursor", summary.position.words))
     if summary.suspected:
         facts.append(("Suspected loops", str(summary.suspected)))
     if summary.loops:

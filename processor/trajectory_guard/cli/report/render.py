@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from trajectory_guard.cli.output import BAD_INPUT, FINE, LOOP_FOUND
+from trajectory_guard.cli.output import BAD_INPUT, FINE, LOOP_FOUND, print_json
 from trajectory_guard.cli.recordings.inputs import Diagnostics
 from trajectory_guard.cli.replay import Outcome, reaches, replay
 from trajectory_guard.cli.report.data import Summary, build_section, interventions, summarize
@@ -40,7 +40,8 @@ def add_report(commands: Any) -> None:
         description="Write one self-contained HTML page on recorded trajectories, the worst first.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="OTLP, or step lines; - is stdin")
-    parser.add_argument("-o", "--output", required=True, metavar="OUT.html", help="page to write; - is stdout")
+    parser.add_argument("-o", "--output", metavar="OUT.html", help="page to write; - is stdout")
+    parser.add_argument("--json", action="store_true", help="print a line of JSON per trajectory, the worst first")
     parser.add_argument("--config", metavar="FILE", help="configuration of the guard (.json, .toml, .yaml)")
     parser.add_argument("--trajectory", action="extend", nargs="+", metavar="ID", help="only these (default: all)")
     parser.add_argument(
@@ -61,7 +62,7 @@ def run_report(options: argparse.Namespace) -> int:
     """Write the page. Returns 0, 1 (``--fail-on`` met) or 2 (bad input; what could be read is still reported)."""
     diagnostics = Diagnostics()
     try:
-        found = _report(options, diagnostics)
+        found = _lines(options, diagnostics) if options.json else _report(options, diagnostics)
     except (ReportError, ConfigError) as error:
         _complain([*map(str, diagnostics.errors), str(error)])
         return BAD_INPUT
@@ -78,7 +79,22 @@ def _complain(messages: Iterable[str]) -> None:
         print(f"trajectory-guard report: and {len(lines) - _MAX_COMPLAINTS:,} more", file=sys.stderr)
 
 
+def _lines(options: argparse.Namespace, diagnostics: Diagnostics) -> list[Summary]:
+    """The overview as lines of JSON; needs no extra."""
+    if options.output is not None:
+        raise ReportError("--json prints to stdout: leave out -o")
+    known: dict[str, None] = {}
+    outcomes = _wanted(replay(options.files, load_config(options.config), diagnostics), options.trajectory, known)
+    summaries, _ = _rank(outcomes, 1)
+    _check_found(summaries, options.trajectory, known, options.files)
+    for summary in summaries:
+        print_json(summary.to_json())
+    return summaries
+
+
 def _report(options: argparse.Namespace, diagnostics: Diagnostics) -> list[Summary]:
+    if options.output is None:
+        raise ReportError("-o OUT.html names the page to write; --json prints lines instead")
     page = _load_page()
     config = load_config(options.config)
     _check_output(options.output, options.files)

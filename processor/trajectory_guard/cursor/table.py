@@ -1,0 +1,185 @@
+"""The cursors on the board: one a trajectory, fed by spans and gates, saved with the state of gates."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import zlib
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import orjson
+
+from trajectory_guard import telemetry
+from trajectory_guard.core.boundary import APPLICATION, GUARD, PERSON, Sighting
+from trajectory_guard.core.budget import chars_of
+from trajectory_guard.core.cursor import Cursor, digests_of
+from trajectory_guard.core.fingerprints import digest64, text_bytes
+from trajectory_guard.core.interventions import args_excerpt
+from trajectory_guard.core.outcome import is_refused_by_person
+from trajectory_guard.core.state import StateFormatError
+from trajectory_guard.core.steps import DENIED, ERROR, StepRecord, is_refused_by_guard
+from trajectory_guard.core.text import clip
+from trajectory_guard.core.tracking.scope import run_label
+from trajectory_guard.entries import EntryTable
+from trajectory_guard.entry import Entry
+
+_MAX_ARGS_CHARS: Final = 4_096
+_MAX_NAME_CHARS: Final = 128
+_MAX_SAVED_BYTES: Final = 64 * 1024 * 1024
+_Found = TypeVar("_Found")
+_log: Final = logging.getLogger(telemetry.LOGGER)
+
+
+class CursorTable(EntryTable):
+    """The part of the board that keeps cursors. Thread-safe; off unless the configuration has ``cursor``."""
+
+    def cursor(self, trajectory_id: str) -> Cursor | None:
+        """A copy of the cursor of a trajectory, None if there is none.
+
+        Parameters:
+            trajectory_id: or a trace, thread or session id that it is known by.
+        """
+        entry = self._find(trajectory_id)
+        if entry is None or entry.cursor is None:
+            return None
+        with entry.lock:
+            return entry.cursor.copy()
+
+    def record(self, trajectory_id: str, change: Callable[[Cursor], _Found]) -> _Found | None:
+        """Change the cursor of a trajectory, created if it is missing. An error is contained; None is returned."""
+        entry = self._entry(trajectory_id)
+        with entry.lock:
+            try:
+                return change(self._cursor_of(entry))
+            except Exception:  # noqa: BLE001  a record that fails must cost the host nothing
+                self._contain_cursor()
+                return None
+
+    def record_step(self, entry: Entry, step: StepRecord, label: str) -> None:
+        """Enter a tool call that a span has reported; the caller holds the lock. Errors are contained."""
+        try:
+            cursor, redact = self._cursor_of(entry), self.config.redact
+            call = cursor.sight(sighting_of(step, label, redact=redact))
+            cursor.finish(
+                call, step.outcome_type, by=denied_by(step), note=note_of(step, redact=redact),
+                end=step.timestamp + step.duration,
+            )  # fmt: skip
+        except Exception:  # noqa: BLE001  a record that fails must cost the host nothing
+            self._contain_cursor()
+
+    def record_proposal(self, call: StepRecord) -> None:
+        """Enter a call that a model requests, as the span of the model shows it."""
+        entry = self._entry(call.trajectory_id)
+        placed = entry.placed(call)
+        seen = sighting_of(placed, run_label(placed, entry.state.turns), redact=self.config.redact)
+        self.record(
+            call.trajectory_id, lambda cursor: cursor.propose(cursor.sight(seen._replace(source="model", start=0.0)))
+        )
+
+    def _cursor_of(self, entry: Entry) -> Cursor:
+        if entry.cursor is None:
+            entry.cursor = Cursor(self.config.cursor_entries)
+        return entry.cursor
+
+    def _contain_cursor(self) -> None:
+        self.counts["errors.cursor"] += 1
+        if self.counts["errors.cursor"] == 1:
+            _log.exception("trajectory_guard: error in the cursor, contained (logged once)")
+
+    def _keep_cursor(self, cursor: Cursor | None, trajectory_id: str) -> None:
+        """Keep the cursor of a trajectory whose state is about to be built anew."""
+        if cursor is not None:
+            self._entry(trajectory_id).cursor = cursor
+
+    def _absorb_cursor(self, target: Entry, part: Entry) -> None:
+        """Take over the cursor of a trace that turned out to belong to the trajectory; the caller holds the lock."""
+        if part.cursor is None:
+            return
+        try:
+            self._cursor_of(target).merge(part.cursor)
+        except Exception:  # noqa: BLE001  a record that fails must cost the host nothing
+            self._contain_cursor()
+
+    # --- saving ------------------------------------------------------------------------------------------------
+
+    def save_cursor(self, trajectory_id: str, instance: str) -> str | None:
+        """The snapshot of a cursor as text, for the state of the gate of an agent instance; None if there is none."""
+        entry = self._find(trajectory_id)
+        if entry is None or entry.cursor is None:
+            return None
+        with entry.lock:
+            plain = orjson.dumps(entry.cursor.to_plain())
+            text = base64.b64encode(zlib.compress(plain, 1)).decode("ascii")
+            entry.cursors_saved[instance] = _digest(text)
+            return text
+
+    def adopt_cursor(self, trajectory_id: str, instance: str, text: str) -> bool:
+        """Continue from a snapshot that this process has not saved last: another process went on, or a fork began.
+
+        Raises:
+            StateFormatError: it cannot be read; nothing changes.
+        """
+        entry = self._entry(trajectory_id)
+        with entry.lock:
+            known, digest = entry.cursors_saved.get(instance), _digest(text)
+            if known == digest:
+                return False
+            saved = _read(text)
+            if known is None and entry.cursor is not None and saved.index <= entry.cursor.index:
+                return False  # an agent below has saved less than its parent, which shares the cursor
+            entry.cursor = saved
+            entry.cursors_saved[instance] = digest
+            return True
+
+
+def _digest(text: str) -> str:
+    return digest64(text_bytes(text)).hex()
+
+
+def _read(text: str) -> Cursor:
+    try:
+        unpacked = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), _MAX_SAVED_BYTES)
+        return Cursor.from_plain(orjson.loads(unpacked))
+    except (binascii.Error, zlib.error, TypeError, ValueError) as error:
+        if isinstance(error, StateFormatError):
+            raise
+        raise StateFormatError(f"cursor: not a saved cursor: {error}") from None
+
+
+def sighting_of(step: StepRecord, label: str, *, redact: bool) -> Sighting:
+    """A call as the span of its tool shows it. ``label``: of its run."""
+    digests, shown = digests_of(step.args, step.tool_args_hash), "" if redact else excerpt(step.args)
+    return Sighting(
+        short(step.tool_name), "span", step.step_id, short(step.call_id or ""), *digests, shown, label, step.run or "",
+        step.agent_id, short(step.batch or ""), step.timestamp,
+    )  # fmt: skip
+
+
+def short(name: str) -> str:
+    """A name or id as the cursor keeps it: of a very long one its beginning, and a digest of all of it."""
+    return name if len(name) <= _MAX_NAME_CHARS else f"{name[:32]}…{_digest(name)}"
+
+
+def excerpt(args: object) -> str:
+    """Arguments on one line; of very long ones only that there are some."""
+    if args is None or args == {}:
+        return ""
+    return args_excerpt(args) if chars_of(args, _MAX_ARGS_CHARS) <= _MAX_ARGS_CHARS else "…"
+
+
+def denied_by(step: StepRecord) -> str:
+    """Who denied a call; empty if nobody did."""
+    if step.outcome_type != DENIED:
+        return ""
+    if is_refused_by_guard(step):
+        return GUARD
+    return PERSON if is_refused_by_person(step.result or "") else APPLICATION
+
+
+def note_of(step: StepRecord, *, redact: bool) -> str:
+    """The reason of a denial or an error, shortened; empty for everything else."""
+    if redact or step.outcome_type not in (DENIED, ERROR):
+        return ""
+    return clip(step.result or step.error_class or "")
