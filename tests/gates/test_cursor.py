@@ -174,6 +174,27 @@ def test_a_tool_that_raises_leaves_its_error(make: Any, run: Any) -> None:
     assert cursor_of(board).report().steps[0].status == "errored"
 
 
+class Silent(Exception):
+    """Its text cannot be read."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@WITNESSES
+def test_an_error_that_cannot_be_read_reaches_the_application(make: Any, run: Any) -> None:
+    @tool
+    def mute(key: str) -> str:
+        """Fail without a word."""
+        raise Silent
+
+    board = new_board(cursor=True)
+    with pytest.raises(Silent):
+        run(make(script([("mute", {"key": "a"})]), [mute], board))
+    assert lines(board) == ["proposal mute", "execution mute", "result mute error"]
+    assert cursor_of(board).entries[-1].note == "Silent"
+
+
 def test_a_node_by_itself_shows_a_gap_until_the_tool_has_answered() -> None:
     board = new_board(cursor=True)
     with pytest.raises(FileNotFoundError):
