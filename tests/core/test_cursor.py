@@ -197,6 +197,31 @@ def test_a_required_action_is_not_forgotten() -> None:
     assert len(json.dumps(cursor.to_plain())) < 16_000
 
 
+def test_many_agents_below_do_not_drive_out_the_one_that_waits_for_them() -> None:
+    cursor = Cursor()
+    waiting = Sighting("delegate", "messages", "m/c", "c", *digests_of({}), task="/turn")
+    cursor.propose(cursor.sight(waiting))
+    for at in range(150):
+        label = f"a:{min(at, 100)}"
+        seen = Sighting("look", "messages", f"m{at}/c{at}", f"c{at}", *digests_of({}), task=label, instance=label)
+        cursor.finish(cursor.sight(seen), "success")
+    cursor.finish(cursor.sight(waiting), "success")
+    report = cursor.report()
+    assert report.path["/turn"] == ("delegate",)
+    assert (len(report.path), report.cursor, report.open_calls) == (32, "task.1.step.1", 0)
+
+
+def test_an_open_call_is_kept_until_it_is_answered() -> None:
+    cursor = Cursor(8)
+    cursor.append("proposal", tool="delegate", call="c")
+    for at in range(20):
+        run(cursor, "look", call=str(at))
+    assert cursor.report().open_calls == 1
+    cursor.append("result", tool="delegate", call="c", outcome="success")
+    report = cursor.report()
+    assert (Counter(report.path[""]), report.open_calls) == ({"look": 20, "delegate": 1}, 0)
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers(0, 40)), max_size=150))
 def test_the_ring_is_bounded(calls: list[tuple[str, int, int]]) -> None:
     cursor = Cursor(16)

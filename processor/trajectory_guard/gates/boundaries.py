@@ -114,7 +114,9 @@ class Boundaries:
         self.board.record(trajectory, partial(self._read, instance, messages, witness, live))
 
     def _read(self, instance: str, messages: Sequence[Any], witness: bool, live: bool, cursor: Cursor) -> None:
-        known = next((one.read for one in reversed(cursor.tasks.values()) if one.instance == instance and one.read), "")
+        own = (one for one in cursor.tasks.values() if one.instance == instance and one.read)
+        newest = max(own, key=lambda task: task.number, default=None)
+        known = newest.read if newest is not None else ""
         requests = requests_in(messages, known)
         read = ""
         for place, request in enumerate(requests):
