@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers import TESTS
 from trajectory_guard.core.boundary import PERSON, Sighting
 from trajectory_guard.core.cursor import Cursor, digests_of
 from trajectory_guard.core.state import StateFormatError
@@ -180,6 +183,19 @@ def test_a_person_who_was_asked_has_allowed_what_ran() -> None:
 def test_unknown_kinds_and_outcomes_are_named(arguments: dict[str, str], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         Cursor().append(**arguments)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_the_page_shows_a_loop_that_enters_its_boundaries(allowed: bool) -> None:
+    blocks = re.findall(
+        r"```python\n(.*?)```", (TESTS.parent / "docs" / "cursor.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    code = next(block for block in blocks if "cursor.append" in block)
+    proposal = SimpleNamespace(tool_name="shell", args={"cmd": "ls"}, id="1", execute=lambda: "a b c")
+    names: dict[str, Any] = {"cursor": Cursor(), "proposal": proposal, "decision": SimpleNamespace(allowed=allowed)}
+    exec(compile(code, "cursor.md", "exec"), names)
+    assert kinds(names["cursor"]) == ["proposal", *(["execution", "result"] if allowed else ["decision", "denial"])]
+    assert ("Done: shell" if allowed else "Refused") in names["prompt"]
 
 
 # --- bounds --------------------------------------------------------------------------------------------------
