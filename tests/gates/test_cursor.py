@@ -176,6 +176,15 @@ def test_a_tool_that_raises_leaves_its_error(make: Any, run: Any) -> None:
     assert cursor_of(board).report().steps[0].status == "errored"
 
 
+@WITNESSES
+def test_calls_of_unknown_tools_and_with_wrong_arguments_are_errors(make: Any, run: Any, traced: Any) -> None:
+    board = traced(cursor=True)
+    run(make(script([("sing", {"song": "x"})], [("lookup", {"wrong": 1})]), [lookup], board))
+    steps = cursor_of(board).report().steps
+    assert [(step.tool, step.status) for step in steps] == [("sing", "errored"), ("lookup", "errored")]
+    assert "denial" not in [entry.kind for entry in cursor_of(board).entries]
+
+
 class Silent(Exception):
     """Its text cannot be read."""
 

@@ -153,7 +153,7 @@ class Cursor:
             call.digest = seen.digest or call.digest
         call.digest = call.digest or seen.digest
         call.args, call.batch = call.args or seen.args, seen.batch or call.batch
-        call.agent = call.agent or seen.agent
+        call.agent, call.live = call.agent or seen.agent, call.live or seen.live
         if seen.source == "messages" and not is_known:  # a parent may repeat the messages of the agents below it
             self._move(call, seen)
         return call
