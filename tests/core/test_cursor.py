@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers import TESTS
 from trajectory_guard.core.boundary import PERSON, Sighting
 from trajectory_guard.core.cursor import Cursor, digests_of
 from trajectory_guard.core.state import StateFormatError
@@ -182,6 +185,19 @@ def test_unknown_kinds_and_outcomes_are_named(arguments: dict[str, str], named: 
         Cursor().append(**arguments)
 
 
+@pytest.mark.parametrize("allowed", [True, False])
+def test_the_page_shows_a_loop_that_enters_its_boundaries(allowed: bool) -> None:
+    blocks = re.findall(
+        r"```python\n(.*?)```", (TESTS.parent / "docs" / "cursor.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    code = next(block for block in blocks if "cursor.append" in block)
+    proposal = SimpleNamespace(tool_name="shell", args={"cmd": "ls"}, id="1", execute=lambda: "a b c")
+    names: dict[str, Any] = {"cursor": Cursor(), "proposal": proposal, "decision": SimpleNamespace(allowed=allowed)}
+    exec(compile(code, "cursor.md", "exec"), names)
+    assert kinds(names["cursor"]) == ["proposal", *(["execution", "result"] if allowed else ["decision", "denial"])]
+    assert ("Done: shell" if allowed else "Refused") in names["prompt"]
+
+
 # --- bounds --------------------------------------------------------------------------------------------------
 
 
@@ -195,6 +211,31 @@ def test_a_required_action_is_not_forgotten() -> None:
     assert (len(cursor.entries), len(cursor.calls), report.dropped) == (8, 8, 3 * 1_001 - 8)
     assert report.cursor == "task.1.step.1001"
     assert len(json.dumps(cursor.to_plain())) < 16_000
+
+
+def test_many_agents_below_do_not_drive_out_the_one_that_waits_for_them() -> None:
+    cursor = Cursor()
+    waiting = Sighting("delegate", "messages", "m/c", "c", *digests_of({}), task="/turn")
+    cursor.propose(cursor.sight(waiting))
+    for at in range(150):
+        label = f"a:{min(at, 100)}"
+        seen = Sighting("look", "messages", f"m{at}/c{at}", f"c{at}", *digests_of({}), task=label, instance=label)
+        cursor.finish(cursor.sight(seen), "success")
+    cursor.finish(cursor.sight(waiting), "success")
+    report = cursor.report()
+    assert report.path["/turn"] == ("delegate",)
+    assert (len(report.path), report.cursor, report.open_calls) == (32, "task.1.step.1", 0)
+
+
+def test_an_open_call_is_kept_until_it_is_answered() -> None:
+    cursor = Cursor(8)
+    cursor.append("proposal", tool="delegate", call="c")
+    for at in range(20):
+        run(cursor, "look", call=str(at))
+    assert cursor.report().open_calls == 1
+    cursor.append("result", tool="delegate", call="c", outcome="success")
+    report = cursor.report()
+    assert (Counter(report.path[""]), report.open_calls) == ({"look": 20, "delegate": 1}, 0)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers(0, 40)), max_size=150))

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, interrupt
 from langgraph_supervisor import create_supervisor
+from opentelemetry.sdk.trace import TracerProvider
 
 import trajectory_guard
 from trajectory_guard import (
@@ -34,6 +35,7 @@ from trajectory_guard import (
     FlagBoard,
     TrajectoryGuardMiddleware,
     TrajectoryGuardNode,
+    TrajectoryGuardProcessor,
     apply_guard,
     telemetry,
 )
@@ -174,6 +176,36 @@ def test_a_tool_that_raises_leaves_its_error(make: Any, run: Any) -> None:
     assert cursor_of(board).report().steps[0].status == "errored"
 
 
+@WITNESSES
+def test_calls_of_unknown_tools_and_with_wrong_arguments_are_errors(make: Any, run: Any, traced: Any) -> None:
+    board = traced(cursor=True)
+    run(make(script([("sing", {"song": "x"})], [("lookup", {"wrong": 1})]), [lookup], board))
+    steps = cursor_of(board).report().steps
+    assert [(step.tool, step.status) for step in steps] == [("sing", "errored"), ("lookup", "errored")]
+    assert "denial" not in [entry.kind for entry in cursor_of(board).entries]
+
+
+class Silent(Exception):
+    """Its text cannot be read."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@WITNESSES
+def test_an_error_that_cannot_be_read_reaches_the_application(make: Any, run: Any) -> None:
+    @tool
+    def mute(key: str) -> str:
+        """Fail without a word."""
+        raise Silent
+
+    board = new_board(cursor=True)
+    with pytest.raises(Silent):
+        run(make(script([("mute", {"key": "a"})]), [mute], board))
+    assert lines(board) == ["proposal mute", "execution mute", "result mute error"]
+    assert cursor_of(board).entries[-1].note == "Silent"
+
+
 def test_a_node_by_itself_shows_a_gap_until_the_tool_has_answered() -> None:
     board = new_board(cursor=True)
     with pytest.raises(FileNotFoundError):
@@ -258,6 +290,46 @@ def test_an_inner_retry_is_entered_as_the_applications() -> None:
         "execution flaky", "result flaky success",
     ]  # fmt: skip
     assert cursor_of(board).report().cursor == "task.1.step.1"
+
+
+@pytest.fixture
+def traced() -> Iterator[Callable[..., FlagBoard]]:
+    """A board that a real instrumentation feeds, too."""
+    from openinference.instrumentation.langchain import LangChainInstrumentor
+
+    instrumentor = LangChainInstrumentor()
+
+    def begin(**config: Any) -> FlagBoard:
+        board = new_board(**config)
+        provider = TracerProvider()
+        provider.add_span_processor(TrajectoryGuardProcessor(board=board))
+        instrumentor.instrument(tracer_provider=provider)
+        return board
+
+    yield begin
+    instrumentor.uninstrument()
+
+
+@SURFACES
+def test_spans_of_models_and_tools_beside_the_gate_add_nothing_twice(make: Any, run: Any, traced: Any) -> None:
+    @tool
+    def broken(path: str) -> str:
+        """Say that it failed."""
+        return '{"success": false, "error": "no such file"}'
+
+    board = traced(cursor=True)
+    first = [("search", {"query": "x"}), ("lookup", {"key": "a"})]
+    run(make(script(first, *[[("broken", {"path": "/x"})]] * 2), [search, lookup, broken], board))
+    assert Counter(lines(board)) == Counter(
+        ["proposal search", "execution search", "result search empty"]
+        + ["proposal lookup", "execution lookup", "result lookup success"]
+        + ["proposal broken", "execution broken", "result broken error"] * 2
+        + ["retry broken error"]
+    )
+    report = cursor_of(board).report()
+    assert (report.cursor, report.repeat_loop_count, report.unrecorded_boundaries) == ("task.1.step.4", 1, 0)
+    assert list(report.path.values()) == [("search", "lookup", "broken", "broken")]
+    assert [step.attempt for step in report.steps] == [1, 1, 1, 2]
 
 
 # --- people ----------------------------------------------------------------------------------------------------

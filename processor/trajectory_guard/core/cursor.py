@@ -153,7 +153,7 @@ class Cursor:
             call.digest = seen.digest or call.digest
         call.digest = call.digest or seen.digest
         call.args, call.batch = call.args or seen.args, seen.batch or call.batch
-        call.agent = call.agent or seen.agent
+        call.agent, call.live = call.agent or seen.agent, call.live or seen.live
         if seen.source == "messages" and not is_known:  # a parent may repeat the messages of the agents below it
             self._move(call, seen)
         return call
@@ -181,7 +181,8 @@ class Cursor:
         if before is not None and before.outcome in (ERROR, DENIED) and not _overlap(before, seen):
             call.retries = [before.outcome, before.by]
         while len(self.calls) > self.size:
-            self._forget(self.calls.pop(next(iter(self.calls))))
+            over = (number for number, one in self.calls.items() if one.outcome)  # an open call may still be answered
+            self._forget(self.calls.pop(next(over, next(iter(self.calls)))))
         return call
 
     def _last_equal(self, call: Call) -> Call | None:
@@ -312,10 +313,17 @@ class Cursor:
             self.task_count += 1
             task = self.tasks[label] = Task(label, instance, self.task_count, self.index)
             if len(self.tasks) > _MAX_TASKS:
-                oldest = next(iter(self.tasks))
-                del self.tasks[oldest]
-                self.calls = {number: call for number, call in self.calls.items() if call.task != oldest}
+                self._drop_task(label)
+        else:
+            self.tasks[label] = self.tasks.pop(label)  # the one used last
         return task
+
+    def _drop_task(self, new: str) -> None:
+        """Drop the task used longest ago: one of an agent below, if there is one, for the agent at the top may wait."""
+        below = (label for label, task in self.tasks.items() if task.instance and label != new)
+        oldest = next(below, next(iter(self.tasks)))
+        del self.tasks[oldest]
+        self.calls = {number: call for number, call in self.calls.items() if call.task != oldest}
 
     def _move(self, call: Call, seen: Sighting) -> None:
         """Move a call to the task that the messages name, and behind the calls that were requested before it."""
@@ -335,7 +343,7 @@ class Cursor:
             if not any(one.task == old for one in self.calls.values()) and not before.gone:
                 self.task_count -= max(after.number, before.number) == self.task_count  # it was this task all the time
                 after.number, after.began = min(after.number, before.number), min(after.began, before.began)
-                del self.tasks[old]
+                self.tasks.pop(old, None)
         if not call.proposed:  # requested before it ran: the order of requests is that of the messages
             self.calls.pop(call.number, None)
             self.call_count += 1
@@ -396,7 +404,8 @@ class Cursor:
         return text_of(view, missing, limit_chars, redact=redact)
 
     def _view(self) -> View:
-        return View(list(self.calls.values()), self.tasks, self.last, self.dropped)
+        tasks = sorted(self.tasks.values(), key=lambda task: task.number)
+        return View(list(self.calls.values()), {task.label: task for task in tasks}, self.last, self.dropped)
 
     # --- saving ------------------------------------------------------------------------------------------------
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 CURSOR_VERSION: Final = 1
 _NUMBERS: Final = ("size", "index", "call_count", "task_count")
-_CALL_FIELDS: Final = tuple(one for one in fields(Call) if one.name != "live")
-_TASK_FIELDS: Final = fields(Task)
 
 
 def write_plain(cursor: Cursor) -> dict[str, Any]:
@@ -24,8 +22,8 @@ def write_plain(cursor: Cursor) -> dict[str, Any]:
         "v": CURSOR_VERSION,
         **{name: getattr(cursor, name) for name in _NUMBERS},
         "entries": [_entry_plain(entry) for entry in cursor.entries],
-        "calls": [_plain(call, _CALL_FIELDS) for call in cursor.calls.values()],
-        "tasks": [_plain(task, _TASK_FIELDS) for task in cursor.tasks.values()],
+        "calls": [_plain(call, _CALL_DEFAULTS) for call in cursor.calls.values()],
+        "tasks": [_plain(task, _TASK_DEFAULTS) for task in cursor.tasks.values()],
         "last": _entry_plain(cursor.last) if cursor.last is not None else None,
     }
 
@@ -34,14 +32,18 @@ def _entry_plain(entry: Boundary) -> dict[str, Any]:
     return {name: value for name, value in entry._asdict().items() if value not in ("", None)}
 
 
-def _plain(one: Call | Task, known: tuple[Any, ...]) -> dict[str, Any]:
-    return {field.name: value for field in known if (value := getattr(one, field.name)) != _default(field)}
+def _plain(one: Call | Task, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in vars(one).items() if name in defaults and value != defaults[name]}
 
 
 def _default(field: Any) -> Any:
     if field.default is not MISSING:
         return field.default
     return field.default_factory() if field.default_factory is not MISSING else MISSING
+
+
+_CALL_DEFAULTS: Final = {one.name: _default(one) for one in fields(Call) if one.name != "live"}
+_TASK_DEFAULTS: Final = {one.name: _default(one) for one in fields(Task)}
 
 
 def read_plain(plain: Mapping[str, Any], *, least: int) -> dict[str, Any]:

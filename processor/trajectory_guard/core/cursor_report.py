@@ -107,7 +107,8 @@ class View(NamedTuple):
 
 def report_of(view: View, required: Sequence[str], *, ordered: bool, current: View) -> CursorReport:
     """The report on ``view``; required actions are looked for in ``current``."""
-    steps = tuple(step_of(view, call) for call in view.calls)
+    attempts = _attempts(view.calls)
+    steps = tuple(_step(view, call, attempt) for call, attempt in zip(view.calls, attempts, strict=True))
     statuses = [step.status for step in steps]
     last = view.last if view.last is not None and view.last.task in view.tasks else None
     return CursorReport(
@@ -136,12 +137,9 @@ def _entry(last: Boundary, number: int) -> str:
     return f"{last.kind}(tool={last.tool}, {outcome}task={number})"
 
 
-def step_of(view: View, call: Call) -> CursorStep:
-    """The step of a call."""
-    return CursorStep(
-        call.task, call.name, call.tool, status_of(view, call), call.outcome, attempt_of(view.calls, call), call.by,
-        call.note,
-    )  # fmt: skip
+def _step(view: View, call: Call, attempt: int) -> CursorStep:
+    status = status_of(view, call)
+    return CursorStep(call.task, call.name, call.tool, status, call.outcome, attempt, call.by, call.note)
 
 
 def status_of(view: View, call: Call) -> str:
@@ -168,16 +166,17 @@ def _was_left(view: View, call: Call) -> bool:
     )
 
 
-def attempt_of(calls: Sequence[Call], call: Call) -> int:
-    """1, and one more for each call before it in its task that was equal and failed or was denied."""
-    signature = call.signature
-    if signature is None:
-        return 1
-    return 1 + sum(
-        other.task == call.task and other.signature == signature and other.outcome in (ERROR, DENIED)
-        for other in calls
-        if other.number < call.number and not are_parallel(other, call.batch)
-    )
+def _attempts(calls: Sequence[Call]) -> list[int]:
+    """For each call 1, and one more for each call before it in its task that was equal and failed or was denied."""
+    failed: dict[tuple[str, str, str], list[Call]] = {}
+    attempts = []
+    for call in calls:
+        signature = call.signature
+        before = failed.setdefault((call.task, *signature), []) if signature is not None else []
+        attempts.append(1 + sum(not are_parallel(other, call.batch) for other in before))
+        if call.outcome in (ERROR, DENIED):
+            before.append(call)
+    return attempts
 
 
 def are_parallel(call: Call, batch: str) -> bool:

@@ -204,13 +204,18 @@ class GuardedAgent(Runnable[Any, Any]):
         if not gate.keeps_cursor:
             return _Passage(self._inner, input, config, nullcontext())
         configurable = config["configurable"]
-        send, before = configurable[CONFIG_KEY_SEND], self._messages(input, config) or ()
-        gate.began(before, _status_in(config), config)
+        send = configurable[CONFIG_KEY_SEND]
+        try:
+            before, status = self._messages(input, config) or (), _status_in(config)
+            gate.began(before, status, config)
+        except Exception:
+            gate.gate.contain()
+            return _Passage(self._inner, input, config, nullcontext())
 
         def recorded(writes: Sequence[Write]) -> None:
             for key, value in writes:
                 if key == gate.messages_key:
-                    gate.wrote(_joined(before, value, gate.whole_list), _status_in(config), config)
+                    gate.wrote(_joined(before, value, gate.whole_list), status, config)
             send(writes)
 
         config = {**config, "configurable": {**configurable, CONFIG_KEY_SEND: recorded}}
@@ -254,7 +259,8 @@ def _status_in(config: RunnableConfig) -> dict[str, Any]:
 
 def _joined(before: Sequence[Any], written: Any, whole_list: bool) -> list[Any]:
     """All messages, after a node has written some of them."""
-    new = list(written.value) if isinstance(written, Overwrite) else written if isinstance(written, list) else [written]
+    value = written.value if isinstance(written, Overwrite) else written
+    new = value if isinstance(value, list) else [value]
     kept = [one for one in new if not isinstance(one, RemoveMessage)]
     known = {getattr(one, "id", None) for one in kept} - {None}
     return kept if whole_list else [*(one for one in before if getattr(one, "id", None) not in known), *kept]

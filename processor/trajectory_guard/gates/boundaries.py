@@ -6,7 +6,7 @@ Messages are read by attribute, so that this module needs no framework.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _Answer = TypeVar("_Answer")
 _SHOWN: Final = 10
-"""Entries in ``loop_status``; the snapshot has all of them."""
+"""Entries, and tools of the path, in ``loop_status``; the snapshot has all of them."""
 STATE: Final = "cursor_state"
 """Key of the snapshot in the saved status of a gate."""
 _EDITED: Final = "hitl_edited_tool_calls"
@@ -114,7 +114,9 @@ class Boundaries:
         self.board.record(trajectory, partial(self._read, instance, messages, witness, live))
 
     def _read(self, instance: str, messages: Sequence[Any], witness: bool, live: bool, cursor: Cursor) -> None:
-        known = next((one.read for one in reversed(cursor.tasks.values()) if one.instance == instance and one.read), "")
+        own = (one for one in cursor.tasks.values() if one.instance == instance and one.read)
+        newest = max(own, key=lambda task: task.number, default=None)
+        known = newest.read if newest is not None else ""
         requests = requests_in(messages, known)
         read = ""
         for place, request in enumerate(requests):
@@ -209,7 +211,8 @@ class Boundaries:
             elif by_guard and not call.outcome:
                 cursor.decide(call, ALLOWED, by=GUARD)
 
-        def end(outcome: Outcome, text: str, asked: bool, answer: Any, cursor: Cursor) -> None:
+        def end(seen: Callable[[], _Ending], cursor: Cursor) -> None:
+            outcome, text, asked, answer = seen()
             call = self._at_tool(cursor, instance, messages, one)
             if asked:
                 cursor.decide(call, ASKED, by=PERSON)
@@ -220,7 +223,7 @@ class Boundaries:
             cursor.finish(call, outcome, by=by, note=self._note(outcome, text))
 
         self.board.record(trajectory, begin)
-        return Execution(lambda *seen: self.board.record(trajectory, partial(end, *seen)))
+        return Execution(lambda seen: self.board.record(trajectory, partial(end, seen)))
 
     # --- what is said to the agent -----------------------------------------------------------------------------
 
@@ -258,10 +261,23 @@ class Boundaries:
         return self.board.record(trajectory, lambda cursor: cursor.missing(required)) or ()
 
 
-class Execution:
-    """A call on its way to its tool. An error that leaves the block is entered, and goes on."""
+class _Ending(NamedTuple):
+    """How a call ended: outcome, text, whether a person is asked to approve it, and the message that answers it."""
 
-    def __init__(self, end: Any) -> None:
+    outcome: Outcome
+    text: str = ""
+    asked: bool = False
+    answer: Any = None
+
+
+class Execution:
+    """A call on its way to its tool. An error that leaves the block is entered, and goes on.
+
+    Parameters:
+        end: is given a function that reads how the call ended; contains its errors.
+    """
+
+    def __init__(self, end: Callable[[Callable[[], _Ending]], None]) -> None:
         self._end = end
 
     def __enter__(self) -> Execution:
@@ -269,25 +285,31 @@ class Execution:
 
     def done(self, answer: _Answer) -> _Answer:
         """Enter the tool's answer, and return it."""
-        message = _message_in(answer)
-        if message is not None:
-            outcome, text = answer_of(message)
-            self._end(outcome, text, False, message)
-        else:
-            self._end(SUCCESS, "", False, None)
+        self._end(partial(_ending_of, answer))
         return answer
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is None:
-            return
-        names = {kind.__name__ for kind in type(error).__mro__}
-        if "GraphInterrupt" in names:
-            self._end(INTERRUPTED, "", _asks_for_approval(error), None)
-        elif "GraphBubbleUp" in names:  # the tool hands over to another node
-            self._end(SUCCESS, "", False, None)
-        else:
-            stopped = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt, SystemExit))
-            self._end(INTERRUPTED if stopped else ERROR, f"{type(error).__name__}: {error}", False, None)
+        if error is not None:
+            self._end(partial(_ending_by, error))
+
+
+def _ending_of(answer: Any) -> _Ending:
+    message = _message_in(answer)
+    return _Ending(SUCCESS) if message is None else _Ending(*answer_of(message), answer=message)
+
+
+def _ending_by(error: BaseException) -> _Ending:
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if "GraphInterrupt" in names:
+        return _Ending(INTERRUPTED, asked=_asks_for_approval(error))
+    if "GraphBubbleUp" in names:  # the tool hands over to another node
+        return _Ending(SUCCESS)
+    stopped = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt, SystemExit))
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001  the text of an error is the application's code
+        text = type(error).__name__
+    return _Ending(INTERRUPTED if stopped else ERROR, text)
 
 
 class NoExecution:
@@ -338,7 +360,7 @@ def _shown(cursor: Cursor, required: Sequence[str]) -> dict[str, Any]:
     return {
         "position": report.cursor,
         "last_entry": report.last_entry,
-        "path": list(report.path.get(task, ())),
+        "path": list(report.path.get(task, ()))[-_SHOWN:],
         "repeat_loop_count": report.repeat_loop_count,
         "missing_required_actions": list(report.missing_required_actions),
         "unrecorded_boundaries": report.unrecorded_boundaries,

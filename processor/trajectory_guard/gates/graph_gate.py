@@ -202,7 +202,7 @@ class GraphGate:
         run = str(decision.status.get("run") or "")
         text = self.gate.boundaries.text(decision.trajectory_id, run, namespace_of(config))
         last: Any = messages[-1] if messages else None
-        if not text:
+        if not text or last is None:
             return messages
         if is_guard_message(last) and getattr(last, "type", None) in ("human", "system"):
             return [*messages[:-1], last.model_copy(update={"content": f"{last.content}\n\n{text}"})]
