@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from trajectory_guard.gates.refusal import RefusalRules
     from trajectory_guard.gates.rewire import GraphShapeError
     from trajectory_guard.gates.stagnation import StagnationGate
+    from trajectory_guard.gates.status import LoopStatus
     from trajectory_guard.gates.tool_gate import arefuse_pointless, refuse_pointless
 
 __version__: Final = "0.1.0"
@@ -65,6 +66,7 @@ _LAZY: Final = {
     "GraphShapeError": "gates.rewire",
     "IntegrityGate": "gates.integrity",
     "LoopDetectedError": "gates.gate",
+    "LoopStatus": "gates.status",
     "RefusalRules": "gates.refusal",
     "StagnationGate": "gates.stagnation",
     "TrajectoryGuardMiddleware": "gates.middleware",
@@ -104,6 +106,7 @@ __all__ = [
     "IntegrityGate",
     "Level",
     "LoopDetectedError",
+    "LoopStatus",
     "ModelPrice",
     "RefusalRules",
     "Spent",

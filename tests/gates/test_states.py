@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from tests.helpers import TESTS
-from trajectory_guard import AgentState, TrajectoryGuardNode, apply_guard
+from trajectory_guard import AgentState, LoopStatus, TrajectoryGuardNode, apply_guard
 from trajectory_guard.cli.demo.scripted import ScriptedChatModel, call
 
 from .agents import (
@@ -211,4 +211,4 @@ def test_the_readme_has_a_row_for_every_key_of_loop_status() -> None:
     status = graph.invoke(TASK, thread(), output_keys=["loop_status"])["loop_status"]
     readme = (TESTS.parent / "processor" / "README.md").read_text(encoding="utf-8")
     table = readme.partition("| key of `loop_status` |")[2].partition("\n\n")[0]
-    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(status)
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(status) == set(LoopStatus.__annotations__)

@@ -26,6 +26,7 @@ from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, NudgeRole, get
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.rewire import GraphShapeError
 from trajectory_guard.gates.state_of import StateOf
+from trajectory_guard.gates.status import LoopStatus
 from trajectory_guard.store import FlagBoard
 
 GUARD_NODE = "trajectory_guard"
@@ -39,7 +40,7 @@ class AgentState(TypedDict, total=False):
 
     messages: Annotated[list[BaseMessage], add_messages]
     trajectory_scratchpad: Annotated[list[dict[str, Any]], bounded_append]
-    loop_status: Annotated[dict[str, Any], replace]
+    loop_status: Annotated[LoopStatus, replace]
 
 
 class TrajectoryGuardNode(Runnable[Any, Any]):
