@@ -1,4 +1,4 @@
-"""Answers that get worse: the model becomes unsure, a judge notices, the agent is told, and goes back to its sources.
+"""Answers that get worse: the model becomes unsure, a judge notices, the agent is nudged, and goes back to its sources.
 
 Run: python examples/quality.py   (offline; needs the extra demo: pip install '.[demo]')
 """
@@ -21,7 +21,7 @@ def look_up(question: str) -> str:
 
 
 def policy(messages, turn):
-    """A model that looks things up, becomes lazy after ten questions, and listens when it is told."""
+    """A model that looks things up, becomes lazy after ten questions, and listens to a nudge."""
     asked = [one for one in messages if one.type == "human" and not was_nudged([one])]
     if len(asked) <= 10 or was_nudged(messages):
         if messages[-1].type != "tool":
@@ -31,7 +31,7 @@ def policy(messages, turn):
 
 
 def with_logprobs(message, mean):
-    """What a provider adds to a message if it is asked for log-probabilities."""
+    """The metadata that a provider adds to a message if it is asked for log-probabilities."""
     tokens = [{"token": word, "logprob": mean} for word in message.text.split()]
     message.response_metadata = {"logprobs": {"content": tokens}}
     return message

@@ -1,6 +1,6 @@
 """An agent that reads the record of its own work: a command that a person refused is not proposed again and again.
 
-The same model runs twice. It proposes a refused command for as long as nothing tells it of the refusal; it has been
+The same model runs twice. It proposes a refused command for as long as it does not read of the refusal; it has been
 refused in a review, whose answer an application has cut out of the history, as many do to save tokens. With ``recall``
 the record of the trajectory stands before the model, and it goes on with the action that is still required.
 

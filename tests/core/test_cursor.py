@@ -322,7 +322,7 @@ def test_the_text_holds_what_the_next_step_depends_on() -> None:
     run(cursor, "fetch", "error", args={"url": "x"}, note="HTTP 502")
     cursor.append("proposal", tool="mail")
     assert cursor.text(required=["save", "look"]) == (
-        "[Trajectory guard] Record of this task, as observed. What is not listed has not been done.\n"
+        "[Trajectory guard] Record of this task, as observed. Anything that is not listed has not been done.\n"
         "Required and not done yet: save.\n"
         'Failed: fetch({"url": "x"}), 2 times: "HTTP 502".\n'
         "Requested, without an answer so far: mail.\n"

@@ -62,7 +62,7 @@ class Sighting(NamedTuple):
         tool: as the source spells it.
         source: ``messages``, ``span`` (of the tool), ``model`` (span of the model), ``gate`` (before the tool), or
             empty for entries appended by hand.
-        key: what tells two calls of this source apart.
+        key: distinguishes calls of this source.
         call_id: the model's id of the call, empty if unknown. Some models use an id again in every turn.
         digest: digest of the arguments, empty if unknown.
         single: digest of the only argument, if it is a text: some instrumentations drop its name.
@@ -91,7 +91,7 @@ class Sighting(NamedTuple):
 
 @dataclass
 class Call:
-    """What is known of a call.
+    """The knowledge of one call.
 
     Attributes:
         number: ordinal of the call in its trajectory, from 1.

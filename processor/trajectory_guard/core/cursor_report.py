@@ -22,7 +22,7 @@ from trajectory_guard.core.steps import DENIED, ERROR
 
 LEAST_TEXT_CHARS: Final = 200
 START: Final = "start"
-_HEADER: Final = "[Trajectory guard] Record of this task, as observed. What is not listed has not been done."
+_HEADER: Final = "[Trajectory guard] Record of this task, as observed. Anything that is not listed has not been done."
 _WHO: Final[Mapping[str, str]] = {PERSON: " by a person", GUARD: " by the guard"}
 
 
@@ -250,7 +250,7 @@ def text_of(view: View, missing: Sequence[str], limit: int, *, redact: bool = Fa
 
 
 def _refusals(calls: Sequence[Call], redact: bool) -> list[tuple[str, list[str]]]:
-    """Refused calls by who refused them; the last refusal of a call tells."""
+    """Refused calls by who refused them; the last refusal of a call counts."""
     found: dict[str, list[Call]] = {}
     for call in calls:
         found.setdefault(_WHO.get(call.by, ""), []).append(call)

@@ -61,7 +61,7 @@ class Trend(NamedTuple):
 
 
 class Change(Enum):
-    """What a score changes in its series."""
+    """The change that a score makes in its series."""
 
     DROPPED = "dropped"
     """The scores have dropped, or still are where they dropped to, and all of the newest ones are new since then."""

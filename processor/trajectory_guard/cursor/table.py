@@ -170,7 +170,7 @@ def excerpt(args: object) -> str:
 
 
 def denied_by(step: StepRecord) -> str:
-    """Who denied a call; empty if nobody did."""
+    """The one who denied a call; empty if nobody did."""
     if step.outcome_type != DENIED:
         return ""
     if is_refused_by_guard(step):

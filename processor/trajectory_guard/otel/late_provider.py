@@ -57,14 +57,14 @@ class ProviderWatch:
         before = getattr(trace, name)
 
         @wraps(before)
-        def set_and_tell(*args: Any, **options: Any) -> Any:
+        def set_and_notify(*args: Any, **options: Any) -> Any:
             try:
                 return before(*args, **options)
             finally:
-                self._tell()
+                self._notify()
 
-        setattr(trace, name, set_and_tell)
-        self._replaced = (name, before, set_and_tell)
+        setattr(trace, name, set_and_notify)
+        self._replaced = (name, before, set_and_notify)
 
     def stop(self) -> None:
         """Restore OpenTelemetry's function, unless other code has replaced it since."""
@@ -73,7 +73,7 @@ class ProviderWatch:
             setattr(trace, self._replaced[0], self._replaced[1])
             self._replaced = None
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if not self._on:
             return
         try:

@@ -72,7 +72,7 @@ class SpendingFeed:
         if booked.alerts or booked.outlier is not None:
             log_booked(entry, booked)
             if live is not None and live.is_recording():
-                _tell(live, entry, booked)
+                _annotate(live, entry, booked)
 
 
 def _service(span: ReadableSpan) -> str:
@@ -80,7 +80,7 @@ def _service(span: ReadableSpan) -> str:
     return str(name) if name else ""
 
 
-def _tell(live: Span, entry: Entry, booked: Booked) -> None:
+def _annotate(live: Span, entry: Entry, booked: Booked) -> None:
     for alert in booked.alerts:
         live.add_event(telemetry.BUDGET_ALERT_EVENT, alert_attributes(alert))
         live.set_attributes({telemetry.BUDGET_LEVEL: str(alert.state.level), telemetry.BUDGET_USED: alert.state.used})

@@ -100,7 +100,7 @@ class QualityScores(HandFlags):
     def record_score(
         self, trajectory_id: str, score: float, *, name: str, source: str, agent: str = "", silent: bool = False
     ) -> Verdict | None:
-        """Add a checked score to its series; returns the verdict on a drop or a recovery, which nobody has told yet.
+        """Add a checked score to its series; returns the verdict on a drop or a recovery that is still to be published.
 
         Parameters:
             silent: the score belongs to the past: it counts for the trend, and nothing follows from it.
@@ -145,7 +145,7 @@ class QualityScores(HandFlags):
         self.finish_recovery(entry.trajectory_id, label)
 
     def publish_score(self, verdict: Verdict | None) -> None:
-        """Tell the world about a verdict on scores; errors are contained."""
+        """Publish a verdict on scores; errors are contained."""
         if verdict is None or not verdict.detections:
             return
         try:

@@ -33,7 +33,7 @@ _SUPPRESSION: Final = (
     ),
     "suppress_instrumentation", "suppress_http_instrumentation", "suppress_language_model_instrumentation",
 )  # fmt: skip
-"""Keys of the context by which instrumentations are told to write no spans."""
+"""Keys of the context that keep instrumentations from writing spans."""
 _log: Final = logging.getLogger(telemetry.LOGGER)
 
 
@@ -168,8 +168,8 @@ class Judge:
     def _contain(self, error: Exception) -> None:
         self.counts["errors.quality_judge"] += 1
         if self.counts["errors.quality_judge"] == 1:
-            told = type(error).__name__ if self._redact else repr(error)[:500]
-            _log.warning("trajectory_guard: the quality judge failed, contained (logged once): %s", told)
+            shown = type(error).__name__ if self._redact else repr(error)[:500]
+            _log.warning("trajectory_guard: the quality judge failed, contained (logged once): %s", shown)
 
 
 class _Failed(Exception):
@@ -196,7 +196,7 @@ class _Caller:
         self._asked.put(None)
 
     def ask(self, answer: Answer) -> Any:
-        """What the judge returns; raises what it raises, and ``TimeoutError`` when its time is up."""
+        """The answer of the judge; raises what it raises, and ``TimeoutError`` when its time is up."""
         self._asked.put(answer)
         try:
             said = self._said.get(timeout=self._timeout_s + _GRACE_S)
@@ -236,7 +236,7 @@ class _Caller:
 
 
 async def _contained(pending: Awaitable[Any]) -> Any:
-    """What an event loop would not hand over, but end with."""
+    """An exception that an event loop would not hand over, but end with."""
     try:
         return await pending
     except (KeyboardInterrupt, SystemExit) as error:

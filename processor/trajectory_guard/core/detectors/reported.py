@@ -69,7 +69,7 @@ class QualityDrop(Detector):
     may_stop: ClassVar[bool] = False
     advice: ClassVar[tuple[str, ...]] = (
         "Read the request again, and check the next answer against each of its points before you give it.",
-        "Say what you do not know instead of guessing; look it up where a tool can tell.",
+        "Say what you do not know instead of guessing; look it up where a tool can answer.",
     )
     recommendation: ClassVar[str] = "Look at the answers since then: context too long, missing sources, or the model."
     __slots__ = ()
