@@ -210,3 +210,12 @@ def test_scores_of_a_judge_and_of_the_application(names: dict[str, Any]) -> None
 
 def test_every_block_is_run_by_a_test_above() -> None:
     assert [code for title, code in BLOCKS if not any(title == one and text in code for one, text in RUN)] == []
+
+
+def test_every_test_that_the_page_names_is_there() -> None:
+    table = DOCS.read_text(encoding="utf-8").partition("| feature | shown by |")[2]
+    named = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", table)
+    assert len(named) > 30
+    for file, test in named:
+        source = (Path(__file__).parent / file).read_text(encoding="utf-8")
+        assert f"def {test}(" in source if test else "def test_" in source, (file, test)
