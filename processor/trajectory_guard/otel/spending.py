@@ -69,10 +69,10 @@ class SpendingFeed:
             micro_usd(usage.cost_usd) if usage.cost_usd else None,
         )  # fmt: skip
         booked = spending.book(entry)
-        if booked.alerts or booked.outlier is not None:
-            log_booked(entry, booked)
+        if booked.alerts or booked.outliers:
+            log_booked(booked)
             if live is not None and live.is_recording():
-                _tell(live, entry, booked)
+                _tell(live, booked)
 
 
 def _service(span: ReadableSpan) -> str:
@@ -80,12 +80,11 @@ def _service(span: ReadableSpan) -> str:
     return str(name) if name else ""
 
 
-def _tell(live: Span, entry: Entry, booked: Booked) -> None:
+def _tell(live: Span, booked: Booked) -> None:
     for alert in booked.alerts:
         live.add_event(telemetry.BUDGET_ALERT_EVENT, alert_attributes(alert))
         live.set_attributes({telemetry.BUDGET_LEVEL: str(alert.state.level), telemetry.BUDGET_USED: alert.state.used})
-    outlier = booked.outlier
-    if outlier is not None:
+    for entry, outlier in booked.outliers:
         live.add_event(
             telemetry.OUTLIER_EVENT,
             {
