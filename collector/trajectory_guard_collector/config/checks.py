@@ -32,7 +32,6 @@ _NOT_FOR: Final[Mapping[str, tuple[str, ...]]] = {
 _NOT_IN_THE_COLLECTOR: Final = (
     "model_path", "model_download", "calibration", "collector_url", "collector_token", "collector_timeout_s",
     "langfuse_scores", "langfuse_max_waiting", "langfuse_batches_per_minute", "max_open_spans", "open_span_ttl_s",
-    "budgets", "model_prices", "outlier_deviations", "spending_file", "track_spending",
 )  # fmt: skip
 _FOR_TLS: Final = ("ca_file", "cert_file", "key_file", "server_name_override")
 REDACTED: Final = "[REDACTED]"

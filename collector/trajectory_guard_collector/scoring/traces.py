@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.spans.duplicates import MAX_ANCESTORS
-from trajectory_guard_collector.scoring.trajectory import Item, Key, StepItem
+from trajectory_guard_collector.scoring.trajectory import Item, Key
 
 _SEVERAL: Final = ""
 _NOTES_PER_TRACE: Final = 4
@@ -52,7 +52,7 @@ class Trace:
         id: sixteen bytes.
         spans: span nodes by span id.
         conversation: the conversation id that its spans name; None if none does, empty if they name several.
-        waiting: steps by the id of the ancestor that has not arrived.
+        waiting: steps, and model calls for a ledger, by the id of the ancestor that has not arrived.
         by_trace: steps and usage that only the trace assigns to a trajectory.
         key: trajectory of its newest step.
     """
@@ -63,7 +63,7 @@ class Trace:
         self.id = trace_id
         self.spans: dict[bytes, SpanNode] = {}
         self.conversation: str | None = None
-        self.waiting: dict[bytes, list[StepItem]] = {}
+        self.waiting: dict[bytes, list[Item]] = {}
         self.by_trace: list[Item] = []
         self.key: Key | None = None
 
@@ -81,8 +81,8 @@ class Trace:
             parent = node.parent
         return Ancestors(known, b"")
 
-    def wait(self, missing: bytes, item: StepItem, limit: int) -> None:
-        """Let a step wait for an ancestor."""
+    def wait(self, missing: bytes, item: Item, limit: int) -> None:
+        """Let a step or a model call wait for an ancestor."""
         if len(self.waiting) < limit:
             item.held = True
             self.waiting.setdefault(missing, []).append(item)

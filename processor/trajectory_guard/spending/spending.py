@@ -166,9 +166,9 @@ class Spending:
                 if more:
                     one = sum_of(entry) if more > 0 else sum_of(entry).negated()
                     self._booked_here[entry.model] = (self._booked_here.get(entry.model) or ModelSum()).plus(one)
+                self.counts["spending.calls"] += more
                 if more > 0:
                     self.service = entry.service or self.service
-                    self.counts["spending.calls"] += 1
                 elif change.is_first or change.kind is Kind.WITHDRAW:
                     self.counts["spending.duplicates"] += 1
                 if more > 0 and change.compared and (found := self._outlier(entry)) is not None:
@@ -223,6 +223,11 @@ class Spending:
         except StoreError as error:
             self._next_try = time.monotonic() + _RETRY_AFTER_S
             self._failed("spending", error)
+
+    def retry(self) -> None:
+        """Book the calls that wait if it is time for another attempt."""
+        if self._waiting and time.monotonic() >= self._next_try:
+            self.save_waiting()
 
     def close(self) -> None:
         """Book what waits, as far as possible, and release files; the store opens them again when it is needed."""
@@ -408,7 +413,8 @@ def alert_entry(alert: Alert) -> dict[str, Any]:
     return {
         "timestamp": datetime.now(timezone.utc).isoformat(), "service": "TrajectoryGuard", "event_type": "BUDGET_ALERT",
         "percent": alert.percent, "level": str(state.level), "scope": state.account.scope, "name": state.account.name,
-        **({"tenant": state.account.tenant} if state.account.tenant else {}), "day": state.account.day, "used": round(state.used, 4), "of": state.amount, "unpriced": list(state.unpriced),
+        **({"tenant": state.account.tenant} if state.account.tenant else {}), "day": state.account.day,
+        "used": round(state.used, 4), "of": state.amount, "unpriced": list(state.unpriced),
     }  # fmt: skip
 
 

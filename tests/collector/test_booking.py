@@ -1,0 +1,157 @@
+"""Model calls in the collector's ledger: the same sums as in process, whatever the order in which spans arrive."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+
+from tests.collector.in_process import _ends, _Ids, _start
+from tests.collector.kit import capture_request, new_scorer, request, singles, span, split, views
+from tests.helpers import capture_names
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.otel.processor import TrajectoryGuardProcessor
+from trajectory_guard.spending.ledger import Account, Balance, ModelSum
+from trajectory_guard.spending.spending import Spending
+from trajectory_guard.store import FlagBoard
+from trajectory_guard_collector.scoring.scorer import FleetScorer
+
+TRACKED = GuardConfig(track_spending=True)
+DAY = "2023-11-14"
+
+
+def chat(
+    name: str, tokens: tuple[int, int] = (1000, 100), *, model: str = "large", extra: dict[str, Any] | None = None,
+    **fields: Any,
+) -> Span:  # fmt: skip
+    attributes = {
+        "gen_ai.operation.name": "chat", "gen_ai.request.model": model, "gen_ai.usage.input_tokens": tokens[0],
+        "gen_ai.usage.output_tokens": tokens[1], **(extra or {}),
+    }  # fmt: skip
+    return span(name, attributes, span_name="chat", **fields)
+
+
+def agent(name: str, agent_name: str, conversation: str | None = "c", **fields: Any) -> Span:
+    named = {"gen_ai.conversation.id": conversation} if conversation is not None else {}
+    attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent_name, **named}
+    return span(name, attributes, span_name=f"invoke_agent {agent_name}", **fields)
+
+
+def ledger(scorer: FleetScorer) -> dict[Account, dict[str, ModelSum]]:
+    """Everything that is booked."""
+    assert scorer.spending is not None
+    return sums_in(scorer.spending)
+
+
+def sums_in(spending: Spending) -> dict[Account, dict[str, ModelSum]]:
+    store: Any = spending.store
+    tables = (store._trajectories, store._others)
+    return {account: sums for table in tables for account, sums in table.items() if sums}
+
+
+def booked(requests: Iterable[bytes], config: GuardConfig = TRACKED) -> FleetScorer:
+    scorer = new_scorer(config)
+    for data in requests:
+        scorer.score(data)
+    return scorer
+
+
+def balance(scorer: FleetScorer, scope: str, name: str = "", day: str = "", tenant: str = "") -> Balance:
+    assert scorer.spending is not None
+    return scorer.spending.balance(Account(scope, name, day, tenant))
+
+
+# --- the same as in process ------------------------------------------------------------------------------------------
+
+
+def sums_in_process(found: Sequence[SpanView], service: str) -> dict[Account, dict[str, ModelSum]]:
+    """The ledger of a process in which these spans start and end in the order of their times."""
+    board, ids = FlagBoard(TRACKED), _Ids()
+    provider = TracerProvider(
+        id_generator=ids, shutdown_on_exit=False, resource=Resource({"service.name": service} if service else {})
+    )
+    provider.add_span_processor(TrajectoryGuardProcessor(board=board, tracer_provider=TracerProvider()))
+    depth = {one.span_id: 0 for one in found}
+    by_id = {one.span_id: one for one in found}
+    for one in found:
+        above = one
+        while above.parent_id in by_id:
+            depth[one.span_id] += 1
+            above = by_id[above.parent_id]
+    ends = _ends(found, depth)
+    events = [(one.start, 0, depth[one.span_id], one) for one in found]
+    events += [(ends[one.span_id], 1, -depth[one.span_id], one) for one in found]
+    live: dict[str, Any] = {}
+    for _, is_end, _, one in sorted(events, key=lambda event: (*event[:3], event[3].span_id)):
+        if is_end:
+            live[one.span_id].end(round(max(one.start, one.end) * 1e9))
+        else:
+            live[one.span_id] = _start(provider, ids, one)
+    assert board.spending is not None
+    return sums_in(board.spending)
+
+
+MODELS = ("large", "small")
+SCOPES = ("langchain", "openai", "httpx")
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> list[tuple[Span, str]]:
+    """Traces of agents whose model calls one, two or three instrumentations report, with their scopes."""
+    found: list[tuple[Span, str]] = []
+    for trace in range(draw(st.integers(1, 2))):
+        conversation = draw(st.sampled_from(["c", "d", None]))
+        root = f"{trace}/root"
+        found.append((agent(root, "planner", conversation, trace=str(trace), at=0, dur=100), "app"))
+        for number in range(draw(st.integers(1, 4))):
+            parent, at = root, 1.0 + 20 * number
+            if draw(st.booleans()):
+                parent = f"{trace}/agent{number}"
+                worker = agent(parent, "worker", None, trace=str(trace), at=at, dur=15, parent=root)
+                found.append((worker, "app"))
+            for place in range(draw(st.integers(1, 3))):
+                start = at + 1 + draw(st.sampled_from([0.0, 0.5, 3.0])) * place
+                above, tokens = parent, draw(st.sampled_from([(1000, 100), (10, 5)]))
+                for depth in range(draw(st.integers(1, 3))):  # each instrumentation wraps the next one
+                    name = f"{trace}/{number}/{place}/{depth}"
+                    extra = draw(st.sampled_from([{}, {"gen_ai.response.id": f"{number}"}, {"gen_ai.usage.cost": 0.25}]))
+                    shown = tokens if draw(st.booleans()) else (tokens[0] + 1, tokens[1])
+                    one = chat(
+                        name, shown, model=draw(st.sampled_from(MODELS)), extra=extra, trace=str(trace), parent=above,
+                        at=start + depth / 16, dur=2 - depth / 8,
+                    )  # fmt: skip
+                    found.append((one, SCOPES[depth]))
+                    above = name
+    return found
+
+
+@given(spans=runs(), seed=st.integers(0, 2**32))
+def test_sums_are_those_of_a_process_whatever_the_order(spans: list[tuple[Span, str]], seed: int) -> None:
+    requests = [request(one, service="shop", scope=scope) for one, scope in spans]
+    expected = sums_in_process([view for data in requests for view in views(data)], "shop")
+    chance = random.Random(seed)
+    chance.shuffle(requests)
+    sizes = [chance.randrange(1, 5) for _ in requests]
+
+    scorer = booked(split(requests, sizes))
+    assert ledger(scorer) == expected
+    for data in chance.sample(requests, len(requests)):
+        scorer.score(data)  # delivered again
+    assert ledger(scorer) == expected
+
+
+@pytest.mark.parametrize("name", capture_names())
+def test_sums_of_recorded_spans_are_those_of_a_process(name: str) -> None:
+    requests = singles(capture_request(name))
+    expected = ledger(booked(requests))
+    assert ledger(booked(requests[::-1])) == expected
+    assert ledger(booked([b"".join(requests)])) == expected
