@@ -34,8 +34,9 @@ from trajectory_guard.gates.messages import (
     with_marks,
 )
 from trajectory_guard.gates.publishing import publish, publish_by_hand
-from trajectory_guard.gates.remote import RemoteFlags
+from trajectory_guard.gates.remote import Answer, RemoteFlags, Use, caller_of
 from trajectory_guard.runtime import board_for, follow
+from trajectory_guard.spending.answers import stricter
 from trajectory_guard.store import FlagBoard
 
 _RECENT: Final = 10
@@ -108,7 +109,7 @@ class Gate:
     def configure(self, config: GuardConfig) -> None:
         """Take the configuration of the board, and keep the values of this gate's own keys."""
         self.config = config.with_gate_keys(self._given)
-        self.remote = RemoteFlags.of(self.config, self._count_silence)
+        self.remote = RemoteFlags.of(self.config, self.board, self._count_silence)
 
     def decide(
         self, messages: Sequence[Any], status: Mapping[str, Any] | None, thread_id: Any = None, *,
@@ -246,21 +247,40 @@ class Gate:
 
     # --- what a collector knows ------------------------------------------------------------------------------
 
+    def ask_collector(self, trajectory: str, status: Mapping[str, Any], agent: str, use: Use) -> Answer | None:
+        """The collector's answer on a trajectory; None without a collector, or if it does not answer in time.
+
+        Parameters:
+            status: of the graph state.
+            agent: name of the agent, for budgets; empty if unknown.
+            use: the part of the answer that is needed now.
+        """
+        if self.remote is None:
+            return None
+        hands = max(int(status.get("collector_hand", 0)), self.board.remote_hands(trajectory))
+        step = int(status.get("collector_step", -1))
+        return self.remote.ask(trajectory, step, hands, caller_of(self.board, agent), use)
+
     def _count_silence(self) -> None:
         self.board.counts["errors.collector"] += 1
 
     def _with_remote(self, trajectory: str, run: str, flag: Flag, status: Mapping[str, Any]) -> Flag:
-        """The flag of this process, or that of the collector if its level is higher.
+        """The flag of this process, or that of the collector if its level is higher, with the stricter of the budgets.
 
         The collector also reads the spans of this process, later: a nudge delivered here is not delivered again.
         """
         if self.remote is None or flag.level is Level.STOP:
             return flag
-        hands = max(int(status.get("collector_hand", 0)), self.board.remote_hands(trajectory))
-        asked = self.remote.ask(trajectory, int(status.get("collector_step", -1)), hands)
+        answer = self.ask_collector(trajectory, status, "", "flag")
+        if answer is None:
+            return flag
+        asked = answer.flag
+        if answer.budget is not None:
+            flag = flag._replace(budget=stricter(flag.budget, answer.budget))
         if asked is not None and asked.by_hand is not None:
             self.board.adopt_hand_flag(trajectory, asked.by_hand)
-            return flag if flag.by_hand is not None else self.board.take(trajectory, run)
+            own = flag if flag.by_hand is not None else self.board.take(trajectory, run)
+            return own._replace(budget=flag.budget)
         given = int(status.get("nudges_given", 0))
         if asked is None or flag.level is Level.NUDGE or (asked.level is Level.NUDGE and asked.nudges <= given):
             return flag
