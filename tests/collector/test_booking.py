@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,7 +133,9 @@ def runs(draw: st.DrawFn) -> list[tuple[Span, str]]:
                 above, tokens = parent, draw(st.sampled_from([(1000, 100), (10, 5)]))
                 for depth in range(draw(st.integers(1, 3))):  # each instrumentation wraps the next one
                     name = f"{trace}/{number}/{place}/{depth}"
-                    extra = draw(st.sampled_from([{}, {"gen_ai.response.id": f"{number}"}, {"gen_ai.usage.cost": 0.25}]))
+                    extra = draw(
+                        st.sampled_from([{}, {"gen_ai.response.id": f"{number}"}, {"gen_ai.usage.cost": 0.25}])
+                    )
                     shown = tokens if draw(st.booleans()) else (tokens[0] + 1, tokens[1])
                     one = chat(
                         name, shown, model=draw(st.sampled_from(MODELS)), extra=extra, trace=str(trace), parent=above,

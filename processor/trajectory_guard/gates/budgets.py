@@ -174,4 +174,3 @@ def _is_answer(message: Any) -> bool:
     if isinstance(message, dict):  # messages of this form carry no mark
         return message.get("role") in ("ai", "assistant") and message.get("content") not in (REFUSED_TEXT, BLOCKED_TEXT)
     return getattr(message, "type", None) == "ai" and not is_guard_message(message)
-

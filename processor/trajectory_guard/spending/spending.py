@@ -192,7 +192,7 @@ class Spending:
             self.flush()
             return self.store.add_all(changes)
         except StoreError as error:
-            self._failed("spending", error)
+            self.failed(error)
             with self._lock:
                 self._next_try = time.monotonic() + _RETRY_AFTER_S
                 return [self._wait(change) for change in changes]
@@ -222,7 +222,7 @@ class Spending:
             self.flush()
         except StoreError as error:
             self._next_try = time.monotonic() + _RETRY_AFTER_S
-            self._failed("spending", error)
+            self.failed(error)
 
     def retry(self) -> None:
         """Book the calls that wait if it is time for another attempt."""
@@ -234,9 +234,10 @@ class Spending:
         self.save_waiting()
         self.store.close()
 
-    def _failed(self, where: str, error: Exception) -> None:
-        self.counts[f"errors.{where}"] += 1
-        if self.counts[f"errors.{where}"] == 1:
+    def failed(self, error: Exception) -> None:
+        """Count an error of the store, and log the first one."""
+        self.counts["errors.spending"] += 1
+        if self.counts["errors.spending"] == 1:
             _log.warning("trajectory_guard: spending cannot be saved or read now (logged once): %s", error)
 
     def _outlier(self, entry: Entry) -> Outlier | None:
@@ -271,7 +272,7 @@ class Spending:
                         self.counts[f"budget_alerts.{percent}"] += 1
                         found.append(Alert(percent, state))
         except StoreError as error:
-            self._failed("spending", error)
+            self.failed(error)
         return found
 
     def _claim(self, budget: Budget, account: Account, percent: int) -> bool:
@@ -323,7 +324,7 @@ class Spending:
         try:
             return self.status(trajectory)
         except StoreError as error:
-            self._failed("spending", error)
+            self.failed(error)
             return None
 
     def _wait_for_prices(self, accounts: Iterable[Account]) -> None:

@@ -1,0 +1,60 @@
+"""The budgets in answers to gates: ``budget`` of ``GET /v1/flags/{trajectory}?service=…&agent=…``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from trajectory_guard.spending.answers import plain_status
+from trajectory_guard.spending.spending import Spending
+from trajectory_guard.spending.stores import StoreError
+from trajectory_guard_collector.otlp.span_view import tenant_of
+from trajectory_guard_collector.scoring.booking import named
+from trajectory_guard_collector.scoring.registry import Fleet
+
+_PREFIX: Final = "resource."
+_SERVICE: Final = "service.name"
+
+
+class FleetBudgets:
+    """The budgets of the fleet, as one caller is concerned by them.
+
+    Parameters:
+        spending: the ledger; None without one.
+        fleet: knows trajectories by other names.
+        separate_by: resource attributes that form the tenant.
+    """
+
+    def __init__(self, spending: Spending | None, fleet: Fleet, separate_by: Sequence[str]) -> None:
+        self._spending = spending if spending is not None and spending.budgets else None
+        self._fleet, self._separate_by = fleet, tuple(separate_by)
+
+    def answer(self, name: str, query: Mapping[str, str]) -> dict[str, Any] | None:
+        """The budgets before a model call, in the form of the JSON reply. None if none is configured.
+
+        Parameters:
+            name: of a trajectory, also of one that has not begun.
+            query: ``service`` and ``agent`` of the caller, and ``resource.<key>`` for the attributes of its resource
+                that form the tenant, by default that of the trajectory.
+        """
+        if self._spending is None:
+            return None
+        found = {"separate_by": list(self._separate_by)}
+        tenant, trajectory = self._key(name, query)
+        try:
+            status = self._spending.status(
+                named(trajectory), named(query.get("agent", "")), named(query.get("service", "")), tenant=named(tenant)
+            )
+        except StoreError as error:  # for the moment; the gate goes on
+            self._spending.failed(error)
+            return found
+        return {**plain_status(status), **found}
+
+    def _key(self, name: str, query: Mapping[str, str]) -> tuple[str, str]:
+        """Tenant and id of a trajectory."""
+        known = self._fleet.find(name)
+        resource = {key.removeprefix(_PREFIX): one for key, one in query.items() if key.startswith(_PREFIX)}
+        if not resource:
+            return known.key if known is not None else ("", name)
+        tenant = tenant_of({_SERVICE: query.get("service", ""), **resource}, self._separate_by)
+        return known.key if known is not None and known.key[0] == tenant else (tenant, name)
