@@ -55,6 +55,7 @@ class FlagBoard(HandFlags):
         super().__init__(config, engine, counts=Counter() if settler is None else settler.counts, clock=clock)
         self.spending = spending_of(config, self.prices, self.counts)
         self.loop_cost_usd = 0.0
+        self.resource: Mapping[str, Any] = {}  # attributes of the resource of the spans seen last
 
     # --- writing ---------------------------------------------------------------------------------------------
 

@@ -212,9 +212,11 @@ class RemoteFlags:
 
 
 def caller_of(board: FlagBoard, agent: str = "") -> Caller:
-    """The caller for the gates of a board: the service of the spans seen last, or that of this process's provider."""
-    resource = getattr(trace.get_tracer_provider(), "resource", None)
-    attributes = resource.attributes if resource is not None else {}
+    """The caller for the gates of a board: by the resource of the spans seen last, or that of the global provider."""
+    attributes = board.resource
+    if not attributes:
+        resource = getattr(trace.get_tracer_provider(), "resource", None)
+        attributes = resource.attributes if resource is not None else {}
     known = board.spending.service if board.spending is not None else ""
     return Caller(known or str(attributes.get("service.name") or ""), agent, attributes)
 
