@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,16 +16,29 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 
 from tests.collector.in_process import _ends, _Ids, _start
-from tests.collector.kit import capture_request, new_scorer, request, singles, span, split
+from tests.collector.kit import capture_request, loop, new_scorer, request, singles, span, split, tool
 from tests.helpers import capture_names
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.engine import Engine
 from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import DIALECTS
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
-from trajectory_guard.spending.ledger import Account, Balance, ModelSum
+from trajectory_guard.spending.ledger import Account, Balance, Change, ModelSum
 from trajectory_guard.spending.spending import Spending
+from trajectory_guard.spending.stores import MemoryStore
 from trajectory_guard.store import FlagBoard
+from trajectory_guard_collector.config.models import Trajectories
+from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.otlp.span_view import view_of
+from trajectory_guard_collector.scoring.booking import BookedOperations, Bookings
+from trajectory_guard_collector.scoring.counts import ScoringCounts
+from trajectory_guard_collector.scoring.identification import Identifier
+from trajectory_guard_collector.scoring.item_codec import dialects_by_name
+from trajectory_guard_collector.scoring.operations import Operation, OperationLog, apply
+from trajectory_guard_collector.scoring.parser import RequestParser
+from trajectory_guard_collector.scoring.registry import Fleet
 from trajectory_guard_collector.scoring.scorer import FleetScorer
+from trajectory_guard_collector.telemetry.metrics import Metrics
 
 TRACKED = GuardConfig(track_spending=True)
 DAY = "2023-11-14"
@@ -168,3 +182,128 @@ def test_sums_of_recorded_spans_are_those_of_a_process(name: str) -> None:
     for order in (requests, requests[::-1], [b"".join(requests)]):
         found = ledger(booked(order))
         assert {account: sums for account, sums in found.items() if account.scope != "service"} == expected
+
+
+# --- one case each -----------------------------------------------------------------------------------------------
+
+
+def test_a_request_is_one_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer, transactions = new_scorer(TRACKED), list[int]()
+    assert scorer.spending is not None
+    add_all = scorer.spending.store.add_all
+
+    def counted(changes: Sequence[Change]) -> list[int]:
+        transactions.append(len(changes))
+        return add_all(changes)
+
+    monkeypatch.setattr(scorer.spending.store, "add_all", counted)
+    scorer.score(request(*(chat(f"x{at}", at=at) for at in range(20))))
+    assert transactions == [20]
+    scorer.score(request(*(tool(f"t{at}", at=at) for at in range(20))))
+    assert transactions == [20]  # no model call, no transaction
+
+
+def test_the_outer_report_of_a_call_gives_way_to_the_inner_one_that_arrives_later() -> None:
+    scorer = booked([request(chat("outer", (1000, 100), at=0, dur=4), scope="langchain")])
+    scorer.score(request(chat("inner", (990, 90), at=1, dur=2, parent="outer", model="small"), scope="openai"))
+    assert balance(scorer, "service", "app").tokens == 1080
+    assert balance(scorer, "day", day=DAY).calls == 1
+    assert scorer.spending is not None
+    assert scorer.spending.counts["spending.duplicates"] == 1
+
+
+def test_a_later_report_that_separates_two_brings_the_second_one_back() -> None:
+    """B is a second report of A, until C turns out to be the first report of A: then B is a call of its own."""
+    first = chat("a", (100, 0), at=1, dur=4, extra={"gen_ai.response.id": "1"})
+    second = chat("b", (100, 0), at=0, dur=6)
+    earlier = chat("c", (7, 7), at=2, dur=1, extra={"gen_ai.response.id": "1"})
+    scorer = booked([request(first, scope="A"), request(second, scope="B")])
+    assert balance(scorer, "day", day=DAY).calls == 1
+    scorer.score(request(earlier, scope="C"))
+    assert balance(scorer, "day", day=DAY).calls == 2
+
+
+def test_a_parent_in_another_service_names_the_agent() -> None:
+    scorer = booked([request(chat("x", parent="hop", at=2, dur=1), service="models")])
+    assert balance(scorer, "agent", "planner").calls == 0
+    scorer.score(request(span("hop", {"http.route": "/chat"}, parent="a", at=1, dur=3), service="gateway"))
+    scorer.score(request(agent("a", "planner", at=0, dur=9), service="planner"))
+    assert balance(scorer, "agent", "planner").calls == 1
+    assert balance(scorer, "trajectory", "c").calls == 1
+    assert balance(scorer, "service", "models").calls == 1
+
+
+def test_a_sibling_names_the_conversation() -> None:
+    trace = chat("x", trace="t").trace_id.hex()
+    scorer = booked([request(chat("x", trace="t")), request(chat("y", trace="t", at=1))])
+    assert balance(scorer, "trajectory", trace).calls == 2
+    scorer.score(request(tool("z", trace="t", at=2)))
+    assert balance(scorer, "trajectory", trace).calls == 0
+    assert balance(scorer, "trajectory", "c").calls == 2
+    assert balance(scorer, "day", day=DAY).calls == 2
+
+
+def test_equal_names_of_two_tenants_are_two_accounts(tmp_path: Path) -> None:
+    scorer = new_scorer(GuardConfig(spending_file=str(tmp_path / "ledger.db")))
+    for tenant in ("eu", "us", ""):
+        data = request(chat(f"x{tenant}", trace=tenant or "-"), resource={"service.namespace": tenant})
+        scorer.score(data)
+    for tenant in ("eu", "us", ""):
+        assert balance(scorer, "service", "app", tenant=tenant).calls == 1
+        assert balance(scorer, "day", day=DAY, tenant=tenant).calls == 1
+    assert balance(scorer, "service", "\x1f2\x1feuapp").calls == 0  # the form in the file, which a service may have too
+
+
+def test_a_resource_without_a_service_has_no_account() -> None:
+    message = ExportTraceServiceRequest.FromString(request(chat("x")))
+    message.resource_spans[0].resource.Clear()
+    scorer = booked([message.SerializeToString()])
+    assert {account.scope for account in ledger(scorer)} == {"trajectory", "day"}
+
+
+def test_the_ledger_fails_and_the_spans_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer = new_scorer(TRACKED)
+    monkeypatch.setattr(scorer.spending, "book_all", lambda changes: 1 / 0)
+    scored = scorer.score(request(chat("x"), *loop(3, start=1)))
+    assert any(event.kind.value == "nudge" for event in scored.events)
+    assert scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "spending"}) == 1
+
+
+# --- identification here, trajectories elsewhere -------------------------------------------------------------------
+
+
+class Worker:
+    """A process that holds some of the trajectories, and books their model calls in a ledger that all share."""
+
+    def __init__(self, spending: Spending) -> None:
+        counts = ScoringCounts(Metrics())
+        self.fleet = Fleet(Engine(TRACKED.engine_settings()), TRACKED, Trajectories(), counts)
+        self.bookings = Bookings(spending, counts)
+        self.operations = BookedOperations(self.fleet, self.bookings)
+
+    def carry_out(self, operation: bytes) -> None:
+        apply(Operation.from_bytes(operation), self.operations, dialects_by_name(DIALECTS))
+        at_once(self.bookings.committing())
+
+
+@given(spans=runs(), seed=st.integers(0, 2**32))
+def test_workers_that_share_a_ledger_book_the_same_sums(spans: list[tuple[Span, str]], seed: int) -> None:
+    chance = random.Random(seed)
+    requests = [request(one, service="shop", scope=scope) for one, scope in spans]
+    chance.shuffle(requests)
+    log, spending = OperationLog(), Spending(MemoryStore())
+    identifier = Identifier(DIALECTS, TRACKED, Trajectories(), log, ScoringCounts(Metrics()), reads_calls=True)
+    for data in requests:
+        at_once(identifier.identifying(RequestParser(DIALECTS).read(data)))
+    queues: dict[Any, list[bytes]] = {}
+    for one in log.take():
+        queues.setdefault(one.key, []).append(one.to_bytes())
+    workers = {key: Worker(spending) for key in queues}
+    while queues:  # the operations of one trajectory keep their order, those of different ones are mixed
+        key = chance.choice(sorted(queues))
+        data = queues[key].pop(0)
+        for _ in range(chance.randrange(1, 3)):
+            workers[key].carry_out(data)  # at least once
+        queues = {key: rest for key, rest in queues.items() if rest}
+
+    assert sums_in(spending) == ledger(booked(requests))

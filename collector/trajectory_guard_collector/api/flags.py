@@ -3,8 +3,8 @@
 ``GET /v1/flags/{trajectory}`` on the collector's own HTTP server returns the intervention that is due now. With
 ``after``, the index of the step on which the reader has acted last (-1: none yet), it returns the one that became due
 since, and a nudge that was not given yet precedes a stop. ``by_hand`` is the same for flags that people raise: the
-ordinal of the one acted on last. ``POST`` raises such a flag, ``DELETE`` clears every flag of the trajectory. Answers to
-``GET`` also have the budgets that concern the reader (``api.budgets``).
+ordinal of the one acted on last. The answer also has the budgets that concern the reader (``api.budgets``). ``POST``
+raises such a flag, ``DELETE`` clears every flag of the trajectory.
 """
 
 from __future__ import annotations

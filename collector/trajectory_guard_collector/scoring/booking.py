@@ -8,7 +8,7 @@ a process would have booked.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Final
 
 from trajectory_guard.core.tracking.tables import BoundedTable
@@ -24,6 +24,8 @@ MAX_TRACES: Final = 4_096
 """Traces whose model calls are remembered, to recognise second reports of them."""
 MAX_NAME: Final = 4_096
 """Characters of a name in the ledger."""
+MAX_CHANGES: Final = 256
+"""Changes of the ledger in one transaction, which takes some 10 ms of the event loop."""
 _log: Final = logging.getLogger(__name__)
 
 
@@ -45,7 +47,9 @@ class _Trace:
 
 
 class Bookings:
-    """Gathers the changes of the ledger that a request causes, and carries them out together. Single-threaded.
+    """Gathers the changes of the ledger that a request causes, and carries them out together.
+
+    Single-threaded. Errors are counted, and cost the ledger alone.
 
     Parameters:
         spending: the ledger and its budgets.
@@ -65,7 +69,7 @@ class Bookings:
         if trace is None:
             trace = self._traces[item.trace_id] = _Trace()
         span, before, entry = call.span_id, trace.entries.get(call.span_id), _entry(item, call, key)
-        if before is not None and not call.is_revised:
+        if before is not None and entry.revision <= before.revision:
             return
         trace.entries[span] = entry
         turned, forgotten = trace.reports.put(_reported(item, call))
@@ -73,7 +77,9 @@ class Bookings:
             kind = Kind.WITHDRAW if trace.reports.is_second(other) else Kind.RESTORE
             self._changes.append(Change(trace.entries[other], kind, compared=False))
         if span not in turned and not trace.reports.is_second(span):
-            self._book(trace, span, call, entry, is_new=before != entry)
+            self._book(
+                trace, span, call, entry, is_new=before is None or before._replace(revision=entry.revision) != entry
+            )
         if forgotten is not None:
             trace.entries.pop(forgotten, None)
             trace.compared.discard(forgotten)
@@ -83,7 +89,7 @@ class Bookings:
         compares = span not in trace.compared and (call.is_complete or bool(call.agent))
         if compares:
             trace.compared.add(span)
-        if not call.is_revised:
+        if not call.revision:
             self._changes.append(Change(entry, Kind.ADD, compared=compares))
             return
         if is_new:
@@ -91,20 +97,31 @@ class Bookings:
         if compares:
             self._compared_late.append(entry)
 
-    def commit(self) -> None:
-        """Carry out the changes since the last call in one transaction, and raise the alerts that are due."""
+    def committing(self) -> Generator[None, None, None]:
+        """Carry out the changes since the last call, and raise the alerts that are due.
+
+        They are one transaction; more than ``MAX_CHANGES`` are several, and other work has its turn in between.
+        """
         changes, self._changes = self._changes, []
         late, self._compared_late = self._compared_late, []
+        for at in range(0, len(changes), MAX_CHANGES):
+            part = changes[at : at + MAX_CHANGES]
+            self._contained(lambda part=part: log_booked(self._spending.book_all(part)))  # type: ignore[misc]
+            yield
+        for entry in late:
+            self._contained(lambda entry=entry: log_booked(self._spending.compare(entry)))  # type: ignore[misc]
+        if not changes:
+            self._contained(self._spending.retry)
+        self._count_errors()
+
+    def _contained(self, work: Callable[[], None]) -> None:
         try:
-            if changes or late:
-                log_booked(self._spending.book_all(changes))
-                for entry in late:
-                    log_booked(self._spending.compare(entry))
-            else:
-                self._spending.retry()
+            work()
         except Exception:  # noqa: BLE001  the ledger fails, the telemetry goes on
             self._counts.error("spending")
-            _log.exception("%d changes of the ledger are lost", len(changes))
+            _log.exception("changes of the ledger are lost")
+
+    def _count_errors(self) -> None:
         errors = self._spending.counts["errors.spending"]
         for _ in range(errors - self._errors):
             self._counts.error("spending")
@@ -132,9 +149,11 @@ class BookedOperations(Operations):
         self._book(item, key)
 
     def move(self, item: Item, key: Key | None) -> None:
-        """See ``Operations``. A model call is removed only to be added elsewhere: that books it anew."""
+        """See ``Operations``. A model call is removed only to be added elsewhere; that books it anew, unless it was
+        booked to the conversation that a span above it names."""
         self._trajectories.move(item, key)
-        self._book(item, key)
+        if isinstance(item, UsageItem) and item.call is not None and not item.call.conversation:
+            self._book(item, key)
 
     def refresh(self, item: Item) -> None:
         """See ``Operations``."""
@@ -155,7 +174,7 @@ def _entry(item: UsageItem, call: ModelCall, key: Key) -> Entry:
     return Entry(
         call.id, named(call.conversation or key[1]), named(call.agent), named(call.service), today(call.end),
         named(call.model), usage.input_tokens, usage.output_tokens,
-        micro_usd(usage.cost_usd) if usage.cost_usd else None, named(key[0]),
+        micro_usd(usage.cost_usd) if usage.cost_usd else None, named(key[0]), call.revision,
     )  # fmt: skip
 
 
@@ -168,4 +187,6 @@ def _reported(item: UsageItem, call: ModelCall) -> ReportedCall:
 
 def named(text: str) -> str:
     """A name as the ledger has it: of bounded length, and without the halves of characters that files refuse."""
+    if text.isascii() and len(text) <= MAX_NAME:
+        return text
     return text[:MAX_NAME].encode("utf-8", "replace").decode("utf-8")

@@ -24,7 +24,7 @@ class ModelCall(NamedTuple):
         above: ids of the agent spans around it, hex, nearest first.
         agent: the acting agent; conversation: the one that the span or a span above names. Empty if unknown.
         is_complete: every span above has arrived.
-        is_revised: the call was reported before, with less of its identity.
+        revision: how often more of its identity became known since it was reported.
     """
 
     id: str
@@ -37,7 +37,7 @@ class ModelCall(NamedTuple):
     agent: str
     conversation: str
     is_complete: bool
-    is_revised: bool = False
+    revision: int = 0
 
     @property
     def span_id(self) -> str:
@@ -65,7 +65,12 @@ def read_again(
     call: ModelCall, view: SpanView, above: Sequence[SpanView], table: DialectTable, *, is_complete: bool
 ) -> ModelCall:
     """The call with what is known of its identity now that a span above it has arrived. Arguments as above."""
-    return _identified(call._replace(is_complete=is_complete, is_revised=True), view, above, table)
+    return _identified(revised(call)._replace(is_complete=is_complete), view, above, table)
+
+
+def revised(call: ModelCall) -> ModelCall:
+    """The call, of whose identity more has become known."""
+    return call._replace(revision=call.revision + 1)
 
 
 def _identified(call: ModelCall, view: SpanView, above: Sequence[SpanView], table: DialectTable) -> ModelCall:

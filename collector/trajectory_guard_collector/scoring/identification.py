@@ -26,7 +26,7 @@ from trajectory_guard.spans.identity import all_conversation_ids, conversation_i
 from trajectory_guard.transcripts.asked import asked_in
 from trajectory_guard.transcripts.model_calls import dialect_of, model_call
 from trajectory_guard_collector.config.models import Trajectories
-from trajectory_guard_collector.scoring.calls import CALL_BYTES, read_again, read_call
+from trajectory_guard_collector.scoring.calls import CALL_BYTES, read_again, read_call, revised
 from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.parser import AgentSpan, ParsedRequest
 from trajectory_guard_collector.scoring.traces import SpanNode, Trace, TraceTable
@@ -310,6 +310,6 @@ class Identifier:
                 return
             item.step = item.step._replace(trajectory_id=key[1])
         elif item.call is not None:
-            item.call = item.call._replace(is_revised=True)
+            item.call = revised(item.call)
         self._operations.move(item, key)
         self._name(trace, key)

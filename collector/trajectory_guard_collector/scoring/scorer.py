@@ -107,7 +107,8 @@ class FleetScorer:
         if not parsed.agent_spans and not self.identifier.traces:
             return ScoredRequest(data, parsed.count, 0, [])
         yield from self.identifier.identifying(parsed)
-        self._book()
+        if self._bookings is not None:
+            yield from self._bookings.committing()
         events = yield from self.fleet.scoring()
         journal = journal_of(parsed) if journal_of is not None and parsed.agent_spans else None
         tagged, guard_spans = self._tagger.tag(parsed, data, events)
@@ -118,7 +119,8 @@ class FleetScorer:
 
         No request may be under evaluation. The result holds guard spans only.
         """
-        self._book()
+        if self._bookings is not None:
+            at_once(self._bookings.committing())
         return self._unrequested(self.fleet.rest())
 
     def finish(self) -> ScoredRequest:
@@ -128,11 +130,6 @@ class FleetScorer:
     def _unrequested(self, events: list[LoopEvent]) -> ScoredRequest:
         data, count = self._tagger.guard_spans(events)
         return ScoredRequest(data, count, 0, events)
-
-    def _book(self) -> None:
-        """Write the model calls of a request to the ledger, or, without any, those that had to wait."""
-        if self._bookings is not None:
-            self._bookings.commit()
 
     def shed(self) -> bool:
         """Free half of the memory that only serves late spans; scores are kept. Returns whether there was any."""

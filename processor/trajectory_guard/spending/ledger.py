@@ -46,6 +46,7 @@ class Entry(NamedTuple):
         model: as the telemetry names it; empty if it does not.
         micro_usd: cost in micro-dollars as the telemetry names it; None if it does not.
         tenant: keeps accounts of equal names apart, in a collector; empty in a process.
+        revision: how often more became known of whose call it is; an earlier one does not replace a later one.
     """
 
     call_id: str
@@ -58,6 +59,7 @@ class Entry(NamedTuple):
     output_tokens: int
     micro_usd: int | None = None
     tenant: str = ""
+    revision: int = 0
 
     @property
     def tokens(self) -> int:
@@ -99,7 +101,11 @@ class ModelSum(NamedTuple):
 
     def plus(self, other: ModelSum) -> ModelSum:
         """Both together."""
-        return ModelSum(*(one + two for one, two in zip(self, other, strict=True)))
+        calls, inputs, outputs, open_input, open_output, micro = other
+        return ModelSum(
+            self.calls + calls, self.input_tokens + inputs, self.output_tokens + outputs,
+            self.open_input + open_input, self.open_output + open_output, self.micro_usd + micro,
+        )  # fmt: skip
 
     def negated(self) -> ModelSum:
         """Undoes this one when added."""
@@ -218,7 +224,7 @@ def changed(known: Known, change: Change) -> Known:
     """The entry of a call after a change, or its mark. Changes that are delivered again, or late, change nothing.
 
     >>> one = Entry("id", "trace", "planner", "shop", "2026-11-22", "m", 1, 1)
-    >>> changed(one, Change(one._replace(trajectory="c", agent=""), Kind.REVISE))[1:3]
+    >>> changed(one, Change(one._replace(trajectory="c", agent="", revision=1), Kind.REVISE))[1:3]
     ('c', 'planner')
     >>> changed(Mark.WITHDRAWN, Change(one, Kind.REVISE))
     <Mark.WITHDRAWN: 'withdrawn'>
@@ -229,12 +235,16 @@ def changed(known: Known, change: Change) -> Known:
     if kind is Kind.WITHDRAW:
         return Mark.WITHDRAWN
     if isinstance(known, Entry):  # an agent that is known stays known: after a restart its span may be missing
-        return known if change.is_first else entry._replace(agent=entry.agent or known.agent)
+        is_old = change.is_first or entry.revision < known.revision
+        return known if is_old else entry._replace(agent=entry.agent or known.agent)
     return entry if known is Mark.UNKNOWN or kind is Kind.RESTORE else known
 
 
-class Differences(dict[tuple[Account, str], ModelSum]):
-    """The sums by account and model that changes add to a ledger, or take away."""
+class Differences:
+    """The sums that changes add to a ledger, or take away. Calls that agree in their accounts are added up first."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, ...], tuple[Entry, ModelSum]] = {}
 
     def count(self, before: Known, after: Known) -> int:
         """Count a change of one call; returns how many calls more are booked: 1, 0 or -1."""
@@ -243,14 +253,19 @@ class Differences(dict[tuple[Account, str], ModelSum]):
         for known, sign in ((before, -1), (after, 1)):
             if isinstance(known, Entry):
                 one = sum_of(known) if sign > 0 else sum_of(known).negated()
-                for account in accounts_of(known):
-                    place = (account, known.model)
-                    self[place] = self[place].plus(one) if place in self else one
+                place = (*known[1:6], known.tenant)
+                others = self._sums.get(place)
+                self._sums[place] = (known, one if others is None else others[1].plus(one))
         return isinstance(after, Entry) - isinstance(before, Entry)
 
     def rows(self) -> list[tuple[Account, str, ModelSum]]:
         """Account, model and the sums to add, where they are not all 0."""
-        return [(account, model, one) for (account, model), one in self.items() if any(one)]
+        found: dict[tuple[Account, str], ModelSum] = {}
+        for entry, one in self._sums.values():
+            for account in accounts_of(entry):
+                place = (account, entry.model)
+                found[place] = found[place].plus(one) if place in found else one
+        return [(account, model, one) for (account, model), one in found.items() if any(one)]
 
 
 def added(sums: Sums, more: Iterable[tuple[str, ModelSum]]) -> dict[str, ModelSum]:
