@@ -199,8 +199,10 @@ def test_a_request_is_one_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scorer.spending.store, "add_all", counted)
     scorer.score(request(*(chat(f"x{at}", at=at) for at in range(20))))
     assert transactions == [20]
-    scorer.score(request(*(tool(f"t{at}", at=at) for at in range(20))))
+    scorer.score(request(*(tool(f"t{at}", at=at, conversation=None) for at in range(20))))
     assert transactions == [20]  # no model call, no transaction
+    scorer.score(request(agent("a", "planner")))
+    assert transactions == [20, 20]  # their conversation is known now
 
 
 def test_the_outer_report_of_a_call_gives_way_to_the_inner_one_that_arrives_later() -> None:
