@@ -30,6 +30,7 @@ from trajectory_guard.store import FlagBoard
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.otlp.span_view import view_of
+from trajectory_guard_collector.scoring import booking
 from trajectory_guard_collector.scoring.booking import BookedOperations, Bookings
 from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.identification import Identifier
@@ -261,6 +262,19 @@ def test_a_resource_without_a_service_has_no_account() -> None:
     message.resource_spans[0].resource.Clear()
     scorer = booked([message.SerializeToString()])
     assert {account.scope for account in ledger(scorer)} == {"trajectory", "day"}
+
+
+def test_calls_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(booking, "MAX_CALLS", 300)
+    scorer = new_scorer(TRACKED)
+    for number in range(10):
+        scorer.score(request(*(chat(f"{number}/{at}", at=at, trace=str(number)) for at in range(150))))
+    bookings = scorer._bookings
+    assert bookings is not None
+    assert sum(len(trace.entries) for trace in bookings._traces.values()) == bookings._calls <= 300
+    scorer.shed()
+    assert sum(len(trace.entries) for trace in bookings._traces.values()) == bookings._calls
+    assert balance(scorer, "day", day=DAY).calls == 1500
 
 
 def test_the_ledger_fails_and_the_spans_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,6 +251,14 @@ async def test_the_mode_of_the_gate_holds(collector: Collector, mode: str, said:
     assert app.asked == {"enforce": [], "nudge": ["small"] * 2, "observe": ["large"] * 2}[mode]
 
 
+@pytest.mark.parametrize("mode, level", [("enforce", "blocked"), ("nudge", "aggressive"), ("observe", "normal")])
+async def test_the_mode_of_the_collector_holds_for_budgets_as_for_flags(mode: str, level: str) -> None:
+    async with running(guard=budgets(mode=mode)) as collector:
+        await send(collector, chat("x", (1000, 0)))
+        found = await budget(collector, service="shop")
+        assert (found["level"], found["of"]) == (level, "1,000 of 1,000 tokens")
+
+
 class CountedRequests:
     """Requests for flags, by the collector's own metric."""
 
@@ -483,6 +491,15 @@ async def test_money_is_priced_and_a_model_without_a_price_is_named() -> None:
         assert (found["of"], found["unpriced"]) == ("0.35 of 1.00 USD", ["a-model-of-our-own"])
         assert (await metric(collector, "trajectory_guard_spending_cost_total"))["large",] == pytest.approx(0.35)
         assert await metric(collector, "trajectory_guard_spending_unpriced") == {("a-model-of-our-own",): 10}
+
+
+async def test_a_collector_that_has_just_begun_knows_maintained_prices(tmp_path: Path) -> None:
+    pytest.importorskip("genai_prices")
+    section = {"budgets": [{"scope": "service", "usd": 0.001}], "spending_file": str(tmp_path / "ledger.db")}
+    async with running(guard=section) as collector:
+        await send(collector, chat("x", (1_000_000, 0), model="gpt-4o"))
+    async with running(guard=section) as collector:
+        assert (await budget(collector, service="shop"))["level"] == "blocked"
 
 
 async def test_without_a_section_nothing_is_kept() -> None:

@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from trajectory_guard.spending.answers import plain_status
+from trajectory_guard.spending.budget import BudgetLevel
 from trajectory_guard.spending.spending import Spending
 from trajectory_guard.spending.stores import StoreError
 from trajectory_guard_collector.otlp.span_view import tenant_of
 from trajectory_guard_collector.scoring.booking import named
 from trajectory_guard_collector.scoring.registry import Fleet
 
+_HIGHEST: Final = {
+    "enforce": BudgetLevel.BLOCKED, "nudge": BudgetLevel.AGGRESSIVE, "observe": BudgetLevel.NORMAL,
+}  # fmt: skip
 _PREFIX: Final = "resource."
 _SERVICE: Final = "service.name"
 
@@ -23,11 +27,13 @@ class FleetBudgets:
         spending: the ledger; None without one.
         fleet: knows trajectories by other names.
         separate_by: resource attributes that form the tenant.
+        mode: limits the level, as it limits that of flags.
     """
 
-    def __init__(self, spending: Spending | None, fleet: Fleet, separate_by: Sequence[str]) -> None:
+    def __init__(self, spending: Spending | None, fleet: Fleet, separate_by: Sequence[str], mode: str) -> None:
         self._spending = spending if spending is not None and spending.budgets else None
         self._fleet, self._separate_by = fleet, tuple(separate_by)
+        self._highest = _HIGHEST[mode]
 
     def answer(self, name: str, query: Mapping[str, str]) -> dict[str, Any] | None:
         """The budgets before a model call, in the form of the JSON reply. None if none is configured.
@@ -48,7 +54,8 @@ class FleetBudgets:
         except StoreError as error:  # for the moment; the gate goes on
             self._spending.failed(error)
             return found
-        return {**plain_status(status), **found}
+        level = min(status.level, self._highest, key=lambda one: one.rank)
+        return {**plain_status(status._replace(level=level)), **found}
 
     def _key(self, name: str, query: Mapping[str, str]) -> tuple[str, str]:
         """Tenant and id of a trajectory."""

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 from trajectory_guard.config import ConfigError
 from trajectory_guard.core.policy import Level
+from trajectory_guard.spending.stores import StoreError as LedgerError
 from trajectory_guard_collector.api.admin import AdminServer
 from trajectory_guard_collector.api.budgets import FleetBudgets
 from trajectory_guard_collector.api.flags import FlagService
@@ -95,7 +96,9 @@ class Collector:
             config.flags.auth, path=HANDS, failed=lambda: self.metrics.add(catalogue.ERRORS, where="tokens_reload")
         )
         save = self._state_writer.save if self._state_writer is not None else None
-        budgets = FleetBudgets(self.scorer.spending, self.scorer.fleet, config.trajectories.separate_by)
+        budgets = FleetBudgets(
+            self.scorer.spending, self.scorer.fleet, config.trajectories.separate_by, config.guard.mode
+        )
         flags = FlagService(self.scorer.fleet, config.guard, self.metrics, budgets, save)
         self._admin = AdminServer(
             config.telemetry, self.metrics, self.ready, self.rows, max_score=config.guard.max_score,
@@ -126,6 +129,7 @@ class Collector:
 
     async def _start(self) -> None:
         await self._limiter.start()
+        await self._open_ledger()
         if self._store is not None:
             await self._store.start()
         for writer in self._scores:
@@ -191,6 +195,15 @@ class Collector:
         if self._resting is not None:
             self._resting.cancel()
             await asyncio.gather(self._resting, return_exceptions=True)
+
+    async def _open_ledger(self) -> None:
+        """Learn the prices of what is booked, before the first agent asks."""
+        spending = self.scorer.spending
+        if spending is not None:
+            try:
+                await asyncio.to_thread(spending.learn_prices)
+            except LedgerError as error:  # another process has locked the file; the prices are learned later
+                spending.failed(error)
 
     async def _close_ledger(self) -> None:
         if self.scorer.spending is not None:

@@ -22,6 +22,8 @@ from trajectory_guard_collector.scoring.trajectory import Item, Key, UsageItem
 
 MAX_TRACES: Final = 4_096
 """Traces whose model calls are remembered, to recognise second reports of them."""
+MAX_CALLS: Final = 65_536
+"""Model calls that are remembered over all of these traces; each takes some 800 bytes."""
 MAX_NAME: Final = 4_096
 """Characters of a name in the ledger."""
 MAX_CHANGES: Final = 256
@@ -58,7 +60,8 @@ class Bookings:
 
     def __init__(self, spending: Spending, counts: ScoringCounts) -> None:
         self._spending, self._counts = spending, counts
-        self._traces: BoundedTable[str, _Trace] = BoundedTable(MAX_TRACES)
+        self._traces: BoundedTable[str, _Trace] = BoundedTable(MAX_TRACES, on_evicted=self._forgot)
+        self._calls = 0  # remembered
         self._changes: list[Change] = []
         self._compared_late: list[Entry] = []
         self._errors = 0
@@ -71,6 +74,7 @@ class Bookings:
         span, before, entry = call.span_id, trace.entries.get(call.span_id), _entry(item, call, key)
         if before is not None and entry.revision <= before.revision:
             return
+        self._calls += before is None
         trace.entries[span] = entry
         turned, forgotten = trace.reports.put(_reported(item, call))
         for other in turned:
@@ -81,8 +85,18 @@ class Bookings:
                 trace, span, call, entry, is_new=before is None or before._replace(revision=entry.revision) != entry
             )
         if forgotten is not None:
-            trace.entries.pop(forgotten, None)
+            self._calls -= trace.entries.pop(forgotten, None) is not None
             trace.compared.discard(forgotten)
+        while self._calls > MAX_CALLS and len(self._traces) > 1:
+            self._forgot(self._traces.popitem(last=False)[1])
+
+    def _forgot(self, trace: _Trace) -> None:
+        self._calls -= len(trace.entries)
+
+    def shed(self) -> None:
+        """Forget the calls of half of the traces, to free memory. What is booked stays booked."""
+        for _ in range(len(self._traces) // 2):
+            self._forgot(self._traces.popitem(last=False)[1])
 
     def _book(self, trace: _Trace, span: str, call: ModelCall, entry: Entry, *, is_new: bool) -> None:
         """Book a call; compare it with the usual ones of its agent as soon as that is known, and once."""

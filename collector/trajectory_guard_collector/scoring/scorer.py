@@ -134,4 +134,6 @@ class FleetScorer:
     def shed(self) -> bool:
         """Free half of the memory that only serves late spans; scores are kept. Returns whether there was any."""
         self.identifier.traces.shed()
+        if self._bookings is not None:
+            self._bookings.shed()
         return self.fleet.shed()

@@ -36,6 +36,7 @@ from trajectory_guard.spending.stores import SpendingStore, StoreError
 
 MAX_WAITING: Final = 1_000
 _AGENTS: Final = 1_024
+_RAISED: Final = 65_536
 _MODELS: Final = 256
 _RETRY_AFTER_S: Final = 1.0
 _PRICES_WAIT_S: Final = 2.0
@@ -134,7 +135,7 @@ class Spending:
         self._rates, self._prices = dict(rates or {}), prices or PriceTable()
         self._deviations, self._clock = outlier_deviations, clock
         self._baselines: BoundedTable[tuple[str, str], Baseline] = BoundedTable(_AGENTS)
-        self._raised: BoundedTable[tuple[str, Account, int], None] = BoundedTable(_AGENTS)
+        self._raised: BoundedTable[tuple[str, Account, int], None] = BoundedTable(_RAISED)
         self._booked_here: BoundedTable[str, ModelSum] = BoundedTable(_MODELS)
         self._shown: BoundedTable[tuple[str, str, str], BudgetState] = BoundedTable(_AGENTS)
         self._named: set[str] = set()
@@ -326,6 +327,17 @@ class Spending:
         except StoreError as error:
             self.failed(error)
             return None
+
+    def learn_prices(self) -> None:
+        """Wait up to two seconds for the prices of the models in the ledger: a process that has just begun knows none.
+
+        Raises:
+            StoreError: the ledger cannot be read.
+        """
+        if any(budget.unit == USD for budget in self.budgets):
+            self._prices.wait(
+                {model for model in self.store.models() if model and model not in self._rates}, _PRICES_WAIT_S
+            )
 
     def _wait_for_prices(self, accounts: Iterable[Account]) -> None:
         """Wait for maintained prices, once for each model: a look-up that hangs must not delay every call."""

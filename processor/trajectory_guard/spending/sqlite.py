@@ -120,6 +120,11 @@ class SQLiteStore:
         with self._lock, self._opened() as connection:
             return {model: ModelSum(*sums) for model, *sums in connection.execute(_READ, _key(account))}
 
+    def models(self) -> set[str]:
+        """As ``SpendingStore.models``."""
+        with self._lock, self._opened() as connection:
+            return {model for (model,) in connection.execute("SELECT DISTINCT model FROM sums")}
+
     def claim(self, budget: str, account: Account, percent: int) -> bool:
         """As ``SpendingStore.claim``."""
         with self._lock, self._opened() as connection, _transaction(connection):

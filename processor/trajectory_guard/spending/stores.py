@@ -50,6 +50,9 @@ class SpendingStore(Protocol):
     def sums(self, account: Account) -> dict[str, ModelSum]:
         """The consumption of an account, by model; empty if nothing. Raises ``StoreError``."""
 
+    def models(self) -> set[str]:
+        """The models in the ledger. Raises ``StoreError``."""
+
     def claim(self, budget: str, account: Account, percent: int) -> bool:
         """Claim an alert; True for the first who does, in whatever process. Raises ``StoreError``."""
 
@@ -106,6 +109,11 @@ class MemoryStore:
         """As ``SpendingStore.sums``."""
         with self._lock:
             return self._table(account).get(account) or {}
+
+    def models(self) -> set[str]:
+        """As ``SpendingStore.models``."""
+        with self._lock:
+            return {model for sums in self._others.values() for model in sums}
 
     def claim(self, budget: str, account: Account, percent: int) -> bool:
         """As ``SpendingStore.claim``."""
