@@ -196,7 +196,7 @@ async def test_what_one_process_spends_another_lacks() -> None:
 async def test_agents_that_are_awaited_do_not_block_the_loop(collector: Collector) -> None:
     """The collector runs in this very loop: a gate that blocked it would get no answer, and go on."""
     await send(collector, chat("x", (1000, 0)))
-    app = App(collector)
+    app = App(url(collector))  # exports nothing: that would block the loop
     with app.provider.get_tracer("app").start_as_current_span("POST /chat"):
         result = await app.agent().ainvoke(TASK, thread())
     assert answer(result) == BLOCKED_TEXT
@@ -225,7 +225,7 @@ async def test_a_wrapped_node_asks_the_collector_too(collector: Collector) -> No
 
 async def test_apply_guard_shows_the_level_in_the_status(collector: Collector) -> None:
     await send(collector, chat("x", (850, 0)))
-    app = App(collector)
+    app = App(url(collector))  # exports nothing: that would block the loop
     builder = agent_builder(works(1))
     apply_guard(builder, app.config, board=app.board)
     with app.provider.get_tracer("app").start_as_current_span("POST /chat"):
