@@ -36,6 +36,7 @@ from tests.helpers import PACKAGE, TESTS
 from trajectory_guard import BudgetGate, FlagBoard, GuardConfig, TrajectoryGuardMiddleware, apply_guard, telemetry
 from trajectory_guard.cli.demo.scripted import ScriptedChatModel
 from trajectory_guard.gates.budgets import BLOCKED_TEXT, REFUSED_TEXT
+from trajectory_guard.gates.remote import Caller, RemoteFlags
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.spending.budget import BudgetLevel
 from trajectory_guard_collector.app.service import Collector
@@ -538,6 +539,33 @@ async def test_a_locked_file_loses_nothing_and_stalls_a_second_at_most_once(tmp_
         assert (await budget(collector, service="shop"))["of"] == "4,000 of 100,000 tokens"
         assert (await metric(collector, "trajectory_guard_errors_total"))["spending",] >= 1
     locking.close()
+
+
+async def test_a_ledger_that_is_damaged_lets_runs_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    async with running(guard=budgets(spending_file=str(path))) as collector:
+        await send(collector, chat("x", (1000, 0)))
+        assert (await budget(collector, service="shop"))["level"] == "blocked"
+        for file in tmp_path.glob("ledger.db*"):
+            file.write_bytes(b"x" * file.stat().st_size)
+        found = await budget(collector, service="shop")
+        assert found == {"separate_by": ["service.namespace", "deployment.environment.name"]}
+        await send(collector, chat("y", (1000, 0), trace="u"))
+        app = App(collector)
+        assert answer(await app.run(app.agent())).startswith("Done")
+        assert app.board.counts["errors.collector"] == 0
+        assert (await metric(collector, "trajectory_guard_errors_total"))["spending",] >= 1
+
+
+async def test_a_collector_without_budgets_is_asked_again_after_a_minute() -> None:
+    now = [0.0]
+    async with running() as collector:
+        remote = RemoteFlags(url(collector), None, 10.0, lambda: None, clock=lambda: now[0])
+        assert remote.may_have_budgets
+        await asyncio.to_thread(remote.ask, "c", -1, 0, Caller(), "budget")
+        assert not remote.may_have_budgets
+        now[0] = 60.0
+        assert remote.may_have_budgets
 
 
 def test_a_level_that_is_read_is_the_level_that_was_sent() -> None:

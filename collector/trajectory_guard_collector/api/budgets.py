@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ _HIGHEST: Final = {
 }  # fmt: skip
 _PREFIX: Final = "resource."
 _SERVICE: Final = "service.name"
+_PAUSE_S: Final = 1.0
 
 
 class FleetBudgets:
@@ -34,6 +36,7 @@ class FleetBudgets:
         self._spending = spending if spending is not None and spending.budgets else None
         self._fleet, self._separate_by = fleet, tuple(separate_by)
         self._highest = _HIGHEST[mode]
+        self._unreadable_until = 0.0
 
     def answer(self, name: str, query: Mapping[str, str]) -> dict[str, Any] | None:
         """The budgets before a model call, in the form of the JSON reply. None if none is configured.
@@ -46,6 +49,8 @@ class FleetBudgets:
         if self._spending is None:
             return None
         found = {"separate_by": list(self._separate_by)}
+        if time.monotonic() < self._unreadable_until:
+            return found
         tenant, trajectory = self._key(name, query)
         try:
             status = self._spending.status(
@@ -53,6 +58,7 @@ class FleetBudgets:
             )
         except StoreError as error:  # for the moment; the gate goes on
             self._spending.failed(error)
+            self._unreadable_until = time.monotonic() + _PAUSE_S  # it may have waited for a lock, in the event loop
             return found
         level = min(status.level, self._highest, key=lambda one: one.rank)
         return {**plain_status(status._replace(level=level)), **found}
