@@ -246,6 +246,33 @@ def test_a_sibling_names_the_conversation() -> None:
     assert balance(scorer, "day", day=DAY).calls == 2
 
 
+@pytest.mark.parametrize("conversation", ["c", None])
+def test_a_long_run_whose_agent_span_ends_last_is_booked_to_the_agent(conversation: str | None) -> None:
+    """Its first calls can no longer be put in order by then; what is booked can still be revised."""
+    spans = [chat(f"x{at}", at=1 + at, parent="a") for at in range(600)]
+    spans.append(agent("a", "planner", conversation, dur=700))
+    requests = [request(one, service="shop") for one in spans]
+    assert ledger(booked(requests)) == sums_in_process([view for data in requests for view in all_views(data)], "shop")
+
+
+def test_a_long_run_whose_conversation_is_named_late_by_a_sibling_moves_as_a_whole() -> None:
+    requests = [request(chat(f"x{at}", at=at, trace="t")) for at in range(600)]
+    scorer = booked([*requests, request(tool("z", trace="t", at=700))])
+    assert balance(scorer, "trajectory", "c").calls == 600
+    assert balance(scorer, "trajectory", chat("x", trace="t").trace_id.hex()).calls == 0
+
+
+def test_calls_that_wait_for_a_span_that_never_comes_are_bounded() -> None:
+    scorer = new_scorer(TRACKED, max_spans_per_trace=64)
+    for at in range(600):
+        scorer.score(request(chat(f"x{at}", at=at, trace="t", parent="never")))
+    trace = scorer.identifier.traces.find(chat("x", trace="t").trace_id)
+    assert trace is not None
+    assert sum(map(len, trace.waiting.values())) <= 2 * 64
+    assert len(trace.by_trace) <= 64
+    assert balance(scorer, "day", day=DAY).calls == 600
+
+
 def test_equal_names_of_two_tenants_are_two_accounts(tmp_path: Path) -> None:
     scorer = new_scorer(GuardConfig(spending_file=str(tmp_path / "ledger.db")))
     for tenant in ("eu", "us", ""):

@@ -29,7 +29,7 @@ from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.scoring.calls import CALL_BYTES, read_again, read_call, revised
 from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.parser import AgentSpan, ParsedRequest
-from trajectory_guard_collector.scoring.traces import SpanNode, Trace, TraceTable
+from trajectory_guard_collector.scoring.traces import SpanNode, Trace, TraceTable, is_revisable
 from trajectory_guard_collector.scoring.trajectory import Item, Key, StepItem, UsageItem, usage_key
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
@@ -155,17 +155,15 @@ class Identifier:
     def _ancestor_arrived(self, trace: Trace, span_id: bytes) -> None:
         """Identify the steps and model calls below an ancestor again, now that it has arrived."""
         for item in trace.waiting.pop(span_id, ()):
-            if item.evicted:
-                continue
-            if isinstance(item, StepItem):
-                self._identify_again(trace, item)
-            else:
+            if isinstance(item, UsageItem):
                 self._read_call_again(trace, item)
+            elif not item.evicted:
+                self._identify_again(trace, item)
 
     def _learn(self, trace: Trace, conversation: str) -> None:
         if self.traces.learn(trace, conversation):
             for item in trace.by_trace:
-                if not item.evicted and item.key is not None:
+                if item.key is not None and is_revisable(item):
                     self._follow(trace, item)
 
     # --- spans in --------------------------------------------------------------------------------------------
@@ -311,5 +309,9 @@ class Identifier:
             item.step = item.step._replace(trajectory_id=key[1])
         elif item.call is not None:
             item.call = revised(item.call)
+        if item.evicted:  # its steps were charged; the ledger follows the conversation
+            item.key = key
+            self._operations.refresh(item)
+            return
         self._operations.move(item, key)
         self._name(trace, key)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.spans.duplicates import MAX_ANCESTORS
-from trajectory_guard_collector.scoring.trajectory import Item, Key
+from trajectory_guard_collector.scoring.trajectory import Item, Key, UsageItem
 
 _SEVERAL: Final = ""
 _NOTES_PER_TRACE: Final = 4
@@ -85,14 +85,30 @@ class Trace:
         """Let a step or a model call wait for an ancestor."""
         if len(self.waiting) < limit:
             item.held = True
-            self.waiting.setdefault(missing, []).append(item)
+            self.waiting[missing] = _bounded(self.waiting.get(missing, []), limit, item)
 
     def follow(self, item: Item, limit: int) -> None:
         """Let an item follow the trace's conversation once that becomes known."""
         item.held = True
-        self.by_trace.append(item)
-        if len(self.by_trace) > limit:
-            self.by_trace = [one for one in self.by_trace if not one.evicted][-limit:]
+        self.by_trace = _bounded(self.by_trace, limit, item)[-limit:]
+
+
+def _bounded(items: list[Item], limit: int, item: Item) -> list[Item]:
+    """``items`` with one more. Beyond the limit those that can be put in order stay, and the newest that are booked."""
+    items.append(item)
+    surplus = len(items) - limit
+    if surplus <= 0:
+        return items
+    kept = [one for one in items if is_revisable(one)]
+    surplus -= len(items) - len(kept)
+    booked = [one for one in kept if one.evicted]
+    given_up = set(map(id, booked[: max(0, surplus)]))
+    return [one for one in kept if id(one) not in given_up]
+
+
+def is_revisable(item: Item) -> bool:
+    """Whether it still matters whose an item is: it can be put in order, or a ledger has booked it."""
+    return not item.evicted or (isinstance(item, UsageItem) and item.call is not None)
 
 
 class TraceTable:
