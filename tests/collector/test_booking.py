@@ -263,7 +263,7 @@ def test_a_long_run_whose_conversation_is_named_late_by_a_sibling_moves_as_a_who
 
 
 def test_calls_that_wait_for_a_span_that_never_comes_are_bounded() -> None:
-    scorer = new_scorer(TRACKED, max_spans_per_trace=64)
+    scorer = new_scorer(TRACKED, max_spans_per_trace=64, reorder_steps=32)
     for at in range(600):
         scorer.score(request(chat(f"x{at}", at=at, trace="t", parent="never")))
     trace = scorer.identifier.traces.find(chat("x", trace="t").trace_id)

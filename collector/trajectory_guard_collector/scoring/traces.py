@@ -90,7 +90,9 @@ class Trace:
     def follow(self, item: Item, limit: int) -> None:
         """Let an item follow the trace's conversation once that becomes known."""
         item.held = True
-        self.by_trace = _bounded(self.by_trace, limit, item)[-limit:]
+        self.by_trace = _bounded(self.by_trace, limit, item)
+        if len(self.by_trace) > limit:
+            del self.by_trace[0]
 
 
 def _bounded(items: list[Item], limit: int, item: Item) -> list[Item]:
