@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -40,6 +41,7 @@ from trajectory_guard.gates.remote import Caller, RemoteFlags
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.spending.budget import BudgetLevel
 from trajectory_guard_collector.app.service import Collector
+from trajectory_guard_collector.config.load import load_config
 
 LIMIT = 1_000
 TOKEN = {"auth": {"bearer_tokens": ["secret"]}}
@@ -192,6 +194,17 @@ async def test_what_one_process_spends_another_lacks() -> None:
         said, asked, level = await run_process(collector, "second", 12)
         assert (said, asked, level["level"]) == (BLOCKED_TEXT, 0, "blocked")
         assert level["whose"] == "service 'shop'"
+
+
+@pytest.mark.slow
+async def test_a_conversation_that_goes_on_in_another_process_has_one_budget() -> None:
+    """The instrumentation writes the thread id on the spans, with which the gate asks."""
+    async with running(guard=budgets("trajectory", 200)) as collector:
+        assert (await run_process(collector, "first", 12))[:2] == ["Done.", 13]
+        said, asked, level = await run_process(collector, "first", 1)
+        assert (said, asked, level["whose"]) == (BLOCKED_TEXT, 0, "trajectory 'first'")
+        said, asked, level = await run_process(collector, "second", 1)
+        assert (said, asked, level["level"]) == ("Done.", 2, "normal")
 
 
 async def test_agents_that_are_awaited_do_not_block_the_loop(collector: Collector) -> None:
@@ -566,6 +579,17 @@ async def test_a_collector_without_budgets_is_asked_again_after_a_minute() -> No
         assert not remote.may_have_budgets
         now[0] = 60.0
         assert remote.may_have_budgets
+
+
+def test_the_configuration_in_the_documentation_is_valid(tmp_path: Path) -> None:
+    (text,) = re.findall(
+        r"```yaml\n(.*?)```", (TESTS.parent / "docs" / "spending.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    file = tmp_path / "collector.yaml"
+    file.write_text(text, encoding="utf-8")
+    config = load_config([str(file)], {})
+    assert [one.scope for one in config.guard.budgets] == ["service", "trajectory"]
+    assert config.receivers.otlp.auth.required
 
 
 def test_a_level_that_is_read_is_the_level_that_was_sent() -> None:
