@@ -546,9 +546,9 @@ async def test_a_locked_file_loses_nothing_and_stalls_a_second_at_most_once(tmp_
         locking.execute("ROLLBACK")
         spending = collector.scorer.spending
         assert spending is not None
-        async with asyncio.timeout(10):
-            while spending._waiting:
-                await asyncio.sleep(0.05)
+        deadline = time.monotonic() + 30
+        while spending._waiting and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
         assert (await budget(collector, service="shop"))["of"] == "4,000 of 100,000 tokens"
         assert (await metric(collector, "trajectory_guard_errors_total"))["spending",] >= 1
     locking.close()

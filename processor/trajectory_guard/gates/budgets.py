@@ -134,7 +134,11 @@ class BudgetCheck:
         remote = self._gate.remote
         if remote is None or not remote.may_have_budgets:
             return None
-        answer = self._gate.ask_collector(trajectory, status, agent, "budget")
+        try:
+            answer = self._gate.ask_collector(trajectory, status, agent, "budget")
+        except Exception:  # noqa: BLE001  those of this process hold in any case
+            self._gate.contain()
+            return None
         return answer.budget if answer is not None else None
 
     def _action(self, budgets: BudgetStatus, *, is_new: bool) -> Action:

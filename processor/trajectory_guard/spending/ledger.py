@@ -260,6 +260,9 @@ class Differences:
 
     def rows(self) -> list[tuple[Account, str, ModelSum]]:
         """Account, model and the sums to add, where they are not all 0."""
+        if len(self._sums) == 1:  # a process books one call at a time
+            ((entry, one),) = self._sums.values()
+            return [(account, entry.model, one) for account in accounts_of(entry)] if any(one) else []
         found: dict[tuple[Account, str], ModelSum] = {}
         for entry, one in self._sums.values():
             for account in accounts_of(entry):
