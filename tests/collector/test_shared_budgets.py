@@ -186,7 +186,7 @@ async def run_process(collector: Collector, conversation: str, steps: int) -> An
 
 
 @pytest.mark.slow
-async def test_what_one_process_spends_another_lacks() -> None:
+async def test_the_spending_of_one_process_binds_another() -> None:
     """Real processes, a real instrumentation, and a model whose use the collector learns from spans alone."""
     async with running(guard=budgets(tokens=400)) as collector:
         said, asked, level = await run_process(collector, "first", 12)
@@ -470,6 +470,61 @@ async def test_a_restart_keeps_ledger_and_alerts(tmp_path: Path, logged: Any) ->
         (80, "shop"),
         (100, "shop"),
     ]
+
+
+@pytest.mark.slow
+def test_a_collector_that_is_killed_has_booked_what_it_acknowledged(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    settings = (
+        "guard.spending.budgets=[{scope: service, tokens: 1000}]", f"guard.spending.spending_file={tmp_path}/ledger.db",
+        "receivers.otlp.protocols={http: {endpoint: 'localhost:0'}}", "telemetry.endpoint=localhost:0",
+    )  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "trajectory_guard_collector.cli",
+        "run",
+        *(x for one in settings for x in ("--set", one)),
+    ]
+
+    def lines() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+
+    def started(number: int) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
+        with log.open("ab") as stderr:
+            environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+            process = subprocess.Popen(command, stderr=stderr, stdout=subprocess.DEVNULL, env=environ)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            listening = [one["endpoint"] for one in lines() if "endpoint" in one]
+            if len(listening) == 2 * number:
+                return process, dict(zip(("telemetry", "otlp/http"), listening[-2:], strict=True))
+            time.sleep(0.05)
+        process.kill()
+        raise AssertionError(log.read_text(encoding="utf-8"))
+
+    def post(endpoints: dict[str, str], *spans: Span) -> None:
+        headers = {"content-type": "application/x-protobuf"}
+        body = request(*today_s(spans), service="shop")
+        assert (
+            httpx.post(f"http://{endpoints['otlp/http']}/v1/traces", content=body, headers=headers).status_code == 200
+        )
+
+    process, endpoints = started(1)
+    try:
+        post(endpoints, chat("x", (600, 0)))
+    finally:
+        process.kill()
+        process.wait()
+    process, endpoints = started(2)
+    try:
+        post(endpoints, chat("x", (600, 0)), chat("y", (300, 0), at=1))
+        found = httpx.get(f"http://{endpoints['telemetry']}/v1/flags/new", params={"service": "shop"}).json()
+        assert found["budget"]["of"] == "900 of 1,000 tokens"
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+    assert [one["verdict"]["percent"] for one in lines() if one["message"] == "BUDGET_ALERT"] == [50, 80]
 
 
 async def test_a_restart_with_a_journal_books_nothing_twice(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the ledger needs of a model call: read from its span, and again when spans above it arrive."""
+"""A model call as a ledger needs it: read from its span, and again when spans above it arrive."""
 
 from __future__ import annotations
 

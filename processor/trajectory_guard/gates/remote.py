@@ -74,7 +74,7 @@ class _Given(NamedTuple):
 
 
 class Memory:
-    """What the gates of a board know of a collector. Thread-safe.
+    """Knowledge of a collector that the gates of a board share. Thread-safe.
 
     Attributes:
         silent_until: no request before; no_budgets_until: none for budgets alone. Monotonic seconds.

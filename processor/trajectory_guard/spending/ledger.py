@@ -209,7 +209,7 @@ class Change(NamedTuple):
 
 
 class Mark(Enum):
-    """What a store knows of a call of which it holds no entry."""
+    """Knowledge of a call of which a store holds no entry."""
 
     UNKNOWN = "unknown"
     FINAL = "final"
@@ -217,7 +217,7 @@ class Mark(Enum):
 
 
 Known = Entry | Mark
-"""What a store knows of a call: the entry that is booked, or a mark."""
+"""Knowledge of a store of a call: the entry that is booked, or a mark."""
 
 
 def changed(known: Known, change: Change) -> Known:
