@@ -107,6 +107,9 @@ class FlagService:
             after, hands = _number(request, "after", "the index of a step"), _number(request, "by_hand", "an ordinal")
         except _Mistake as mistake:
             return self._reply({"error": str(mistake)}, 400)
+        return self._flag_reply(request, name, after, hands)
+
+    def _flag_reply(self, request: Request, name: str, after: int | None = None, hands: int | None = None) -> Response:
         budget = self._budgets.answer(name, request.query_params)
         return self._reply({**self.flag(name, after, hands), "budget": budget}, 200)
 
@@ -156,7 +159,7 @@ class FlagService:
             return self._reply({"error": str(mistake)}, 400)
         if self._save is not None:
             await self._save()
-        return self._reply(self.flag(name), 200)
+        return self._flag_reply(request, name)
 
     def _raise(self, trajectory: Trajectory, said: dict[str, Any]) -> None:
         given = HandFlag.of(said.get("level"), said.get("reason"), said.get("actor", ""), mode=self._guard.mode)
