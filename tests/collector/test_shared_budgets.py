@@ -339,10 +339,18 @@ async def test_a_wrong_token_reads_no_budget_and_lets_the_run_go_on() -> None:
             assert answer(await app.run(app.agent())).startswith(said)
 
 
-async def test_an_answer_that_makes_no_sense_lets_the_run_go_on() -> None:
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"level": "purple", "is_new": 1}, "blocked", ["blocked"], 7, {"level": "blocked"}, {"separate_by": 3},
+        {"level": "blocked", "is_new": False, "budget": {"scope": "moon"}},
+        {"level": "blocked", "is_new": False, "budget": {"scope": "day", "unit": "usd", "limit": 0}, "account": {}},
+    ],
+)  # fmt: skip
+async def test_an_answer_that_makes_no_sense_lets_the_run_go_on(odd: Any) -> None:
     async def nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        body = b'{"level": "OBSERVE", "budget": {"level": "purple", "is_new": 1}}'
+        body = json.dumps({"level": "OBSERVE", "budget": odd}).encode()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body))
         await writer.drain()
         writer.close()

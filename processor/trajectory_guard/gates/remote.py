@@ -176,7 +176,7 @@ class RemoteFlags:
         try:
             plain = self._get(trajectory_id, after, hands, caller)
             answer = Answer(_flag(plain), self._budget(plain))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             self._fail(error)
             return None
         memory.keep(trajectory_id, question, use, answer, self._clock())
