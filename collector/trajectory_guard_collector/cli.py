@@ -86,11 +86,11 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _validate(options: argparse.Namespace) -> int:
-    from trajectory_guard_collector.config.render import storage_mistake
+    from trajectory_guard_collector.config.render import storage_mistakes
 
-    unusable = storage_mistake(_checked(options))
-    if unusable is not None:
-        raise ConfigError(unusable)
+    unusable = storage_mistakes(_checked(options))
+    if unusable:
+        raise ConfigError("\n".join(unusable))
     return FINE
 
 

@@ -1,4 +1,4 @@
-"""The dashboard *Spending*: tokens, money, budgets, and the quality of what they bought, from applications' metrics."""
+"""The dashboard *Spending*: tokens, money, budgets, and the quality of answers, of applications or of a collector."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def spending() -> Json:
     return dashboard(
         SPENDING_UID,
         "Spending",
-        "Tokens and money of model calls, and what is left of the budgets. From the applications' own metrics.",
+        "Tokens and money of model calls, and what is left of the budgets. From the metrics of applications, or of a "
+        "collector that keeps the ledger.",
         [
             data_source("prometheus"),
             label_values("job", "Application", "trajectory_guard_spending_tokens_total", "job"),

@@ -57,6 +57,7 @@ class FlagBoard(QualityScores, CursorTable):
         self.spending = spending_of(config, self.prices, self.counts)
         self.measure_quality(config)
         self.loop_cost_usd = 0.0
+        self.resource: Mapping[str, Any] = {}  # attributes of the resource of the spans seen last
 
     # --- writing ---------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from tests.helpers import DATA
 from trajectory_guard import __version__
 from trajectory_guard_collector.cli import main
 from trajectory_guard_collector.config.checks import EXPORTER_TYPES
+from trajectory_guard_collector.config.load import load_config
 
 CONFIGS = DATA / "collector_config"
 ENVIRON = {"TOKEN": "hunter2", "TIMEOUT": "7.5", "TENANT": "hunter2", "LANGFUSE_SECRET_KEY": "hunter2"}
@@ -109,6 +110,44 @@ def test_run_refuses_what_validate_refuses(
         assert main([name, "--config", str(config), "--set", override.format(file=file)]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"trajectory-guard-collector: {told.format(file=file)}")
+
+
+@pytest.mark.parametrize(
+    "content", [None, b"", b"no ledger at all, but long enough to be the head of a file of SQLite" * 9]
+)
+def test_a_file_that_can_be_no_ledger_is_refused(
+    content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger = tmp_path / ("missing/ledger.db" if content is None else "ledger.db")
+    if content is not None:
+        ledger.write_bytes(content)
+    told = f"trajectory-guard-collector: guard.spending_file: {ledger}: "
+    override = f"guard.spending.spending_file={ledger}"
+    status = main(["validate", "--set", override])
+    error = capsys.readouterr().err
+    if content == b"":  # SQLite begins a file so
+        assert (status, error) == (0, "")
+        return
+    assert status == 2
+    assert error.startswith(told)
+    assert main(["run", "--set", override]) == 2
+    assert capsys.readouterr().err.startswith(told)
+
+
+def test_what_is_printed_of_budgets_can_be_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, ledger = tmp_path / "collector.yaml", tmp_path / "ledger.db"
+    file.write_text(
+        "guard:\n  spending:\n    budgets: [{scope: service, usd: 50, per: day}, {scope: agent, tokens: 9, name: '007'}]\n"
+        f"    model_prices: {{gpt-4o: {{input: 2.5, output: 10}}}}\n    spending_file: {ledger}\n",
+        encoding="utf-8",
+    )
+    assert main(["print-config", "--config", str(file)]) == 0
+    printed = tmp_path / "printed.yaml"
+    printed.write_text(capsys.readouterr().out, encoding="utf-8")
+    assert load_config([str(printed)], {}) == load_config([str(file)], {})
+    assert [one.scope for one in load_config([str(file)], {}).guard.budgets] == ["service", "agent"]
+    assert main(["validate", "--config", str(file)]) == 0
+    assert not ledger.exists()
 
 
 def test_what_no_collector_can_be_made_of_is_a_bad_configuration(

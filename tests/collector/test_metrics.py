@@ -40,7 +40,9 @@ LABELS = {
     "otel_signal": "traces", "service_name": "shop", "trajectory_guard_loop_type": "TYPE_I_STUTTER",
     "trajectory_guard_intervention": "NUDGE", "gen_ai_agent_name": "planner", "gen_ai_tool_name": "search",
     "where": "evaluate", "status": "OK", "reason": "idle", "how": "reordered",
-    "action": "raised",
+    "action": "raised", "gen_ai_request_model": "large", "event": "calls", "trajectory_guard_budget_scope": "service",
+    "trajectory_guard_budget_name": "shop", "trajectory_guard_budget_limit": "10.00 USD",
+    "trajectory_guard_budget_percent": "80",
 }  # fmt: skip
 BY_THE_COLLECTOR = (telemetry.UPTIME, telemetry.MEMORY_RSS, telemetry.CPU_SECONDS, telemetry.LABEL_OVERFLOW)
 
@@ -259,9 +261,15 @@ def test_two_collectors_in_a_process_count_apart() -> None:
 
 def test_ours_are_those_of_the_library_that_can_occur_here() -> None:
     here = {metric.name for metric in telemetry.METRICS}
-    in_process_only = {guard.EXPIRED, guard.SETTLED, guard.SCORES, guard.REFUSALS}
-    spending = ("trajectory_guard.spending.", "trajectory_guard.budget.", "trajectory_guard.quality.")  # nor scores
-    in_process_only |= {metric for metric in guard.METRICS if metric.name.startswith(spending)}
+    in_process_only = {
+        guard.EXPIRED,
+        guard.SETTLED,
+        guard.SCORES,
+        guard.REFUSALS,
+        guard.BUDGET_ACTIONS,
+        guard.REQUIRED_MISSING,
+    }
+    in_process_only |= {metric for metric in guard.METRICS if metric.name.startswith("trajectory_guard.quality.")}
     for metric in guard.METRICS:
         name = metric.name.replace(".", "_") + ("_seconds" if metric.unit == "s" else "")
         assert (name in here) is (metric not in in_process_only)

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from trajectory_guard.spending.ledger import Entry
 
-DAY: Final = "2026-11-22"
+DAY: Final = "2999-12-31"
+"""A day of which a store forgets nothing, whenever the tests run."""
 _ids: Final = count()
 
 

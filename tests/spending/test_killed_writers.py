@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import PACKAGE, TESTS
+from tests.spending.entries import DAY
 from trajectory_guard.spending.ledger import Account
 from trajectory_guard.spending.sqlite import SQLiteStore
 
 PROCESSES = 8
 ACCOUNTS = (
-    Account("day", "", "2026-11-22"), Account("agent", "agent"), Account("agent", "agent", "2026-11-22"),
-    Account("service", "service"), Account("service", "service", "2026-11-22"),
+    Account("day", "", DAY), Account("agent", "agent"), Account("agent", "agent", DAY),
+    Account("service", "service"), Account("service", "service", DAY),
 )  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 ``GET /v1/flags/{trajectory}`` on the collector's own HTTP server returns the intervention that is due now. With
 ``after``, the index of the step on which the reader has acted last (-1: none yet), it returns the one that became due
 since, and a nudge that was not given yet precedes a stop. ``by_hand`` is the same for flags that people raise: the
-ordinal of the one acted on last. ``POST`` raises such a flag, ``DELETE`` clears every flag of the trajectory.
+ordinal of the one acted on last. The answer also has the budgets that concern the reader (``api.budgets``). ``POST``
+raises such a flag, ``DELETE`` clears every flag of the trajectory.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.logs import log_flag
+from trajectory_guard_collector.api.budgets import FleetBudgets
 from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.http_wrappers import BearerAuth
 from trajectory_guard_collector.scoring.registry import Fleet
@@ -66,15 +68,22 @@ class FlagService:
         fleet: the trajectories.
         guard: the mode, which limits the level of flags, and the score at which health is 0.
         metrics: counts requests by status, and flags raised and cleared.
+        budgets: the budgets of the fleet.
         save: writes changed trajectories to disk; None without storage.
     """
 
     def __init__(
-        self, fleet: Fleet, guard: GuardConfig, metrics: Metrics, save: Callable[[], Awaitable[None]] | None = None
+        self,
+        fleet: Fleet,
+        guard: GuardConfig,
+        metrics: Metrics,
+        budgets: FleetBudgets,
+        save: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._fleet = fleet
         self._guard = guard
         self._metrics = metrics
+        self._budgets = budgets
         self._save = save
 
     def routes(self, agents: Authenticator, people: Authenticator) -> list[Route]:
@@ -98,7 +107,11 @@ class FlagService:
             after, hands = _number(request, "after", "the index of a step"), _number(request, "by_hand", "an ordinal")
         except _Mistake as mistake:
             return self._reply({"error": str(mistake)}, 400)
-        return self._reply(self.flag(name, after, hands), 200)
+        return self._flag_reply(request, name, after, hands)
+
+    def _flag_reply(self, request: Request, name: str, after: int | None = None, hands: int | None = None) -> Response:
+        budget = self._budgets.answer(name, request.query_params)
+        return self._reply({**self.flag(name, after, hands), "budget": budget}, 200)
 
     def flag(self, name: str, after: int | None = None, hands: int | None = None) -> dict[str, Any]:
         """The flag of a trajectory, in the form of the JSON reply.
@@ -146,7 +159,7 @@ class FlagService:
             return self._reply({"error": str(mistake)}, 400)
         if self._save is not None:
             await self._save()
-        return self._reply(self.flag(name), 200)
+        return self._flag_reply(request, name)
 
     def _raise(self, trajectory: Trajectory, said: dict[str, Any]) -> None:
         given = HandFlag.of(said.get("level"), said.get("reason"), said.get("actor", ""), mode=self._guard.mode)

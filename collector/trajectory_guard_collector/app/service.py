@@ -13,7 +13,9 @@ from typing import Any, Final, Protocol
 
 from trajectory_guard.config import ConfigError
 from trajectory_guard.core.policy import Level
+from trajectory_guard.spending.stores import StoreError as LedgerError
 from trajectory_guard_collector.api.admin import AdminServer
+from trajectory_guard_collector.api.budgets import FleetBudgets
 from trajectory_guard_collector.api.flags import FlagService
 from trajectory_guard_collector.app import descriptors
 from trajectory_guard_collector.app.pipeline import Listener, Pipeline
@@ -36,6 +38,7 @@ from trajectory_guard_collector.state.wal import journal_of
 from trajectory_guard_collector.state.writer import StateWriter
 from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
+from trajectory_guard_collector.telemetry.spending import SpendingMetrics
 
 _log: Final = logging.getLogger(__name__)
 _SHOWN: Final = 10_000
@@ -56,7 +59,7 @@ class Collector:
         config: the whole configuration.
 
     Raises:
-        ConfigError: the token file cannot be used.
+        ConfigError: the token file, or that of the ledger, cannot be used.
         StartError: from ``start``: a port is taken, a file cannot be read, the storage is in use.
     """
 
@@ -64,7 +67,7 @@ class Collector:
         self.config = config
         self.endpoints: dict[str, str] = {}
         self.metrics = Metrics(max_label_values=config.telemetry.max_label_values)
-        self.scorer = FleetScorer(config.guard, config.trajectories, self.metrics)
+        self.scorer = _scorer(config, self.metrics)
         self._limiter = MemoryLimiter(config.memory_limiter, self.metrics, shed=self.scorer.shed)
         self._store = Store(config.queue) if config.queue.storage is not None else None
         self._hops = Hops()
@@ -93,7 +96,10 @@ class Collector:
             config.flags.auth, path=HANDS, failed=lambda: self.metrics.add(catalogue.ERRORS, where="tokens_reload")
         )
         save = self._state_writer.save if self._state_writer is not None else None
-        flags = FlagService(self.scorer.fleet, config.guard, self.metrics, save)
+        budgets = FleetBudgets(
+            self.scorer.spending, self.scorer.fleet, config.trajectories.separate_by, config.guard.mode
+        )
+        flags = FlagService(self.scorer.fleet, config.guard, self.metrics, budgets, save)
         self._admin = AdminServer(
             config.telemetry, self.metrics, self.ready, self.rows, max_score=config.guard.max_score,
             routes=flags.routes(self._auth, people) if config.flags.enabled else [],
@@ -101,6 +107,8 @@ class Collector:
         self._phase = "starting"
         self.metrics.watch(catalogue.ACTIVE, lambda: len(self.scorer.fleet))
         self.metrics.watch_group(catalogue.BY_SCORE, self._by_score)
+        if self.scorer.spending is not None:
+            self.metrics.before_scrape(SpendingMetrics(self.scorer.spending, self.metrics))
 
     def _listeners(self) -> list[Listener]:
         redact = self.config.guard.redact
@@ -121,6 +129,7 @@ class Collector:
 
     async def _start(self) -> None:
         await self._limiter.start()
+        await self._open_ledger()
         if self._store is not None:
             await self._store.start()
         for writer in self._scores:
@@ -178,6 +187,7 @@ class Collector:
             await self._step("scores", partial(writer.stop, min(_SCORES_TIMEOUT_S, left())))
         if self._store is not None:
             await self._step("storage", self._store.stop)
+        await self._step("ledger", self._close_ledger)
         await self._step("limiter", self._limiter.stop)
         await self._step("telemetry", self._admin.stop)
 
@@ -185,6 +195,19 @@ class Collector:
         if self._resting is not None:
             self._resting.cancel()
             await asyncio.gather(self._resting, return_exceptions=True)
+
+    async def _open_ledger(self) -> None:
+        """Learn the prices of what is booked, before the first agent asks."""
+        spending = self.scorer.spending
+        if spending is not None:
+            try:
+                await asyncio.to_thread(spending.learn_prices)
+            except LedgerError as error:  # another process has locked the file; the prices are learned later
+                spending.failed(error)
+
+    async def _close_ledger(self) -> None:
+        if self.scorer.spending is not None:
+            self.scorer.spending.close()
 
     async def _stop_receivers(self, grace_s: float) -> None:
         await asyncio.gather(*(server.stop(grace_s) for server in self._servers.values()))
@@ -228,6 +251,13 @@ class Collector:
     def _by_score(self) -> Mapping[str, int]:
         counts = Counter(_bucket(trajectory) for trajectory in self.scorer.fleet.newest(len(self.scorer.fleet)))
         return {name: counts[name] for name in ("healthy", "watched", "nudge", "stop")}
+
+
+def _scorer(config: CollectorConfig, metrics: Metrics) -> FleetScorer:
+    try:
+        return FleetScorer(config.guard, config.trajectories, metrics)
+    except ConfigError as error:  # the file of the ledger
+        raise ConfigError(*(one._replace(path=f"guard.{one.path}") for one in error.mistakes)) from None
 
 
 def _bucket(trajectory: Trajectory) -> str:

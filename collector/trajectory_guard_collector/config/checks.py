@@ -32,9 +32,8 @@ _NOT_FOR: Final[Mapping[str, tuple[str, ...]]] = {
 _NOT_IN_THE_COLLECTOR: Final = (
     "model_path", "model_download", "calibration", "collector_url", "collector_token", "collector_timeout_s",
     "langfuse_scores", "langfuse_max_waiting", "langfuse_batches_per_minute", "max_open_spans", "open_span_ttl_s",
-    "budgets", "model_prices", "outlier_deviations", "spending_file", "track_spending", "quality_deviations",
-    "quality_drop", "quality_evaluations", "quality_floor", "quality_judge", "quality_queue", "quality_recent",
-    "quality_sample", "quality_timeout_s", "quality_window", "track_quality",
+    "quality_deviations", "quality_drop", "quality_evaluations", "quality_floor", "quality_judge", "quality_queue",
+    "quality_recent", "quality_sample", "quality_timeout_s", "quality_window", "track_quality",
     "cursor", "cursor_entries", "recall", "recall_chars", "required_actions",
 )  # fmt: skip
 _FOR_TLS: Final = ("ca_file", "cert_file", "key_file", "server_name_override")

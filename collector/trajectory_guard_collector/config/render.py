@@ -11,7 +11,9 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, SecretStr
 
-from trajectory_guard.config import ConfigError
+from trajectory_guard.config import ConfigError, GuardConfig
+from trajectory_guard.spending.sqlite import SQLiteStore
+from trajectory_guard.spending.stores import StoreError
 from trajectory_guard_collector.config.checks import REDACTED, without_secrets
 from trajectory_guard_collector.config.models import Auth, ClientTls, CollectorConfig, ServerTls
 from trajectory_guard_collector.config.pem import pem_mistakes, why_unreadable
@@ -71,11 +73,30 @@ def _unusable_tokens(auth: Auth, path: str) -> Iterator[str]:
         yield str(error)
 
 
-def storage_mistake(config: CollectorConfig) -> str | None:
-    """The reason why the directory of the queue cannot be used or created, None if it can. Leaves no files behind."""
-    if config.queue.storage is None:
+def storage_mistakes(config: CollectorConfig) -> list[str]:
+    """The reasons why the directory of the queue or the file of the ledger cannot be used. Leaves no files behind."""
+    return [reason for reason in (_queue_mistake(config.queue.storage), _ledger_mistake(config.guard)) if reason]
+
+
+def _ledger_mistake(guard: GuardConfig) -> str | None:
+    if guard.spending_file is None:
         return None
-    directory = Path(config.queue.storage)
+    file = Path(guard.spending_file)
+    try:
+        if file.exists():
+            SQLiteStore(file).close()
+        else:
+            with tempfile.TemporaryDirectory(prefix=".trajectory-guard-", dir=file.absolute().parent):
+                pass
+    except (OSError, StoreError) as error:
+        return f"guard.spending_file: {file}: cannot be used: {getattr(error, 'strerror', None) or error}"
+    return None
+
+
+def _queue_mistake(storage: str | None) -> str | None:
+    if storage is None:
+        return None
+    directory = Path(storage)
     try:
         # Only a write shows whether root, a container or a special file system may write there.
         there = next(one for one in (directory, *directory.absolute().parents) if one.exists())

@@ -78,6 +78,15 @@ def _limit(key: str) -> int:
     return _MAX_KEPT_METADATA_CHARS if key == "metadata" else _MAX_KEPT_CHARS
 
 
+def tenant_of(attributes: Mapping[str, Any], separate_by: Iterable[str]) -> str:
+    """The tenant of a resource: the values of the attributes that keep equal ids apart.
+
+    >>> tenant_of({"service.namespace": "eu"}, ("service.namespace", "deployment.environment.name"))
+    'eu'
+    """
+    return "/".join(str(attributes.get(name, "")) for name in separate_by).strip("/")
+
+
 def resource_attributes(data: bytes) -> dict[str, Any]:
     """Attributes of a serialized ``Resource``."""
     return attributes_of(Resource.FromString(data).attributes)

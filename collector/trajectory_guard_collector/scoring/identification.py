@@ -26,9 +26,10 @@ from trajectory_guard.spans.identity import all_conversation_ids, conversation_i
 from trajectory_guard.transcripts.asked import asked_in
 from trajectory_guard.transcripts.model_calls import dialect_of, model_call
 from trajectory_guard_collector.config.models import Trajectories
+from trajectory_guard_collector.scoring.calls import CALL_BYTES, read_again, read_call, revised
 from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.parser import AgentSpan, ParsedRequest
-from trajectory_guard_collector.scoring.traces import SpanNode, Trace, TraceTable
+from trajectory_guard_collector.scoring.traces import SpanNode, Trace, TraceTable, is_revisable
 from trajectory_guard_collector.scoring.trajectory import Item, Key, StepItem, UsageItem, usage_key
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
@@ -54,8 +55,9 @@ class Operations(Protocol):
     def move(self, item: Item, key: Key | None) -> None:
         """Move an item to another trajectory; None: remove it, since it is no step of its own."""
 
-    def refresh(self, item: StepItem) -> None:
-        """The agent or the run of a step is known now: its evaluation is no longer valid."""
+    def refresh(self, item: Item) -> None:
+        """The agent or the run of a step, or the agent of a model call, is known now: what followed from the item is no
+        longer valid."""
 
     def name(self, key: Key, names: Iterable[str]) -> None:
         """Register further names of a trajectory."""
@@ -70,6 +72,7 @@ class Identifier:
         limits: bounds of the traces that are remembered.
         operations: carries out the operations on trajectories.
         counts: counts duplicates and spans that cannot be read.
+        reads_calls: read what a ledger needs of model calls.
 
     Attributes:
         traces: the spans that may turn out to be ancestors.
@@ -82,12 +85,15 @@ class Identifier:
         limits: Trajectories,
         operations: Operations,
         counts: ScoringCounts,
+        *,
+        reads_calls: bool = False,
     ) -> None:
         self._table = table
         self._markers = table.markers
         self._max_chars = config.max_understood_chars
         self._operations = operations
         self._counts = counts
+        self._reads_calls = reads_calls
         self._throttled = ThrottledLog(_log)
         self.traces = TraceTable(limits.max_traces, limits.max_spans_per_trace, limits.max_traces_mib * _MIB)
 
@@ -147,15 +153,17 @@ class Identifier:
         return arrived
 
     def _ancestor_arrived(self, trace: Trace, span_id: bytes) -> None:
-        """Identify the steps below an ancestor again, now that it has arrived."""
+        """Identify the steps and model calls below an ancestor again, now that it has arrived."""
         for item in trace.waiting.pop(span_id, ()):
-            if not item.evicted:
+            if isinstance(item, UsageItem):
+                self._read_call_again(trace, item)
+            elif not item.evicted:
                 self._identify_again(trace, item)
 
     def _learn(self, trace: Trace, conversation: str) -> None:
         if self.traces.learn(trace, conversation):
             for item in trace.by_trace:
-                if not item.evicted and item.key is not None:
+                if item.key is not None and is_revisable(item):
                     self._follow(trace, item)
 
     # --- spans in --------------------------------------------------------------------------------------------
@@ -193,6 +201,11 @@ class Identifier:
         key = seen.key if step is None else usage_key(seen.key)
         item = UsageItem(key, (view.end, view.span_id), view.trace_id, view.scope, usage, seen.origin)
         trajectory = conversation or self._by_trace(trace, view)
+        if self._reads_calls:
+            item.call = read_call(view, above, seen.origin.attributes, self._table, is_complete=not missing)
+            item.size += CALL_BYTES
+            if missing:
+                trace.wait(missing, item, self.traces.max_spans)
         self._operations.add(item, (tenant, trajectory))
         if conversation is None:
             trace.follow(item, self.traces.max_spans)
@@ -273,6 +286,18 @@ class Identifier:
         elif changed:
             self._operations.refresh(item)
 
+    def _read_call_again(self, trace: Trace, item: UsageItem) -> None:
+        call = item.call
+        node = trace.spans.get(bytes.fromhex(call.span_id)) if call is not None else None
+        if call is None or node is None or node.view is None:
+            return
+        above, missing = trace.ancestors(node.parent)
+        if missing:
+            trace.wait(missing, item, self.traces.max_spans)
+        item.call = read_again(call, node.view, above, self._table, is_complete=not missing)
+        if item.call != call:
+            self._operations.refresh(item)
+
     def _follow(self, trace: Trace, item: Item) -> None:
         """Move an item that followed its trace to the conversation, unless a span above the item names another."""
         key: Key = (item.tenant, trace.conversation or trace.id.hex())
@@ -282,5 +307,11 @@ class Identifier:
             if self._names_conversation(trace.ancestors(item.parent_id).known):
                 return
             item.step = item.step._replace(trajectory_id=key[1])
+        elif item.call is not None:
+            item.call = revised(item.call)
+        if item.evicted:  # its steps were charged; the ledger follows the conversation
+            item.key = key
+            self._operations.refresh(item)
+            return
         self._operations.move(item, key)
         self._name(trace, key)

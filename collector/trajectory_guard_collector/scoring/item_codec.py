@@ -22,6 +22,7 @@ from trajectory_guard.core.steps import Evidence, ModelTokens, StepRecord, Usage
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard_collector.otlp.span_view import ResourceInfo
+from trajectory_guard_collector.scoring.calls import call_from, plain_call
 from trajectory_guard_collector.scoring.trajectory import EventKind, Item, StepItem, UsageItem
 
 FORMAT_VERSION: Final = 1
@@ -66,7 +67,8 @@ def plain_item(item: Item, *, results: bool = False) -> dict[str, Any]:
         "tenant": item.tenant, "size": item.size,
     }  # fmt: skip
     if isinstance(item, UsageItem):
-        return {**plain, "trace": item.trace_id, "scope": item.scope, "usage": plain_usage(item.usage)}
+        call = {"call": plain_call(item.call)} if item.call is not None else {}
+        return {**plain, "trace": item.trace_id, "scope": item.scope, "usage": plain_usage(item.usage), **call}
     plain |= {
         "step": _plain_step(item.step), "view": _plain_view(item.view), "dialect": item.dialect.name,
         "resource": dict(item.origin.attributes), "own": [item.own_agent, item.own_run],
@@ -109,6 +111,7 @@ def _usage_item(plain: dict[str, Any]) -> UsageItem:
         origin,
     )  # fmt: skip
     item.size = plain["size"]
+    item.call = call_from(plain["call"]) if "call" in plain else None
     return item
 
 

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.tracking.tables import BoundedTable
+from trajectory_guard_collector.scoring.calls import call_from, plain_call
 from trajectory_guard_collector.scoring.identification import Operations
 from trajectory_guard_collector.scoring.item_codec import (
     FORMAT_VERSION,
@@ -23,8 +24,7 @@ from trajectory_guard_collector.scoring.item_codec import (
     to_bytes,
     with_identity,
 )
-from trajectory_guard_collector.scoring.registry import Fleet
-from trajectory_guard_collector.scoring.trajectory import Item, Key, StepItem
+from trajectory_guard_collector.scoring.trajectory import Item, Key, StepItem, UsageItem
 
 MAX_ITEMS: Final = 65_536
 """Default number of spans that are known as delivered before, and whose identity can still be revised."""
@@ -45,8 +45,8 @@ class Operation(NamedTuple):
     Fields:
         kind: its kind.
         key: tenant and id of the trajectory.
-        content: the item in plain form (add), the span (remove), the span and the step's identity (refresh), the names
-            (name).
+        content: the item in plain form (add), the span (remove), the span and the step's identity, or the model call,
+            in plain form (refresh), the names (name).
     """
 
     kind: Kind
@@ -113,11 +113,15 @@ class OperationLog(Operations):
         if key is not None:
             self.add(item, key)
 
-    def refresh(self, item: StepItem) -> None:
+    def refresh(self, item: Item) -> None:
         """See ``Operations``."""
-        if item.key is not None:
-            content = [item.span.hex(), plain_identity(item.step)]
-            self._operations.append(Operation(Kind.REFRESH, item.key, content))
+        if item.key is None:
+            return
+        if isinstance(item, StepItem):
+            identity: list[Any] | None = plain_identity(item.step)
+        else:
+            identity = plain_call(item.call) if item.call is not None else None
+        self._operations.append(Operation(Kind.REFRESH, item.key, [item.span.hex(), identity]))
 
     def name(self, key: Key, names: Iterable[str]) -> None:
         """See ``Operations``."""
@@ -128,8 +132,8 @@ def _evict(item: Item) -> None:
     item.evicted = True
 
 
-def apply(operation: Operation, fleet: Fleet, dialects: Dialects) -> None:
-    """Carry out an operation. One that was carried out before changes nothing.
+def apply(operation: Operation, fleet: Operations, dialects: Dialects) -> None:
+    """Carry out an operation on a fleet. One that was carried out before changes nothing.
 
     Raises:
         ItemFormatError: the content is of another version, or of a dialect that is not configured.
@@ -148,4 +152,7 @@ def apply(operation: Operation, fleet: Fleet, dialects: Dialects) -> None:
         known = fleet.known(bytes.fromhex(span))
         if isinstance(known, StepItem) and known.key == key:
             known.step = with_identity(known.step, identity)
+            fleet.refresh(known)
+        elif isinstance(known, UsageItem) and known.key == key and identity is not None:
+            known.call = call_from(identity)
             fleet.refresh(known)

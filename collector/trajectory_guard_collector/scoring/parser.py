@@ -14,7 +14,13 @@ from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import table_of
 from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.otlp.lazy import Request, SpanHeader
-from trajectory_guard_collector.otlp.span_view import ResourceInfo, resource_attributes, strip_content, view_of
+from trajectory_guard_collector.otlp.span_view import (
+    ResourceInfo,
+    resource_attributes,
+    strip_content,
+    tenant_of,
+    view_of,
+)
 from trajectory_guard_collector.scoring.traces import Trace
 from trajectory_guard_collector.scoring.trajectory import Item
 
@@ -144,8 +150,8 @@ class RequestParser:
 
     def _origin(self, data: bytes) -> ResourceInfo:
         attributes = resource_attributes(data)
-        tenant = "/".join(str(attributes.get(name, "")) for name in self._separate_by).strip("/")
-        return ResourceInfo(attributes, str(attributes.get("service.name", "unknown_service")), tenant)
+        service = str(attributes.get("service.name", "unknown_service"))
+        return ResourceInfo(attributes, service, tenant_of(attributes, self._separate_by))
 
 
 def _cached(table: OrderedDict[bytes, T], data: bytes, read: Callable[[bytes], T]) -> T:

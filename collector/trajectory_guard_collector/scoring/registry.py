@@ -164,10 +164,10 @@ class Fleet:
         if key is not None:
             self.add(item, key)
 
-    def refresh(self, item: StepItem) -> None:
-        """Invalidate the evaluation of a step whose identity has changed."""
+    def refresh(self, item: Item) -> None:
+        """Invalidate the evaluation of a step whose identity has changed. A model call has none: a ledger books it."""
         trajectory = self._all.get(item.key) if item.key is not None else None
-        if trajectory is not None:
+        if trajectory is not None and isinstance(item, StepItem):
             trajectory.refresh(item)
             self._dirty[trajectory.key] = trajectory
 

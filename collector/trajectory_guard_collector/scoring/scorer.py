@@ -7,6 +7,7 @@ in process: the same dialects read the spans, and the same engine evaluates the 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Generator
 from typing import NamedTuple
 
@@ -14,8 +15,10 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.prices import PriceTable
+from trajectory_guard.spending.configured import spending_of
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
+from trajectory_guard_collector.scoring.booking import BookedOperations, Bookings
 from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.events import LoopEvent
 from trajectory_guard_collector.scoring.identification import Identifier
@@ -54,6 +57,12 @@ class FleetScorer:
         limits: memory of trajectories and traces.
         metrics: counts steps and findings.
         clock: monotonic seconds; for tests.
+
+    Attributes:
+        spending: the ledger of all services, None if none is configured.
+
+    Raises:
+        ConfigError: the file of the ledger cannot be used.
     """
 
     def __init__(
@@ -70,7 +79,11 @@ class FleetScorer:
         self._prices = PriceTable()
         engine = Engine(config.engine_settings(), price=self._prices.cost)
         self.fleet = Fleet(engine, config, limits, self.counts, clock=clock)
-        self.identifier = Identifier(table, config, limits, self.fleet, self.counts)
+        self.spending = spending_of(config, self._prices, Counter())
+        self._bookings = Bookings(self.spending, self.counts) if self.spending is not None else None
+        operations = BookedOperations(self.fleet, self._bookings) if self._bookings is not None else self.fleet
+        books = self._bookings is not None
+        self.identifier = Identifier(table, config, limits, operations, self.counts, reads_calls=books)
         self._reader = RequestParser(table, limits.separate_by)
         self._tagger = Tagger(self.fleet)
 
@@ -94,6 +107,8 @@ class FleetScorer:
         if not parsed.agent_spans and not self.identifier.traces:
             return ScoredRequest(data, parsed.count, 0, [])
         yield from self.identifier.identifying(parsed)
+        if self._bookings is not None:
+            yield from self._bookings.committing()
         events = yield from self.fleet.scoring()
         journal = journal_of(parsed) if journal_of is not None and parsed.agent_spans else None
         tagged, guard_spans = self._tagger.tag(parsed, data, events)
@@ -104,6 +119,8 @@ class FleetScorer:
 
         No request may be under evaluation. The result holds guard spans only.
         """
+        if self._bookings is not None:
+            at_once(self._bookings.committing())
         return self._unrequested(self.fleet.rest())
 
     def finish(self) -> ScoredRequest:
@@ -117,4 +134,6 @@ class FleetScorer:
     def shed(self) -> bool:
         """Free half of the memory that only serves late spans; scores are kept. Returns whether there was any."""
         self.identifier.traces.shed()
+        if self._bookings is not None:
+            self._bookings.shed()
         return self.fleet.shed()

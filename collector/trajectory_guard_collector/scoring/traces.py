@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.spans.duplicates import MAX_ANCESTORS
-from trajectory_guard_collector.scoring.trajectory import Item, Key, StepItem
+from trajectory_guard_collector.scoring.trajectory import Item, Key, UsageItem
 
 _SEVERAL: Final = ""
 _NOTES_PER_TRACE: Final = 4
@@ -52,7 +52,7 @@ class Trace:
         id: sixteen bytes.
         spans: span nodes by span id.
         conversation: the conversation id that its spans name; None if none does, empty if they name several.
-        waiting: steps by the id of the ancestor that has not arrived.
+        waiting: steps, and model calls for a ledger, by the id of the ancestor that has not arrived.
         by_trace: steps and usage that only the trace assigns to a trajectory.
         key: trajectory of its newest step.
     """
@@ -63,7 +63,7 @@ class Trace:
         self.id = trace_id
         self.spans: dict[bytes, SpanNode] = {}
         self.conversation: str | None = None
-        self.waiting: dict[bytes, list[StepItem]] = {}
+        self.waiting: dict[bytes, list[Item]] = {}
         self.by_trace: list[Item] = []
         self.key: Key | None = None
 
@@ -81,18 +81,36 @@ class Trace:
             parent = node.parent
         return Ancestors(known, b"")
 
-    def wait(self, missing: bytes, item: StepItem, limit: int) -> None:
-        """Let a step wait for an ancestor."""
+    def wait(self, missing: bytes, item: Item, limit: int) -> None:
+        """Let a step or a model call wait for an ancestor."""
         if len(self.waiting) < limit:
             item.held = True
-            self.waiting.setdefault(missing, []).append(item)
+            self.waiting[missing] = _bounded(self.waiting.get(missing, []), limit, item)
 
     def follow(self, item: Item, limit: int) -> None:
         """Let an item follow the trace's conversation once that becomes known."""
         item.held = True
-        self.by_trace.append(item)
+        self.by_trace = _bounded(self.by_trace, limit, item)
         if len(self.by_trace) > limit:
-            self.by_trace = [one for one in self.by_trace if not one.evicted][-limit:]
+            del self.by_trace[0]
+
+
+def _bounded(items: list[Item], limit: int, item: Item) -> list[Item]:
+    """``items`` with one more. Beyond the limit those that can be put in order stay, and the newest that are booked."""
+    items.append(item)
+    surplus = len(items) - limit
+    if surplus <= 0:
+        return items
+    kept = [one for one in items if is_revisable(one)]
+    surplus -= len(items) - len(kept)
+    booked = [one for one in kept if one.evicted]
+    given_up = set(map(id, booked[: max(0, surplus)]))
+    return [one for one in kept if id(one) not in given_up]
+
+
+def is_revisable(item: Item) -> bool:
+    """Whether it still matters whose an item is: it can be put in order, or a ledger has booked it."""
+    return not item.evicted or (isinstance(item, UsageItem) and item.call is not None)
 
 
 class TraceTable:

@@ -25,6 +25,7 @@ from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard_collector.otlp.span_view import ResourceInfo
+from trajectory_guard_collector.scoring.calls import ModelCall
 from trajectory_guard_collector.scoring.lateness import Pace
 from trajectory_guard_collector.scoring.published import Published
 
@@ -52,11 +53,11 @@ class EventKind(str, Enum):
 
 
 class UsageItem:
-    """Tokens and money of a model call."""
+    """Tokens and money of a model call; ``call``: what a ledger needs besides, None without one."""
 
     __slots__ = (
-        "arrived", "evicted", "held", "key", "order", "pace", "scope", "service", "size", "span", "tenant", "trace_id",
-        "usage", "wait_s",
+        "arrived", "call", "evicted", "held", "key", "order", "pace", "scope", "service", "size", "span", "tenant",
+        "trace_id", "usage", "wait_s",
     )  # fmt: skip
 
     def __init__(
@@ -70,12 +71,12 @@ class UsageItem:
         self.trace_id = trace_id
         self.scope = scope
         self.usage = usage
+        self.call: ModelCall | None = None
         self.key: Key | None = None
         self.arrived: float | None = None
         self.pace: Pace | None = None
         self.wait_s = 0.0
-        self.evicted = False
-        self.held = False
+        self.evicted = self.held = False
 
 
 class StepItem:
@@ -136,8 +137,7 @@ class StepItem:
         self.arrived: float | None = None
         self.pace: Pace | None = None
         self.wait_s = 0.0
-        self.evicted = False
-        self.held = False
+        self.evicted = self.held = False
 
     @property
     def parent_id(self) -> bytes:

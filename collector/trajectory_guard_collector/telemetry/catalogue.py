@@ -22,6 +22,7 @@ LOOP_TYPE: Final = "trajectory_guard_loop_type"
 LEVEL: Final = "trajectory_guard_intervention"
 AGENT: Final = "gen_ai_agent_name"
 TOOL: Final = "gen_ai_tool_name"
+MODEL: Final = "gen_ai_request_model"
 OTHER: Final = "other"
 """Label value that counts all values beyond the bound."""
 
@@ -62,6 +63,9 @@ def _ours(metric: guard.Metric, labels: tuple[str, ...], healthy: str, meaning: 
     return Metric(name, kinds[metric.instrument], labels, metric.unit, meaning or metric.meaning, healthy)
 
 
+_BUDGET_SCOPE, _BUDGET_NAME, _BUDGET_LIMIT, _BUDGET_PERCENT = (
+    key.replace(".", "_") for key in (guard.BUDGET_SCOPE, guard.BUDGET_NAME, guard.BUDGET_LIMIT, guard.BUDGET_PERCENT)
+)
 _IN: Final = ("receiver", "transport")
 _OUT: Final = ("exporter",)
 _THROUGH: Final = ("processor", "otel_signal")
@@ -189,6 +193,12 @@ SCORES_WAITING: Final = Metric(
     "trajectory_guard_scores_waiting", "gauge", _OUT, "{score}", "scores that wait for Langfuse", "near 0"
 )
 SCORE_ATTEMPTS_FAILED: Final = _ours(guard.SCORE_ATTEMPTS_FAILED, (*_OUT, "status"), "0; they are tried again")
+SPENDING_TOKENS: Final = _ours(guard.SPENDING_TOKENS, (MODEL,), "as planned; none without a ledger")
+SPENDING_COST: Final = _ours(guard.SPENDING_COST, (MODEL,), "as planned")
+SPENDING_UNPRICED: Final = _ours(guard.SPENDING_UNPRICED, (MODEL,), "0; else give a price under `guard.model_prices`")
+SPENDING_EVENTS: Final = _ours(guard.SPENDING_EVENTS, ("event",), "`lost` and `forgotten` stay empty")
+BUDGET_RATIO: Final = _ours(guard.BUDGET_RATIO, (_BUDGET_SCOPE, _BUDGET_NAME, _BUDGET_LIMIT), "below 0.8")
+BUDGET_ALERTS: Final = _ours(guard.BUDGET_ALERTS, (_BUDGET_PERCENT,), "rare")
 LABEL_OVERFLOW: Final = Metric(
     "trajectory_guard_label_overflow", "counter", ("label",), "{value}",
     "label values counted as `other`", "0; raise `telemetry.max_label_values`",
@@ -201,6 +211,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     STEPS, DETECTIONS, INTERVENTIONS, EPISODES, RECOVERIES, ACTIVE, BY_SCORE, EVICTIONS, EVICTED_RUNS, DUPLICATES,
     FINGERPRINTED, LATE_STEPS, REJUDGED_STEPS, LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, FLAG_REQUESTS,
     HAND_FLAGS,
+    SPENDING_TOKENS, SPENDING_COST, SPENDING_UNPRICED, SPENDING_EVENTS, BUDGET_RATIO, BUDGET_ALERTS,
     SCORES_SENT, SCORES_FAILED,
     SCORES_WAITING, SCORE_ATTEMPTS_FAILED, RETRIES, SEND_DURATION, ERRORS, LABEL_OVERFLOW,
 )  # fmt: skip

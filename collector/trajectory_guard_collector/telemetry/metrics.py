@@ -54,6 +54,7 @@ class Metrics:
                 self._histograms[row.name] = histogram(row, self.registry, bounds)
         self._watched: dict[Gauge, Reader] = {}
         self._watched_groups: dict[str, Callable[[], Mapping[str, float]]] = {}
+        self._before_scrape: list[Callable[[], None]] = []
 
     def add(self, row: Metric, n: float = 1, /, *, trace_id: str = "", **labels: str) -> None:
         """Add ``n`` to a counter; the trace, if one is given, becomes the exemplar."""
@@ -71,14 +72,27 @@ class Metrics:
         """Read a gauge with one label at every scrape, for all values of the label at once, in the event loop."""
         self._watched_groups[row.name] = read
 
+    def set(self, row: Metric, value: float, /, **labels: str) -> None:
+        """Set a gauge."""
+        self._gauges[row.name].child(*_values(row, labels)).set(value)
+
+    def before_scrape(self, update: Callable[[], None], /) -> None:
+        """Call ``update`` before every scrape, in the event loop: it adds to counters and sets gauges."""
+        self._before_scrape.append(update)
+
     # --- exposition --------------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Read all watched gauges. If a reader fails, its gauge keeps its value and an error is counted."""
+        """Bring all series up to date. If a reader fails, its gauge keeps its value and an error is counted."""
         for series, read in list(self._watched.items()):
             self._set(series, read)
         for name, read_group in self._watched_groups.items():
             self._set_group(self._gauges[name], read_group)
+        for update in self._before_scrape:
+            try:
+                update()
+            except Exception:  # noqa: BLE001, PERF203  the others must be called too
+                self.add(catalogue.ERRORS, where="metrics")
 
     def _set(self, series: Gauge, read: Reader) -> None:
         try:

@@ -28,6 +28,7 @@ from trajectory_guard.gates.messages import (
     step_id_of,
     turn_of,
 )
+from trajectory_guard.logs import log_missing_actions
 
 if TYPE_CHECKING:
     from trajectory_guard.store import FlagBoard
@@ -259,6 +260,14 @@ class Boundaries:
         """The required actions that have not succeeded in this turn."""
         required = self.board.config.required_actions
         return self.board.record(trajectory, lambda cursor: cursor.missing(required)) or ()
+
+    def report_missing(self, trajectory: str) -> None:
+        """Count and log the required actions that an agent has not taken when it ends."""
+        missing = self.missing(trajectory)
+        for tool in missing:
+            self.board.counts[f"required_missing.{tool}"] += 1
+        if missing:
+            log_missing_actions(trajectory, missing)
 
 
 class _Ending(NamedTuple):

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from opentelemetry import trace
-
 from trajectory_guard import telemetry
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.graph_gate import thread_id_of
 from trajectory_guard.gates.messages import is_guard_message
+from trajectory_guard.gates.remote import caller_of
+from trajectory_guard.spending.answers import stricter
 from trajectory_guard.spending.budget import BudgetLevel
 from trajectory_guard.spending.spending import BudgetStatus
 
@@ -74,7 +74,7 @@ class Ruling(NamedTuple):
 
 
 class BudgetCheck:
-    """Asks the budgets of a board on behalf of one gate.
+    """Asks the budgets of a board, and those of a collector, on behalf of one gate.
 
     Parameters:
         gate: knows the trajectory, the mode and the board.
@@ -87,28 +87,28 @@ class BudgetCheck:
 
     @property
     def is_configured(self) -> bool:
-        """Whether there is any budget. Without one, this is all that a model call costs."""
-        spending = self._gate.board.spending
-        return spending is not None and bool(spending.budgets)
+        """Whether there is any budget, as far as is known. Without one, this is all that a model call costs."""
+        spending, remote = self._gate.board.spending, self._gate.remote
+        return (spending is not None and bool(spending.budgets)) or (remote is not None and remote.may_have_budgets)
 
     def rule(
         self, messages: Sequence[Any], status: Mapping[str, Any] | None, config: Mapping[str, Any]
     ) -> Ruling | None:
         """Decide on a model call that is about to be made; None if there is no budget, or it cannot be read now.
 
-        Reads a file, and waits up to two seconds for prices, once a process: asynchronous gates call it on a thread.
+        Reads a file, waits up to two seconds for prices, once a process, and asks a collector, at most for
+        ``collector_timeout_s``: asynchronous gates call it on a thread. Of two budgets the stricter one decides.
 
         Parameters:
             messages, status: of the graph state.
             config: configuration of the run.
         """
-        spending = self._gate.board.spending
-        if spending is None or not spending.budgets:
-            return None
         try:
             trajectory = self._gate.trajectory_of(messages, status or {}, thread_id_of(config))
             agent = self._agent or str((config.get("metadata") or {}).get("lc_agent_name") or "")
-            budgets = spending.status(trajectory, agent, spending.service or _service_name(), wait=True)
+            budgets = stricter(self._own(trajectory, agent), self._of_collector(trajectory, agent, status or {}))
+            if budgets is None:
+                return None
             action = self._action(budgets, is_new=budgets.is_new and not _was_answered(messages))
             ruling = Ruling(action, budgets, self._text_for(action, budgets))
         except Exception:  # noqa: BLE001  whatever it is, the run must go on
@@ -118,6 +118,28 @@ class BudgetCheck:
             self.count(action)
             _log.info("%s", json.dumps({"event_type": "BUDGET_REFUSAL", "thread_id": trajectory, **ruling.payload}))
         return ruling
+
+    def _own(self, trajectory: str, agent: str) -> BudgetStatus | None:
+        """The budgets of this process; None if it has none, or cannot read them now."""
+        spending = self._gate.board.spending
+        if spending is None or not spending.budgets:
+            return None
+        try:
+            return spending.status(trajectory, agent, caller_of(self._gate.board).service, wait=True)
+        except Exception:  # noqa: BLE001  those of the collector hold in any case
+            self._gate.contain()
+            return None
+
+    def _of_collector(self, trajectory: str, agent: str, status: Mapping[str, Any]) -> BudgetStatus | None:
+        remote = self._gate.remote
+        if remote is None or not remote.may_have_budgets:
+            return None
+        try:
+            answer = self._gate.ask_collector(trajectory, status, agent, "budget")
+        except Exception:  # noqa: BLE001  those of this process hold in any case
+            self._gate.contain()
+            return None
+        return answer.budget if answer is not None else None
 
     def _action(self, budgets: BudgetStatus, *, is_new: bool) -> Action:
         """``mode`` holds for budgets too: ``nudge`` ends no run, ``observe`` changes nothing."""
@@ -156,9 +178,3 @@ def _is_answer(message: Any) -> bool:
     if isinstance(message, dict):  # messages of this form carry no mark
         return message.get("role") in ("ai", "assistant") and message.get("content") not in (REFUSED_TEXT, BLOCKED_TEXT)
     return getattr(message, "type", None) == "ai" and not is_guard_message(message)
-
-
-def _service_name() -> str:
-    """The service of this process, for the first model call; later its spans name it."""
-    resource = getattr(trace.get_tracer_provider(), "resource", None)
-    return str(resource.attributes.get("service.name") or "") if resource is not None else ""

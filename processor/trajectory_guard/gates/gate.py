@@ -36,11 +36,11 @@ from trajectory_guard.gates.messages import (
     with_marks,
 )
 from trajectory_guard.gates.publishing import publish, publish_by_hand
-from trajectory_guard.gates.quality import agents_of, read_quality, request_in
-from trajectory_guard.gates.remote import RemoteFlags
-from trajectory_guard.logs import log_missing_actions
+from trajectory_guard.gates.quality import read_quality, request_in, with_advice
+from trajectory_guard.gates.remote import Answer, RemoteFlags, Use, caller_of
 from trajectory_guard.quality.board import is_advice, text_given
 from trajectory_guard.runtime import board_for, follow
+from trajectory_guard.spending.answers import stricter
 from trajectory_guard.store import FlagBoard
 
 _RECENT: Final = 10
@@ -117,7 +117,7 @@ class Gate:
     def configure(self, config: GuardConfig) -> None:
         """Take the configuration of the board, and keep the values of this gate's own keys."""
         self.config = config.with_gate_keys(self._given)
-        self.remote = RemoteFlags.of(self.config, self._count_silence)
+        self.remote = RemoteFlags.of(self.config, self.board, self._count_silence)
 
     def decide(
         self, messages: Sequence[Any], status: Mapping[str, Any] | None, thread_id: Any = None, *,
@@ -152,7 +152,7 @@ class Gate:
             self.board.settler.wait(_SETTLE_WAIT_S)
         flag = self._with_remote(trajectory, run, self.board.take(trajectory, run), status)
         if self.board.quality is not None:
-            flag = self._with_advice(trajectory, flag, messages, namespace)
+            flag = with_advice(self.board, trajectory, flag, messages, namespace)
         decision = self._decision(trajectory, run, flag, messages, fresh, status, peek=peek)
         if peek and decision.level is Level.STOP:
             self._put_back(trajectory, flag)
@@ -206,14 +206,6 @@ class Gate:
             self.board.counts["errors.saved_state"] += 1
             _log.warning("trajectory_guard: saved cursor of %r ignored: %s", trajectory, error)
         self.boundaries.read(trajectory, namespace, messages, witness=witness, live=live)
-
-    def report_missing(self, trajectory: str) -> None:
-        """Count and log the required actions that an agent has not taken when it ends."""
-        missing = self.boundaries.missing(trajectory)
-        for tool in missing:
-            self.board.counts[f"required_missing.{tool}"] += 1
-        if missing:
-            log_missing_actions(trajectory, missing)
 
     def _with_cursor(self, decision: Decision, run: str, namespace: str, flag: Flag) -> Decision:
         """The decision, entered in the cursor if it is one, with the record for the agent and for the graph state."""
@@ -311,38 +303,42 @@ class Gate:
         names = (None if thread_id is None else str(thread_id), current_trace())
         return any(name is not None and self.board.repeats_model_call(name) for name in names)
 
-    def has_advice(self, messages: Sequence[Any], thread_id: Any, namespace: str) -> bool:
-        """Whether a nudge about the quality of answers waits, which needs no tool call to be given."""
-        if thread_id is None:
-            return False
-        trajectory = self.board.resolve_alias(str(thread_id))
-        read_quality(self.board, trajectory, messages, namespace)
-        return self.board.has_advice(trajectory, agents_of(messages, namespace))
-
-    def _with_advice(self, trajectory: str, flag: Flag, messages: Sequence[Any], namespace: str) -> Flag:
-        """The flag, or advice about the quality of answers where nothing else is due."""
-        if flag.level is not Level.OBSERVE:
-            return flag
-        verdict = self.board.advice(trajectory, agents_of(messages, namespace))
-        return flag if verdict is None else flag._replace(level=Level.NUDGE, verdict=verdict)
-
     # --- what a collector knows ------------------------------------------------------------------------------
+
+    def ask_collector(self, trajectory: str, status: Mapping[str, Any], agent: str, use: Use) -> Answer | None:
+        """The collector's answer on a trajectory; None without a collector, or if it does not answer in time.
+
+        Parameters:
+            status: of the graph state.
+            agent: name of the agent, for budgets; empty if unknown.
+            use: the part of the answer that is needed now.
+        """
+        if self.remote is None:
+            return None
+        hands = max(int(status.get("collector_hand", 0)), self.board.remote_hands(trajectory))
+        step = int(status.get("collector_step", -1))
+        return self.remote.ask(trajectory, step, hands, caller_of(self.board, agent), use)
 
     def _count_silence(self) -> None:
         self.board.counts["errors.collector"] += 1
 
     def _with_remote(self, trajectory: str, run: str, flag: Flag, status: Mapping[str, Any]) -> Flag:
-        """The flag of this process, or that of the collector if its level is higher.
+        """The flag of this process, or that of the collector if its level is higher, with the stricter of the budgets.
 
         The collector also reads the spans of this process, later: a nudge delivered here is not delivered again.
         """
         if self.remote is None or flag.level is Level.STOP:
             return flag
-        hands = max(int(status.get("collector_hand", 0)), self.board.remote_hands(trajectory))
-        asked = self.remote.ask(trajectory, int(status.get("collector_step", -1)), hands)
+        answer = self.ask_collector(trajectory, status, "", "flag")
+        if answer is None:
+            return flag
+        asked = answer.flag
+        if answer.budget is not None:
+            flag = flag._replace(budget=stricter(flag.budget, answer.budget))
         if asked is not None and asked.by_hand is not None:
             self.board.adopt_hand_flag(trajectory, asked.by_hand)
-            return flag if flag.by_hand is not None else self.board.take(trajectory, run)
+            own = flag if flag.by_hand is not None else self.board.take(trajectory, run)
+            return own._replace(budget=flag.budget)
         given = int(status.get("nudges_given", 0))
         if asked is None or flag.level is Level.NUDGE or (asked.level is Level.NUDGE and asked.nudges <= given):
             return flag

@@ -22,6 +22,7 @@ from trajectory_guard.core.boundary import PERSON
 from trajectory_guard.core.policy import Level
 from trajectory_guard.gates.gate import Decision, Gate, LoopDetectedError
 from trajectory_guard.gates.messages import MARK, is_answer, is_guard_message, is_tool_message
+from trajectory_guard.gates.quality import has_advice
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.state_of import StateOf, read_state
 from trajectory_guard.store import FlagBoard
@@ -106,7 +107,7 @@ class GraphGate:
             return True
         if self.gate.board.quality is None:
             return False
-        return self.gate.has_advice(as_messages(messages), thread_id, namespace_of(config))
+        return has_advice(self.gate.board, as_messages(messages), thread_id, namespace_of(config))
 
     def act(self, decision: Decision, config: Mapping[str, Any]) -> Outcome:
         """Carry a decision out: nothing, a nudge, a question to a person, an error, or the end of the run.
@@ -186,7 +187,7 @@ class GraphGate:
                 return {}
             self.gate.read_boundaries(trajectory, instance, messages, status, witness=self.witness, live=True)
             if not instance and messages and (ends or is_answer(messages[-1])) and not is_guard_message(messages[-1]):
-                self.gate.report_missing(trajectory)
+                self.gate.boundaries.report_missing(trajectory)
             return {**self.gate.boundaries.status(trajectory, instance), "trajectory_id": trajectory}
         except Exception:
             self.gate.contain()

@@ -251,7 +251,8 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _rule(self, request: ModelRequest[Any], config: RunnableConfig) -> Ruling | None:
         state: Mapping[str, Any] = request.state
-        return self._budgets.rule(state.get("messages") or (), state.get("loop_status"), config)
+        status = {**(state.get("loop_status") or {}), **(state.get(MEMORY) or {})}
+        return self._budgets.rule(state.get("messages") or (), status, config)
 
     def _refused(self, request: ModelRequest[Any], ruling: Ruling) -> ExtendedModelResponse[Any]:
         """No model call: the run ends with a message, or an error."""

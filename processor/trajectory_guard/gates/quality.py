@@ -8,13 +8,32 @@ from typing import Any, Final
 
 from trajectory_guard import telemetry
 from trajectory_guard.core.calls import call_key
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.quality import LOW_LOGPROB, quality_of_logprob
+from trajectory_guard.entry import Flag
 from trajectory_guard.gates.messages import MAX_LOOK_BACK, is_answer, is_guard_message
 from trajectory_guard.quality.logprobs import mean_logprob
 from trajectory_guard.quality.quality import LOGPROBS, Quality
 from trajectory_guard.store import FlagBoard
 
 _log: Final = logging.getLogger(telemetry.LOGGER)
+
+
+def has_advice(board: FlagBoard, messages: Sequence[Any], thread_id: str | None, namespace: str) -> bool:
+    """Whether a nudge about the quality of answers waits, which needs no tool call to be given."""
+    if thread_id is None:
+        return False
+    trajectory = board.resolve_alias(thread_id)
+    read_quality(board, trajectory, messages, namespace)
+    return board.has_advice(trajectory, agents_of(messages, namespace))
+
+
+def with_advice(board: FlagBoard, trajectory: str, flag: Flag, messages: Sequence[Any], namespace: str) -> Flag:
+    """The flag, or advice about the quality of answers where nothing else is due."""
+    if flag.level is not Level.OBSERVE:
+        return flag
+    verdict = board.advice(trajectory, agents_of(messages, namespace))
+    return flag if verdict is None else flag._replace(level=Level.NUDGE, verdict=verdict)
 
 
 def read_quality(

@@ -1,15 +1,19 @@
-"""Flags from a collector: evaluated on the spans of all processes, for a gate that sees one process only."""
+"""Flags and budgets from a collector: it sees the spans of all processes, a gate those of one."""
 
 from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
+from weakref import WeakKeyDictionary
+
+from opentelemetry import trace
 
 from trajectory_guard import telemetry
 from trajectory_guard.by_hand import HandFlag
@@ -19,22 +23,107 @@ from trajectory_guard.core.detectors import LOOP_TYPES, DetectionResult
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.entry import Flag
+from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.spending.answers import status_of
+from trajectory_guard.spending.spending import BudgetStatus
+from trajectory_guard.store import FlagBoard
 
+NO_BUDGETS_S: Final = 60.0
+"""Seconds for which a collector that keeps no budgets is not asked for them."""
 _PAUSE_S: Final = 5.0
 """Seconds without a request after one that failed: a dead collector costs one timeout now and then, not one a step."""
+_SHARED_S: Final = 1.0
+"""Seconds for which an answer serves the other question of the same decision, too."""
+_SEPARATE_BY: Final = ("service.namespace", "deployment.environment.name")
+"""Resource attributes by which a collector tells tenants apart, unless it names others."""
 _MAX_BYTES: Final = 65_536
+_MAX_ANSWERS: Final = 1_024
 _log: Final = logging.getLogger(telemetry.LOGGER)
+Use = Literal["flag", "budget"]
+
+
+class Caller(NamedTuple):
+    """The process and the agent on whose behalf a gate asks for budgets; empty if unknown."""
+
+    service: str = ""
+    agent: str = ""
+    resource: Mapping[str, Any] = {}
+
+
+class Answer(NamedTuple):
+    """A collector's answer.
+
+    Fields:
+        flag: None if no intervention is due.
+        budget: None if the collector keeps no budgets, or cannot read them now.
+    """
+
+    flag: Flag | None
+    budget: BudgetStatus | None
+
+
+class _Given(NamedTuple):
+    """An answer that was given, the question, and the uses that were made of it."""
+
+    at: float
+    question: tuple[int, int, str]
+    answer: Answer
+    uses: set[Use]
+
+
+class Memory:
+    """Knowledge of a collector that the gates of a board share. Thread-safe.
+
+    Attributes:
+        silent_until: no request before; no_budgets_until: none for budgets alone. Monotonic seconds.
+        separate_by: resource attributes that the collector asks for.
+        is_logged: a failure was logged.
+    """
+
+    def __init__(self) -> None:
+        self.silent_until = self.no_budgets_until = float("-inf")
+        self.separate_by: tuple[str, ...] = _SEPARATE_BY
+        self.is_logged = False
+        self._given: BoundedTable[str, _Given] = BoundedTable(_MAX_ANSWERS)
+        now_and_after_fork(self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
+
+    def shared(self, trajectory: str, question: tuple[int, int, str], use: Use, now: float) -> Answer | None:
+        """The answer to the other question of the same decision, which serves once; None if there is none."""
+        with self._lock:
+            given = self._given.get(trajectory)
+            if given is None or use in given.uses or now - given.at > _SHARED_S:
+                return None
+            place = slice(2) if use == "flag" else slice(2, None)
+            if given.question[place] != question[place]:
+                return None
+            given.uses.add(use)
+            return given.answer
+
+    def keep(self, trajectory: str, question: tuple[int, int, str], use: Use, answer: Answer, now: float) -> None:
+        """Keep an answer that served one use."""
+        with self._lock:
+            self._given[trajectory] = _Given(now, question, answer, {use})
+
+
+_memories: Final[WeakKeyDictionary[FlagBoard, dict[str, Memory]]] = WeakKeyDictionary()
 
 
 class RemoteFlags:
     """Client of a collector's ``GET /v1/flags/{trajectory}``. Never raises: no answer in time means "go on".
+
+    A decision takes one request at most: the answer has the flag and the budgets, for gates of the same board as well.
 
     Parameters:
         url: base URL of the collector's ``telemetry.endpoint``, such as ``http://localhost:8888``.
         token: bearer token, None if the collector asks for none.
         timeout_s: seconds to wait for an answer.
         failed: called when there was none.
+        memory: what is known of the collector.
         clock: monotonic seconds; for tests.
     """
 
@@ -45,42 +134,60 @@ class RemoteFlags:
         timeout_s: float,
         failed: Callable[[], None],
         *,
+        memory: Memory | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._url = url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._timeout_s = timeout_s
         self._failed = failed
+        self._memory = memory or Memory()
         self._clock = clock
-        self._silent_until = float("-inf")
-        self._logged = False
 
     @classmethod
-    def of(cls, config: GuardConfig, failed: Callable[[], None]) -> RemoteFlags | None:
+    def of(cls, config: GuardConfig, board: FlagBoard, failed: Callable[[], None]) -> RemoteFlags | None:
         """The client that ``config`` describes; None if it names no collector."""
         if config.collector_url is None:
             return None
         token = config.collector_token.get_secret_value() if config.collector_token is not None else None
-        return cls(config.collector_url, token, config.collector_timeout_s, failed)
+        memory = _memories.setdefault(board, {}).setdefault(config.collector_url, Memory())
+        return cls(config.collector_url, token, config.collector_timeout_s, failed, memory=memory)
 
-    def ask(self, trajectory_id: str, after: int, hands: int = 0) -> Flag | None:
-        """The flag raised after the step with this index in the collector's count; None without a flag or an answer.
+    @property
+    def may_have_budgets(self) -> bool:
+        """Whether to ask for budgets now: not while the collector is silent, or said lately that it keeps none."""
+        return self._clock() >= max(self._memory.silent_until, self._memory.no_budgets_until)
+
+    def ask(self, trajectory_id: str, after: int, hands: int, caller: Caller, use: Use = "flag") -> Answer | None:
+        """Flag and budgets; None without an answer.
 
         Parameters:
+            after: index, in the collector's count, of the step whose flag was acted on last.
             hands: ordinal of the flag raised by hand that was acted on last, 0 if none was.
+            use: the part of the answer that this call is for.
         """
-        if self._clock() < self._silent_until:
+        memory, now = self._memory, self._clock()
+        if now < memory.silent_until:
             return None
+        question = (after, hands, caller.agent)
+        shared = memory.shared(trajectory_id, question, use, now)
+        if shared is not None:
+            return shared
         try:
-            return _flag(self._get(trajectory_id, after, hands))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            plain = self._get(trajectory_id, after, hands, caller)
+            answer = Answer(_flag(plain), self._budget(plain))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             self._fail(error)
             return None
+        memory.keep(trajectory_id, question, use, answer, self._clock())
+        return answer
 
-    def _get(self, trajectory_id: str, after: int, hands: int) -> Mapping[str, Any]:
+    def _get(self, trajectory_id: str, after: int, hands: int, caller: Caller) -> Mapping[str, Any]:
         name = urllib.parse.quote(trajectory_id, safe="")
+        resource = {f"resource.{key}": caller.resource.get(key, "") for key in self._memory.separate_by}
+        query = {"after": after, "by_hand": hands, "service": caller.service, "agent": caller.agent, **resource}
         request = urllib.request.Request(
-            f"{self._url}/v1/flags/{name}?after={after}&by_hand={hands}", headers=self._headers
+            f"{self._url}/v1/flags/{name}?{urllib.parse.urlencode(query, errors='replace')}", headers=self._headers
         )
         with urllib.request.urlopen(request, timeout=self._timeout_s) as reply:
             answer = json.loads(reply.read(_MAX_BYTES))
@@ -88,12 +195,30 @@ class RemoteFlags:
             raise TypeError(f"an object is expected, got {type(answer).__name__}")
         return answer
 
+    def _budget(self, answer: Mapping[str, Any]) -> BudgetStatus | None:
+        plain = answer.get("budget")
+        if plain is None:  # a collector of an earlier version has no such key
+            self._memory.no_budgets_until = self._clock() + NO_BUDGETS_S
+            return None
+        self._memory.separate_by = tuple(str(key) for key in plain.get("separate_by", _SEPARATE_BY))
+        return status_of(plain) if "level" in plain else None
+
     def _fail(self, error: Exception) -> None:
-        self._silent_until = self._clock() + _PAUSE_S
+        self._memory.silent_until = self._clock() + _PAUSE_S
         self._failed()
-        if not self._logged:
-            self._logged = True
+        if not self._memory.is_logged:
+            self._memory.is_logged = True
             _log.warning("trajectory_guard: no flags from %s, the run goes on (logged once): %s", self._url, error)
+
+
+def caller_of(board: FlagBoard, agent: str = "") -> Caller:
+    """The caller for the gates of a board: by the resource of the spans seen last, or that of the global provider."""
+    attributes = board.resource
+    if not attributes:
+        resource = getattr(trace.get_tracer_provider(), "resource", None)
+        attributes = resource.attributes if resource is not None else {}
+    known = board.spending.service if board.spending is not None else ""
+    return Caller(known or str(attributes.get("service.name") or ""), agent, attributes)
 
 
 def _flag(answer: Mapping[str, Any]) -> Flag | None:

@@ -116,6 +116,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             return
         try:
             self._open[span.context.span_id] = span
+            self.board.resource = span.resource.attributes
             self._started += 1
             if len(self._open) > self._max_open or not self._started % _EXPIRY_CHECK:
                 self._expire_open()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from opentelemetry.sdk.trace import ReadableSpan, Span
 
@@ -13,13 +12,11 @@ from trajectory_guard.core.steps import Usage
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DialectTable
 from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.spans.extract import model_name
+from trajectory_guard.spans.extract import model_name, response_id
 from trajectory_guard.spans.identity import agent_name
 from trajectory_guard.spending.duplicates import ReportedCall, ReportedCalls
 from trajectory_guard.spending.ledger import Entry, micro_usd
 from trajectory_guard.spending.spending import Alert, Booked, Spending, log_booked, today
-
-_RESPONSE_IDS: Final = ("gen_ai.response.id", "ai.response.id")
 
 
 class SpendingFeed:
@@ -53,9 +50,8 @@ class SpendingFeed:
             live: the span around it, if it is still recording.
         """
         tokens = (usage.input_tokens, usage.output_tokens)
-        response = next((str(view.attributes[key]) for key in _RESPONSE_IDS if view.attributes.get(key)), None)
         call = ReportedCall(
-            view.scope, view.span_id, view.start, view.end, tokens, response,
+            view.scope, view.span_id, view.start, view.end, tokens, response_id(view),
             frozenset(one.span_id for one in above),
         )  # fmt: skip
         with self._lock:
@@ -69,10 +65,10 @@ class SpendingFeed:
             micro_usd(usage.cost_usd) if usage.cost_usd else None,
         )  # fmt: skip
         booked = spending.book(entry)
-        if booked.alerts or booked.outlier is not None:
-            log_booked(entry, booked)
+        if booked.alerts or booked.outliers:
+            log_booked(booked)
             if live is not None and live.is_recording():
-                _annotate(live, entry, booked)
+                _annotate(live, booked)
 
 
 def _service(span: ReadableSpan) -> str:
@@ -80,12 +76,11 @@ def _service(span: ReadableSpan) -> str:
     return str(name) if name else ""
 
 
-def _annotate(live: Span, entry: Entry, booked: Booked) -> None:
+def _annotate(live: Span, booked: Booked) -> None:
     for alert in booked.alerts:
         live.add_event(telemetry.BUDGET_ALERT_EVENT, alert_attributes(alert))
         live.set_attributes({telemetry.BUDGET_LEVEL: str(alert.state.level), telemetry.BUDGET_USED: alert.state.used})
-    outlier = booked.outlier
-    if outlier is not None:
+    for entry, outlier in booked.outliers:
         live.add_event(
             telemetry.OUTLIER_EVENT,
             {

@@ -73,14 +73,14 @@ class Budget(NamedTuple):
         amount = f"{_usd(self.limit)} USD" if self.unit == USD else f"{self.limit:,} tokens"
         return f"{amount} per day" if self.daily or self.scope == DAY else amount
 
-    def account(self, trajectory: str, agent: str, service: str, day: str) -> Account | None:
+    def account(self, trajectory: str, agent: str, service: str, day: str, tenant: str = "") -> Account | None:
         """The account that this budget limits for one caller; None if the budget does not concern it."""
         if self.scope == DAY:
-            return Account(DAY, "", day)
+            return Account(DAY, "", day, tenant)
         name = {TRAJECTORY: trajectory, AGENT: agent, SERVICE: service}[self.scope]
         if not name or self.name not in (None, name):
             return None
-        return Account(self.scope, name, day if self.daily else "")
+        return Account(self.scope, name, day if self.daily else "", tenant)
 
     def spent(self, balance: Balance) -> int:
         """The part of a balance that counts, in the unit of the limit."""
@@ -113,8 +113,10 @@ class BudgetState(NamedTuple):
     @property
     def whose(self) -> str:
         """Whose budget it is, in words."""
-        named = f"{self.account.scope} {self.account.name!r}" if self.account.name else "all services"
-        return f"{named} on {self.account.day}" if self.account.day else named
+        scope, name, day, tenant = self.account
+        named = f"{scope} {name!r}" if name else "all services"
+        named = f"{named} of {tenant!r}" if tenant else named
+        return f"{named} on {day}" if day else named
 
     @property
     def amount(self) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from trajectory_guard.core.tracking.tables import BoundedTable
 
 _MAX_TRACES: Final = 1024
 _CALLS_OF_A_TRACE: Final = 32
+_KEPT_OF_A_TRACE: Final = 128
 _SLACK_S: Final = 0.001
 
 
@@ -61,9 +63,59 @@ class ReportedCalls:
         known = self._traces.get(trace_id)
         if known is None:
             known = self._traces[trace_id] = deque(maxlen=_CALLS_OF_A_TRACE)
-        for other in known:
-            if call.is_same_as(other):
-                other.reported_by.add(call.scope)
-                return True
-        known.append(call)
-        return False
+        return _is_second(known, call)
+
+
+class CallsOfTrace:
+    """The newest model calls of one trace, reported in any order, as ``ReportedCalls`` finds them in order of ends."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, ReportedCall] = {}
+        self._scopes: set[str] = set()
+        self._second: frozenset[str] = frozenset()
+
+    def is_second(self, span_id: str) -> bool:
+        """Whether a span is a second report of another one's call, as far as is known now."""
+        return span_id in self._second
+
+    def put(self, call: ReportedCall) -> tuple[set[str], str | None]:
+        """Add a call, or what is known of it now.
+
+        Returns:
+            Ids of the spans that became second reports, or are none any more, and the id of the span that is forgotten
+            for it.
+        """
+        self._calls[call.span_id] = call
+        self._scopes.add(call.scope)
+        forgotten = None
+        if len(self._calls) > _KEPT_OF_A_TRACE:
+            forgotten = min(self._calls.values(), key=_place).span_id
+            del self._calls[forgotten]
+        if len(self._scopes) < 2:
+            return set(), forgotten
+        before, self._second = self._second, frozenset(_second_reports(self._calls.values()))
+        return {span for span in before ^ self._second if span in self._calls}, forgotten
+
+
+def _second_reports(calls: Iterable[ReportedCall]) -> list[str]:
+    known: deque[ReportedCall] = deque(maxlen=_CALLS_OF_A_TRACE)
+    found = []
+    for call in sorted(calls, key=_place):
+        call.reported_by = {call.scope}
+        if _is_second(known, call):
+            found.append(call.span_id)
+    return found
+
+
+def _place(call: ReportedCall) -> tuple[float, float, str]:
+    """Order of ends; of spans that end together the inner one ends first."""
+    return call.end, -call.start, call.span_id
+
+
+def _is_second(known: deque[ReportedCall], call: ReportedCall) -> bool:
+    for other in known:
+        if call.is_same_as(other):
+            other.reported_by.add(call.scope)
+            return True
+    known.append(call)
+    return False

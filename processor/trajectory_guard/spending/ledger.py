@@ -8,6 +8,7 @@ before too. Tokens of a model without a price are named in every balance; they n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from typing import Final, NamedTuple
 
 MICRO: Final = 1_000_000
@@ -44,6 +45,8 @@ class Entry(NamedTuple):
         day: UTC date on which the call ended, as in ``2026-11-22``.
         model: as the telemetry names it; empty if it does not.
         micro_usd: cost in micro-dollars as the telemetry names it; None if it does not.
+        tenant: keeps accounts of equal names apart, in a collector; empty in a process.
+        revision: how often more became known of whose call it is; an earlier one does not replace a later one.
     """
 
     call_id: str
@@ -55,6 +58,8 @@ class Entry(NamedTuple):
     input_tokens: int
     output_tokens: int
     micro_usd: int | None = None
+    tenant: str = ""
+    revision: int = 0
 
     @property
     def tokens(self) -> int:
@@ -67,13 +72,15 @@ class Account(NamedTuple):
 
     Fields:
         scope: one of ``SCOPES``.
-        name: of the trajectory, agent or service; empty for ``DAY``, which is everything in the ledger.
+        name: of the trajectory, agent or service; empty for ``DAY``, which is everything in the ledger of a tenant.
         day: UTC date; empty for all days together.
+        tenant: as in ``Entry``.
     """
 
     scope: str
     name: str
     day: str = ""
+    tenant: str = ""
 
 
 class ModelSum(NamedTuple):
@@ -94,7 +101,15 @@ class ModelSum(NamedTuple):
 
     def plus(self, other: ModelSum) -> ModelSum:
         """Both together."""
-        return ModelSum(*(one + two for one, two in zip(self, other, strict=True)))
+        calls, inputs, outputs, open_input, open_output, micro = other
+        return ModelSum(
+            self.calls + calls, self.input_tokens + inputs, self.output_tokens + outputs,
+            self.open_input + open_input, self.open_output + open_output, self.micro_usd + micro,
+        )  # fmt: skip
+
+    def negated(self) -> ModelSum:
+        """Undoes this one when added."""
+        return ModelSum(*(-one for one in self))
 
 
 class Balance(NamedTuple):
@@ -138,15 +153,15 @@ def micro_usd(usd: float) -> int:
 def accounts_of(entry: Entry) -> tuple[Account, ...]:
     """The accounts that an entry is booked to.
 
-    >>> accounts_of(Entry("id", "t", "", "shop", "2026-11-22", "m", 1, 1))
-    (Account(scope='trajectory', name='t', day=''), Account(scope='service', name='shop', day=''), \
-Account(scope='service', name='shop', day='2026-11-22'), Account(scope='day', name='', day='2026-11-22'))
+    >>> [account[:3] for account in accounts_of(Entry("id", "t", "", "shop", "2026-11-22", "m", 1, 1))]
+    [('trajectory', 't', ''), ('service', 'shop', ''), ('service', 'shop', '2026-11-22'), ('day', '', '2026-11-22')]
     """
-    found = [Account(TRAJECTORY, entry.trajectory)] if entry.trajectory else []
+    day, tenant = entry.day, entry.tenant
+    found = [Account(TRAJECTORY, entry.trajectory, "", tenant)] if entry.trajectory else []
     for scope, name in ((AGENT, entry.agent), (SERVICE, entry.service)):
         if name:
-            found += (Account(scope, name), Account(scope, name, entry.day))
-    return (*found, Account(DAY, "", entry.day))
+            found += (Account(scope, name, "", tenant), Account(scope, name, day, tenant))
+    return (*found, Account(DAY, "", day, tenant))
 
 
 def sum_of(entry: Entry) -> ModelSum:
@@ -157,12 +172,113 @@ def sum_of(entry: Entry) -> ModelSum:
     return ModelSum(1, *tokens, 0, 0, entry.micro_usd)
 
 
+# --- changes ---------------------------------------------------------------------------------------------------------
+
+
+class Kind(Enum):
+    """Kind of change. A call that is unknown is booked by each of them but ``WITHDRAW``.
+
+    ``FINAL`` books a call that no later change concerns. ``ADD`` books one that may be revised. ``REVISE``: its
+    trajectory or agent became known. ``WITHDRAW``: the call turned out to be a second report of another one, and
+    ``RESTORE``: it is none after all.
+    """
+
+    FINAL = "final"
+    ADD = "add"
+    REVISE = "revise"
+    WITHDRAW = "withdraw"
+    RESTORE = "restore"
+
+
+class Change(NamedTuple):
+    """A change of the ledger.
+
+    Fields:
+        entry: the model call as it is booked from now on, unless it is withdrawn.
+        compared: whether the call is compared with the usual ones of its agent.
+    """
+
+    entry: Entry
+    kind: Kind = Kind.FINAL
+    compared: bool = True
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the change reports a call, and revises none."""
+        return self.kind is Kind.FINAL or self.kind is Kind.ADD
+
+
+class Mark(Enum):
+    """Knowledge of a call of which a store holds no entry."""
+
+    UNKNOWN = "unknown"
+    FINAL = "final"
+    WITHDRAWN = "withdrawn"
+
+
+Known = Entry | Mark
+"""Knowledge of a store of a call: the entry that is booked, or a mark."""
+
+
+def changed(known: Known, change: Change) -> Known:
+    """The entry of a call after a change, or its mark. Changes that are delivered again, or late, change nothing.
+
+    >>> one = Entry("id", "trace", "planner", "shop", "2026-11-22", "m", 1, 1)
+    >>> changed(one, Change(one._replace(trajectory="c", agent="", revision=1), Kind.REVISE))[1:3]
+    ('c', 'planner')
+    >>> changed(Mark.WITHDRAWN, Change(one, Kind.REVISE))
+    <Mark.WITHDRAWN: 'withdrawn'>
+    """
+    entry, kind = change.entry, change.kind
+    if known is Mark.FINAL:
+        return known
+    if kind is Kind.WITHDRAW:
+        return Mark.WITHDRAWN
+    if isinstance(known, Entry):  # an agent that is known stays known: after a restart its span may be missing
+        is_old = change.is_first or entry.revision < known.revision
+        return known if is_old else entry._replace(agent=entry.agent or known.agent)
+    return entry if known is Mark.UNKNOWN or kind is Kind.RESTORE else known
+
+
+class Differences:
+    """The sums that changes add to a ledger, or take away. Calls that agree in their accounts are added up first."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, ...], tuple[Entry, ModelSum]] = {}
+
+    def count(self, before: Known, after: Known) -> int:
+        """Count a change of one call; returns how many calls more are booked: 1, 0 or -1."""
+        if before == after:
+            return 0
+        for known, sign in ((before, -1), (after, 1)):
+            if isinstance(known, Entry):
+                one = sum_of(known) if sign > 0 else sum_of(known).negated()
+                place = (*known[1:6], known.tenant)
+                others = self._sums.get(place)
+                self._sums[place] = (known, one if others is None else others[1].plus(one))
+        return isinstance(after, Entry) - isinstance(before, Entry)
+
+    def rows(self) -> list[tuple[Account, str, ModelSum]]:
+        """Account, model and the sums to add, where they are not all 0."""
+        if len(self._sums) == 1:  # a process books one call at a time
+            ((entry, one),) = self._sums.values()
+            return [(account, entry.model, one) for account in accounts_of(entry)] if any(one) else []
+        found: dict[tuple[Account, str], ModelSum] = {}
+        for entry, one in self._sums.values():
+            for account in accounts_of(entry):
+                place = (account, entry.model)
+                found[place] = found[place].plus(one) if place in found else one
+        return [(account, model, one) for (account, model), one in found.items() if any(one)]
+
+
 def added(sums: Sums, more: Iterable[tuple[str, ModelSum]]) -> dict[str, ModelSum]:
-    """``sums`` with further sums by model."""
+    """``sums`` with further sums by model. A model of which no call is left is left out."""
     total = dict(sums)
     for model, one in more:
         known = total.get(model)
         total[model] = one if known is None else known.plus(one)
+        if not total[model].calls:
+            del total[model]
     return total
 
 

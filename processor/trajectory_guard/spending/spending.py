@@ -21,7 +21,9 @@ from trajectory_guard.spending.ledger import (
     TRAJECTORY,
     Account,
     Balance,
+    Change,
     Entry,
+    Kind,
     ModelSum,
     Rate,
     accounts_of,
@@ -34,6 +36,7 @@ from trajectory_guard.spending.stores import SpendingStore, StoreError
 
 MAX_WAITING: Final = 1_000
 _AGENTS: Final = 1_024
+_RAISED: Final = 65_536
 _MODELS: Final = 256
 _RETRY_AFTER_S: Final = 1.0
 _PRICES_WAIT_S: Final = 2.0
@@ -53,15 +56,26 @@ class Alert(NamedTuple):
 
 
 class Booked(NamedTuple):
-    """Alerts and outliers that a booked model call raised.
+    """Alerts and outliers that booked model calls raised.
 
     Fields:
-        alerts: raised by this call.
-        outlier: the call is out of the ordinary for its agent.
+        alerts: raised by these calls.
+        outliers: the calls that are out of the ordinary for their agent.
     """
 
     alerts: Sequence[Alert] = ()
-    outlier: Outlier | None = None
+    outliers: Sequence[tuple[Entry, Outlier]] = ()
+
+
+class Waiting(NamedTuple):
+    """A change that waits for the store.
+
+    Fields:
+        counts: the call is new, and counts in the budgets of this process at once.
+    """
+
+    change: Change
+    counts: bool
 
 
 class BudgetStatus(NamedTuple):
@@ -120,13 +134,13 @@ class Spending:
         self.service = ""  # of the spans seen last
         self._rates, self._prices = dict(rates or {}), prices or PriceTable()
         self._deviations, self._clock = outlier_deviations, clock
-        self._baselines: BoundedTable[str, Baseline] = BoundedTable(_AGENTS)
-        self._raised: BoundedTable[tuple[str, Account, int], None] = BoundedTable(_AGENTS)
+        self._baselines: BoundedTable[tuple[str, str], Baseline] = BoundedTable(_AGENTS)
+        self._raised: BoundedTable[tuple[str, Account, int], None] = BoundedTable(_RAISED)
         self._booked_here: BoundedTable[str, ModelSum] = BoundedTable(_MODELS)
-        self._shown: BoundedTable[tuple[str, str], BudgetState] = BoundedTable(_AGENTS)
+        self._shown: BoundedTable[tuple[str, str, str], BudgetState] = BoundedTable(_AGENTS)
         self._named: set[str] = set()
         self._waited_for: set[str] = set()
-        self._waiting: dict[str, Entry] = {}
+        self._waiting: dict[str, Waiting] = {}
         self._next_try = 0.0
         now_and_after_fork(self._renew_lock)
 
@@ -137,70 +151,103 @@ class Spending:
 
     def book(self, entry: Entry) -> Booked:
         """Book a model call: its alerts, and whether it is out of the ordinary. Raises nothing of the store's."""
-        if not self._add(entry):
-            self.counts["spending.duplicates"] += 1
-            return Booked()
-        with self._lock:
-            self.service = entry.service or self.service
-            known = self._booked_here.get(entry.model) or ModelSum()
-            self._booked_here[entry.model] = known.plus(sum_of(entry))
-            outlier = self._outlier(entry)
-        self.counts["spending.calls"] += 1
-        return Booked(self._alerts(entry), outlier)
+        return self.book_all((Change(entry),))
 
-    def _add(self, entry: Entry) -> bool:
+    def book_all(self, changes: Sequence[Change]) -> Booked:
+        """Carry out changes of the ledger in one transaction. Raises nothing of the store's.
+
+        Returns:
+            The alerts that are due now, and the calls among those booked for the first time that are outliers.
+        """
+        effects, outliers = self._carry_out(changes), []
+        touched: list[Entry] = []
         with self._lock:
-            if entry.call_id in self._waiting:
-                return False
+            for change, more in zip(changes, effects, strict=True):
+                entry = change.entry
+                if more:
+                    one = sum_of(entry) if more > 0 else sum_of(entry).negated()
+                    self._booked_here[entry.model] = (self._booked_here.get(entry.model) or ModelSum()).plus(one)
+                self.counts["spending.calls"] += more
+                if more > 0:
+                    self.service = entry.service or self.service
+                elif change.is_first or change.kind is Kind.WITHDRAW:
+                    self.counts["spending.duplicates"] += 1
+                if more > 0 and change.compared and (found := self._outlier(entry)) is not None:
+                    outliers.append((entry, found))
+                if more > 0 or change.kind is Kind.REVISE:
+                    touched.append(entry)
+        return Booked(self._alerts(touched) if self.budgets else (), outliers)
+
+    def compare(self, entry: Entry) -> Booked:
+        """Compare a call whose agent became known after it was booked with the usual ones of that agent."""
+        with self._lock:
+            found = self._outlier(entry)
+        return Booked((), ((entry, found),) if found is not None else ())
+
+    def _carry_out(self, changes: Sequence[Change]) -> list[int]:
+        """Carry out changes, or let them wait. Returns for each how many calls more are booked, as far as is known."""
+        with self._lock:
             if self._waiting and time.monotonic() < self._next_try:
-                self._wait(entry)
-                return True
+                return [self._wait(change) for change in changes]
         try:
             self.flush()
-            return self.store.add(entry)
+            return self.store.add_all(changes)
         except StoreError as error:
+            self.failed(error)
             with self._lock:
                 self._next_try = time.monotonic() + _RETRY_AFTER_S
-                self._wait(entry)
-            self._failed("spending", error)
-            return True
+                return [self._wait(change) for change in changes]
 
-    def _wait(self, entry: Entry) -> None:
-        if len(self._waiting) < MAX_WAITING:
-            self._waiting[entry.call_id] = entry
-        else:
+    def _wait(self, change: Change) -> int:
+        call = change.entry.call_id
+        before = self._waiting.get(call)
+        if before is not None and change.is_first:
+            return 0
+        if before is None and len(self._waiting) >= MAX_WAITING:
             self.counts["spending.lost"] += 1
+            return int(change.is_first)
+        counts = change.is_first if before is None else before.counts and change.kind is not Kind.WITHDRAW
+        self._waiting[call] = Waiting(change, counts)
+        return int(change.is_first)
 
     def flush(self) -> None:
-        """Book the calls that wait. Raises ``StoreError``."""
-        for call_id, entry in list(self._waiting.items()):
-            with self._lock:  # whoever reads the ledger meanwhile finds the call in one place
-                self.store.add(entry)
-                self._waiting.pop(call_id, None)
+        """Carry out the changes that wait. Raises ``StoreError``."""
+        if self._waiting:
+            with self._lock:  # whoever reads the ledger meanwhile finds each call in one place
+                self.store.add_all([one.change for one in self._waiting.values()])
+                self._waiting.clear()
 
     def save_waiting(self) -> None:
         """Book the calls that wait, as far as the store takes them."""
         try:
             self.flush()
         except StoreError as error:
-            self._failed("spending", error)
+            self._next_try = time.monotonic() + _RETRY_AFTER_S
+            self.failed(error)
+
+    def retry(self) -> None:
+        """Book the calls that wait if it is time for another attempt."""
+        if self._waiting and time.monotonic() >= self._next_try:
+            self.save_waiting()
 
     def close(self) -> None:
         """Book what waits, as far as possible, and release files; the store opens them again when it is needed."""
         self.save_waiting()
         self.store.close()
 
-    def _failed(self, where: str, error: Exception) -> None:
-        self.counts[f"errors.{where}"] += 1
-        if self.counts[f"errors.{where}"] == 1:
+    def failed(self, error: Exception) -> None:
+        """Count an error of the store, and log the first one."""
+        self.counts["errors.spending"] += 1
+        if self.counts["errors.spending"] == 1:
             _log.warning("trajectory_guard: spending cannot be saved or read now (logged once): %s", error)
 
     def _outlier(self, entry: Entry) -> Outlier | None:
         if not self._deviations:
             return None
-        baseline = self._baselines.touch(entry.agent)
+        agent = (entry.tenant, entry.agent)
+        baseline = self._baselines.touch(agent)
         if baseline is None:
-            baseline = self._baselines[entry.agent] = Baseline()
+            baseline = self._baselines[agent] = Baseline()
         found = baseline.check(entry.tokens, self._deviations)
         if found is not None:
             self.counts["spending.outliers"] += 1
@@ -208,13 +255,16 @@ class Spending:
 
     # --- budgets -------------------------------------------------------------------------------------------------
 
-    def _alerts(self, entry: Entry) -> list[Alert]:
+    def _alerts(self, entries: Sequence[Entry]) -> list[Alert]:
         found: list[Alert] = []
         if self._waiting and time.monotonic() < self._next_try:
             return found  # a store that is locked would delay every span: the next call that is booked raises them
+        concerned = dict.fromkeys(
+            (budget, budget.account(one.trajectory, one.agent, one.service, one.day, one.tenant))
+            for budget in self.budgets for one in entries
+        )  # fmt: skip
         try:
-            for budget in self.budgets:
-                account = budget.account(entry.trajectory, entry.agent, entry.service, entry.day)
+            for budget, account in concerned:
                 if account is None:
                     continue
                 state = self._state(budget, account)
@@ -223,7 +273,7 @@ class Spending:
                         self.counts[f"budget_alerts.{percent}"] += 1
                         found.append(Alert(percent, state))
         except StoreError as error:
-            self._failed("spending", error)
+            self.failed(error)
         return found
 
     def _claim(self, budget: Budget, account: Account, percent: int) -> bool:
@@ -242,28 +292,31 @@ class Spending:
         state = BudgetState(budget, account, budget.spent(balance), unpriced)
         if account.scope != TRAJECTORY:  # ids of trajectories would be as many series
             with self._lock:
-                self._shown[budget.key, account.name] = state
+                self._shown[budget.key, account.tenant, account.name] = state
         return state
 
-    def status(self, trajectory: str = "", agent: str = "", service: str = "", *, wait: bool = False) -> BudgetStatus:
+    def status(
+        self, trajectory: str = "", agent: str = "", service: str | None = None, *, tenant: str = "", wait: bool = False
+    ) -> BudgetStatus:
         """The budgets that concern a caller, before it spends.
 
         Parameters:
+            service: by default that of the spans seen last.
+            tenant: as in ``Entry``.
             wait: wait up to two seconds for prices that are being looked up: a process that has just begun knows none.
 
         Raises:
             StoreError: the ledger cannot be read.
         """
         day = today(self._clock())
-        accounts = [
-            (budget, budget.account(trajectory, agent, service or self.service, day)) for budget in self.budgets
-        ]
+        service = self.service if service is None else service
+        accounts = [(budget, budget.account(trajectory, agent, service, day, tenant)) for budget in self.budgets]
         concerned = [(budget, account) for budget, account in accounts if account is not None]
         if wait:
             self._wait_for_prices(account for budget, account in concerned if budget.unit == USD)
         states = [self._state(budget, account) for budget, account in concerned]
         worst = strictest(states)
-        is_new = not trajectory or not self._sums(Account(TRAJECTORY, trajectory))
+        is_new = not trajectory or not self._sums(Account(TRAJECTORY, trajectory, "", tenant))
         unpriced = tuple(dict.fromkeys(model for state in states for model in state.unpriced))
         return BudgetStatus(worst.level if worst is not None else BudgetLevel.NORMAL, worst, is_new, unpriced)
 
@@ -272,8 +325,19 @@ class Spending:
         try:
             return self.status(trajectory)
         except StoreError as error:
-            self._failed("spending", error)
+            self.failed(error)
             return None
+
+    def learn_prices(self) -> None:
+        """Wait up to two seconds for the prices of the models in the ledger: a process that has just begun knows none.
+
+        Raises:
+            StoreError: the ledger cannot be read.
+        """
+        if any(budget.unit == USD for budget in self.budgets):
+            self._prices.wait(
+                {model for model in self.store.models() if model and model not in self._rates}, _PRICES_WAIT_S
+            )
 
     def _wait_for_prices(self, accounts: Iterable[Account]) -> None:
         """Wait for maintained prices, once for each model: a look-up that hangs must not delay every call."""
@@ -295,8 +359,9 @@ class Spending:
         if not self._waiting:
             return self.store.sums(account)
         with self._lock:
-            waiting = [entry for entry in self._waiting.values() if account in accounts_of(entry)]
-            return added(self.store.sums(account), ((entry.model, sum_of(entry)) for entry in waiting))
+            waiting = [one.change.entry for one in self._waiting.values() if one.counts]
+            concerned = [entry for entry in waiting if account in accounts_of(entry)]
+            return added(self.store.sums(account), ((entry.model, sum_of(entry)) for entry in concerned))
 
     def rate(self, model: str) -> Rate | None:
         """Price of a model as known now: a configured one, else a maintained one; None if neither is."""
@@ -361,7 +426,8 @@ def alert_entry(alert: Alert) -> dict[str, Any]:
     return {
         "timestamp": datetime.now(timezone.utc).isoformat(), "service": "TrajectoryGuard", "event_type": "BUDGET_ALERT",
         "percent": alert.percent, "level": str(state.level), "scope": state.account.scope, "name": state.account.name,
-        "day": state.account.day, "used": round(state.used, 4), "of": state.amount, "unpriced": list(state.unpriced),
+        **({"tenant": state.account.tenant} if state.account.tenant else {}), "day": state.account.day,
+        "used": round(state.used, 4), "of": state.amount, "unpriced": list(state.unpriced),
     }  # fmt: skip
 
 
@@ -374,10 +440,10 @@ def outlier_entry(entry: Entry, outlier: Outlier) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def log_booked(entry: Entry, booked: Booked) -> None:
+def log_booked(booked: Booked) -> None:
     """Log alerts at WARNING, those of a used-up budget at ERROR, and calls out of the ordinary at WARNING."""
     for alert in booked.alerts:
         level = logging.ERROR if alert.percent >= 100 else logging.WARNING
         _log.log(level, "%s", json.dumps(alert_entry(alert), ensure_ascii=False))
-    if booked.outlier is not None:
-        _log.warning("%s", json.dumps(outlier_entry(entry, booked.outlier), ensure_ascii=False))
+    for entry, outlier in booked.outliers:
+        _log.warning("%s", json.dumps(outlier_entry(entry, outlier), ensure_ascii=False))

@@ -1,28 +1,43 @@
 """The ledger in an SQLite file: shared by the processes of one machine, and there after a restart.
 
-Each model call is one transaction: its id, and its sums in all accounts. A process that is killed has booked a call as
-a whole or not at all, and a second booking of it is answered with "known". The file is in write-ahead mode, so that
-reading never waits for other processes; it has to lie on a local disk.
+Each model call of a process, and each request of a collector, is one transaction: ids of calls, and sums in all
+accounts. A process that is killed has booked a call as a whole or not at all, and a second booking of it is answered
+with "known". The file is in write-ahead mode, so that reading never waits for other processes; it has to lie on a local
+disk.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Final
 
 from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.spending.ledger import TRAJECTORY, Account, Entry, ModelSum, accounts_of, sum_of
+from trajectory_guard.spending.ledger import (
+    TRAJECTORY,
+    Account,
+    Change,
+    Differences,
+    Entry,
+    Kind,
+    Known,
+    Mark,
+    ModelSum,
+    changed,
+)
 from trajectory_guard.spending.stores import StoreError
 
 VERSION: Final = 1
 KEEP_CALLS_DAYS: Final = 7
 """Days for which call ids are kept: a span delivered again later would count again."""
+KEEP_REVISABLE_DAYS: Final = 2
+"""Days for which a call of a collector can be revised. Its entry takes some 200 bytes."""
 KEEP_TRAJECTORIES_DAYS: Final = 90
 _SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS calls (id TEXT PRIMARY KEY, day TEXT NOT NULL) WITHOUT ROWID",
@@ -35,6 +50,8 @@ _SCHEMA: Final = (
         budget TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL, day TEXT NOT NULL, percent INTEGER NOT NULL,
         PRIMARY KEY (budget, scope, name, day, percent)) WITHOUT ROWID""",
     "CREATE INDEX IF NOT EXISTS calls_by_day ON calls (day)",
+    # beside ``calls``, so that processes of earlier versions can go on writing the file
+    "CREATE TABLE IF NOT EXISTS revisable (id TEXT PRIMARY KEY, day TEXT NOT NULL, entry TEXT) WITHOUT ROWID",
 )
 _BOOK: Final = """
     INSERT INTO sums VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -45,7 +62,10 @@ _BOOK: Final = """
         micro_usd = micro_usd + excluded.micro_usd, last_day = max(last_day, excluded.last_day)"""
 _READ: Final = """
     SELECT model, calls, input_tokens, output_tokens, open_input, open_output, micro_usd
-    FROM sums WHERE scope = ? AND name = ? AND day = ?"""
+    FROM sums WHERE scope = ? AND name = ? AND day = ? AND calls > 0"""
+_KNOWN: Final = "SELECT entry FROM calls LEFT JOIN revisable USING (id) WHERE id = ?"
+_WITHDRAWN: Final = ""
+_SEPARATOR: Final = "\x1f"
 _RETRY_S: Final = 0.01
 _inherited: Final[list[Any]] = []  # connections of a parent: closing one in a child would release the parent's locks
 
@@ -79,27 +99,36 @@ class SQLiteStore:
 
     def add(self, entry: Entry) -> bool:
         """As ``SpendingStore.add``. The process may be killed at any time; once this returns, the call is booked."""
-        one = sum_of(entry)
+        return self.add_all((Change(entry),)) == [1]
+
+    def add_all(self, changes: Sequence[Change]) -> list[int]:
+        """As ``SpendingStore.add_all``: one transaction."""
+        differences = Differences()
         with self._lock, self._opened() as connection, _transaction(connection):
-            new = connection.execute("INSERT OR IGNORE INTO calls VALUES (?, ?)", (entry.call_id, entry.day))
-            if new.rowcount == 0:
-                return False
-            connection.executemany(_BOOK, [(*account, entry.model, *one, entry.day) for account in accounts_of(entry)])
+            counts = [differences.count(*_carry_out(connection, change)) for change in changes]
+            last = max((change.entry.day for change in changes), default="")
+            rows = [(*_key(account), model, *one, account.day or last) for account, model, one in differences.rows()]
+            connection.executemany(_BOOK, rows)
             today = datetime.now(timezone.utc).date()  # not the entry's: a clock that is wrong would delete everything
-            if today != self._day:
+            if today != self._day and rows:
                 self._forget(connection, today)
                 self._day = today
-        return True
+        return counts
 
     def sums(self, account: Account) -> dict[str, ModelSum]:
         """As ``SpendingStore.sums``."""
         with self._lock, self._opened() as connection:
-            return {model: ModelSum(*sums) for model, *sums in connection.execute(_READ, account)}
+            return {model: ModelSum(*sums) for model, *sums in connection.execute(_READ, _key(account))}
+
+    def models(self) -> set[str]:
+        """As ``SpendingStore.models``."""
+        with self._lock, self._opened() as connection:
+            return {model for (model,) in connection.execute("SELECT DISTINCT model FROM sums")}
 
     def claim(self, budget: str, account: Account, percent: int) -> bool:
         """As ``SpendingStore.claim``."""
         with self._lock, self._opened() as connection, _transaction(connection):
-            row = (budget, *account, percent)
+            row = (budget, *_key(account), percent)
             return connection.execute("INSERT OR IGNORE INTO alerts VALUES (?, ?, ?, ?, ?)", row).rowcount == 1
 
     def close(self) -> None:
@@ -154,8 +183,39 @@ class SQLiteStore:
         calls, trajectories = (
             (today - timedelta(days=days)).isoformat() for days in (KEEP_CALLS_DAYS, KEEP_TRAJECTORIES_DAYS)
         )
+        revisable = (today - timedelta(days=KEEP_REVISABLE_DAYS)).isoformat()
+        connection.execute("DELETE FROM revisable WHERE day < ?", (revisable,))
         connection.execute("DELETE FROM calls WHERE day < ?", (calls,))
         connection.execute("DELETE FROM sums WHERE scope = ? AND last_day < ?", (TRAJECTORY, trajectories))
+
+
+def _carry_out(connection: sqlite3.Connection, change: Change) -> tuple[Known, Known]:
+    """Write a change of one call; returns what was known of the call before and after."""
+    entry = change.entry
+    new = connection.execute("INSERT OR IGNORE INTO calls VALUES (?, ?)", (entry.call_id, entry.day)).rowcount
+    if change.is_first and not new:
+        return Mark.FINAL, Mark.FINAL
+    known = Mark.UNKNOWN if new else _known(connection, entry.call_id)
+    after = changed(known, change)
+    if after != known and change.kind is not Kind.FINAL:
+        text = json.dumps(after) if isinstance(after, Entry) else _WITHDRAWN
+        connection.execute("INSERT OR REPLACE INTO revisable VALUES (?, ?, ?)", (entry.call_id, entry.day, text))
+    return known, after
+
+
+def _known(connection: sqlite3.Connection, call_id: str) -> Known:
+    (text,) = connection.execute(_KNOWN, (call_id,)).fetchone()
+    if text is None:
+        return Mark.FINAL
+    return Entry(*json.loads(text)) if text else Mark.WITHDRAWN
+
+
+def _key(account: Account) -> tuple[str, str, str]:
+    """Scope, name and day of an account. The tenant is a part of the name, so that no two tenants share a row."""
+    scope, name, day, tenant = account
+    if tenant or name.startswith(_SEPARATOR):
+        name = f"{_SEPARATOR}{len(tenant)}{_SEPARATOR}{tenant}{name}"
+    return scope, name, day
 
 
 @contextmanager

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.forking import now_and_after_fork
-from trajectory_guard.spending.ledger import TRAJECTORY, Account, Entry, ModelSum, accounts_of, added, sum_of
+from trajectory_guard.spending.ledger import (
+    TRAJECTORY,
+    Account,
+    Change,
+    Differences,
+    Entry,
+    Kind,
+    Known,
+    Mark,
+    ModelSum,
+    added,
+    changed,
+)
 
 _CALLS_KNOWN: Final = 65_536
 _ACCOUNTS: Final = 65_536
@@ -24,8 +37,21 @@ class SpendingStore(Protocol):
     def add(self, entry: Entry) -> bool:
         """Book a model call to all its accounts at once; False if it was booked before. Raises ``StoreError``."""
 
+    def add_all(self, changes: Sequence[Change]) -> list[int]:
+        """Carry out changes, all at once or none.
+
+        Returns:
+            For each change how many calls more are booked: 1, 0 or -1.
+
+        Raises:
+            StoreError: none was carried out.
+        """
+
     def sums(self, account: Account) -> dict[str, ModelSum]:
         """The consumption of an account, by model; empty if nothing. Raises ``StoreError``."""
+
+    def models(self) -> set[str]:
+        """The models in the ledger. Raises ``StoreError``."""
 
     def claim(self, budget: str, account: Account, percent: int) -> bool:
         """Claim an alert; True for the first who does, in whatever process. Raises ``StoreError``."""
@@ -44,7 +70,7 @@ class MemoryStore:
 
     def __init__(self, counts: Counter[str] | None = None, limit: int = _ACCOUNTS) -> None:
         self._counts: Counter[str] = Counter() if counts is None else counts
-        self._calls: BoundedTable[str, None] = BoundedTable(_CALLS_KNOWN)
+        self._calls: BoundedTable[str, Known] = BoundedTable(_CALLS_KNOWN)
         self._trajectories: BoundedTable[Account, dict[str, ModelSum]] = BoundedTable(limit, on_evicted=self._forgot)
         self._others: BoundedTable[Account, dict[str, ModelSum]] = BoundedTable(limit, on_evicted=self._forgot)
         self._claimed: BoundedTable[tuple[str, Account, int], None] = BoundedTable(limit)
@@ -61,20 +87,33 @@ class MemoryStore:
 
     def add(self, entry: Entry) -> bool:
         """As ``SpendingStore.add``."""
-        one = sum_of(entry)
+        return self.add_all((Change(entry),)) == [1]
+
+    def add_all(self, changes: Sequence[Change]) -> list[int]:
+        """As ``SpendingStore.add_all``."""
+        differences, counts = Differences(), []
         with self._lock:
-            if entry.call_id in self._calls:
-                return False
-            self._calls[entry.call_id] = None
-            for account in accounts_of(entry):
+            for change in changes:
+                call = change.entry.call_id
+                known = self._calls.get(call, Mark.UNKNOWN)
+                after = changed(known, change)
+                counts.append(differences.count(known, after))
+                if after is not known:
+                    self._calls[call] = Mark.FINAL if change.kind is Kind.FINAL else after
+            for account, model, one in differences.rows():
                 table = self._table(account)
-                table[account] = added(table.get(account) or {}, [(entry.model, one)])
-        return True
+                table[account] = added(table.get(account) or {}, [(model, one)])
+        return counts
 
     def sums(self, account: Account) -> dict[str, ModelSum]:
         """As ``SpendingStore.sums``."""
         with self._lock:
             return self._table(account).get(account) or {}
+
+    def models(self) -> set[str]:
+        """As ``SpendingStore.models``."""
+        with self._lock:
+            return {model for sums in self._others.values() for model in sums}
 
     def claim(self, budget: str, account: Account, percent: int) -> bool:
         """As ``SpendingStore.claim``."""

@@ -1,0 +1,73 @@
+"""The budgets in answers to gates: ``budget`` of ``GET /v1/flags/{trajectory}?service=…&agent=…``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from trajectory_guard.spending.answers import plain_status
+from trajectory_guard.spending.budget import BudgetLevel
+from trajectory_guard.spending.spending import Spending
+from trajectory_guard.spending.stores import StoreError
+from trajectory_guard_collector.otlp.span_view import tenant_of
+from trajectory_guard_collector.scoring.booking import named
+from trajectory_guard_collector.scoring.registry import Fleet
+
+_HIGHEST: Final = {
+    "enforce": BudgetLevel.BLOCKED, "nudge": BudgetLevel.AGGRESSIVE, "observe": BudgetLevel.NORMAL,
+}  # fmt: skip
+_PREFIX: Final = "resource."
+_SERVICE: Final = "service.name"
+_PAUSE_S: Final = 1.0
+
+
+class FleetBudgets:
+    """The budgets of the fleet, as one caller is concerned by them.
+
+    Parameters:
+        spending: the ledger; None without one.
+        fleet: knows trajectories by other names.
+        separate_by: resource attributes that form the tenant.
+        mode: limits the level, as it limits that of flags.
+    """
+
+    def __init__(self, spending: Spending | None, fleet: Fleet, separate_by: Sequence[str], mode: str) -> None:
+        self._spending = spending if spending is not None and spending.budgets else None
+        self._fleet, self._separate_by = fleet, tuple(separate_by)
+        self._highest = _HIGHEST[mode]
+        self._unreadable_until = 0.0
+
+    def answer(self, name: str, query: Mapping[str, str]) -> dict[str, Any] | None:
+        """The budgets before a model call, in the form of the JSON reply. None if none is configured.
+
+        Parameters:
+            name: of a trajectory, also of one that has not begun.
+            query: ``service`` and ``agent`` of the caller, and ``resource.<key>`` for the attributes of its resource
+                that form the tenant, by default that of the trajectory.
+        """
+        if self._spending is None:
+            return None
+        found = {"separate_by": list(self._separate_by)}
+        if time.monotonic() < self._unreadable_until:
+            return found
+        tenant, trajectory = self._key(name, query)
+        try:
+            status = self._spending.status(
+                named(trajectory), named(query.get("agent", "")), named(query.get("service", "")), tenant=named(tenant)
+            )
+        except StoreError as error:  # for the moment; the gate goes on
+            self._spending.failed(error)
+            self._unreadable_until = time.monotonic() + _PAUSE_S  # it may have waited for a lock, in the event loop
+            return found
+        level = min(status.level, self._highest, key=lambda one: one.rank)
+        return {**plain_status(status._replace(level=level)), **found}
+
+    def _key(self, name: str, query: Mapping[str, str]) -> tuple[str, str]:
+        """Tenant and id of a trajectory."""
+        known = self._fleet.find(name)
+        resource = {key.removeprefix(_PREFIX): one for key, one in query.items() if key.startswith(_PREFIX)}
+        if not resource:
+            return known.key if known is not None else ("", name)
+        tenant = tenant_of({_SERVICE: query.get("service", ""), **resource}, self._separate_by)
+        return known.key if known is not None and known.key[0] == tenant else (tenant, name)
