@@ -56,7 +56,7 @@ def read_call(
     """
     call = ModelCall(
         view.trace_id + view.span_id, str(resource.get("service.name") or ""), model_name(view, table) or "",
-        response_id(view) or "", view.start, view.end, (), "", "", is_complete,
+        response_id(view, table) or "", view.start, view.end, (), "", "", is_complete,
     )  # fmt: skip
     return _identified(call, view, above, table)
 

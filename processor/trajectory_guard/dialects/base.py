@@ -102,6 +102,7 @@ class ModelCalls:
         usage: reads tokens and cost; None if they are unknown. By default the keys below, those of all rows together.
         input_tokens, output_tokens, costs: keys of the tokens, and of the cost in US dollars.
         names: keys of the model's name.
+        response_ids: keys of the provider's id of the answer.
     """
 
     is_call: Opinion | None = None
@@ -114,6 +115,7 @@ class ModelCalls:
     output_tokens: Keys = ()
     costs: Keys = ()
     names: Keys = ()
+    response_ids: Keys = ()
 
 
 @dataclass(frozen=True, eq=False)

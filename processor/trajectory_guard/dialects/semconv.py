@@ -88,6 +88,7 @@ SEMCONV = Dialect(
         output_tokens=("gen_ai.usage.output_tokens",),
         costs=("gen_ai.usage.cost",),
         names=("gen_ai.response.model", "gen_ai.request.model"),
+        response_ids=("gen_ai.response.id",),
     ),
     messages=Messages(
         inputs=("gen_ai.input.messages",),

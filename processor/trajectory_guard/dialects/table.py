@@ -158,6 +158,7 @@ class DialectTable(tuple[Dialect, ...]):
         self.output_tokens = _keys(one.output_tokens for one in parts)
         self.costs = _keys(one.costs for one in parts)
         self.model_names = _keys(one.names for one in parts)
+        self.response_ids = _keys(one.response_ids for one in parts)
 
     def _combine_messages(self, parts: Sequence[Messages]) -> None:
         self.inputs = MessageKeys(

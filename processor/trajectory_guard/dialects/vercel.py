@@ -65,7 +65,9 @@ VERCEL = Dialect(
         is_agent=_is_agent,
         agent_name=_agent_name,
     ),
-    models=ModelCalls(is_call=_is_call, markers=("ai.response.toolCalls", "ai.prompt.messages")),
+    models=ModelCalls(
+        is_call=_is_call, markers=("ai.response.toolCalls", "ai.prompt.messages"), response_ids=("ai.response.id",),
+    ),
     messages=Messages(
         raw_inputs=("ai.prompt.messages",),
         assemble_output=_answer,

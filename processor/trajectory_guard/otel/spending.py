@@ -51,7 +51,7 @@ class SpendingFeed:
         """
         tokens = (usage.input_tokens, usage.output_tokens)
         call = ReportedCall(
-            view.scope, view.span_id, view.start, view.end, tokens, response_id(view),
+            view.scope, view.span_id, view.start, view.end, tokens, response_id(view, table),
             frozenset(one.span_id for one in above),
         )  # fmt: skip
         with self._lock:

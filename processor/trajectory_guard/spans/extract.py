@@ -17,7 +17,6 @@ from trajectory_guard.spans.outcome import error_class, outcome
 from trajectory_guard.spans.results import Payload, as_text, decode_result
 
 MAX_RESULT_CHARS: Final = 1_000_000
-_RESPONSE_IDS: Final = ("gen_ai.response.id", "ai.response.id")
 STATE_KEY: Final = "trajectory_guard.state"
 """Attribute of a tool span by which an application supplies the state after the call: a page, a board, a hash of it."""
 
@@ -207,9 +206,9 @@ def model_name(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def response_id(span: SpanView) -> str | None:
+def response_id(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
     """The provider's id of the answer to a model call, None if the span does not say."""
-    found = first(span.attributes, _RESPONSE_IDS)
+    found = first(span.attributes, table.response_ids)
     return str(found) if found else None
 
 
