@@ -296,6 +296,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
         report_charts.mpl.rcdefaults()
 
 
+@pytest.mark.slow
 def test_very_long_runs_are_bounded_and_say_so(tmp_path: Path) -> None:
     steps = [step(f"tool {i % 50}", {"i": i}, f"r{i}", agent=f"agent {i % 40}") for i in range(3000)]
     page = page_of(tmp_path, {"long": steps + stuck(3000, before=0)})

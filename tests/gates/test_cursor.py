@@ -750,6 +750,7 @@ print(board.cursor("thread").report().cursor, board.cursor("thread").index)
 """
 
 
+@pytest.mark.slow
 def test_a_second_process_goes_on_where_the_first_ended(tmp_path: Path) -> None:
     root = Path(trajectory_guard.__file__).parents[2]
     paths = os.pathsep.join((str(root / "processor"), str(root)))
@@ -757,7 +758,7 @@ def test_a_second_process_goes_on_where_the_first_ended(tmp_path: Path) -> None:
     def process(number: str) -> str:
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, str(tmp_path / "threads.db"), number],
-            env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=60, check=False,
+            env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=180, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
