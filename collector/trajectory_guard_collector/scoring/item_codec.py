@@ -68,7 +68,7 @@ def plain_item(item: Item, *, results: bool = False) -> dict[str, Any]:
     if isinstance(item, UsageItem):
         return {**plain, "trace": item.trace_id, "scope": item.scope, "usage": plain_usage(item.usage)}
     plain |= {
-        "step": _plain_step(item.step), "view": _plain_view(item.view), "dialect": item.dialect.name,
+        "step": _plain_step(item.step), "view": plain_view(item.view), "dialect": item.dialect.name,
         "resource": dict(item.origin.attributes), "own": [item.own_agent, item.own_run],
         "moved": item.moved, "announced_as": item.announced_as,
     }  # fmt: skip
@@ -118,7 +118,7 @@ def _step_item(plain: dict[str, Any], dialects: Dialects) -> StepItem:
         raise ItemFormatError(f"dialect {name!r} is not configured here")
     origin = ResourceInfo(plain["resource"], plain["service"], plain["tenant"])
     item = StepItem(
-        bytes.fromhex(plain["span"]), _step(plain["step"]), _view(plain["view"]), dialects[name], origin, plain["size"]
+        bytes.fromhex(plain["span"]), _step(plain["step"]), view_from(plain["view"]), dialects[name], origin, plain["size"]
     )
     end, span_id = plain["order"]
     item.order = (float(end), span_id)
@@ -169,14 +169,16 @@ def _step(plain: dict[str, Any]) -> StepRecord:
     )
 
 
-def _plain_view(view: SpanView) -> list[Any]:
+def plain_view(view: SpanView) -> list[Any]:
+    """A span view as JSON-able data."""
     plain = view._asdict()
     plain["attributes"], plain["resource"] = dict(view.attributes), dict(view.resource)
     plain["events"] = [[event.name, dict(event.attributes)] for event in view.events]
     return list(plain.values())
 
 
-def _view(plain: list[Any]) -> SpanView:
+def view_from(plain: list[Any]) -> SpanView:
+    """Read ``plain_view``."""
     view = SpanView(*plain)
     return view._replace(events=[SpanEvent(*event) for event in view.events])
 
