@@ -127,7 +127,7 @@ def verdict_content(item: StepItem, key: Key, max_score: float) -> dict[str, Any
         "score": round(verdict.score, 6),
         "health": round(1.0 - verdict.score / max_score, 6),
         "episode": verdict.episode,
-        "first_step": item.first_step,
+        "first_step": item.first_step if verdict.detections else "",  # of an earlier evaluation otherwise
         "evidence": verdict.evidence.value,
         "retracted": False,
     }
