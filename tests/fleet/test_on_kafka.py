@@ -12,7 +12,7 @@ import pytest
 
 from tests.bench.recorded_load import recorded_load
 from tests.fleet.kit import Record, compared, expected_verdicts, records_of
-from tests.fleet.workers import FleetRun, wait_until
+from tests.fleet.workers import PARTITIONS, FleetRun, wait_until
 
 pytestmark = pytest.mark.slow
 NewRun = Callable[..., FleetRun]
@@ -90,3 +90,107 @@ def test_a_worker_joins_and_another_leaves(new_run: NewRun) -> None:
     run.feed(records[2 * third :])
     run.wait_for(expected)
     assert second.terminate() == 0
+
+
+def test_exactly_once_writes_each_revision_once_even_after_kill_9(new_run: NewRun) -> None:
+    records, expected = load()
+    half = len(records) // 2
+    run = new_run(guarantee="exactly-once", transaction_timeout_s=4.0)
+    first = run.start("one")
+    run.feed(records[:half])
+    wait_until(some_verdicts(run, 0.1), lambda: f"no verdicts: {first.log[-2_000:]}")
+    first.kill()
+    run.feed(records[half:])
+    second = run.start("two")
+    run.wait_for(expected)
+    written = [(one["span_id"], one["trajectory_id"], one["revision"]) for one in run.verdicts()]
+    assert len(written) == len(set(written))
+    assert second.terminate() == 0
+
+
+def test_poison_is_dead_lettered_and_costs_no_other_record(new_run: NewRun) -> None:
+    records, expected = load()
+    third = len(records) // 3
+    several = b"".join(value for _, value in records[:2])
+    poison = {
+        "no ExportTraceServiceRequest": (records[0][0], b"\xff\xff\xff"),
+        "the record has no value": (records[0][0], None),
+        "the record's key is none": (None, records[0][1]),
+        "the record's key is b'an order'": (b"an order", records[0][1]),
+        "spans of several traces": (records[0][0], several),
+    }
+    run = new_run()
+    run.feed(records[:third])
+    for key, value in poison.values():
+        run.produce(run.config.topics.spans, key, value)
+    operations = {
+        "no JSON": (b"k", b"\xff"),
+        "version 9": (b"k", b'[9,["",""],[]]'),
+        "'burn' is not a valid Kind": (b"k", b'[1,["",""],[["burn",1]]]'),
+        "1 of 2 operations": (b"k", b'[1,["","t"],[["add",{"v":1}],["name",["t"]]]]'),
+    }
+    for key, value in operations.values():
+        run.produce(run.config.topics.operations, key, value)
+    worker = run.start("one")
+    run.feed(records[third:])
+    run.wait_for(expected)
+    wait_until(lambda: len(run.dead_letters()) >= 9, lambda: f"{len(run.dead_letters())} dead letters")
+    found = {}
+    for letter in run.dead_letters():
+        headers = {name: value.decode() for name, value in letter.headers()}
+        found[headers["trajectory_guard.reason"]] = (letter.key(), letter.value())
+        assert headers["trajectory_guard.topic"] in (run.config.topics.spans, run.config.topics.operations)
+        assert int(headers["trajectory_guard.partition"]) < PARTITIONS
+        assert int(headers["trajectory_guard.offset"]) >= 0
+    for reason, (key, value) in {**poison, **operations}.items():
+        (letter,) = [one for full, one in found.items() if reason in full]
+        assert letter == (key or b"", value or b"")
+    assert worker.metric("trajectory_guard_fleet_dead_letters_total") == 9
+    assert worker.terminate() == 0
+
+
+def test_a_broker_that_dies_and_comes_back_costs_nothing(new_run: NewRun) -> None:
+    records, expected = load()
+    half = len(records) // 2
+    run = new_run()
+    worker = run.start("one", session_timeout_s=30.0)
+    worker.wait_until_ready()
+    run.feed(records[:half])
+    wait_until(some_verdicts(run, 0.1), lambda: f"no verdicts: {worker.log[-2_000:]}")
+    run.broker.kill()
+    run.broker.start()
+    run.feed(records[half:])
+    run.wait_for(expected)
+    assert worker.terminate() == 0
+
+
+def test_readiness_waits_until_state_is_restored(new_run: NewRun) -> None:
+    records, expected = load()
+    half = len(records) // 2
+    run = new_run()
+    first = run.start("one")
+    run.feed(records[:half])
+    wait_until(some_verdicts(run, 0.1), lambda: f"no verdicts: {first.log[-2_000:]}")
+    wait_until(run.is_drained, lambda: "not drained")
+    assert first.terminate() == 0
+    second = run.start("two")  # with an empty state directory
+    wait_until(lambda: second.get("/healthz")[0] == 200, lambda: f"not alive: {second.log[-2_000:]}")
+    statuses = {second.get("/readyz")[0]}
+    wait_until(lambda: statuses.add(second.get("/readyz")[0]) or 200 in statuses, lambda: "never ready")
+    assert statuses == {503, 200}
+    assert second.metric("trajectory_guard_fleet_restore_seconds_total") > 0
+    run.feed(records[half:])
+    run.wait_for(expected)
+
+
+def test_a_worker_without_topics_or_brokers_ends_with_one_line(new_run: NewRun) -> None:
+    run = new_run()
+    topics = run.config.topics.model_copy(update={"verdicts": "there-is-none"})
+    run.config = run.config.model_copy(update={"topics": topics})
+    worker = run.start("no-topic")
+    assert worker.process.wait(60) == 1
+    assert worker.log.count("\n") == 1
+    assert "'there-is-none' (verdicts) is missing: create it with `topics --create`" in worker.log
+    worker = run.start("no-broker", brokers=("localhost:9",))
+    assert worker.process.wait(60) == 1
+    assert "kafka.brokers: localhost:9: no broker answers" in worker.log

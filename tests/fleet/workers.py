@@ -106,7 +106,7 @@ class FleetRun:
             {"bootstrap.servers": broker.address, "partitioner": "murmur2", "reconnect.backoff.max.ms": 1_000, "linger.ms": 5}
         )
         self.workers: list[Worker] = []
-        self.records: dict[str, list[dict[str, Any]]] = {}
+        self.records: dict[str, list[Any]] = {}
         self._readers: dict[str, Consumer] = {}
 
     def start(self, name: str, **kafka: Any) -> Worker:
@@ -148,6 +148,17 @@ class FleetRun:
         """All messages of a topic by now, as they are."""
         found = self._reader(topic).consume(5_000, 0.2)
         return [one for one in found if one.error() is None]
+
+    def dead_letters(self) -> list[Any]:
+        """All dead letters by now."""
+        known = self.records.setdefault("dead_letters", [])
+        while new := self.read(self.config.topics.dead_letters):
+            known += new
+        return known
+
+    def produce(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        self._producer.produce(topic, value, key)
+        assert self._producer.flush(60) == 0
 
     def verdicts(self) -> list[dict[str, Any]]:
         """All verdict records by now."""

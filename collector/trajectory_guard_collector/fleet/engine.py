@@ -35,6 +35,10 @@ _log: Final = logging.getLogger(__name__)
 _MIB: Final = 1 << 20
 _STATISTICS_MS: Final = 2_000
 _POLL_S: Final = 0.1
+_FETCH_WAIT_MS: Final = 50
+"""A rebalance asks for the watermarks of each partition in turn, each behind a fetch that waits for records: with
+librdkafka's default of 500 ms, 48 partitions stand still for 24 s."""
+_MAX_POLL_S: Final = 300.0
 _BYTES: Final = {name: "bytes" for name in ("key_deserializer", "value_deserializer", "key_serializer", "value_serializer")}
 
 
@@ -53,6 +57,7 @@ class Worker:
     def __init__(self, config: FleetConfig, metrics: Metrics, *, topic_manager: TopicManager | None = None) -> None:
         self._config, self._metrics = config, metrics
         self._joined = False
+        self._last_sign = time.monotonic()
         self._lag: dict[str, float] = {}
         self._throttled = ThrottledLog(_log)
         roles = Roles.of(config.topics)
@@ -101,6 +106,11 @@ class Worker:
     def ready(self) -> bool:
         """Whether the worker is a member of the group, and its state is restored."""
         return self._joined and not self._state_manager.recovery_required
+
+    @property
+    def alive(self) -> bool:
+        """Whether the engine has polled the brokers within the time after which they exclude the worker."""
+        return time.monotonic() - self._last_sign < _MAX_POLL_S
 
     # --- records ---------------------------------------------------------------------------------------------
 
@@ -151,7 +161,7 @@ class Worker:
 
     def _read_statistics(self, text: str) -> None:
         """Membership and lag, from librdkafka's statistics."""
-        statistics = orjson.loads(text)
+        statistics, self._last_sign = orjson.loads(text), time.monotonic()
         self._joined = statistics.get("cgrp", {}).get("join_state") == "steady"
         lag = {"spans": 0.0, "operations": 0.0}
         for name, topic in statistics.get("topics", {}).items():
@@ -235,8 +245,10 @@ def _application(
         "session.timeout.ms": round(kafka.session_timeout_s * 1_000),
         "heartbeat.interval.ms": round(kafka.session_timeout_s * 1_000 / 6),
         "fetch.message.max.bytes": MAX_MESSAGE_BYTES,
+        "fetch.wait.max.ms": _FETCH_WAIT_MS,
         "statistics.interval.ms": _STATISTICS_MS,
         "stats_cb": read_statistics,
+        "max.poll.interval.ms": round(_MAX_POLL_S * 1_000),
     }
     producer: dict[str, Any] = {
         **network, "compression.type": "lz4", "linger.ms": 20, "message.max.bytes": MAX_MESSAGE_BYTES,

@@ -34,7 +34,8 @@ def run(config: FleetConfig) -> int:
         ConfigError: the state directory cannot be used.
     """
     logs.configure(config.telemetry.log_level)
-    logging.getLogger("quixstreams").setLevel(max(logging.WARNING, logging.getLogger().level))
+    if config.telemetry.log_level != "debug":
+        logging.getLogger("quixstreams").setLevel(max(logging.WARNING, logging.getLogger().level))
     unusable = unusable_state(config)
     if unusable is not None:
         raise ConfigError(unusable)
@@ -43,7 +44,7 @@ def run(config: FleetConfig) -> int:
     try:
         Topology(config).check()
         worker = Worker(config, metrics)
-        app = application(metrics, alive=lambda: True, ready=lambda: worker.ready)
+        app = application(metrics, alive=lambda: worker.alive, ready=lambda: worker.ready)
         with serving(config.telemetry.endpoint, app):
             extra = {"group": config.kafka.group, "endpoint": config.telemetry.endpoint, "version": __version__}
             logger.info("started", extra=extra)
