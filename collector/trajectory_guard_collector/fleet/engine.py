@@ -79,7 +79,7 @@ class Worker:
         second = self.app.dataframe(operations)
         second.apply(self._contained(self._evaluate), stateful=True, metadata=True).filter(_nothing).sink(_Commit(self._flush))
         self._state_manager = first.processing_context.state_manager
-        self._measure_restores()
+        self._watch_state()
         metrics.watch(catalogue.READY, lambda: float(self.ready))
         metrics.watch_group(catalogue.LAG, lambda: self._lag)
         metrics.watch_group(
@@ -170,7 +170,8 @@ class Worker:
                 lag[role] += sum(_lag_of(one) for one in topic["partitions"].values() if one["desired"])
         self._lag = lag
 
-    def _measure_restores(self) -> None:
+    def _watch_state(self) -> None:
+        """Measure restores, and let the second stage know of assignments."""
         restore = self._state_manager.do_recovery
 
         def measured() -> None:
@@ -181,6 +182,13 @@ class Worker:
                 self._metrics.add(catalogue.RESTORE, time.monotonic() - started)
 
         self._state_manager.do_recovery = measured
+        assign = self._state_manager.on_partition_assign
+
+        def assigned(*arguments: Any, **named: Any) -> Any:
+            self._evaluating.assigned()
+            return assign(*arguments, **named)
+
+        self._state_manager.on_partition_assign = assigned
 
 
 class _SendError(RuntimeError):

@@ -6,7 +6,8 @@ while a backlog is read partition by partition, are put in order before any is e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from trajectory_guard.config import GuardConfig
@@ -36,6 +37,7 @@ from trajectory_guard_collector.state.codec import from_plain, plain_head, plain
 FORMAT_VERSION: Final = 1
 _ITEM, _SNAPSHOT = "i", "r"
 _BASE, _NEWEST = "b", "rh"
+_CLOCK_SKEW_S: Final = 30.0
 _OBJECT_BYTES: Final = 24_576
 _SNAPSHOT_BYTES: Final = 6_144
 
@@ -88,6 +90,7 @@ class EvaluatingStage:
         counts: counts steps and findings.
         output: takes verdicts and guard spans.
         ttl_s, max_bytes: as of ``LiveObjects``.
+        clock: seconds since the epoch; for tests.
     """
 
     def __init__(
@@ -98,6 +101,8 @@ class EvaluatingStage:
         output: Output,
         ttl_s: float,
         max_bytes: float,
+        *,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._prices = PriceTable()
         self._engine = Engine(config.engine_settings(), price=self._prices.cost)
@@ -105,9 +110,20 @@ class EvaluatingStage:
         # A commit puts the steps in order that arrive together; a step that waited longer would need a clock.
         self._limits = limits.model_copy(update={"reorder_wait_s": 0.0, "max_flagged": 0})
         self._dialects = dialects_by_name(table_with(config.dialects))
+        self._clock = clock
+        self._read_before_s = 0.0
         self.live: LiveObjects[LiveTrajectory] = LiveObjects(
             self, ttl_s, max_bytes, lambda: counts.error("state.trajectory")
         )
+        self.assigned()
+
+    def assigned(self) -> None:
+        """Partitions were assigned: another worker, or this one before, may have read records without a commit.
+
+        Until these are read again, every verdict is written, also one that is as it was at the last commit: the other
+        worker may have written a different one in between.
+        """
+        self._read_before_s = self._clock() + _CLOCK_SKEW_S
 
     def take(self, key: bytes, data: bytes, state: State, at_ms: int, offset: int) -> None:
         """Carry out the operations of a record. They are evaluated with the next commit.
@@ -146,12 +162,22 @@ class EvaluatingStage:
         """See ``Form``: evaluate the steps, and write the verdicts that changed."""
         value.events += at_once(value.scoring())
         at_ms = round(value.now_s * 1_000)
+        again = value.now_s <= self._read_before_s
         for span, key in value.gone.items():
-            if value.known(span) is None:
-                self._retract(value, key, span, at_ms)
+            if value.known(span) is None and (value.written.pop(span, None) is not None or again):
+                self._send({**retraction(key, span), "revision": value.revision}, span, at_ms)
         for item in value.changed.values():
-            if item.key is not None:
-                self._write_verdict(value, item, item.key, at_ms)
+            if item.key is None:
+                continue
+            # without a verdict, a second record of a call is no step
+            content = verdict_content(item, item.key, self._config.max_score) or retraction(item.key, item.span)
+            known = digest(content) if not content["retracted"] else None
+            if again or value.written.get(item.span) != known:
+                self._send({**content, "revision": value.revision}, item.span, at_ms)
+            if known is not None:
+                value.written[item.span] = known
+            else:
+                value.written.pop(item.span, None)
         tagger = Tagger(value)
         for event in value.events:
             data, spans = tagger.guard_spans([event])
@@ -161,20 +187,6 @@ class EvaluatingStage:
         value.gone.clear()
         value.changed.clear()
         value.events.clear()
-
-    def _write_verdict(self, one: LiveTrajectory, item: StepItem, key: Key, at_ms: int) -> None:
-        content = verdict_content(item, key, self._config.max_score)
-        if content is None:  # a second record of a call is no step
-            self._retract(one, key, item.span, at_ms)
-            return
-        known = digest(content)
-        if one.written.get(item.span) != known:
-            one.written[item.span] = known
-            self._send({**content, "revision": one.revision}, item.span, at_ms)
-
-    def _retract(self, one: LiveTrajectory, key: Key, span: bytes, at_ms: int) -> None:
-        if one.written.pop(span, None) is not None:
-            self._send({**retraction(key, span), "revision": one.revision}, span, at_ms)
 
     def _send(self, record: dict[str, Any], span: bytes, at_ms: int) -> None:
         self._output.send("verdicts", span[:16].hex().encode(), to_bytes(record), at_ms)

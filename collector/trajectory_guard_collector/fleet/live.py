@@ -133,7 +133,7 @@ class LiveObjects(Generic[T]):
                 entry = self._load(key, stored, state)
             entry.state, entry.at_ms = state, max(entry.at_ms, at_ms)
             if not entry.dirty:
-                entry.dirty, entry.stored = True, self._process + next(self._marks).to_bytes(8, "big")
+                entry.dirty, entry.stored = True, self._new_mark()
                 state.set_bytes(HEAD, entry.stored, ttl=self._ttl(1))
             self._dirty[key] = entry
         except Exception as error:
@@ -190,6 +190,9 @@ class LiveObjects(Generic[T]):
 
     # --- writing ---------------------------------------------------------------------------------------------
 
+    def _new_mark(self) -> bytes:
+        return self._process + next(self._marks).to_bytes(8, "big")
+
     def _ttl(self, times: int) -> timedelta:
         return timedelta(milliseconds=times * self._ttl_ms)
 
@@ -212,7 +215,9 @@ class LiveObjects(Generic[T]):
             state.delete(HEAD)
         else:
             times = {name: entry.written[name].at_ms for name in parts}
-            entry.stored = to_bytes({"v": FORMAT_VERSION, "parts": times, "head": content.head})
+            # The mark makes each head unlike any other, also where parts alone have changed.
+            mark = self._new_mark().hex()
+            entry.stored = to_bytes({"v": FORMAT_VERSION, "mark": mark, "parts": times, "head": content.head})
             state.set_bytes(HEAD, entry.stored, ttl=self._ttl(1))
 
     # --- bounds ----------------------------------------------------------------------------------------------
