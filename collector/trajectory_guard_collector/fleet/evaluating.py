@@ -48,6 +48,7 @@ class LiveTrajectory(Fleet):
     Attributes:
         now_s: time of the newest record, seconds since the epoch: the clock of everything that takes time.
         revision: offset of the newest record; it grows with each, on whichever worker.
+        again: a record since the last commit may have been read before, without a commit.
         written: digests of the verdict records written, by span.
         changed: steps evaluated since the last commit; gone: steps removed since then, and from which trajectory.
         events: loop events since the last commit.
@@ -58,6 +59,7 @@ class LiveTrajectory(Fleet):
         super().__init__(engine, config, limits, counts, clock=lambda: self.now_s)
         self.now_s = 0.0
         self.revision = -1
+        self.again = False
         self.written: dict[bytes, str] = {}
         self.changed: dict[bytes, StepItem] = {}
         self.gone: dict[bytes, Key] = {}
@@ -139,6 +141,7 @@ class EvaluatingStage:
         operations = operations_of(data)
         one = self.live.open(key, state, at_ms)
         one.now_s, one.revision = max(one.now_s, at_ms / 1_000), max(one.revision, offset)
+        one.again = one.again or at_ms / 1_000 <= self._read_before_s
         one.events += one.rest()
         unreadable: list[str] = []
         for operation in operations:
@@ -162,9 +165,8 @@ class EvaluatingStage:
         """See ``Form``: evaluate the steps, and write the verdicts that changed."""
         value.events += at_once(value.scoring())
         at_ms = round(value.now_s * 1_000)
-        again = value.now_s <= self._read_before_s
         for span, key in value.gone.items():
-            if value.known(span) is None and (value.written.pop(span, None) is not None or again):
+            if value.known(span) is None and (value.written.pop(span, None) is not None or value.again):
                 self._send({**retraction(key, span), "revision": value.revision}, span, at_ms)
         for item in value.changed.values():
             if item.key is None:
@@ -172,7 +174,7 @@ class EvaluatingStage:
             # without a verdict, a second record of a call is no step
             content = verdict_content(item, item.key, self._config.max_score) or retraction(item.key, item.span)
             known = digest(content) if not content["retracted"] else None
-            if again or value.written.get(item.span) != known:
+            if value.again or value.written.get(item.span) != known:
                 self._send({**content, "revision": value.revision}, item.span, at_ms)
             if known is not None:
                 value.written[item.span] = known
@@ -184,6 +186,7 @@ class EvaluatingStage:
             if spans:
                 self._output.send("guard_spans", event.item.span[:16].hex().encode(), data, at_ms)
         value.written = {span: known for span, known in value.written.items() if value.known(span) is not None}
+        value.again = False
         value.gone.clear()
         value.changed.clear()
         value.events.clear()
