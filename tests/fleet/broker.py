@@ -112,7 +112,7 @@ class Broker:
             try:
                 client.list_topics(timeout=2.0)
                 return
-            except KafkaException:
+            except KafkaException:  # noqa: PERF203
                 if self.process.poll() is not None or time.monotonic() > until:
                     text = (self._directory / "server.log").read_text(errors="replace")
                     pytest.fail(f"Kafka does not start: {text[-2_000:]}")

@@ -10,8 +10,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from trajectory_guard.config import GuardConfig
 from trajectory_guard_collector.fleet.config import OrderWindow
-from trajectory_guard_collector.fleet.evaluating import LiveTrajectory
-from trajectory_guard_collector.fleet.records import current_verdicts, trajectory_key, verdict_content
+from trajectory_guard_collector.fleet.records import current_verdicts, verdict_content
 from trajectory_guard_collector.scoring.registry import Fleet
 from trajectory_guard_collector.scoring.scorer import FleetScorer
 from trajectory_guard_collector.scoring.trajectory import StepItem

@@ -50,7 +50,13 @@ class Simulation:
     """
 
     def __init__(
-        self, records: Iterable[Record], *, live_mib: float = 64.0, ttl_s: float = 86_400.0, step_ms: int = 100, **window: Any
+        self,
+        records: Iterable[Record],
+        *,
+        live_mib: float = 64.0,
+        ttl_s: float = 86_400.0,
+        step_ms: int = 100,
+        **window: Any,
     ) -> None:
         self._live_bytes, self._ttl_s, self._step_ms = live_mib * (1 << 20), ttl_s, step_ms
         self._limits = OrderWindow(**window).limits(64.0)

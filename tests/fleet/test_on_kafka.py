@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("quixstreams", reason="the extra 'fleet' is not installed")
+
 from tests.bench.recorded_load import recorded_load
 from tests.fleet.kit import Record, compared, expected_verdicts, records_of
 from tests.fleet.workers import PARTITIONS, FleetRun, wait_until

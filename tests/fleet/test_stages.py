@@ -14,7 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.bench.recorded_load import recorded_load
-from tests.collector.kit import attributes, all_spans, capture_request, loop, request, singles, split, tool
+from tests.collector.kit import all_spans, attributes, capture_request, loop, request, singles, split, tool
 from tests.collector.kit import span as a_span
 from tests.fleet.kit import Record, compared, expected_verdicts, records_of
 from tests.fleet.simulation import PARTITIONS, Simulation
@@ -53,7 +53,11 @@ def drive(
 def test_captures_give_the_verdicts_of_one_process(name: str) -> None:
     requests = singles(capture_request(name))
     run = Simulation([], live_mib=0.0)
-    assert compared(drive(run, records(requests), random.Random(1), crashes=0.1), expected_verdicts(requests)) == (0, 0, 0)
+    assert compared(drive(run, records(requests), random.Random(1), crashes=0.1), expected_verdicts(requests)) == (
+        0,
+        0,
+        0,
+    )
 
 
 def test_a_backlog_is_evaluated_once_a_step() -> None:
@@ -145,7 +149,7 @@ def test_a_second_delivery_writes_nothing_new() -> None:
     before = len(run.drain())
     run.feed(once)
     assert len(run.drain()) == before
-    assert 'trajectory_guard_duplicates_total 6.0' in run.metrics.render()[0].decode()
+    assert "trajectory_guard_duplicates_total 6.0" in run.metrics.render()[0].decode()
 
 
 # --- state ---------------------------------------------------------------------------------------------------

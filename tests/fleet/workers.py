@@ -103,7 +103,12 @@ class FleetRun:
         })  # fmt: skip
         Topology(self.config).create_missing()
         self._producer = Producer(
-            {"bootstrap.servers": broker.address, "partitioner": "murmur2", "reconnect.backoff.max.ms": 1_000, "linger.ms": 5}
+            {
+                "bootstrap.servers": broker.address,
+                "partitioner": "murmur2",
+                "reconnect.backoff.max.ms": 1_000,
+                "linger.ms": 5,
+            }
         )
         self.workers: list[Worker] = []
         self.records: dict[str, list[Any]] = {}

@@ -47,7 +47,9 @@ class Topology:
         except KafkaException as error:
             brokers = ",".join(self._config.kafka.brokers)
             raise StartError(f"kafka.brokers: {brokers}: no broker answers: {error.args[0].str()}") from None
-        return [FoundTopic(one, len(known[one.name].partitions) if one.name in known else 0) for one in wanted(self._config)]
+        return [
+            FoundTopic(one, len(known[one.name].partitions) if one.name in known else 0) for one in wanted(self._config)
+        ]
 
     def create_missing(self) -> list[str]:
         """Create the missing topics; returns their names.

@@ -101,7 +101,9 @@ class Topics(Model):
     @model_validator(mode="after")
     def _distinct(self) -> Topics:
         names = [self.spans, self.operations, self.verdicts, self.guard_spans, self.dead_letters]
-        refuse([Mistake((), f"topic {name!r} has two roles") for name in sorted({n for n in names if names.count(n) > 1})])
+        refuse(
+            [Mistake((), f"topic {name!r} has two roles") for name in sorted({n for n in names if names.count(n) > 1})]
+        )
         return self
 
 

@@ -57,7 +57,9 @@ def serving(endpoint: str | None, app: Starlette) -> Iterator[None]:
         yield
         return
     host, port = parse_endpoint(endpoint)
-    server = uvicorn.Server(uvicorn.Config(app, host=host, port=port, log_config=None, access_log=False, lifespan="off"))
+    server = uvicorn.Server(
+        uvicorn.Config(app, host=host, port=port, log_config=None, access_log=False, lifespan="off")
+    )
     failed: list[BaseException] = []
 
     def serve() -> None:

@@ -39,7 +39,7 @@ _FETCH_WAIT_MS: Final = 50
 """A rebalance asks for the watermarks of each partition in turn, each behind a fetch that waits for records: with
 librdkafka's default of 500 ms, 48 partitions stand still for 24 s."""
 _MAX_POLL_S: Final = 300.0
-_BYTES: Final = {name: "bytes" for name in ("key_deserializer", "value_deserializer", "key_serializer", "value_serializer")}
+_BYTES: Final = dict.fromkeys(("key_deserializer", "value_deserializer", "key_serializer", "value_serializer"), "bytes")
 
 
 class Worker:
@@ -77,7 +77,9 @@ class Worker:
         first = self.app.dataframe(spans)
         first.apply(self._contained(self._identify), stateful=True, metadata=True)
         second = self.app.dataframe(operations)
-        second.apply(self._contained(self._evaluate), stateful=True, metadata=True).filter(_nothing).sink(_Commit(self._flush))
+        second.apply(self._contained(self._evaluate), stateful=True, metadata=True).filter(_nothing).sink(
+            _Commit(self._flush)
+        )
         self._state_manager = first.processing_context.state_manager
         self._watch_state()
         metrics.watch(catalogue.READY, lambda: float(self.ready))
@@ -138,14 +140,18 @@ class Worker:
                 reason = str(error)
             except (StoreError, _SendError):
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  a record that nobody foresaw must not stop the partition
                 reason = f"{type(error).__name__}: {error}"
-                _log.exception("a record cannot be processed: %s[%d]@%d", context.topic, context.partition, context.offset)
+                _log.exception(
+                    "a record cannot be processed: %s[%d]@%d", context.topic, context.partition, context.offset
+                )
             else:
                 return
             source = Source(context.topic, context.partition, context.offset)
             self._metrics.add(catalogue.DEAD_LETTERS, topic=role)
-            self._throttled.log(logging.WARNING, "poison", f"{source.topic}[{source.partition}]@{source.offset}: {reason}")
+            self._throttled.log(
+                logging.WARNING, "poison", f"{source.topic}[{source.partition}]@{source.offset}: {reason}"
+            )
             self._output.send("dead_letters", key or b"", value or b"", at_ms, dead_letter_headers(source, reason))
 
         return contained
@@ -205,7 +211,9 @@ class _TopicOutput(Output):
         """See ``Output``. The commit waits until the broker has the record."""
         producer = self._app._producer
         try:
-            producer.produce(topic=self._names[topic], key=key, value=value, timestamp=at_ms, headers=dict(headers or {}))
+            producer.produce(
+                topic=self._names[topic], key=key, value=value, timestamp=at_ms, headers=dict(headers or {})
+            )
         except Exception as error:
             raise _SendError(f"topic {self._names[topic]}: {error}") from error
         self._metrics.add(catalogue.WRITTEN, topic=topic)

@@ -209,7 +209,9 @@ class EvaluatingStage:
         trajectory = value.only
         if trajectory is None:
             return None
-        parts = {f"{_ITEM}{item.span.hex()}": _item_part(item, value.written.get(item.span)) for item in trajectory.items}
+        parts = {
+            f"{_ITEM}{item.span.hex()}": _item_part(item, value.written.get(item.span)) for item in trajectory.items
+        }
         replay = _named(value, trajectory.replay_points)
         parts.update((name, _snapshot_part(one)) for name, _, one in replay)
         if trajectory.base is not None:

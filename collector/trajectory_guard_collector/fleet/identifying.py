@@ -7,12 +7,12 @@ under the trace's id in hexadecimal.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from sys import getsizeof
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.steps import Usage
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
@@ -32,7 +32,6 @@ from trajectory_guard_collector.scoring.operations import OperationLog
 from trajectory_guard_collector.scoring.parser import ParsedRequest, RequestParser
 from trajectory_guard_collector.scoring.traces import SpanNode, Trace
 from trajectory_guard_collector.scoring.trajectory import Item, StepItem, UsageItem
-from trajectory_guard.core.steps import Usage
 
 FORMAT_VERSION: Final = 1
 _SAME: Final = "="
@@ -75,9 +74,7 @@ class IdentifyingStage:
         self._table, self._config, self._counts = table, config, counts
         self._limits = limits.model_copy(update={"max_traces": 1})
         self._dialects = dialects_by_name(table)
-        self.live: LiveObjects[LiveTrace] = LiveObjects(
-            self, ttl_s, max_bytes, lambda: counts.error("state.trace")
-        )
+        self.live: LiveObjects[LiveTrace] = LiveObjects(self, ttl_s, max_bytes, lambda: counts.error("state.trace"))
 
     def take(self, key: bytes | None, data: bytes, state: State, at_ms: int) -> list[tuple[bytes, bytes]]:
         """Identify the spans of a record.
@@ -133,7 +130,10 @@ class IdentifyingStage:
             "v": FORMAT_VERSION,
             "conversation": trace.conversation,
             "key": trace.key,
-            "waiting": [[span.hex(), [one.span[16:].hex() for one in some if not one.evicted]] for span, some in trace.waiting.items()],
+            "waiting": [
+                [span.hex(), [one.span[16:].hex() for one in some if not one.evicted]]
+                for span, some in trace.waiting.items()
+            ],
             "by_trace": [one.span[16:].hex() for one in trace.by_trace if not one.evicted],
             "known": [one.span[16:].hex() for one in known],
         }
@@ -173,7 +173,10 @@ class IdentifyingStage:
                 one.identifier.traces.remember(trace, bytes.fromhex(name[1:]), SpanNode(bytes.fromhex(parent), found))
         for span in head["known"]:
             known = items.get(span)
-            one.log.restore(known if known is not None else _settled(one.id + bytes.fromhex(span)), known.key if known is not None else None)
+            one.log.restore(
+                known if known is not None else _settled(one.id + bytes.fromhex(span)),
+                known.key if known is not None else None,
+            )
         for span, some in head["waiting"]:
             trace.waiting[bytes.fromhex(span)] = [item for name in some if isinstance(item := items[name], StepItem)]
         trace.by_trace = [items[name] for name in head["by_trace"]]
@@ -188,7 +191,9 @@ def _checked_key(key: bytes | None, parsed: ParsedRequest) -> bytes:
         raise PoisonError("the record has spans of several traces: set partition_traces_by_id in the kafka exporter")
     if key is None or key.lower() != trace_id.hex().encode():
         shown = "none" if key is None else repr(key[:40])
-        raise PoisonError(f"the record's key is {shown}, not the id of its trace: set partition_traces_by_id in the kafka exporter")
+        raise PoisonError(
+            f"the record's key is {shown}, not the id of its trace: set partition_traces_by_id in the kafka exporter"
+        )
     if len(trace_id) != 16:
         raise PoisonError(f"a trace id has 16 bytes, this one {len(trace_id)}")
     return trace_id

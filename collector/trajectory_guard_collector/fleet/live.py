@@ -165,7 +165,9 @@ class LiveObjects(Generic[T]):
                 value, written = self._read(key, stored, state)
             except ValueError as error:
                 self._on_damaged()
-                _log.error("the stored state of %s cannot be read, and begins anew: %s", key.decode("ascii", "replace"), error)
+                _log.error(
+                    "the stored state of %s cannot be read, and begins anew: %s", key.decode("ascii", "replace"), error
+                )
         entry = _Entry(key, value if value is not None else self._form.new(key), state, stored, written)
         self._entries[key] = entry
         return entry

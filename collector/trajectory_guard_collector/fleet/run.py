@@ -53,8 +53,10 @@ def run(config: FleetConfig) -> int:
         for line in str(error).splitlines():
             logger.error("%s", line)
         return FAILED
-    except Exception as error:  # noqa: BLE001  of whichever library: the supervisor starts the worker again
-        logger.error("the worker stops: %s: %s", type(error).__name__, error, exc_info=logger.isEnabledFor(logging.DEBUG))
+    except Exception as error:
+        logger.error(
+            "the worker stops: %s: %s", type(error).__name__, error, exc_info=logger.isEnabledFor(logging.DEBUG)
+        )
         return FAILED
     logger.info("stopped")
     return FINE

@@ -118,7 +118,12 @@ def _step_item(plain: dict[str, Any], dialects: Dialects) -> StepItem:
         raise ItemFormatError(f"dialect {name!r} is not configured here")
     origin = ResourceInfo(plain["resource"], plain["service"], plain["tenant"])
     item = StepItem(
-        bytes.fromhex(plain["span"]), _step(plain["step"]), view_from(plain["view"]), dialects[name], origin, plain["size"]
+        bytes.fromhex(plain["span"]),
+        _step(plain["step"]),
+        view_from(plain["view"]),
+        dialects[name],
+        origin,
+        plain["size"],
     )
     end, span_id = plain["order"]
     item.order = (float(end), span_id)
