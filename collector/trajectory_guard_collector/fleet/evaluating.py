@@ -7,7 +7,7 @@ while a backlog is read partition by partition, are put in order before any is e
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from trajectory_guard.config import GuardConfig
@@ -66,6 +66,9 @@ class LiveTrajectory(Fleet):
         self.events: list[LoopEvent] = []
         self.names: dict[int, tuple[str, Snapshot]] = {}
         self.named = 0
+
+    def name(self, key: Key, names: Iterable[str]) -> None:
+        """Names serve flag lookups, of which a worker has none."""
 
     @property
     def only(self) -> Trajectory | None:

@@ -144,8 +144,11 @@ class LiveObjects(Generic[T]):
         return entry.value
 
     def is_stored(self, state: State) -> bool:
-        """Whether anything is stored under a key."""
-        return state.get_bytes(HEAD) is not None
+        """Whether anything is stored under a key. Errors: as of ``open``."""
+        try:
+            return state.get_bytes(HEAD) is not None
+        except Exception as error:
+            raise StoreError(f"the state store failed: {type(error).__name__}: {error}") from error
 
     def flush(self) -> None:
         """Write all changed objects: the commit follows."""

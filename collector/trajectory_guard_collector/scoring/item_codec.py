@@ -42,9 +42,16 @@ def dialects_by_name(rows: Iterable[Dialect]) -> Dialects:
 def to_bytes(plain: Any) -> bytes:
     """JSON; of what orjson refuses (long integers, invalid Unicode), as the standard library writes it."""
     try:
-        return orjson.dumps(plain)
+        return orjson.dumps(plain, default=_as_list)
     except TypeError:
         return json.dumps(plain).encode("ascii")
+
+
+def _as_list(value: Any) -> list[Any]:
+    """Named tuples, which orjson does not take for tuples."""
+    if isinstance(value, tuple):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")
 
 
 def from_bytes(data: bytes) -> Any:
