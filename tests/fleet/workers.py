@@ -44,12 +44,23 @@ class Worker:
         plain["state"]["dir"] = str(directory / f"state-{name}")
         plain["telemetry"]["endpoint"] = f"localhost:{self.port}"
         file.write_bytes(orjson.dumps(plain))
-        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(str(one.parent) for one in (PACKAGE, COLLECTOR_PACKAGE))}
+        self.restarts = 0
+        self._command = [sys.executable, "-m", "trajectory_guard_collector.fleet.cli", "run", "--config", str(file)]
+        self._environ = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(str(one.parent) for one in (PACKAGE, COLLECTOR_PACKAGE)),
+        }
+        self.process = self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "trajectory_guard_collector.fleet.cli", "run", "--config", str(file)],
-                env=environ, stdout=log, stderr=log,
-            )  # fmt: skip
+            return subprocess.Popen(self._command, env=self._environ, stdout=log, stderr=log)
+
+    def restart_if_failed(self) -> None:
+        """As a supervisor does: status 1 asks for it."""
+        if self.process.poll() == 1:
+            self.restarts += 1
+            self.process = self._started()
 
     @property
     def log(self) -> str:
@@ -106,6 +117,7 @@ class FleetRun:
             {
                 "bootstrap.servers": broker.address,
                 "partitioner": "murmur2",
+                "log_level": 0,
                 "reconnect.backoff.max.ms": 1_000,
                 "linger.ms": 5,
             }
@@ -197,10 +209,17 @@ class FleetRun:
         finally:
             client.close()
 
-    def wait_for(self, expected: Mapping[str, Mapping[str, Any]]) -> None:
+    def wait_for(self, expected: Mapping[str, Mapping[str, Any]], *, supervised: bool = False) -> None:
         """Wait until every record is committed. The verdicts that hold then are those of one process."""
+
+        def is_done() -> bool:
+            if supervised:
+                for worker in self.workers:
+                    worker.restart_if_failed()
+            return not compared(self.verdicts(), expected)[0] and self.is_drained()
+
         wait_until(
-            lambda: not compared(self.verdicts(), expected)[0] and self.is_drained(),
+            is_done,
             lambda: f"missing, extra, different: {compared(self.verdicts(), expected)}; logs: {self._logs()}",
         )
         assert compared(self.verdicts(), expected) == (0, 0, 0), self._logs()
