@@ -7,6 +7,7 @@ under the trace's id in hexadecimal.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -34,7 +35,8 @@ from trajectory_guard_collector.scoring.traces import SpanNode, Trace
 from trajectory_guard_collector.scoring.trajectory import Item, StepItem, UsageItem
 
 FORMAT_VERSION: Final = 1
-_SAME: Final = "="
+_NO_VIEW, _OF_ITEM, _OWN = 0, 1, 2
+"""Kinds of span nodes: without agent attributes, with the view of its step, with a view of its own."""
 _NODE, _ITEM = "n", "i"
 _OBJECT_BYTES: Final = 4_096
 _NO_ORIGIN: Final = ResourceInfo({}, "", "")
@@ -126,8 +128,9 @@ class IdentifyingStage:
             return None
         known = value.log.items
         held = {item.span: item for item in (*known, *_held(trace)) if item.held and not item.evicted}
-        head = {
+        head: dict[str, Any] = {
             "v": FORMAT_VERSION,
+            "nodes": [],
             "conversation": trace.conversation,
             "key": trace.key,
             "waiting": [
@@ -139,7 +142,11 @@ class IdentifyingStage:
         }
         parts = {f"{_ITEM}{span[16:].hex()}": _item_part(item) for span, item in held.items()}
         for span, node in trace.spans.items():
-            parts[f"{_NODE}{span.hex()}"] = _node_part(node, held.get(trace.id + span))
+            view, item = node.view, held.get(trace.id + span)
+            kind = _NO_VIEW if view is None else _OF_ITEM if isinstance(item, StepItem) and item.view is view else _OWN
+            head["nodes"].append([span.hex(), node.parent.hex(), kind])
+            if view is not None and kind == _OWN:
+                parts[f"{_NODE}{span.hex()}"] = Part(view, partial(plain_view, view))
         return Content(head, parts)
 
     def load(self, key: bytes, head: Any, parts: Mapping[str, Any]) -> LiveTrace:
@@ -162,15 +169,13 @@ class IdentifyingStage:
                 item = item_of(plain["item"], self._dialects)
                 item.held, item.key = True, tuple(plain["key"]) if plain["key"] is not None else None
                 items[name[1:]] = item
-        for name, plain in parts.items():
-            if name.startswith(_NODE):
-                parent, view = plain
-                if view == _SAME:
-                    item = items[name[1:]]
-                    found = item.view if isinstance(item, StepItem) else None
-                else:
-                    found = view_from(view) if view is not None else None
-                one.identifier.traces.remember(trace, bytes.fromhex(name[1:]), SpanNode(bytes.fromhex(parent), found))
+        for span, parent, kind in head["nodes"]:
+            view = None
+            if kind == _OWN:
+                view = view_from(parts[f"{_NODE}{span}"])
+            elif kind == _OF_ITEM and isinstance(item := items[span], StepItem):
+                view = item.view
+            one.identifier.traces.remember(trace, bytes.fromhex(span), SpanNode(bytes.fromhex(parent), view))
         for span in head["known"]:
             known = items.get(span)
             one.log.restore(
@@ -214,12 +219,3 @@ def _settled(span: bytes) -> UsageItem:
 def _item_part(item: Item) -> Part:
     version = (item.key, item.step, item.moved) if isinstance(item, StepItem) else (item.key,)
     return Part(version, lambda: {"key": item.key, "item": plain_item(item)})
-
-
-def _node_part(node: SpanNode, item: Item | None) -> Part:
-    same = isinstance(item, StepItem) and item.view is node.view
-    view = node.view
-    return Part(
-        (node.parent, same, view if not same else None),
-        lambda: [node.parent.hex(), _SAME if same else plain_view(view) if view is not None else None],
-    )
