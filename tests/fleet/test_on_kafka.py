@@ -32,7 +32,6 @@ def some_verdicts(run: FleetRun, share: float) -> Callable[[], bool]:
     return lambda: compared(run.verdicts(), expected)[0] < (1.0 - share) * len(expected)
 
 
-@pytest.mark.smoke
 def test_one_worker_gives_the_verdicts_of_one_process(new_run: NewRun) -> None:
     records, expected = load()
     run = new_run()
