@@ -197,3 +197,16 @@ def test_a_worker_without_topics_or_brokers_ends_with_one_line(new_run: NewRun) 
     worker = run.start("no-broker", brokers=("localhost:9",))
     assert worker.process.wait(60) == 1
     assert "kafka.brokers: localhost:9: no broker answers" in worker.log
+
+
+def test_a_full_disk_loses_nothing(new_run: NewRun) -> None:
+    """Files cannot grow beyond 64 kB: the worker ends with status 1, and one with more disk goes on."""
+    records, expected = load()
+    run = new_run()
+    run.feed(records)
+    worker = run.start("one", file_bytes=65_536)
+    wait_until(lambda: worker.process.poll() is not None, lambda: f"the worker lives on: {worker.log[-2_000:]}")
+    assert worker.process.returncode == 1
+    assert compared(run.verdicts(), expected) != (0, 0, 0)
+    run.start("one")
+    run.wait_for(expected)

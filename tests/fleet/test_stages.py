@@ -19,6 +19,7 @@ from tests.collector.kit import span as a_span
 from tests.fleet.kit import Record, compared, expected_verdicts, records_of
 from tests.fleet.simulation import PARTITIONS, Simulation
 from tests.helpers import DATA, capture_names
+from trajectory_guard import telemetry
 from trajectory_guard_collector.fleet.records import current_verdicts
 
 ORDERS = st.integers(0, 2**32)
@@ -141,6 +142,24 @@ def test_guard_spans_are_tagged_for_langfuse_and_name_their_step() -> None:
     tags = [attributes(one).get("langfuse.trace.tags") for one in spans if one.links[0].span_id.hex() in nudges]
     assert all("LOOP_DETECTED" in one for one in tags if one is not None)
     assert any(tags)
+
+
+def test_a_loop_over_two_services_and_many_traces_is_flagged_once() -> None:
+    requests = [
+        request(
+            tool(f"s{at}", at=at, trace=f"trace-{at}", tool_name="hand over"), service=("planner", "writer")[at % 2]
+        )
+        for at in range(12)
+    ]
+    run = Simulation([])
+    for data in requests:
+        run.feed(records([data]))
+        run.drain()
+    found = [one for data in run.written["guard_spans"] for one in all_spans(data)]
+    levels = [attributes(one).get("trajectory_guard.intervention") for one in found if one.name == telemetry.SPAN_NAME]
+    assert levels == ["NUDGE", "STOP"]
+    assert {one["service"] for one in run.written["verdicts"]} == {"planner", "writer"}
+    assert len({place for place, log in run.topics.items() if place[0] == "spans" and log}) == PARTITIONS
 
 
 def test_a_second_delivery_writes_nothing_new() -> None:

@@ -36,7 +36,7 @@ def wait_until(condition: Callable[[], Any], what: Callable[[], str], seconds: f
 class Worker:
     """One worker process."""
 
-    def __init__(self, config: FleetConfig, directory: Path, name: str) -> None:
+    def __init__(self, config: FleetConfig, directory: Path, name: str, file_bytes: int | None = None) -> None:
         self.port = free_port()
         self._log = directory / f"{name}.log"
         file = directory / f"{name}.json"
@@ -45,6 +45,7 @@ class Worker:
         plain["telemetry"]["endpoint"] = f"localhost:{self.port}"
         file.write_bytes(orjson.dumps(plain))
         self.restarts = 0
+        self._file_bytes = file_bytes
         self._command = [sys.executable, "-m", "trajectory_guard_collector.fleet.cli", "run", "--config", str(file)]
         self._environ = {
             **os.environ,
@@ -53,8 +54,9 @@ class Worker:
         self.process = self._started()
 
     def _started(self) -> subprocess.Popen[bytes]:
+        limit = ["prlimit", f"--fsize={self._file_bytes}"] if self._file_bytes is not None else []
         with self._log.open("ab") as log:
-            return subprocess.Popen(self._command, env=self._environ, stdout=log, stderr=log)
+            return subprocess.Popen([*limit, *self._command], env=self._environ, stdout=log, stderr=log)
 
     def restart_if_failed(self) -> None:
         """As a supervisor does: status 1 asks for it."""
@@ -126,9 +128,9 @@ class FleetRun:
         self.records: dict[str, list[Any]] = {}
         self._readers: dict[str, Consumer] = {}
 
-    def start(self, name: str, **kafka: Any) -> Worker:
+    def start(self, name: str, *, file_bytes: int | None = None, **kafka: Any) -> Worker:
         config = self.config.model_copy(update={"kafka": self.config.kafka.model_copy(update=kafka)})
-        worker = Worker(config, self._directory, name)
+        worker = Worker(config, self._directory, name, file_bytes)
         self.workers.append(worker)
         return worker
 
