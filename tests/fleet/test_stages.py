@@ -14,7 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.bench.recorded_load import recorded_load
-from tests.collector.kit import all_spans, attributes, capture_request, loop, request, singles, split, tool
+from tests.collector.kit import all_spans, attributes, capture_request, loop, new_scorer, request, singles, split, tool
 from tests.collector.kit import span as a_span
 from tests.fleet.kit import Record, compared, expected_verdicts, records_of
 from tests.fleet.simulation import PARTITIONS, Simulation
@@ -144,7 +144,7 @@ def test_guard_spans_are_tagged_for_langfuse_and_name_their_step() -> None:
     assert any(tags)
 
 
-def test_a_loop_over_two_services_and_many_traces_is_flagged_once() -> None:
+def test_a_loop_over_two_services_and_many_traces_has_the_guard_spans_of_one_process() -> None:
     requests = [
         request(
             tool(f"s{at}", at=at, trace=f"trace-{at}", tool_name="hand over"), service=("planner", "writer")[at % 2]
@@ -155,9 +155,13 @@ def test_a_loop_over_two_services_and_many_traces_is_flagged_once() -> None:
     for data in requests:
         run.feed(records([data]))
         run.drain()
+    scorer = new_scorer()
+    names = (telemetry.SPAN_NAME, telemetry.LOOP_SPAN_NAME)
+    of_one_process = [one for data in requests for one in all_spans(scorer.score(data).data) if one.name in names]
     found = [one for data in run.written["guard_spans"] for one in all_spans(data)]
-    levels = [attributes(one).get("trajectory_guard.intervention") for one in found if one.name == telemetry.SPAN_NAME]
-    assert levels == ["NUDGE", "STOP"]
+    assert [one.span_id for one in found] == [one.span_id for one in of_one_process]
+    assert [attributes(one) for one in found] == [attributes(one) for one in of_one_process]
+    assert len(found) >= 2
     assert {one["service"] for one in run.written["verdicts"]} == {"planner", "writer"}
     assert len({place for place, log in run.topics.items() if place[0] == "spans" and log}) == PARTITIONS
 
