@@ -93,7 +93,7 @@ class Simulation:
         self._state = {place: dict(names) for place, names in self._stored.items()}
         self._offsets = dict(self._committed)
         counts, config = ScoringCounts(self.metrics), GuardConfig()
-        self.identifying = IdentifyingStage(config, self._limits, counts, self._ttl_s, self._live_bytes)
+        self.identifying = IdentifyingStage(config, self._limits, counts, self, self._ttl_s, self._live_bytes)
         self.evaluating = EvaluatingStage(
             config, self._limits, counts, self, self._ttl_s, self._live_bytes, clock=lambda: self._now_s
         )
@@ -124,8 +124,7 @@ class Simulation:
         for key, value, at_ms in self.topics[place][self._offsets[place] : self._offsets[place] + count]:
             state = MemoryState(self._state.setdefault((topic, key), {}), at_ms)
             if topic == "spans":
-                for trajectory, operations in self.identifying.take(key, value, state, at_ms):
-                    self.send("operations", trajectory, operations, at_ms)
+                self.identifying.take(key, value, state, at_ms)
             else:
                 self.evaluating.take(key, value, state, at_ms, self._offsets[place])
             self._offsets[place] += 1

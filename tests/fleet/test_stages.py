@@ -20,7 +20,7 @@ from tests.fleet.kit import Record, compared, expected_verdicts, records_of
 from tests.fleet.simulation import PARTITIONS, Simulation
 from tests.helpers import DATA, capture_names
 from trajectory_guard import telemetry
-from trajectory_guard_collector.fleet.records import current_verdicts
+from trajectory_guard_collector.fleet.records import PoisonError, current_verdicts
 
 ORDERS = st.integers(0, 2**32)
 
@@ -232,3 +232,23 @@ def test_damaged_state_begins_anew_and_is_counted() -> None:
     text = run.metrics.render()[0].decode()
     assert 'where="state.trace"' in text
     assert 'where="state.trajectory"' in text
+
+
+def test_a_span_too_large_for_a_record_costs_no_other_span() -> None:
+    huge = request(tool("s1", at=1.0), resource={"note": "x" * 1_000_000})
+    ((_, value),) = records([huge])
+    ((key, small),) = records([request(tool("s0"), tool("s2", at=2.0))])
+    run = Simulation([(key, small + value)])
+    with pytest.raises(PoisonError, match="bytes is too large for a record"):
+        run.drain()
+    run._offsets = {place: len(log) if place[0] == "spans" else 0 for place, log in run.topics.items()}
+    assert [one["step_index"] for one in run.drain()] == [0, 1]
+
+
+def test_operations_beyond_the_size_of_a_record_are_several_records() -> None:
+    requests = [request(*loop(60), resource={"note": "x" * 40_000})]
+    run = Simulation(records(requests))
+    assert compared(run.drain(), expected_verdicts(requests)) == (0, 0, 0)
+    sizes = [len(value) for place, log in run.topics.items() if place[0] == "operations" for _, value, _ in log]
+    assert len(sizes) == 3
+    assert max(sizes) < 1_000_000

@@ -25,7 +25,14 @@ from trajectory_guard_collector.fleet.connection import connection
 from trajectory_guard_collector.fleet.evaluating import EvaluatingStage
 from trajectory_guard_collector.fleet.identifying import IdentifyingStage
 from trajectory_guard_collector.fleet.live import State
-from trajectory_guard_collector.fleet.records import Output, PoisonError, Source, StoreError, dead_letter_headers
+from trajectory_guard_collector.fleet.records import (
+    FatalError,
+    Output,
+    PoisonError,
+    SendError,
+    Source,
+    dead_letter_headers,
+)
 from trajectory_guard_collector.fleet.topics import MAX_MESSAGE_BYTES, Roles
 from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.telemetry.metrics import Metrics
@@ -70,12 +77,14 @@ class Worker:
         self._output = _TopicOutput(self.app, roles, metrics)
         counts, limits = ScoringCounts(metrics), config.trajectories.limits(config.state.live_traces_mib)
         store, guard = config.state, config.guard
-        self._identifying = IdentifyingStage(guard, limits, counts, store.ttl_s, store.live_traces_mib * _MIB)
+        self._identifying = IdentifyingStage(
+            guard, limits, counts, self._output, store.ttl_s, store.live_traces_mib * _MIB
+        )
         self._evaluating = EvaluatingStage(
             guard, limits, counts, self._output, store.ttl_s, store.live_trajectories_mib * _MIB
         )
         first = self.app.dataframe(spans)
-        first.apply(self._contained(self._identify), stateful=True, metadata=True)
+        first.apply(self._contained(self._identifying.take), stateful=True, metadata=True)
         second = self.app.dataframe(operations)
         second.apply(self._contained(self._evaluate), stateful=True, metadata=True).filter(_nothing).sink(
             _Commit(self._flush)
@@ -116,16 +125,12 @@ class Worker:
 
     # --- records ---------------------------------------------------------------------------------------------
 
-    def _identify(self, key: bytes | None, value: bytes, at_ms: int, state: State) -> None:
-        for trajectory, operations in self._identifying.take(key, value, state, at_ms):
-            self._output.send("operations", trajectory, operations, at_ms)
-
-    def _evaluate(self, key: bytes | None, value: bytes, at_ms: int, state: State) -> None:
+    def _evaluate(self, key: bytes | None, value: bytes, state: State, at_ms: int) -> None:
         if key is None:
             raise PoisonError("a record of operations has no key")
         self._evaluating.take(key, value, state, at_ms, message_context().offset)
 
-    def _contained(self, take: Callable[[bytes | None, bytes, int, State], None]) -> Callable[..., None]:
+    def _contained(self, take: Callable[[bytes | None, bytes, State, int], None]) -> Callable[..., None]:
         """A stage in which a record that cannot be processed costs no other record, and is not lost."""
 
         def contained(value: bytes | None, key: bytes | None, at_ms: int, headers: Any, state: State) -> None:
@@ -135,10 +140,10 @@ class Worker:
             try:
                 if value is None:
                     raise PoisonError("the record has no value")
-                take(key, value, at_ms, state)
+                take(key, value, state, at_ms)
             except PoisonError as error:
                 reason = str(error)
-            except (StoreError, _SendError):
+            except FatalError:
                 raise
             except Exception as error:  # noqa: BLE001  a record that nobody foresaw must not stop the partition
                 reason = f"{type(error).__name__}: {error}"
@@ -197,10 +202,6 @@ class Worker:
         self._state_manager.on_partition_assign = assigned
 
 
-class _SendError(RuntimeError):
-    """A record could not be handed to the producer: the worker must stop, or the record would be lost."""
-
-
 class _TopicOutput(Output):
     def __init__(self, app: Application, roles: Roles, metrics: Metrics) -> None:
         self._app, self._names, self._metrics = app, roles.by_role(), metrics
@@ -215,7 +216,7 @@ class _TopicOutput(Output):
                 topic=self._names[topic], key=key, value=value, timestamp=at_ms, headers=dict(headers or {})
             )
         except Exception as error:
-            raise _SendError(f"topic {self._names[topic]}: {error}") from error
+            raise SendError(f"topic {self._names[topic]}: {error}") from error
         self._metrics.add(catalogue.WRITTEN, topic=topic)
 
 

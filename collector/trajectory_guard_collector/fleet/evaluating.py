@@ -139,7 +139,7 @@ class EvaluatingStage:
 
         Raises:
             PoisonError: the record, or an operation of it, can never be processed; the others are carried out.
-            StoreError: the state store failed.
+            FatalError: the state store or the output failed.
         """
         operations = operations_of(data)
         one = self.live.open(key, state, at_ms)

@@ -18,7 +18,7 @@ from trajectory_guard.dialects.custom import table_with
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.fleet.live import Content, LiveObjects, Part, State
-from trajectory_guard_collector.fleet.records import PoisonError, operation_records
+from trajectory_guard_collector.fleet.records import Output, PoisonError, operation_records
 from trajectory_guard_collector.otlp.span_view import ResourceInfo
 from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.identification import Identifier
@@ -45,7 +45,7 @@ _NO_ORIGIN: Final = ResourceInfo({}, "", "")
 class LiveTrace:
     """Identification of one trace: the trace, and the log of the operations that it calls."""
 
-    __slots__ = ("id", "identifier", "log", "size")
+    __slots__ = ("id", "identifier", "log")
 
     def __init__(self, trace_id: bytes, identifier: Identifier, log: OperationLog) -> None:
         self.id = trace_id
@@ -65,46 +65,51 @@ class IdentifyingStage:
         config: detection, as in process.
         limits: bounds of a trace.
         counts: counts duplicates and spans that cannot be read.
+        output: takes operations.
         ttl_s, max_bytes: as of ``LiveObjects``.
     """
 
     def __init__(
-        self, config: GuardConfig, limits: Trajectories, counts: ScoringCounts, ttl_s: float, max_bytes: float
+        self,
+        config: GuardConfig,
+        limits: Trajectories,
+        counts: ScoringCounts,
+        output: Output,
+        ttl_s: float,
+        max_bytes: float,
     ) -> None:
         table = table_with(config.dialects)
         self._parser = RequestParser(table, limits.separate_by)
-        self._table, self._config, self._counts = table, config, counts
+        self._table, self._config, self._counts, self._output = table, config, counts, output
         self._limits = limits.model_copy(update={"max_traces": 1})
         self._dialects = dialects_by_name(table)
         self.live: LiveObjects[LiveTrace] = LiveObjects(self, ttl_s, max_bytes, lambda: counts.error("state.trace"))
 
-    def take(self, key: bytes | None, data: bytes, state: State, at_ms: int) -> list[tuple[bytes, bytes]]:
-        """Identify the spans of a record.
+    def take(self, key: bytes | None, data: bytes, state: State, at_ms: int) -> None:
+        """Identify the spans of a record, and write the operations that follow.
 
         Parameters:
             key: the trace's id in hexadecimal.
             data: the serialized request.
             at_ms: time of the record in milliseconds since the epoch.
 
-        Returns:
-            Records of operations, key and value.
-
         Raises:
-            PoisonError: the record can never be processed.
-            StoreError: the state store failed.
+            PoisonError: the record, or a span of it, can never be processed; the other spans are.
+            FatalError: the state store or the output failed.
         """
         try:
             parsed = self._parser.read(data)
         except DecodeError as error:
             raise PoisonError(f"no ExportTraceServiceRequest: {error}") from None
         if not parsed.count:
-            return []
+            return
         trace_id = _checked_key(key, parsed)
         if not parsed.agent_spans and not self.live.is_stored(state):
-            return []
+            return
         one = self.live.open(trace_id.hex().encode(), state, at_ms)
         at_once(one.identifier.identifying(parsed))
-        return list(operation_records(one.log.take()))
+        for trajectory, operations in operation_records(one.log.take()):
+            self._output.send("operations", trajectory, operations, at_ms)
 
     # --- form of a trace -------------------------------------------------------------------------------------
 

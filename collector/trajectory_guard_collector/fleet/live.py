@@ -11,12 +11,13 @@ from __future__ import annotations
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from itertools import count
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from trajectory_guard_collector.fleet.records import StoreError
+from trajectory_guard_collector.fleet.records import FatalError, StoreError
 from trajectory_guard_collector.scoring.item_codec import from_bytes, to_bytes
 
 HEAD: Final = "h"
@@ -96,6 +97,15 @@ class _Entry(Generic[T]):
         self.size = 0
 
 
+@contextmanager
+def _storing() -> Iterator[None]:
+    """Whatever the store raises ends the worker."""
+    try:
+        yield
+    except Exception as error:
+        raise StoreError(f"the state store failed: {type(error).__name__}: {error}") from error
+
+
 class LiveObjects(Generic[T]):
     """Objects of one kind by key. Single-threaded.
 
@@ -103,7 +113,7 @@ class LiveObjects(Generic[T]):
         form: how they are made, stored and read.
         ttl_s: seconds of record time for which an object is kept after its last record.
         max_bytes: approximate bytes that live objects may take in memory; the least recently used are dropped first.
-        on_damaged: called when stored bytes cannot be read, and the object begins anew.
+        on_damaged: called when an object cannot be read or written, and begins anew.
     """
 
     def __init__(self, form: Form[T], ttl_s: float, max_bytes: float, on_damaged: Callable[[], None]) -> None:
@@ -124,20 +134,19 @@ class LiveObjects(Generic[T]):
         """The object of a key, to be changed; it is written with the next commit.
 
         Raises:
-            StoreError: the store failed.
+            FatalError: the state store failed, or the output of another object that has to make room.
         """
-        try:
+        with _storing():
             stored = state.get_bytes(HEAD)
-            entry = self._entries.get(key)
-            if entry is None or entry.stored != stored:
-                entry = self._load(key, stored, state)
-            entry.state, entry.at_ms = state, max(entry.at_ms, at_ms)
-            if not entry.dirty:
-                entry.dirty, entry.stored = True, self._new_mark()
+        entry = self._entries.get(key)
+        if entry is None or entry.stored != stored:
+            entry = self._load(key, stored, state)
+        entry.state, entry.at_ms = state, max(entry.at_ms, at_ms)
+        if not entry.dirty:
+            entry.dirty, entry.stored = True, self._new_mark()
+            with _storing():
                 state.set_bytes(HEAD, entry.stored, ttl=self._ttl(1))
-            self._dirty[key] = entry
-        except Exception as error:
-            raise StoreError(f"the state store failed: {type(error).__name__}: {error}") from error
+        self._dirty[key] = entry
         self._entries.move_to_end(key)
         self._resize(entry)
         self._shrink()
@@ -145,10 +154,8 @@ class LiveObjects(Generic[T]):
 
     def is_stored(self, state: State) -> bool:
         """Whether anything is stored under a key. Errors: as of ``open``."""
-        try:
+        with _storing():
             return state.get_bytes(HEAD) is not None
-        except Exception as error:
-            raise StoreError(f"the state store failed: {type(error).__name__}: {error}") from error
 
     def flush(self) -> None:
         """Write all changed objects: the commit follows."""
@@ -162,36 +169,38 @@ class LiveObjects(Generic[T]):
 
     def _load(self, key: bytes, stored: bytes | None, state: State) -> _Entry[T]:
         self._forget(key)
-        value, written = None, dict[str, _Written]()
         if stored is not None:
             try:
-                value, written = self._read(key, stored, state)
-            except ValueError as error:
-                self._on_damaged()
-                _log.error(
-                    "the stored state of %s cannot be read, and begins anew: %s", key.decode("ascii", "replace"), error
-                )
-        entry = _Entry(key, value if value is not None else self._form.new(key), state, stored, written)
-        self._entries[key] = entry
+                entry = self._read(key, stored, state)
+            except FatalError:
+                raise
+            except Exception as error:  # noqa: BLE001  one object must not cost the others
+                self._damaged(key, "cannot be read", error)
+            else:
+                self._entries[key] = entry
+                return entry
+        entry = self._entries[key] = _Entry(key, self._form.new(key), state, stored, {})
         return entry
 
-    def _read(self, key: bytes, stored: bytes, state: State) -> tuple[T, dict[str, _Written]]:
+    def _read(self, key: bytes, stored: bytes, state: State) -> _Entry[T]:
         if stored.startswith(_MARK):
             raise ValueError("it was committed without its content")
         plain = from_bytes(stored)
-        if not isinstance(plain, dict) or plain.get("v") != FORMAT_VERSION:
-            raise ValueError("it is of another version")
-        found = {name: state.get_bytes(name) for name in plain["parts"]}
-        missing = [name for name, data in found.items() if data is None]
-        if missing:
-            raise ValueError(f"{len(missing)} of {len(found)} parts are missing")
-        value = self._form.load(key, plain["head"], {name: from_bytes(data or b"") for name, data in found.items()})
+        if plain["v"] != FORMAT_VERSION:
+            raise ValueError(f"format version {plain['v']!r} is unknown")
+        with _storing():
+            found = {name: state.get_bytes(name) for name in plain["parts"]}
+        known = {name: data for name, data in found.items() if data is not None}
+        if len(known) < len(found):
+            raise ValueError(f"{len(found) - len(known)} of {len(found)} parts are missing")
+        value = self._form.load(key, plain["head"], {name: from_bytes(data) for name, data in known.items()})
         content = self._form.content(value)
         parts: Mapping[str, Part] = content.parts if content is not None else {}
-        return value, {
+        written = {
             name: _Written(parts[name].version if name in parts else None, at_ms)
             for name, at_ms in plain["parts"].items()
         }
+        return _Entry(key, value, state, stored, written)
 
     # --- writing ---------------------------------------------------------------------------------------------
 
@@ -202,28 +211,53 @@ class LiveObjects(Generic[T]):
         return timedelta(milliseconds=times * self._ttl_ms)
 
     def _write(self, entry: _Entry[T]) -> None:
-        self._form.settle(entry.value)
-        content, state = self._form.content(entry.value), entry.state
-        parts: Mapping[str, Part] = content.parts if content is not None else {}
-        for name in [name for name in entry.written if name not in parts]:
-            state.delete(name)
-            del entry.written[name]
-        for name, part in parts.items():
-            known = entry.written.get(name)
-            # A head lives for one period after its last change, so a part that is older than a period is renewed.
-            if known is None or entry.at_ms - known.at_ms > self._ttl_ms or known.version != part.version:
-                state.set_bytes(name, to_bytes(part.plain()), ttl=self._ttl(2))
-                entry.written[name] = _Written(part.version, entry.at_ms)
         entry.dirty = False
+        try:
+            content, changed, head = self._serialized(entry)
+        except FatalError:
+            raise
+        except Exception as error:  # noqa: BLE001  one object must not stop the commits of all others
+            self._damaged(entry.key, "cannot be written", error)
+            self._forget(entry.key)
+            content, changed, head = None, {}, b""
+        parts: Mapping[str, Part] = content.parts if content is not None else {}
+        with _storing():
+            for name in [name for name in entry.written if name not in parts]:
+                entry.state.delete(name)
+                del entry.written[name]
+            for name, data in changed.items():
+                entry.state.set_bytes(name, data, ttl=self._ttl(2))
+                entry.written[name] = _Written(parts[name].version, entry.at_ms)
+            if content is None:
+                entry.stored = None
+                entry.state.delete(HEAD)
+            else:
+                entry.stored = head
+                entry.state.set_bytes(HEAD, head, ttl=self._ttl(1))
+
+    def _serialized(self, entry: _Entry[T]) -> tuple[Content | None, dict[str, bytes], bytes]:
+        """The stored form of an object: with the parts to write, and the head, as bytes."""
+        self._form.settle(entry.value)
+        content = self._form.content(entry.value)
         if content is None:
-            entry.stored = None
-            state.delete(HEAD)
-        else:
-            times = {name: entry.written[name].at_ms for name in parts}
-            # The mark makes each head unlike any other, also where parts alone have changed.
-            mark = self._new_mark().hex()
-            entry.stored = to_bytes({"v": FORMAT_VERSION, "mark": mark, "parts": times, "head": content.head})
-            state.set_bytes(HEAD, entry.stored, ttl=self._ttl(1))
+            return None, {}, b""
+        # A head lives for one period after its last change, so a part that is older than a period is renewed.
+        old_ms = entry.at_ms - self._ttl_ms
+        written = entry.written
+        changed = {
+            name: to_bytes(part.plain())
+            for name, part in content.parts.items()
+            if name not in written or written[name].at_ms < old_ms or written[name].version != part.version
+        }
+        times = {name: entry.at_ms if name in changed else written[name].at_ms for name in content.parts}
+        # The mark makes each head unlike any other, also where parts alone have changed.
+        head = {"v": FORMAT_VERSION, "mark": self._new_mark().hex(), "parts": times, "head": content.head}
+        return content, changed, to_bytes(head)
+
+    def _damaged(self, key: bytes, what: str, error: Exception) -> None:
+        self._on_damaged()
+        name = key.decode("ascii", "replace")
+        _log.error("the state of %s %s, and begins anew: %s: %s", name, what, type(error).__name__, error)
 
     # --- bounds ----------------------------------------------------------------------------------------------
 

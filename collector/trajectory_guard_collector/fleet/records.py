@@ -21,8 +21,16 @@ class PoisonError(ValueError):
     """A record that cannot be processed, now or later. The message says why."""
 
 
-class StoreError(RuntimeError):
-    """The state store failed: the worker must stop, since a later record would build on an incomplete state."""
+class FatalError(RuntimeError):
+    """The worker must stop without a commit: going on would lose a record, or build on an incomplete state."""
+
+
+class StoreError(FatalError):
+    """The state store failed."""
+
+
+class SendError(FatalError):
+    """A record could not be handed to the producer."""
 
 
 class Output(Protocol):
@@ -36,6 +44,9 @@ class Output(Protocol):
         Parameters:
             topic: its role: ``operations``, ``verdicts``, ``guard_spans`` or ``dead_letters``.
             at_ms: its timestamp in milliseconds since the epoch.
+
+        Raises:
+            SendError: the record would be lost.
         """
 
 
@@ -56,24 +67,26 @@ def operation_records(operations: Iterable[Operation]) -> Iterator[tuple[bytes, 
     """Operations as records, key and value: one record a trajectory, or several where it would be too large.
 
     Raises:
-        PoisonError: a single operation is too large for a record.
+        PoisonError: at the end, if single operations were too large for a record and were left out.
     """
-    by_key: dict[Key, list[Operation]] = {}
-    for one in operations:
-        by_key.setdefault(one.key, []).append(one)
+    by_key: dict[Key, list[bytes]] = {}
+    too_large = []
+    for kind, key, content in operations:
+        data = to_bytes([kind.value, content])
+        if len(data) > MAX_RECORD_BYTES:
+            too_large.append(len(data))
+        else:
+            by_key.setdefault(key, []).append(data)
     for key, some in by_key.items():
-        parts: list[bytes] = []
-        size = 0
-        for kind, _, content in some:
-            data = to_bytes([kind.value, content])
-            if len(data) > MAX_RECORD_BYTES:
-                raise PoisonError(f"an operation of {len(data)} bytes is too large for a record")
-            if parts and size + len(data) > MAX_RECORD_BYTES:
-                yield trajectory_key(key), _record(key, parts)
-                parts, size = [], 0
-            parts.append(data)
+        first, size = 0, 0
+        for place, data in enumerate(some):
+            if size and size + len(data) > MAX_RECORD_BYTES:
+                yield trajectory_key(key), _record(key, some[first:place])
+                first, size = place, 0
             size += len(data)
-        yield trajectory_key(key), _record(key, parts)
+        yield trajectory_key(key), _record(key, some[first:])
+    if too_large:
+        raise PoisonError(f"an operation of {max(too_large)} bytes is too large for a record")
 
 
 def _record(key: Key, operations: list[bytes]) -> bytes:
