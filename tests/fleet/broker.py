@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
+pytest.importorskip("confluent_kafka", reason="the extra 'fleet' is not installed")
+
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 

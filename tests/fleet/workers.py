@@ -14,6 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
+
+pytest.importorskip("confluent_kafka", reason="the extra 'fleet' is not installed")
+
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from tests.fleet.broker import Broker, free_port
