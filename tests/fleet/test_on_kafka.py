@@ -12,9 +12,13 @@ import pytest
 
 pytest.importorskip("quixstreams", reason="the extra 'fleet' is not installed")
 
+from confluent_kafka.admin import AdminClient, NewTopic
+
 from tests.bench.recorded_load import recorded_load
+from tests.fleet.broker import Broker
 from tests.fleet.kit import Record, compared, expected_verdicts, records_of
 from tests.fleet.workers import PARTITIONS, FleetRun, wait_until
+from trajectory_guard_collector.fleet.cli import main
 
 pytestmark = pytest.mark.slow
 NewRun = Callable[..., FleetRun]
@@ -210,3 +214,51 @@ def test_a_full_disk_loses_nothing(new_run: NewRun) -> None:
     assert compared(run.verdicts(), expected) != (0, 0, 0)
     run.start("one")
     run.wait_for(expected)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_workers_that_die_again_and_again_change_no_verdict(new_run: NewRun, seed: int) -> None:
+    """Two workers; one of them is killed after each sixth of the records, and comes back with or without its disk."""
+    records, expected = load()
+    chance = random.Random(seed)
+    run = new_run()
+    workers = {name: run.start(name) for name in ("one", "two")}
+    parts = 6
+    for part in range(parts):
+        run.feed(records[len(records) * part // parts : len(records) * (part + 1) // parts])
+        known = len(run.verdicts())
+        wait_until(
+            lambda known=known: len(run.verdicts()) > known + chance.randrange(100) or run.is_drained(),
+            lambda: "\n".join(one.log[-1_000:] for one in workers.values()),
+        )
+        name = chance.choice(["one", "two"])
+        workers[name].kill()
+        if chance.random() < 0.5 and run.state_of(name).exists():
+            shutil.rmtree(run.state_of(name))
+        workers[name] = run.start(name)
+    run.wait_for(expected)
+    assert [one.terminate() for one in workers.values()] == [0, 0]
+
+
+def test_the_topics_command_creates_what_is_missing_and_names_what_does_not_fit(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    roles = ("spans", "operations", "verdicts", "guard_spans", "dead_letters")
+    names = [f"--set=topics.{role}=command-{role}" for role in roles]
+    common = [*names, f"--set=kafka.brokers=[{broker.address}]", "--set=kafka.group=command"]
+    assert main(["topics", *common]) == 1
+    captured = capsys.readouterr()
+    assert captured.out.count("missing") == 7
+    assert captured.err.count("is missing: create it with `topics --create`") == 7
+    assert main(["topics", "--create", *common, "--set=topics.partitions=3"]) == 0
+    assert capsys.readouterr().out.count("3 partitions, created") == 7
+    assert main(["topics", "--create", *common, "--set=topics.partitions=5"]) == 0
+    assert capsys.readouterr().out.count("3 partitions\n") == 7
+    other = [*common, "--set=topics.operations=command-others"]
+    client = AdminClient({"bootstrap.servers": broker.address})
+    client.create_topics([NewTopic("command-others", 2)])["command-others"].result(30)
+    assert main(["topics", "--create", *other]) == 1
+    assert (
+        "topic 'command-others' has 2 partitions, and 'command-spans' has 3: they need the same number"
+        in capsys.readouterr().err
+    )
