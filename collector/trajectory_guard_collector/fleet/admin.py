@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from trajectory_guard_collector.errors import StartError
@@ -70,7 +71,11 @@ class Topology:
             try:
                 future.result()
             except KafkaException as error:  # noqa: PERF203
-                raise StartError(f"topic {name!r} cannot be created: {error.args[0].str()}") from None
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # somebody else was faster
+                    raise StartError(f"topic {name!r} cannot be created: {error.args[0].str()}") from None
+        until = time.monotonic() + _TIMEOUT_S
+        while futures and not all(one.partitions for one in self.find()) and time.monotonic() < until:
+            time.sleep(0.1)  # a broker answers before all brokers know of the topic
         return [one.name for one in missing]
 
     def check(self) -> None:
