@@ -20,7 +20,7 @@ from tests.collector.kit import loop, request
 from tests.fleet.kit import compared, expected_verdicts, records_of
 from trajectory_guard_collector.fleet import catalogue
 from trajectory_guard_collector.fleet.config import FleetConfig
-from trajectory_guard_collector.fleet.engine import Worker
+from trajectory_guard_collector.fleet.engine import Worker, _not_in_the_future
 from trajectory_guard_collector.fleet.topics import wanted
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
@@ -133,3 +133,11 @@ def test_the_internals_of_the_engine_are_as_the_worker_needs_them(
     assert callable(manager.on_partition_assign)
     assert callable(app._producer.produce)
     assert [type(one).__name__ for one in app._sink_manager.sinks] == ["_Commit"]
+
+
+def test_a_record_without_a_time_or_of_the_future_counts_as_of_now() -> None:
+    """State expires by the newest time that its partition has seen: one clock that is ahead would empty it."""
+    before = round(time.time() * 1_000)
+    for at_ms in (-1, 0, before + 86_400_000):
+        assert before <= _not_in_the_future(None, None, at_ms, None) <= round(time.time() * 1_000)
+    assert _not_in_the_future(None, None, before - 5, None) == before - 5

@@ -53,6 +53,9 @@ def run(config: FleetConfig) -> int:
         for line in str(error).splitlines():
             logger.error("%s", line)
         return FAILED
+    except KeyboardInterrupt:  # the first one stops gracefully
+        logger.error("SIGINT again: stopping without a commit")
+        return FAILED
     except Exception as error:
         logger.error(
             "the worker stops: %s: %s", type(error).__name__, error, exc_info=logger.isEnabledFor(logging.DEBUG)
