@@ -134,6 +134,8 @@ class StateStore(Model):
     """Seconds of record time for which a trace or a trajectory is kept after its last record."""
     cache_mib: float = Field(default=64.0, ge=1.0)
     """Memory for blocks of the store."""
+    write_buffer_mib: float = Field(default=4.0, ge=0.5)
+    """Memory in which a partition of a stage gathers writes before they become a file; up to twice that is in use."""
     live_traces_mib: float = Field(default=128.0, ge=1.0)
     """Memory for live traces; further ones are read again from the store."""
     live_trajectories_mib: float = Field(default=256.0, ge=1.0)

@@ -280,7 +280,13 @@ def _application(
         consumer_extra_config=consumer,
         producer_extra_config=producer,
         state_dir=store.dir,
-        rocksdb_options=RocksDBOptions(block_cache_size=round(store.cache_mib * _MIB)),
+        # The defaults, 3 x 64 MiB of buffers and 128 MiB of log for each partition of each stage, fit no container.
+        rocksdb_options=RocksDBOptions(
+            block_cache_size=round(store.cache_mib * _MIB),
+            write_buffer_size=(buffer := round(store.write_buffer_mib * _MIB)),
+            max_write_buffer_number=2,
+            max_total_wal_size=4 * buffer,
+        ),
         consumer_poll_timeout=_POLL_S,
         loglevel=None,
         auto_create_topics=False,
