@@ -77,10 +77,11 @@ def test_kill_9_changes_no_verdict(new_run: NewRun, disk: str, seed: int) -> Non
     assert second.terminate() == 0
 
 
-def test_a_worker_joins_and_another_leaves(new_run: NewRun) -> None:
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_worker_joins_and_another_leaves(new_run: NewRun, guarantee: str) -> None:
     records, expected = load()
     third = len(records) // 3
-    run = new_run()
+    run = new_run(guarantee=guarantee, transaction_timeout_s=4.0)
     first = run.start("one")
     first.wait_until_ready()
     run.feed(records[:third])
