@@ -1,4 +1,4 @@
-"""What ``deploy/`` starts, as far as it can be checked where neither Docker nor Kubernetes runs."""
+"""The files of ``deploy/``, as far as they can be checked where neither Docker nor Kubernetes runs."""
 
 from __future__ import annotations
 

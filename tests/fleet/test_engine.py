@@ -123,7 +123,7 @@ def test_state_topics_are_named_as_the_engine_names_them(cluster: tuple[Producer
 def test_the_internals_of_the_engine_are_as_the_worker_needs_them(
     cluster: tuple[Producer, str], tmp_path: Path
 ) -> None:
-    """What is no documented interface of the engine: a new version must keep it, or ``fleet/engine.py`` must change."""
+    """Parts that are no documented interface: a new version of the engine must keep them, or ``fleet/engine.py`` changes."""
     worker, _ = worker_on(config(cluster[1], tmp_path))
     app: Application = worker.app
     manager = app._processing_context.state_manager

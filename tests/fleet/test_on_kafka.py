@@ -1,4 +1,4 @@
-"""Workers on a real Kafka: whatever happens, the verdicts are those of one process."""
+"""Workers on a real Kafka: the verdicts are those of one process, whatever happens in between."""
 
 from __future__ import annotations
 

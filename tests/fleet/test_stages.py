@@ -1,4 +1,4 @@
-"""Both stages through bytes: whatever the order of partitions, commits and crashes, the verdicts are those of one process."""
+"""Both stages through bytes: the verdicts are those of one process in any order of partitions, commits and crashes."""
 
 from __future__ import annotations
 

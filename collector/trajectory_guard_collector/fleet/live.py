@@ -99,7 +99,7 @@ class _Entry(Generic[T]):
 
 @contextmanager
 def _storing() -> Iterator[None]:
-    """Whatever the store raises ends the worker."""
+    """Every error of the store ends the worker."""
     try:
         yield
     except Exception as error:
