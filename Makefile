@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-all lint bench bench-accuracy dashboards format clean help
+.PHONY: demo test test-slow test-all test-fleet lint bench bench-accuracy dashboards format clean help
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -32,6 +32,19 @@ test-slow: $(STAMP) ## fault matrix, real instrumentations, Prometheus; property
 
 test-all: test test-slow ## both
 
+# The stream worker needs another pydantic than the one that is pinned.
+FLEET := .venv-fleet
+$(FLEET)/.installed: pyproject.toml requirements-dev.txt
+	test -x $(FLEET)/bin/python || $(PYTHON) -m venv $(FLEET)
+	$(FLEET)/bin/python -m pip install --quiet --upgrade uv
+	grep -v '^pydantic' requirements-dev.txt > $(FLEET)/constraints.txt
+	$(FLEET)/bin/python -m uv pip install --quiet --python $(FLEET)/bin/python --constraint $(FLEET)/constraints.txt \
+		--editable '.[dev,fleet]'
+	touch $@
+
+test-fleet: $(FLEET)/.installed ## the stream worker, on a real Kafka (Java 17 and Maven): some ten minutes
+	$(FLEET)/bin/python -m pytest tests/fleet
+
 lint: $(STAMP) ## ruff, formatting and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -55,4 +68,4 @@ bench-accuracy: $(VENV)/.bench ## how well loops are found, beside the peers; DA
 	$(BIN)/python -m tests.bench.accuracy $(if $(DATA),--data $(DATA))
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(FLEET) .pytest_cache .mypy_cache .ruff_cache .hypothesis

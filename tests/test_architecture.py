@@ -233,6 +233,18 @@ def test_scoring_and_state_never_import_the_gateway_directly_or_through_others()
     assert [chain for name in modules if (chain := path_to(name, f"{COLLECTOR_ROOT}.gateway"))] == []
 
 
+def test_the_stream_worker_never_imports_the_gateway_and_nothing_imports_it() -> None:
+    fleet = f"{COLLECTOR_ROOT}.fleet"
+    modules = [name for name in COLLECTOR if within(name, fleet)]
+    assert len(modules) > 8
+    assert [chain for name in modules if (chain := path_to(name, f"{COLLECTOR_ROOT}.gateway"))] == []
+    assert importers([name for name in COLLECTOR if not within(name, fleet)], fleet) == {}
+
+
+def test_one_module_knows_the_stream_engine() -> None:
+    assert list(importers(list(EVERYTHING), "quixstreams")) == [f"{COLLECTOR_ROOT}.fleet.engine"]
+
+
 def test_identification_never_reaches_the_evaluation_of_steps() -> None:
     """They may run on different machines."""
     name = f"{COLLECTOR_ROOT}.scoring.identification"

@@ -1,4 +1,4 @@
-"""``trajectory-guard[collector]`` alone installs what the collector imports."""
+"""``trajectory-guard[collector]`` alone installs what the collector imports, and ``[fleet]`` what the worker does."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SHARED = {"google", "opentelemetry", "pydantic_core"}
 """Namespaces of several distributions, and what belongs to one of the others."""
 
 
-def declared() -> set[str]:
-    needed = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["collector"]]
+def declared(*extras: str) -> set[str]:
+    needed = [*PROJECT["dependencies"], *(one for extra in extras for one in PROJECT["optional-dependencies"][extra])]
     return {re.match(r"[\w.-]+", one).group().lower().replace("_", "-") for one in needed}  # type: ignore[union-attr]
 
 
@@ -38,14 +38,20 @@ def imported(file: Path) -> Iterator[str]:
             yield node.module or ""
 
 
-def third_party() -> set[str]:
-    found = {name for file in (ROOT / "collector").rglob("*.py") for name in imported(file)}
-    tops = {name.split(".")[0] for name in found}
+def third_party(*, worker: bool) -> set[str]:
+    """Packages that the collector imports, or the stream worker beside those."""
+    files = [file for file in (ROOT / "collector").rglob("*.py") if ("fleet" in file.relative_to(ROOT).parts) is worker]
+    tops = {name.split(".")[0] for file in files for name in imported(file)}
     return tops - {*sys.stdlib_module_names, *OWN, *SHARED}
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 cannot tell what distribution a module is of")
-@pytest.mark.parametrize("module", sorted(third_party()))
+@pytest.mark.parametrize("module", sorted(third_party(worker=False)))
 def test_what_is_imported_is_declared(module: str) -> None:
     distributions = {name.lower().replace("_", "-") for name in packages_distributions()[module]}
-    assert distributions & declared()
+    assert distributions & declared("collector")
+
+
+@pytest.mark.parametrize("module", sorted(third_party(worker=True) - third_party(worker=False)))
+def test_what_the_stream_worker_imports_is_declared(module: str) -> None:
+    assert module.replace("_", "-") in declared("fleet")

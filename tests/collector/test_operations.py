@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,13 +16,15 @@ from tests.collector.kit import capture_request, comparable, loop, request, scor
 from tests.helpers import DATA, capture_names, lines
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine, Verdict
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
+from trajectory_guard.core.steps import ModelTokens
 from trajectory_guard.dialects.table import DIALECTS
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.identification import Identifier
-from trajectory_guard_collector.scoring.item_codec import ItemFormatError, dialects_by_name
+from trajectory_guard_collector.scoring.item_codec import ItemFormatError, dialects_by_name, from_bytes, to_bytes
 from trajectory_guard_collector.scoring.operations import Operation, OperationLog, apply
 from trajectory_guard_collector.scoring.parser import RequestParser
 from trajectory_guard_collector.scoring.registry import Fleet
@@ -183,3 +186,22 @@ def test_a_trajectory_saved_with_steps_needs_their_dialects() -> None:
     assert data is not None
     with pytest.raises(StateFormatError, match="is not configured"):
         load(data, {})
+
+
+@pytest.mark.parametrize("plain", [Level.STOP, [ModelTokens("m", 1, 2)], {"n": 1 << 80}, ["\ud800"], (1, (2, None))])
+def test_values_that_orjson_refuses_are_written_as_the_standard_library_writes_them(plain: Any) -> None:
+    assert from_bytes(to_bytes(plain)) == json.loads(json.dumps(plain))
+
+
+def test_a_saved_step_is_written_by_orjson(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The standard library takes ten times as long, and every step of a stream worker is written twice."""
+    monkeypatch.setattr("trajectory_guard_collector.scoring.item_codec.json", None)
+    workers = Workers()
+    for data in recorded_load(copies=1).requests[:2]:
+        workers.carry_out(workers.operations(data))
+    assert all(dump(trajectory, {}, with_steps=True) for trajectory in workers.fleet)
+
+
+def test_an_object_is_no_json() -> None:
+    with pytest.raises(TypeError):
+        to_bytes(object())

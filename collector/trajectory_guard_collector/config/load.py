@@ -6,7 +6,7 @@ import os
 import types
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
@@ -18,6 +18,7 @@ from trajectory_guard_collector.config.models import CollectorConfig
 from trajectory_guard_collector.config.references import Text, resolve
 from trajectory_guard_collector.config.sources import COMMAND_LINE, Sources, from_yaml, read_file, read_override
 
+M = TypeVar("M", bound=BaseModel)
 _GUARD: Final = "guard"
 _MAX_SHOWN: Final = 80
 _SCALARS: Final = (str, SecretStr, Enum, int, float)
@@ -32,9 +33,17 @@ _EXPECTED: Final = {
 def load_config(
     paths: Sequence[str], environ: Mapping[str, str] | None = None, overrides: Sequence[str] = ()
 ) -> CollectorConfig:
+    """``load_as`` for the collector."""
+    return load_as(CollectorConfig, paths, environ, overrides)
+
+
+def load_as(
+    model: type[M], paths: Sequence[str], environ: Mapping[str, str] | None = None, overrides: Sequence[str] = ()
+) -> M:
     """Read and merge files, replace references, and check everything. Without files and overrides: the defaults.
 
     Parameters:
+        model: the configuration to read; it has a section ``guard``.
         paths: ``.yaml``, ``.yml``, ``.json`` or ``.toml`` files. Later ones win, key by key; lists are replaced.
         environ: variables for ``${env:NAME}``; those of the process by default.
         overrides: ``key.path=value``, over the files.
@@ -50,7 +59,7 @@ def load_config(
         lambda path, message: problems.append(Mistake(path, message)),
     )
     unresolved = tuple(problem.path for problem in problems)
-    config = _build(_fit(values, CollectorConfig), problems)
+    config = _build(model, _fit(values, model), problems)
     if config is None or problems:
         resolved = [one for one in problems[len(unresolved) :] if not _is_within(one.path, unresolved)]
         located = [_located(sources, problem) for problem in (*problems[: len(unresolved)], *resolved)]
@@ -120,8 +129,8 @@ def _inner(annotation: Any, key: str) -> Any:
     return Any
 
 
-def _annotation_at(path: Sequence[str | int]) -> Any:
-    annotation: Any = CollectorConfig
+def _annotation_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
+    annotation: Any = model
     for key in path:
         annotation = _inner(annotation, str(key))
     return annotation
@@ -166,12 +175,12 @@ def _typed(text: Text, annotation: Any) -> Any:
 # --- checking --------------------------------------------------------------------------------------------------------
 
 
-def _build(values: dict[str, Any], problems: list[Mistake]) -> CollectorConfig | None:
+def _build(model: type[M], values: dict[str, Any], problems: list[Mistake]) -> M | None:
     guard = _guard(values.pop(_GUARD, {}), problems)
     try:
-        return CollectorConfig.model_validate({**values, _GUARD: guard})
+        return model.model_validate({**values, _GUARD: guard})
     except ValidationError as error:
-        problems += map(_problem, error.errors(include_url=False))
+        problems += (_problem(model, one) for one in error.errors(include_url=False))
         return None
 
 
@@ -186,17 +195,17 @@ def _guard(values: Any, problems: list[Mistake]) -> GuardConfig:
         return GuardConfig()
 
 
-def _problem(error: Any) -> Mistake:
+def _problem(whole: type[BaseModel], error: Any) -> Mistake:
     place = [str(key) for key in error["loc"]]
     path, kind = ".".join(place), error["type"]
     if kind == UNKNOWN_KEY:
-        model = _model(_annotation_at(place[:-1]))
+        model = _model(_annotation_at(whole, place[:-1]))
         known = list(model.model_fields) if model is not None else []
         return Mistake(path, f"unknown key{nearest(place[-1], known)}")
     if kind in _NOT_A_MAPPING:
         return Mistake(path, f"expected a mapping, got {type(error['input']).__name__}")
     message = _EXPECTED.get(kind, error["msg"].removeprefix("Value error, "))
-    return Mistake(path, message + _shown(error["input"], _annotation_at(place)))
+    return Mistake(path, message + _shown(error["input"], _annotation_at(whole, place)))
 
 
 def _shown(value: Any, annotation: Any) -> str:

@@ -20,7 +20,7 @@ from trajectory_guard_collector.config.pem import pem_mistakes, why_unreadable
 from trajectory_guard_collector.config.tokens import read_tokens
 
 
-def to_yaml(config: CollectorConfig) -> str:
+def to_yaml(config: BaseModel) -> str:
     """All keys with their values; secrets, header values, and passwords and query values in URLs are hidden."""
     return yaml.safe_dump(_plain(config), sort_keys=False, allow_unicode=True, width=120)
 
@@ -44,7 +44,7 @@ def _plain(value: Any) -> Any:
     return without_secrets(value) if isinstance(value, str) else value
 
 
-def unusable_files(config: CollectorConfig) -> list[str]:
+def unusable_files(config: BaseModel) -> list[str]:
     """Files that the configuration names and that cannot be used: one line each, with key and file."""
     return [*_unusable(config, "")]
 

@@ -43,9 +43,16 @@ def dialects_by_name(rows: Iterable[Dialect]) -> Dialects:
 def to_bytes(plain: Any) -> bytes:
     """JSON; of what orjson refuses (long integers, invalid Unicode), as the standard library writes it."""
     try:
-        return orjson.dumps(plain)
+        return orjson.dumps(plain, default=_as_list)
     except TypeError:
         return json.dumps(plain).encode("ascii")
+
+
+def _as_list(value: Any) -> list[Any]:
+    """Named tuples, which orjson does not take for tuples."""
+    if isinstance(value, tuple):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")
 
 
 def from_bytes(data: bytes) -> Any:
@@ -70,7 +77,7 @@ def plain_item(item: Item, *, results: bool = False) -> dict[str, Any]:
         call = {"call": plain_call(item.call)} if item.call is not None else {}
         return {**plain, "trace": item.trace_id, "scope": item.scope, "usage": plain_usage(item.usage), **call}
     plain |= {
-        "step": _plain_step(item.step), "view": _plain_view(item.view), "dialect": item.dialect.name,
+        "step": _plain_step(item.step), "view": plain_view(item.view), "dialect": item.dialect.name,
         "resource": dict(item.origin.attributes), "own": [item.own_agent, item.own_run],
         "moved": item.moved, "announced_as": item.announced_as,
     }  # fmt: skip
@@ -121,7 +128,12 @@ def _step_item(plain: dict[str, Any], dialects: Dialects) -> StepItem:
         raise ItemFormatError(f"dialect {name!r} is not configured here")
     origin = ResourceInfo(plain["resource"], plain["service"], plain["tenant"])
     item = StepItem(
-        bytes.fromhex(plain["span"]), _step(plain["step"]), _view(plain["view"]), dialects[name], origin, plain["size"]
+        bytes.fromhex(plain["span"]),
+        _step(plain["step"]),
+        view_from(plain["view"]),
+        dialects[name],
+        origin,
+        plain["size"],
     )
     end, span_id = plain["order"]
     item.order = (float(end), span_id)
@@ -172,14 +184,16 @@ def _step(plain: dict[str, Any]) -> StepRecord:
     )
 
 
-def _plain_view(view: SpanView) -> list[Any]:
+def plain_view(view: SpanView) -> list[Any]:
+    """A span view as JSON-able data."""
     plain = view._asdict()
     plain["attributes"], plain["resource"] = dict(view.attributes), dict(view.resource)
     plain["events"] = [[event.name, dict(event.attributes)] for event in view.events]
     return list(plain.values())
 
 
-def _view(plain: list[Any]) -> SpanView:
+def view_from(plain: list[Any]) -> SpanView:
+    """Read ``plain_view``."""
     view = SpanView(*plain)
     return view._replace(events=[SpanEvent(*event) for event in view.events])
 

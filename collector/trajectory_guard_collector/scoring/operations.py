@@ -92,6 +92,16 @@ class OperationLog(Operations):
         operations, self._operations = self._operations, []
         return operations
 
+    @property
+    def items(self) -> list[Item]:
+        """The spans that are remembered, in order of arrival."""
+        return list(self._items.values())
+
+    def restore(self, item: Item, key: Key | None) -> None:
+        """Remember a saved item, without writing an operation down."""
+        item.key = key
+        self._items[item.span] = item
+
     def known(self, span: bytes) -> Item | None:
         """See ``Operations``."""
         return self._items.get(span)

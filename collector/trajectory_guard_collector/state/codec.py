@@ -7,7 +7,7 @@ The collector saves none: after a restart it evaluates late steps in order of ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -20,6 +20,7 @@ from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard_collector.scoring.item_codec import (
     Dialects,
+    ItemFormatError,
     from_bytes,
     item_of,
     plain_item,
@@ -31,7 +32,7 @@ from trajectory_guard_collector.scoring.item_codec import (
 )
 from trajectory_guard_collector.scoring.published import Published
 from trajectory_guard_collector.scoring.registry import Attributes
-from trajectory_guard_collector.scoring.trajectory import FIRST, SEEN, Key, Order, Snapshot, Trajectory
+from trajectory_guard_collector.scoring.trajectory import FIRST, SEEN, Item, Key, Order, Snapshot, Trajectory
 
 FORMAT_VERSION: Final = 5
 _NO_DIALECTS: Final[Dialects] = {}
@@ -55,13 +56,32 @@ def dump(trajectory: Trajectory, tags: Mapping[bytes, Attributes], *, with_steps
     snapshot = trajectory.base if with_steps else trajectory.snapshot()
     if snapshot is None and not (with_steps and trajectory.items):
         return None
+    plain = plain_head(trajectory, tags, snapshot, compacted)
+    if with_steps:
+        plain["items"] = [plain_item(item, results=True) for item in trajectory.items]
+        plain["replay"] = [[place, plain_snapshot(one)] for place, one in trajectory.replay_points]
+    return to_bytes(plain)
+
+
+def plain_head(
+    trajectory: Trajectory,
+    tags: Mapping[bytes, Attributes],
+    snapshot: Snapshot | None,
+    compacted: Sequence[Item] = (),
+) -> dict[str, Any]:
+    """A trajectory without its single steps as JSON-able data.
+
+    Parameters:
+        tags: attributes remembered for its spans.
+        snapshot: its state; compacted: the single steps that this state covers.
+    """
     seen = Ring(SEEN, trajectory.seen.data)
     for item in compacted:
         seen.append(item.span[-8:])
-    plain = {
+    return {
         "v": FORMAT_VERSION,
         "key": trajectory.key,
-        "base": _plain_snapshot(snapshot) if snapshot is not None else None,
+        "base": plain_snapshot(snapshot) if snapshot is not None else None,
         "floor": compacted[-1].order if compacted else _plain_order(trajectory.floor),
         "seen": seen.data.hex(),
         "names": [trajectory.services, trajectory.agents, trajectory.trace_id],
@@ -73,10 +93,6 @@ def dump(trajectory: Trajectory, tags: Mapping[bytes, Attributes], *, with_steps
         "hands": [trajectory.hands, list(trajectory.by_hand) if trajectory.by_hand is not None else None],
         "flags": {name: plain_verdict(verdict) for name in _FLAGS if (verdict := getattr(trajectory, name))},
     }
-    if with_steps:
-        plain["items"] = [plain_item(item, results=True) for item in trajectory.items]
-        plain["replay"] = [[place, _plain_snapshot(one)] for place, one in trajectory.replay_points]
-    return to_bytes(plain)
 
 
 def load(data: bytes, dialects: Dialects = _NO_DIALECTS) -> tuple[Trajectory, dict[bytes, Attributes]]:
@@ -89,7 +105,14 @@ def load(data: bytes, dialects: Dialects = _NO_DIALECTS) -> tuple[Trajectory, di
         StateFormatError: the bytes are no trajectory, or of another version.
     """
     try:
-        plain = from_bytes(data)
+        return from_plain(from_bytes(data), dialects)
+    except ItemFormatError as error:
+        raise StateFormatError(f"damaged trajectory: {error}") from None
+
+
+def from_plain(plain: Any, dialects: Dialects) -> tuple[Trajectory, dict[bytes, Attributes]]:
+    """Read ``plain_head``, where steps were saved with ``items`` and ``replay`` added. Errors: as of ``load``."""
+    try:
         if plain["v"] != FORMAT_VERSION:
             raise StateFormatError(f"trajectory format version {plain['v']!r} is unknown")
         tags = {bytes.fromhex(span): attributes for span, attributes in plain["marks"].items()}
@@ -133,7 +156,8 @@ def _plain_order(order: Order) -> Order | None:
     return None if order == FIRST else order
 
 
-def _plain_snapshot(snapshot: Snapshot) -> list[Any]:
+def plain_snapshot(snapshot: Snapshot) -> list[Any]:
+    """A snapshot as JSON-able data."""
     pending = snapshot.usage.pending
     usage = {trace: {scope: plain_usage(one) for scope, one in by_scope.items()} for trace, by_scope in pending.items()}
     recent = [list(record) for record in snapshot.recent]

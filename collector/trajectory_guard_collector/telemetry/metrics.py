@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import psutil
@@ -32,9 +32,10 @@ class Metrics:
     Parameters:
         max_label_values: services, agents, tools and other values distinguished for each label; further ones count as
             ``other``.
+        more: rows beside those of the catalogue.
     """
 
-    def __init__(self, *, max_label_values: int = 200) -> None:
+    def __init__(self, *, max_label_values: int = 200, more: Iterable[Metric] = ()) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # one further series for each counter, of no use to dashboards
         self.registry = CollectorRegistry()
         self.registry.register(_Process())
@@ -43,7 +44,7 @@ class Metrics:
         self._counters: dict[str, Family[Counter]] = {}
         self._gauges: dict[str, Family[Gauge]] = {}
         self._histograms: dict[str, Family[Histogram]] = {}
-        for row in catalogue.METRICS:
+        for row in (*catalogue.METRICS, *more):
             if row in _OF_THE_PROCESS or row is catalogue.LABEL_OVERFLOW:
                 continue
             if row.kind == "counter":

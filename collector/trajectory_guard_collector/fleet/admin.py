@@ -1,0 +1,103 @@
+"""Looks up topics on the brokers, and creates those that are missing."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from trajectory_guard_collector.errors import StartError
+from trajectory_guard_collector.fleet.config import FleetConfig
+from trajectory_guard_collector.fleet.connection import connection
+from trajectory_guard_collector.fleet.topics import WantedTopic, wanted
+
+_log: Final = logging.getLogger(__name__)
+_TIMEOUT_S: Final = 15.0
+
+
+class FoundTopic(NamedTuple):
+    """A topic, and the number of its partitions; 0 if it is missing."""
+
+    wanted: WantedTopic
+    partitions: int
+
+
+class Topology:
+    """The topics of a configuration on its brokers.
+
+    Parameters:
+        config: the configuration.
+    """
+
+    def __init__(self, config: FleetConfig) -> None:
+        self._config = config
+        self._client = AdminClient({**connection(config.kafka), "logger": logging.getLogger("rdkafka")})
+
+    def find(self) -> list[FoundTopic]:
+        """All topics.
+
+        Raises:
+            StartError: no broker answers.
+        """
+        try:
+            known = self._client.list_topics(timeout=_TIMEOUT_S).topics
+        except KafkaException as error:
+            brokers = ",".join(self._config.kafka.brokers)
+            raise StartError(f"kafka.brokers: {brokers}: no broker answers: {error.args[0].str()}") from None
+        return [
+            FoundTopic(one, len(known[one.name].partitions) if one.name in known else 0) for one in wanted(self._config)
+        ]
+
+    def create_missing(self) -> list[str]:
+        """Create the missing topics; returns their names.
+
+        Raises:
+            StartError: a topic cannot be created, or those that there are do not fit.
+        """
+        found = self.find()
+        spans = next(one for one in found if one.wanted.role == "spans")
+        count = spans.partitions or self._config.topics.partitions  # all stages have as many as their source
+        missing = [one.wanted for one in found if not one.partitions]
+        replication = self._config.topics.replication_factor
+        futures = self._client.create_topics(
+            [NewTopic(one.name, count, replication, config=dict(one.settings)) for one in missing],
+            request_timeout=_TIMEOUT_S,
+        ) if missing else {}  # fmt: skip
+        for name, future in futures.items():
+            try:
+                future.result()
+            except KafkaException as error:  # noqa: PERF203
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # somebody else was faster
+                    raise StartError(f"topic {name!r} cannot be created: {error.args[0].str()}") from None
+        until = time.monotonic() + _TIMEOUT_S
+        while futures and not all(one.partitions for one in self.find()) and time.monotonic() < until:
+            time.sleep(0.1)  # a broker answers before all brokers know of the topic
+        return [one.name for one in missing]
+
+    def check(self) -> None:
+        """Check that a worker can start.
+
+        Raises:
+            StartError: a topic is missing, or partitions differ; one line for each mistake.
+        """
+        found = self.find()
+        mistakes = [*_mistakes(found)]
+        if mistakes:
+            raise StartError("\n".join(mistakes))
+
+
+def _mistakes(found: list[FoundTopic]) -> Iterator[str]:
+    for one in found:
+        if not one.partitions:
+            yield f"topic {one.wanted.name!r} ({one.wanted.role}) is missing: create it with `topics --create`"
+    partitions = {one.wanted.role: one.partitions for one in found}
+    if 0 < partitions["spans"] != partitions["operations"] > 0:
+        names = {one.wanted.role: one.wanted.name for one in found}
+        yield (
+            f"topic {names['operations']!r} has {partitions['operations']} partitions, and {names['spans']!r} has"
+            f" {partitions['spans']}: they need the same number"
+        )

@@ -1,0 +1,194 @@
+"""Configuration of the stream worker: frozen, validated models, read by the collector's own loader."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+
+from trajectory_guard.config import GuardConfig
+from trajectory_guard_collector.config.checks import Mistake, guard_mistakes, is_endpoint, refuse
+from trajectory_guard_collector.config.models import Model, Trajectories
+from trajectory_guard_collector.config.pem import why_unreadable
+
+Endpoint = Annotated[str, AfterValidator(is_endpoint)]
+
+
+class Security(Model):
+    """How the brokers are trusted, and how the worker identifies itself."""
+
+    protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"] = "plaintext"
+    """Security protocol of the listener."""
+    ca_file: str | None = None
+    """PEM file of trusted authorities; the system's by default."""
+    cert_file: str | None = None
+    """PEM file with a client certificate (mTLS)."""
+    key_file: str | None = None
+    """PEM file with its private key."""
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    """SASL mechanism; needed with a ``sasl_`` protocol."""
+    username: str | None = None
+    """SASL user."""
+    password: SecretStr | None = None
+    """SASL password."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Security:
+        mistakes = []
+        if self.protocol.startswith("sasl_"):
+            for key in ("sasl_mechanism", "username", "password"):
+                if getattr(self, key) is None:
+                    mistakes.append(Mistake((key,), f"required with protocol {self.protocol}"))  # noqa: PERF401
+        if (self.cert_file is None) != (self.key_file is None):
+            missing, given = ("cert_file", "key_file") if self.cert_file is None else ("key_file", "cert_file")
+            mistakes.append(Mistake((missing,), f"required with {given}"))
+        refuse(mistakes)
+        return self
+
+
+def unusable_files(config: FleetConfig) -> list[str]:
+    """Files that the configuration names and that cannot be read: one line each, with key and file."""
+    security = config.kafka.security
+    named = {key: getattr(security, key) for key in ("ca_file", "cert_file", "key_file")}
+    reasons = {key: why_unreadable(file) for key, file in named.items() if file is not None}
+    return [f"kafka.security.{key}: {named[key]}: {reason}" for key, reason in reasons.items() if reason is not None]
+
+
+class Kafka(Model):
+    """The brokers, and membership of the consumer group."""
+
+    brokers: tuple[str, ...] = ("localhost:9092",)
+    """``host:port`` of some brokers."""
+    security: Security = Security()
+    """Encryption and authentication."""
+    group: str = Field(default="trajectory-guard", pattern=r"^[A-Za-z0-9._-]{1,100}$")
+    """Consumer group. It is part of the names of the changelog topics: another group begins with empty state."""
+    session_timeout_s: float = Field(default=20.0, ge=6.0, le=300.0)
+    """Seconds after which the partitions of a worker that died go to the others; longer than a broker's restart."""
+    unavailable_s: float = Field(default=120.0, ge=0.0)
+    """Seconds without any broker after which the worker ends with status 1, to be started again; 0 is never."""
+
+    @model_validator(mode="after")
+    def _reachable(self) -> Kafka:
+        if not self.brokers:
+            refuse([Mistake(("brokers",), "at least one broker is needed")])
+        return self
+
+
+Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")]
+
+
+class Topics(Model):
+    """Topics."""
+
+    spans: Topic = "otlp_spans"
+    """Spans as the Kafka exporter of the OpenTelemetry Collector writes them: ``otlp_proto``, partitioned by trace."""
+    operations: Topic = "trajectory_guard_operations"
+    """Between the two stages: has as many partitions as ``spans``."""
+    verdicts: Topic = "trajectory_guard_verdicts"
+    """Verdict records, keyed by trace."""
+    guard_spans: Topic = "otlp_guard"
+    """Guard spans as OTLP, keyed by trace, for a Kafka receiver."""
+    dead_letters: Topic = "trajectory_guard_dead_letters"
+    """Records that cannot be processed, with their position and the reason in headers."""
+    partitions: int = Field(default=24, ge=1, le=10_000)
+    """Partitions of topics that ``topics --create`` makes. The number bounds the workers, and stays."""
+    replication_factor: int = Field(default=1, ge=1, le=32)
+    """Replication of topics that ``topics --create`` makes; 3 in production."""
+    operations_retention_s: float = Field(default=86_400.0, gt=0.0)
+    """Seconds for which operations are kept: the longest time a worker may be down."""
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Topics:
+        names = [self.spans, self.operations, self.verdicts, self.guard_spans, self.dead_letters]
+        refuse(
+            [Mistake((), f"topic {name!r} has two roles") for name in sorted({n for n in names if names.count(n) > 1})]
+        )
+        return self
+
+
+class Processing(Model):
+    """Commits."""
+
+    guarantee: Literal["at-least-once", "exactly-once"] = "at-least-once"
+    """With ``exactly-once``, readers with ``isolation.level=read_committed`` see no record of a commit that failed."""
+    commit_interval_s: float = Field(default=1.0, ge=0.05, le=60.0)
+    """Seconds between commits. Steps are evaluated at each commit, so this is also the delay of a verdict."""
+    transaction_timeout_s: float = Field(default=10.0, ge=1.0, le=900.0)
+    """With ``exactly-once``: seconds for which a worker that died can hold up ``read_committed`` readers."""
+
+    @model_validator(mode="after")
+    def _in_time(self) -> Processing:
+        if self.guarantee == "exactly-once" and self.transaction_timeout_s < 2 * self.commit_interval_s:
+            message = f"must be at least twice commit_interval_s ({self.commit_interval_s})"
+            refuse([Mistake(("transaction_timeout_s",), message, self.transaction_timeout_s)])
+        return self
+
+
+class StateStore(Model):
+    """State of traces and trajectories."""
+
+    dir: str = "trajectory-guard-state"
+    """Directory of this worker's copy; never shared. If it is lost, it is restored from the changelog topics."""
+    ttl_s: float = Field(default=86_400.0, ge=60.0)
+    """Seconds of record time for which a trace or a trajectory is kept after its last record."""
+    cache_mib: float = Field(default=64.0, ge=1.0)
+    """Memory for blocks of the store."""
+    write_buffer_mib: float = Field(default=4.0, ge=0.5)
+    """Memory in which a partition of a stage gathers writes before they become a file; up to twice that is in use."""
+    live_traces_mib: float = Field(default=128.0, ge=1.0)
+    """Memory for live traces; further ones are read again from the store."""
+    live_trajectories_mib: float = Field(default=256.0, ge=1.0)
+    """Memory for live trajectories; further ones are read again from the store."""
+
+
+class OrderWindow(Model):
+    """Steps that can still be put in order."""
+
+    reorder_steps: int = Field(default=256, ge=8, le=65_536)
+    """Steps of a trajectory that can still be put in order when older ones arrive late."""
+    reorder_s: float = Field(default=3_600.0, gt=0.0)
+    """Seconds by which a step may be older than the newest one of its trajectory and is still put in order."""
+    max_spans_per_trace: int = Field(default=1_024, ge=1)
+    """Spans of a trace remembered as possible ancestors."""
+    separate_by: tuple[str, ...] = ("service.namespace", "deployment.environment.name")
+    """Resource attributes that keep equal conversation ids apart; add ``service.name`` if services count their own."""
+
+    def limits(self, live_traces_mib: float) -> Trajectories:
+        """The limits in the form that scoring takes."""
+        return Trajectories(**self.model_dump(), max_traces_mib=live_traces_mib)
+
+
+class Telemetry(Model):
+    """The worker's own telemetry."""
+
+    endpoint: Endpoint | None = "localhost:8889"
+    """``host:port`` of ``/metrics``, ``/healthz`` and ``/readyz``; null switches it off."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Level of the JSON log lines on standard error."""
+    max_label_values: int = Field(default=200, ge=1)
+    """Distinct services, agents and tools in metrics; further ones count as ``other``."""
+
+
+class FleetConfig(Model):
+    """The whole configuration."""
+
+    kafka: Kafka = Kafka()
+    """Brokers and group."""
+    topics: Topics = Topics()
+    """Topics."""
+    processing: Processing = Processing()
+    """Commits."""
+    state: StateStore = StateStore()
+    """State of traces and trajectories."""
+    trajectories: OrderWindow = OrderWindow()
+    """Order window."""
+    guard: GuardConfig = Field(default_factory=GuardConfig)
+    """Detection, as in process and in the collector."""
+    telemetry: Telemetry = Telemetry()
+    """Own telemetry."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> FleetConfig:
+        refuse([*guard_mistakes(self.guard)])
+        return self

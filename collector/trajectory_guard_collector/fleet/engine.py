@@ -1,0 +1,296 @@
+"""The worker on Quix Streams: the only module that knows the stream engine.
+
+One application, two stages: spans keyed by trace become operations, which are written to a topic keyed by trajectory;
+operations become verdicts. The engine owns offsets, state, changelogs, rebalancing and commits. Objects that changed
+are evaluated and written when it commits: it flushes its sinks first, then the changelogs, then the offsets.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import orjson
+from quixstreams import Application, message_context
+from quixstreams.kafka import ConnectionConfig
+from quixstreams.models import TopicManager
+from quixstreams.sinks.base import BaseSink
+from quixstreams.state.rocksdb import RocksDBOptions
+
+from trajectory_guard_collector.fleet import catalogue
+from trajectory_guard_collector.fleet.config import FleetConfig
+from trajectory_guard_collector.fleet.connection import connection
+from trajectory_guard_collector.fleet.evaluating import EvaluatingStage
+from trajectory_guard_collector.fleet.identifying import IdentifyingStage
+from trajectory_guard_collector.fleet.live import State
+from trajectory_guard_collector.fleet.records import (
+    FatalError,
+    Output,
+    PoisonError,
+    SendError,
+    Source,
+    dead_letter_headers,
+)
+from trajectory_guard_collector.fleet.topics import MAX_MESSAGE_BYTES, Roles
+from trajectory_guard_collector.scoring.counts import ScoringCounts
+from trajectory_guard_collector.telemetry.metrics import Metrics
+from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
+
+_log: Final = logging.getLogger(__name__)
+_MIB: Final = 1 << 20
+_STATISTICS_MS: Final = 2_000
+_POLL_S: Final = 0.1
+_FETCH_WAIT_MS: Final = 50
+"""A rebalance asks for the watermarks of each partition in turn, each behind a fetch that waits for records: with
+librdkafka's default of 500 ms, 48 partitions stand still for 24 s."""
+_MAX_POLL_S: Final = 300.0
+_BYTES: Final = dict.fromkeys(("key_deserializer", "value_deserializer", "key_serializer", "value_serializer"), "bytes")
+
+
+class Worker:
+    """One worker of the group.
+
+    Parameters:
+        config: the configuration.
+        metrics: counts and measures; with the rows of ``catalogue``.
+        topic_manager: how topics are looked up; for tests.
+
+    Raises:
+        Exception: of the engine, if the brokers cannot be reached or a topic is missing.
+    """
+
+    def __init__(self, config: FleetConfig, metrics: Metrics, *, topic_manager: TopicManager | None = None) -> None:
+        self._config, self._metrics = config, metrics
+        self._joined = False
+        self._last_sign = time.monotonic()
+        self._lag: dict[str, float] = {}
+        self._throttled = ThrottledLog(_log)
+        roles = Roles.of(config.topics)
+        self._role_of = {name: role for role, name in roles.by_role().items()}
+        self.app = _application(config, self._read_statistics, topic_manager)
+        spans = self.app.topic(roles.spans, timestamp_extractor=_not_in_the_future, **_BYTES)
+        operations = self.app.topic(roles.operations, timestamp_extractor=_not_in_the_future, **_BYTES)
+        for name in (roles.verdicts, roles.guard_spans, roles.dead_letters):
+            self.app.topic(name, **_BYTES)
+        self._output = _TopicOutput(self.app, roles, metrics)
+        counts, limits = ScoringCounts(metrics), config.trajectories.limits(config.state.live_traces_mib)
+        store, guard = config.state, config.guard
+        self._identifying = IdentifyingStage(
+            guard, limits, counts, self._output, store.ttl_s, store.live_traces_mib * _MIB
+        )
+        self._evaluating = EvaluatingStage(
+            guard, limits, counts, self._output, store.ttl_s, store.live_trajectories_mib * _MIB
+        )
+        first = self.app.dataframe(spans)
+        first.apply(self._contained(self._identifying.take), stateful=True, metadata=True)
+        second = self.app.dataframe(operations)
+        second.apply(self._contained(self._evaluate), stateful=True, metadata=True).filter(_nothing).sink(
+            _Commit(self._flush)
+        )
+        self._state_manager = first.processing_context.state_manager
+        self._watch_state()
+        metrics.watch(catalogue.READY, lambda: float(self.ready))
+        metrics.watch_group(catalogue.LAG, lambda: self._lag)
+        metrics.watch_group(
+            catalogue.LIVE,
+            lambda: {"trace": len(self._identifying.live), "trajectory": len(self._evaluating.live)},
+        )
+
+    def run(self) -> None:
+        """Process records until SIGTERM or SIGINT; then commit, and leave the group.
+
+        Raises:
+            Exception: of the engine, or of a stage if its state can no longer be relied on. Nothing is committed then.
+        """
+        try:
+            self.app.run()
+        finally:
+            self._joined = False
+
+    def stop(self) -> None:
+        """End ``run`` gracefully; callable from any thread."""
+        self.app.stop()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the worker is a member of the group, and its state is restored."""
+        return self._joined and not self._state_manager.recovery_required
+
+    @property
+    def alive(self) -> bool:
+        """Whether the engine has polled the brokers within the time after which they exclude the worker."""
+        return time.monotonic() - self._last_sign < _MAX_POLL_S
+
+    # --- records ---------------------------------------------------------------------------------------------
+
+    def _evaluate(self, key: bytes | None, value: bytes, state: State, at_ms: int) -> None:
+        if key is None:
+            raise PoisonError("a record of operations has no key")
+        self._evaluating.take(key, value, state, at_ms, message_context().offset)
+
+    def _contained(self, take: Callable[[bytes | None, bytes, State, int], None]) -> Callable[..., None]:
+        """A stage in which a record that cannot be processed costs no other record, and is not lost."""
+
+        def contained(value: bytes | None, key: bytes | None, at_ms: int, headers: Any, state: State) -> None:
+            context = message_context()
+            role = self._role_of[context.topic]
+            self._metrics.add(catalogue.RECORDS, topic=role)
+            try:
+                if value is None:
+                    raise PoisonError("the record has no value")
+                take(key, value, state, at_ms)
+            except PoisonError as error:
+                reason = str(error)
+            except FatalError:
+                raise
+            except Exception as error:  # noqa: BLE001  a record that nobody foresaw must not stop the partition
+                reason = f"{type(error).__name__}: {error}"
+                _log.exception(
+                    "a record cannot be processed: %s[%d]@%d", context.topic, context.partition, context.offset
+                )
+            else:
+                return
+            source = Source(context.topic, context.partition, context.offset)
+            self._metrics.add(catalogue.DEAD_LETTERS, topic=role)
+            self._throttled.log(
+                logging.WARNING, "poison", f"{source.topic}[{source.partition}]@{source.offset}: {reason}"
+            )
+            self._output.send("dead_letters", key or b"", value or b"", at_ms, dead_letter_headers(source, reason))
+
+        return contained
+
+    def _flush(self) -> None:
+        started = time.perf_counter()
+        self._identifying.live.flush()
+        self._evaluating.live.flush()
+        self._metrics.add(catalogue.COMMITS)
+        self._metrics.add(catalogue.COMMIT_SECONDS, time.perf_counter() - started)
+
+    # --- telemetry -------------------------------------------------------------------------------------------
+
+    def _read_statistics(self, text: str) -> None:
+        """Membership and lag, from librdkafka's statistics."""
+        statistics, self._last_sign = orjson.loads(text), time.monotonic()
+        self._joined = statistics.get("cgrp", {}).get("join_state") == "steady"
+        lag = {"spans": 0.0, "operations": 0.0}
+        for name, topic in statistics.get("topics", {}).items():
+            role = self._role_of.get(name)
+            if role in lag:
+                lag[role] += sum(_lag_of(one) for one in topic["partitions"].values() if one["desired"])
+        self._lag = lag
+
+    def _watch_state(self) -> None:
+        """Measure restores, and let the second stage know of assignments."""
+        restore = self._state_manager.do_recovery
+
+        def measured() -> None:
+            started = time.monotonic()
+            try:
+                restore()
+            finally:
+                self._metrics.add(catalogue.RESTORE, time.monotonic() - started)
+
+        self._state_manager.do_recovery = measured
+        assign = self._state_manager.on_partition_assign
+
+        def assigned(*arguments: Any, **named: Any) -> Any:
+            self._evaluating.assigned()
+            return assign(*arguments, **named)
+
+        self._state_manager.on_partition_assign = assigned
+
+
+class _TopicOutput(Output):
+    def __init__(self, app: Application, roles: Roles, metrics: Metrics) -> None:
+        self._app, self._names, self._metrics = app, roles.by_role(), metrics
+
+    def send(
+        self, topic: str, key: bytes, value: bytes, at_ms: int, headers: Mapping[str, str | bytes] | None = None
+    ) -> None:
+        """See ``Output``. The commit waits until the broker has the record."""
+        producer = self._app._producer
+        try:
+            producer.produce(
+                topic=self._names[topic], key=key, value=value, timestamp=at_ms, headers=dict(headers or {})
+            )
+        except Exception as error:
+            raise SendError(f"topic {self._names[topic]}: {error}") from error
+        self._metrics.add(catalogue.WRITTEN, topic=topic)
+
+
+class _Commit(BaseSink):  # type: ignore[misc]
+    """Calls a function before each commit."""
+
+    def __init__(self, flush: Callable[[], None]) -> None:
+        super().__init__(on_client_connect_success=lambda: None)
+        self._flush = flush
+
+    def add(self, *_: Any, **__: Any) -> None:
+        """Records are processed by the stages."""
+
+    def flush(self) -> None:
+        """See ``BaseSink``."""
+        self._flush()
+
+
+def _nothing(_: Any) -> bool:
+    return False
+
+
+def _not_in_the_future(_: Any, __: Any, at_ms: int, ___: Any) -> int:
+    """The time of a record. One with a clock that is ahead would let the state of all others expire."""
+    now = round(time.time() * 1_000)
+    return at_ms if 0 < at_ms <= now else now
+
+
+def _lag_of(partition: Mapping[str, int]) -> float:
+    lag = partition["consumer_lag"]
+    if lag >= 0:
+        return float(lag)
+    return float(max(0, partition["hi_offset"] - max(0, partition["lo_offset"])))
+
+
+def _application(
+    config: FleetConfig, read_statistics: Callable[[str], None], topic_manager: TopicManager | None
+) -> Application:
+    kafka, processing, store = config.kafka, config.processing, config.state
+    network = {"reconnect.backoff.max.ms": 1_000}
+    consumer = {
+        **network,
+        "session.timeout.ms": round(kafka.session_timeout_s * 1_000),
+        "heartbeat.interval.ms": round(kafka.session_timeout_s * 1_000 / 6),
+        "fetch.message.max.bytes": MAX_MESSAGE_BYTES,
+        "fetch.wait.max.ms": _FETCH_WAIT_MS,
+        "statistics.interval.ms": _STATISTICS_MS,
+        "stats_cb": read_statistics,
+        "max.poll.interval.ms": round(_MAX_POLL_S * 1_000),
+    }
+    producer: dict[str, Any] = {
+        **network, "compression.type": "lz4", "linger.ms": 20, "message.max.bytes": MAX_MESSAGE_BYTES,
+    }  # fmt: skip
+    if processing.guarantee == "exactly-once":
+        producer["transaction.timeout.ms"] = round(processing.transaction_timeout_s * 1_000)
+    return Application(
+        broker_address=ConnectionConfig.from_librdkafka_dict(connection(kafka)),
+        consumer_group=kafka.group,
+        auto_offset_reset="earliest",
+        commit_interval=processing.commit_interval_s,
+        consumer_extra_config=consumer,
+        producer_extra_config=producer,
+        state_dir=store.dir,
+        # The defaults, 3 x 64 MiB of buffers and 128 MiB of log for each partition of each stage, fit no container.
+        rocksdb_options=RocksDBOptions(
+            block_cache_size=round(store.cache_mib * _MIB),
+            write_buffer_size=(buffer := round(store.write_buffer_mib * _MIB)),
+            max_write_buffer_number=2,
+            max_total_wal_size=4 * buffer,
+        ),
+        consumer_poll_timeout=_POLL_S,
+        loglevel=None,
+        auto_create_topics=False,
+        topic_manager=topic_manager,
+        processing_guarantee=processing.guarantee,
+        broker_availability_timeout=kafka.unavailable_s,
+    )

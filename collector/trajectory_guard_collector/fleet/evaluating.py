@@ -1,0 +1,293 @@
+"""The second stage: operations on one trajectory in, verdicts and guard spans out. Its state is the trajectory.
+
+Steps are evaluated at the commit, not record by record: those that arrive out of order between two commits, as all do
+while a backlog is read partition by partition, are put in order before any is evaluated.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.engine import Engine
+from trajectory_guard.dialects.custom import table_with
+from trajectory_guard.prices import PriceTable
+from trajectory_guard_collector.config.models import Trajectories
+from trajectory_guard_collector.cooperative import at_once
+from trajectory_guard_collector.fleet.live import Content, LiveObjects, Part, State
+from trajectory_guard_collector.fleet.records import (
+    Output,
+    PoisonError,
+    digest,
+    operations_of,
+    retraction,
+    verdict_content,
+)
+from trajectory_guard_collector.scoring.counts import ScoringCounts
+from trajectory_guard_collector.scoring.events import LoopEvent
+from trajectory_guard_collector.scoring.item_codec import ItemFormatError, dialects_by_name, plain_item, to_bytes
+from trajectory_guard_collector.scoring.operations import Kind, Operation, apply
+from trajectory_guard_collector.scoring.registry import Fleet
+from trajectory_guard_collector.scoring.tagger import Tagger
+from trajectory_guard_collector.scoring.trajectory import Item, Key, Snapshot, StepItem, Trajectory
+from trajectory_guard_collector.state.codec import from_plain, plain_head, plain_snapshot
+
+FORMAT_VERSION: Final = 1
+_ITEM, _SNAPSHOT = "i", "r"
+_BASE, _NEWEST = "b", "rh"
+_CLOCK_SKEW_S: Final = 30.0
+_OBJECT_BYTES: Final = 24_576
+_SNAPSHOT_BYTES: Final = 6_144
+
+
+class LiveTrajectory(Fleet):
+    """A fleet of one trajectory, so that nothing of it depends on the other trajectories of this process.
+
+    Attributes:
+        now_s: time of the newest record, seconds since the epoch: the clock of everything that takes time.
+        revision: offset of the newest record; it grows with each, on whichever worker.
+        again: a record since the last commit may have been read before, without a commit.
+        written: digests of the verdict records written, by span.
+        changed: steps evaluated since the last commit; gone: steps removed since then, and from which trajectory.
+        events: loop events since the last commit.
+        names: names under which snapshots are stored, by their identity; named: number of names given.
+    """
+
+    def __init__(self, engine: Engine, config: GuardConfig, limits: Trajectories, counts: ScoringCounts) -> None:
+        super().__init__(engine, config, limits, counts, clock=lambda: self.now_s)
+        self.now_s = 0.0
+        self.revision = -1
+        self.again = False
+        self.written: dict[bytes, str] = {}
+        self.changed: dict[bytes, StepItem] = {}
+        self.gone: dict[bytes, Key] = {}
+        self.events: list[LoopEvent] = []
+        self.names: dict[int, tuple[str, Snapshot]] = {}
+        self.named = 0
+
+    def name(self, key: Key, names: Iterable[str]) -> None:
+        """Names serve flag lookups, of which a worker has none."""
+
+    @property
+    def only(self) -> Trajectory | None:
+        """The trajectory; None if it has no steps."""
+        return next(iter(self), None)
+
+    @property
+    def size(self) -> int:
+        """Approximate bytes in memory."""
+        return _OBJECT_BYTES + self._kept_bytes + _SNAPSHOT_BYTES * len(self.names)
+
+    def _evaluate_some(self, trajectory: Trajectory, now: float) -> list[StepItem]:
+        evaluated = super()._evaluate_some(trajectory, now)
+        self.changed.update((item.span, item) for item in evaluated)
+        return evaluated
+
+
+class EvaluatingStage:
+    """Evaluates the steps of trajectories.
+
+    Parameters:
+        config: detection, as in process.
+        limits: the steps of a trajectory that can still be put in order.
+        counts: counts steps and findings.
+        output: takes verdicts and guard spans.
+        ttl_s, max_bytes: as of ``LiveObjects``.
+        clock: seconds since the epoch; for tests.
+    """
+
+    def __init__(
+        self,
+        config: GuardConfig,
+        limits: Trajectories,
+        counts: ScoringCounts,
+        output: Output,
+        ttl_s: float,
+        max_bytes: float,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._prices = PriceTable()
+        self._engine = Engine(config.engine_settings(), price=self._prices.cost)
+        self._config, self._counts, self._output = config, counts, output
+        # A commit puts the steps in order that arrive together; a step that waited longer would need a clock.
+        self._limits = limits.model_copy(update={"reorder_wait_s": 0.0, "max_flagged": 0})
+        self._dialects = dialects_by_name(table_with(config.dialects))
+        self._clock = clock
+        self._read_before_s = 0.0
+        self.live: LiveObjects[LiveTrajectory] = LiveObjects(
+            self, ttl_s, max_bytes, lambda: counts.error("state.trajectory")
+        )
+        self.assigned()
+
+    def assigned(self) -> None:
+        """Partitions were assigned: another worker, or this one before, may have read records without a commit.
+
+        Until these are read again, every verdict is written, also one that is as it was at the last commit: the other
+        worker may have written a different one in between.
+        """
+        self._read_before_s = self._clock() + _CLOCK_SKEW_S
+
+    def take(self, key: bytes, data: bytes, state: State, at_ms: int, offset: int) -> None:
+        """Carry out the operations of a record. They are evaluated with the next commit.
+
+        Parameters:
+            key: see ``trajectory_key``.
+            at_ms: time of the record in milliseconds since the epoch; offset: its offset.
+
+        Raises:
+            PoisonError: the record, or an operation of it, can never be processed; the others are carried out.
+            FatalError: the state store or the output failed.
+        """
+        operations = operations_of(data)
+        one = self.live.open(key, state, at_ms)
+        one.now_s, one.revision = max(one.now_s, at_ms / 1_000), max(one.revision, offset)
+        one.again = one.again or at_ms / 1_000 <= self._read_before_s
+        one.events += one.rest()
+        unreadable: list[str] = []
+        for operation in operations:
+            try:
+                self._apply(one, operation)
+            except ItemFormatError as error:  # noqa: PERF203  the other operations count
+                unreadable.append(str(error))
+        if unreadable:
+            raise PoisonError(f"{len(unreadable)} of {len(operations)} operations: {unreadable[0]}")
+
+    def _apply(self, one: LiveTrajectory, operation: Operation) -> None:
+        if operation.kind is Kind.REMOVE:
+            item = one.known(bytes.fromhex(operation.content))
+            if isinstance(item, StepItem):
+                one.gone[item.span] = operation.key
+        apply(operation, one, self._dialects)
+
+    # --- verdicts --------------------------------------------------------------------------------------------
+
+    def settle(self, value: LiveTrajectory) -> None:
+        """See ``Form``: evaluate the steps, and write the verdicts that changed."""
+        value.events += at_once(value.scoring())
+        at_ms = round(value.now_s * 1_000)
+        for span, key in value.gone.items():
+            if value.known(span) is None and (value.written.pop(span, None) is not None or value.again):
+                self._send({**retraction(key, span), "revision": value.revision}, span, at_ms)
+        for item in value.changed.values():
+            if item.key is None:
+                continue
+            # without a verdict, a second record of a call is no step
+            content = verdict_content(item, item.key, self._config.max_score) or retraction(item.key, item.span)
+            known = digest(content) if not content["retracted"] else None
+            if value.again or value.written.get(item.span) != known:
+                self._send({**content, "revision": value.revision}, item.span, at_ms)
+            if known is not None:
+                value.written[item.span] = known
+            else:
+                value.written.pop(item.span, None)
+        tagger = Tagger(value)
+        for event in value.events:
+            data, spans = tagger.guard_spans([event])
+            if spans:
+                self._output.send("guard_spans", event.item.span[:16].hex().encode(), data, at_ms)
+        value.written = {span: known for span, known in value.written.items() if value.known(span) is not None}
+        value.again = False
+        value.gone.clear()
+        value.changed.clear()
+        value.events.clear()
+
+    def _send(self, record: dict[str, Any], span: bytes, at_ms: int) -> None:
+        self._output.send("verdicts", span[:16].hex().encode(), to_bytes(record), at_ms)
+
+    # --- form of a trajectory --------------------------------------------------------------------------------
+
+    def new(self, key: bytes) -> LiveTrajectory:
+        """See ``Form``."""
+        return LiveTrajectory(self._engine, self._config, self._limits, self._counts)
+
+    def size(self, value: LiveTrajectory) -> int:
+        """See ``Form``."""
+        return value.size
+
+    def content(self, value: LiveTrajectory) -> Content | None:
+        """See ``Form``."""
+        trajectory = value.only
+        if trajectory is None:
+            return None
+        parts = {
+            f"{_ITEM}{item.span.hex()}": _item_part(item, value.written.get(item.span)) for item in trajectory.items
+        }
+        replay = _named(value, trajectory.replay_points)
+        parts.update((name, _snapshot_part(one)) for name, _, one in replay)
+        if trajectory.base is not None:
+            parts[_BASE] = _snapshot_part(trajectory.base)
+        head = {
+            "v": FORMAT_VERSION,
+            "trajectory": plain_head(trajectory, {}, None),
+            "items": [item.span.hex() for item in trajectory.items],
+            "replay": [[name, place] for name, place, _ in replay],
+            "named": value.named,
+            "now_s": value.now_s,
+            "revision": value.revision,
+            "last_used": trajectory.last_used,
+        }
+        return Content(head, parts)
+
+    def load(self, key: bytes, head: Any, parts: Mapping[str, Any]) -> LiveTrajectory:
+        """See ``Form``."""
+        try:
+            if head["v"] != FORMAT_VERSION:
+                raise ValueError(f"trajectory format version {head['v']!r} is unknown")
+            return self._load(key, head, parts)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"damaged trajectory: {type(error).__name__}: {error}") from None
+
+    def _load(self, key: bytes, head: Any, parts: Mapping[str, Any]) -> LiveTrajectory:
+        one, plain = self.new(key), head["trajectory"]
+        plain["base"] = parts.get(_BASE)
+        plain["items"] = [parts[f"{_ITEM}{span}"]["item"] for span in head["items"]]
+        plain["replay"] = [[place, parts[name]] for name, place in head["replay"]]
+        trajectory, _ = from_plain(plain, self._dialects)
+        one.now_s, one.revision, one.named = head["now_s"], head["revision"], head["named"]
+        one.restore(trajectory, {})
+        trajectory.last_used = head["last_used"]
+        for span in head["items"]:
+            known = parts[f"{_ITEM}{span}"]["said"]
+            if known is not None:
+                one.written[bytes.fromhex(span)] = known
+        for (name, _), (_, snapshot) in zip(head["replay"], trajectory.replay_points, strict=True):
+            if name != _NEWEST:
+                one.names[id(snapshot)] = (name, snapshot)
+        return one
+
+
+def _named(one: LiveTrajectory, points: list[tuple[int, Snapshot]]) -> list[tuple[str, int, Snapshot]]:
+    """Replay points with the names under which they are stored. The newest is made anew each time, under one name."""
+    found = []
+    names: dict[int, tuple[str, Snapshot]] = {}
+    for nth, (place, snapshot) in enumerate(points, 1):
+        known = one.names.get(id(snapshot))
+        if known is not None:
+            name = known[0]
+        elif nth == len(points):
+            name = _NEWEST
+        else:
+            name = f"{_SNAPSHOT}{one.named}"
+            one.named += 1
+        if name != _NEWEST:
+            names[id(snapshot)] = (name, snapshot)
+        found.append((name, place, snapshot))
+    one.names = names
+    return found
+
+
+def _item_part(item: Item, written: str | None) -> Part:
+    version: tuple[Any, ...] = (item.order, written)
+    if isinstance(item, StepItem):
+        version += (
+            item.step, item.verdict, item.first_step, item.evaluated, item.moved, item.recovered, item.repeats,
+            item.announced, item.announced_as, item.late,
+        )  # fmt: skip
+    return Part(version, lambda: {"item": plain_item(item, results=True), "said": written})
+
+
+def _snapshot_part(snapshot: Snapshot) -> Part:
+    return Part(snapshot, lambda: plain_snapshot(snapshot))

@@ -1,0 +1,191 @@
+"""Records that pass between the stages, and those that leave the worker: operations, verdicts, dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple, Protocol
+
+from trajectory_guard_collector.scoring.item_codec import ItemFormatError, from_bytes, to_bytes
+from trajectory_guard_collector.scoring.operations import Kind, Operation
+from trajectory_guard_collector.scoring.trajectory import Key, StepItem
+
+OPERATIONS_VERSION: Final = 1
+VERDICT_VERSION: Final = 1
+MAX_RECORD_BYTES: Final = 900_000
+"""Largest record of operations, below the megabyte that brokers accept by default."""
+_KEY_BYTES: Final = 16
+
+
+class PoisonError(ValueError):
+    """A record that cannot be processed, now or later. The message says why."""
+
+
+class FatalError(RuntimeError):
+    """The worker must stop without a commit: going on would lose a record, or build on an incomplete state."""
+
+
+class StoreError(FatalError):
+    """The state store failed."""
+
+
+class SendError(FatalError):
+    """A record could not be handed to the producer."""
+
+
+class Output(Protocol):
+    """Writes records to topics."""
+
+    def send(
+        self, topic: str, key: bytes, value: bytes, at_ms: int, headers: Mapping[str, str | bytes] | None = None
+    ) -> None:
+        """Hand over a record.
+
+        Parameters:
+            topic: its role: ``operations``, ``verdicts``, ``guard_spans`` or ``dead_letters``.
+            at_ms: its timestamp in milliseconds since the epoch.
+
+        Raises:
+            SendError: the record would be lost.
+        """
+
+
+class Source(NamedTuple):
+    """Position of a record that was read."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def trajectory_key(key: Key) -> bytes:
+    """The Kafka key of a trajectory. A digest: conversation ids may be long, and are somebody's data."""
+    return blake2b(to_bytes(key), digest_size=_KEY_BYTES, person=b"trajectory").hexdigest().encode()
+
+
+def operation_records(operations: Iterable[Operation]) -> Iterator[tuple[bytes, bytes]]:
+    """Operations as records, key and value: one record a trajectory, or several where it would be too large.
+
+    Raises:
+        PoisonError: at the end, if single operations were too large for a record and were left out.
+    """
+    by_key: dict[Key, list[bytes]] = {}
+    too_large = []
+    for kind, key, content in operations:
+        data = to_bytes([kind.value, content])
+        if len(data) > MAX_RECORD_BYTES:
+            too_large.append(len(data))
+        else:
+            by_key.setdefault(key, []).append(data)
+    for key, some in by_key.items():
+        first, size = 0, 0
+        for place, data in enumerate(some):
+            if size and size + len(data) > MAX_RECORD_BYTES:
+                yield trajectory_key(key), _record(key, some[first:place])
+                first, size = place, 0
+            size += len(data)
+        yield trajectory_key(key), _record(key, some[first:])
+    if too_large:
+        raise PoisonError(f"an operation of {max(too_large)} bytes is too large for a record")
+
+
+def _record(key: Key, operations: list[bytes]) -> bytes:
+    return b"[%d,%b,[%b]]" % (OPERATIONS_VERSION, to_bytes(key), b",".join(operations))
+
+
+def operations_of(data: bytes) -> list[Operation]:
+    """Read a record of ``operation_records``.
+
+    Raises:
+        PoisonError: the bytes are no such record, or of another version.
+    """
+    try:
+        version, (tenant, name), operations = from_bytes(data)
+        if version != OPERATIONS_VERSION:
+            raise PoisonError(f"version {version!r} of a record of operations is unknown")
+        key = (str(tenant), str(name))
+        return [Operation(Kind(kind), key, content) for kind, content in operations]
+    except (TypeError, ValueError, ItemFormatError) as error:
+        if isinstance(error, PoisonError):
+            raise
+        raise PoisonError(f"no record of operations: {error}") from None
+
+
+# --- verdicts ------------------------------------------------------------------------------------------------
+
+
+def verdict_content(item: StepItem, key: Key, max_score: float) -> dict[str, Any] | None:
+    """A verdict record without its revision; None if the step has no verdict."""
+    verdict = item.verdict
+    if verdict is None:
+        return None
+    tenant, name = key
+    return {
+        "v": VERDICT_VERSION,
+        "span_id": item.view.span_id,
+        "trace_id": item.view.trace_id,
+        "trajectory_id": name,
+        "tenant": tenant,
+        "service": item.service,
+        "agent": item.step.agent_id,
+        "tool": item.step.tool_name,
+        "ended": item.order[0],
+        "run": verdict.run,
+        "step_index": verdict.step_index,
+        "level": verdict.level.value,
+        "types": list(verdict.types),
+        "rule": verdict.rule,
+        "reason": verdict.reason,
+        "nudge": verdict.nudge,
+        "score": round(verdict.score, 6),
+        "health": round(1.0 - verdict.score / max_score, 6),
+        "episode": verdict.episode,
+        "first_step": item.first_step if verdict.detections else "",  # of an earlier evaluation otherwise
+        "evidence": verdict.evidence.value,
+        "retracted": False,
+    }
+
+
+def retraction(key: Key, span: bytes) -> dict[str, Any]:
+    """A verdict record without its revision, for a step that is no step of this trajectory any more."""
+    tenant, name = key
+    return {
+        "v": VERDICT_VERSION,
+        "span_id": span[16:].hex(),
+        "trace_id": span[:16].hex(),
+        "trajectory_id": name,
+        "tenant": tenant,
+        "retracted": True,
+    }
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """Short digest of a verdict record: an equal one is not written again."""
+    return blake2b(to_bytes(content), digest_size=8).hexdigest()
+
+
+def current_verdicts(records: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """The verdicts that hold, by span id, after any number of records in any order, repeated ones included.
+
+    A step belongs to one trajectory at a time: of each trajectory the highest revision holds, and a retracted one
+    holds nothing.
+    """
+    newest: dict[tuple[str, str, str, str], Mapping[str, Any]] = {}
+    for one in records:
+        place = (one["trace_id"], one["span_id"], one["tenant"], one["trajectory_id"])
+        if place not in newest or newest[place]["revision"] <= one["revision"]:
+            newest[place] = one
+    return {one["span_id"]: one for one in newest.values() if not one["retracted"]}
+
+
+# --- dead letters --------------------------------------------------------------------------------------------
+
+
+def dead_letter_headers(source: Source, reason: str) -> dict[str, str | bytes]:
+    """Headers that say where a record was read, and why it could not be processed."""
+    return {
+        "trajectory_guard.topic": source.topic,
+        "trajectory_guard.partition": str(source.partition),
+        "trajectory_guard.offset": str(source.offset),
+        "trajectory_guard.reason": reason[:1_000].encode("utf-8", "replace"),
+    }

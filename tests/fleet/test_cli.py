@@ -1,0 +1,154 @@
+"""The command, its configuration, and the tables of ``docs/fleet.md`` against the code."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.absent import run_commands, site_without
+from tests.collector.test_readme import keys, shown, unit
+from tests.helpers import COLLECTOR_PACKAGE, PACKAGE, TESTS
+from trajectory_guard.config import ConfigError
+from trajectory_guard_collector.config.load import load_as
+from trajectory_guard_collector.fleet import catalogue
+from trajectory_guard_collector.fleet.cli import main
+from trajectory_guard_collector.fleet.config import FleetConfig
+from trajectory_guard_collector.fleet.topics import wanted
+
+DOCS = (TESTS.parent / "docs" / "fleet.md").read_text(encoding="utf-8")
+
+
+def written(tmp_path: Path, text: str) -> str:
+    file = tmp_path / "fleet.yaml"
+    file.write_text(text, encoding="utf-8")
+    return str(file)
+
+
+def test_no_configuration_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kafka: {broker: x}", "kafka.broker: unknown key (did you mean 'brokers'?)"),
+        ("kafka: {brokers: []}", "kafka.brokers: at least one broker is needed"),
+        ("kafka: {session_timeout_s: 1}", "kafka.session_timeout_s: "),
+        ("kafka: {security: {protocol: sasl_ssl}}", "kafka.security.password: required with protocol sasl_ssl"),
+        ("kafka: {security: {cert_file: a.pem}}", "kafka.security.key_file: required with cert_file"),
+        ("kafka: {group: 'a b'}", "kafka.group: "),
+        ("topics: {spans: a, verdicts: a}", "topics: topic 'a' has two roles"),
+        (
+            "processing: {guarantee: exactly-once, commit_interval_s: 8}",
+            "processing.transaction_timeout_s: must be at least twice commit_interval_s (8.0), got 10.0",
+        ),
+        ("guard: {langfuse_scores: true}", "guard.langfuse_scores: has no effect"),
+        ("state: {ttl_s: yes}", "state.ttl_s: expected a number"),
+    ],
+)
+def test_a_mistake_is_named_with_its_key(
+    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, text)
+    for command in ("validate", "print-config", "run", "topics"):
+        assert main([command, "--config", file]) == 2
+        error = capsys.readouterr().err
+        assert f"trajectory-guard-fleet: {file}: {message}" in error, error
+        assert "Traceback" not in error
+
+
+def test_validate_looks_for_the_files_that_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "--set", f"kafka.security.ca_file={tmp_path}/ca.pem"]) == 2
+    assert f"kafka.security.ca_file: {tmp_path}/ca.pem: " in capsys.readouterr().err
+
+
+def test_print_config_hides_the_password(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["print-config", "--set", "kafka.security.password=very secret"]) == 0
+    text = capsys.readouterr().out
+    assert "very secret" not in text
+    assert yaml.safe_load(text)["kafka"]["security"]["password"] == "[REDACTED]"
+
+
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(tmp_path: Path) -> None:
+    """Without the stream engine the configuration can be checked, and nothing else."""
+    site = site_without(tmp_path / "site", {"quixstreams", "confluent_kafka"})
+    wanted_status = {"validate": 0, "print-config": 0, "run": 2, "topics": 2}
+    found = run_commands(site, [("trajectory_guard_collector.fleet.cli", [command]) for command in wanted_status])
+    for (command, status), done in zip(wanted_status.items(), found, strict=True):
+        assert (done["status"], done["failure"]) == (status, None), command
+        if status:
+            assert re.fullmatch(
+                r"trajectory-guard-fleet: the stream worker needs (quixstreams|confluent_kafka):"
+                r" install the extra 'fleet' .*\n",
+                done["err"],
+            ), done["err"]
+
+
+def test_a_state_directory_that_cannot_be_made_is_a_bad_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("quixstreams", reason="the extra 'fleet' is not installed")
+    (tmp_path / "file").touch()
+    assert main(["run", "--set", f"state.dir={tmp_path}/file/state"]) == 2
+    assert f"state.dir: {tmp_path}/file/state: cannot be made: Not a directory" in capsys.readouterr().err
+
+
+def test_the_collector_s_loader_reads_references_of_the_worker(tmp_path: Path) -> None:
+    file = written(tmp_path, "kafka: {security: {password: '${env:SECRET}'}, brokers: [\"${env:HOST}:9092\"]}")
+    config = load_as(FleetConfig, [file], {"SECRET": "s", "HOST": "h"}, ["state.ttl_s=120"])
+    assert config.kafka.security.password is not None
+    assert config.kafka.security.password.get_secret_value() == "s"
+    assert (config.kafka.brokers, config.state.ttl_s) == (("h:9092",), 120.0)
+    with pytest.raises(ConfigError, match="HOST"):
+        load_as(FleetConfig, [file], {"SECRET": "s"})
+
+
+# --- the documentation ---------------------------------------------------------------------------------------
+
+
+def rows(heading: str) -> dict[str, list[str]]:
+    section = DOCS.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    found = [
+        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in section.splitlines()
+        if line.startswith("| `")
+    ]
+    assert len({row[0] for row in found}) == len(found), "a row is there twice"
+    return {row[0].strip("`"): row[1:] for row in found}
+
+
+KEYS = {name: field for name, field in keys(FleetConfig) if name != "guard"}
+
+
+def test_every_key_is_documented_with_default_and_unit() -> None:
+    table = rows("Configuration")
+    assert list(table) == list(KEYS)
+    assert {key: table[key][0] for key in KEYS} == {key: shown(field) for key, field in KEYS.items()}
+    assert {key: table[key][1] for key in KEYS if unit(key)} == {key: unit(key) for key in KEYS if unit(key)}
+
+
+def test_every_metric_is_documented() -> None:
+    assert rows("Metrics") == {
+        metric.exposed: [
+            metric.kind, ", ".join(f"`{label}`" for label in metric.labels) or "-", metric.unit, metric.meaning, metric.healthy,
+        ]
+        for metric in catalogue.METRICS
+    }  # fmt: skip
+
+
+def test_the_topics_of_the_documentation_are_those_of_the_code() -> None:
+    assert rows("Topics").keys() == {one.name for one in wanted(FleetConfig())}
+
+
+def test_the_module_runs_as_a_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "trajectory_guard_collector.fleet.cli", "--version"], capture_output=True, text=True,
+        env={"PYTHONPATH": f"{PACKAGE.parent}:{COLLECTOR_PACKAGE.parent}"}, check=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout.startswith("trajectory-guard-fleet ")
