@@ -34,6 +34,8 @@ test-all: test test-slow ## both
 
 # The stream worker needs another pydantic than the one that is pinned.
 FLEET := .venv-fleet
+# "not slow or smoke": the fast tests, and one fault of each kind.
+FLEET_TESTS ?= slow or not slow
 $(FLEET)/.installed: pyproject.toml requirements-dev.txt
 	test -x $(FLEET)/bin/python || $(PYTHON) -m venv $(FLEET)
 	$(FLEET)/bin/python -m pip install --quiet --upgrade uv
@@ -43,7 +45,7 @@ $(FLEET)/.installed: pyproject.toml requirements-dev.txt
 	touch $@
 
 test-fleet: $(FLEET)/.installed ## the stream worker, on a real Kafka (Java 17 and Maven): some ten minutes
-	$(FLEET)/bin/python -m pytest tests/fleet
+	$(FLEET)/bin/python -m pytest tests/fleet -m "$(FLEET_TESTS)"
 
 lint: $(STAMP) ## ruff, formatting and mypy
 	$(BIN)/ruff check .

@@ -36,6 +36,7 @@ def some_verdicts(run: FleetRun, share: float) -> Callable[[], bool]:
     return lambda: compared(run.verdicts(), expected)[0] < (1.0 - share) * len(expected)
 
 
+@pytest.mark.smoke
 def test_one_worker_gives_the_verdicts_of_one_process(new_run: NewRun) -> None:
     records, expected = load()
     run = new_run()
@@ -58,8 +59,9 @@ def test_a_backlog_is_read_partition_by_partition_without_a_difference(new_run: 
     run.wait_for(expected)
 
 
-@pytest.mark.parametrize("disk", ["kept", "empty"])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    ("disk", "seed"), [("kept", 1), ("kept", 2), ("empty", 1), pytest.param("empty", 2, marks=pytest.mark.smoke)]
+)
 def test_kill_9_changes_no_verdict(new_run: NewRun, disk: str, seed: int) -> None:
     records, expected = load()
     chance = random.Random(seed)
@@ -77,7 +79,7 @@ def test_kill_9_changes_no_verdict(new_run: NewRun, disk: str, seed: int) -> Non
     assert second.terminate() == 0
 
 
-@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize("guarantee", [pytest.param("at-least-once", marks=pytest.mark.smoke), "exactly-once"])
 def test_a_worker_joins_and_another_leaves(new_run: NewRun, guarantee: str) -> None:
     records, expected = load()
     third = len(records) // 3
@@ -114,6 +116,7 @@ def test_exactly_once_writes_each_revision_once_even_after_kill_9(new_run: NewRu
     assert second.terminate() == 0
 
 
+@pytest.mark.smoke
 def test_poison_is_dead_lettered_and_costs_no_other_record(new_run: NewRun) -> None:
     records, expected = load()
     third = len(records) // 3
@@ -155,6 +158,7 @@ def test_poison_is_dead_lettered_and_costs_no_other_record(new_run: NewRun) -> N
     assert worker.terminate() == 0
 
 
+@pytest.mark.smoke
 def test_a_broker_that_dies_and_comes_back_costs_nothing(new_run: NewRun) -> None:
     """The worker lives on, or ends with status 1 where the commit itself fails, and is started again."""
     records, expected = load()
