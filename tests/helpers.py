@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -154,3 +155,15 @@ def tool_view(args: Any = '{"q":1}', result: Any = "found", **fields: Any) -> Sp
         **fields.pop("extra", {}),
     }
     return span_view({key: value for key, value in attributes.items() if value is not None}, **fields)
+
+
+def table_rows(page: str, heading: str) -> dict[str, list[str]]:
+    """Cells of the tables below a heading of a page, by the first, which is code."""
+    section = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    found = [
+        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in section.splitlines()
+        if line.startswith("| `")
+    ]
+    assert len({row[0] for row in found}) == len(found), "a row is there twice"
+    return {row[0].strip("`"): row[1:] for row in found}

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from tests.helpers import TESTS
+from tests.helpers import TESTS, table_rows
 from trajectory_guard.config import GuardConfig
 from trajectory_guard_collector.config.load import load_config
 from trajectory_guard_collector.config.models import CollectorConfig, Exporter
@@ -27,14 +27,7 @@ BOTH_PROTOCOLS = re.compile(r"protocols\.(grpc|http)\.tls\.")
 
 def rows(heading: str) -> dict[str, list[str]]:
     """Cells of the tables below a heading, by the first, which is code."""
-    section = README.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    found = [
-        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        for line in section.splitlines()
-        if line.startswith("| `")
-    ]
-    assert len({row[0] for row in found}) == len(found), "a row is there twice"
-    return {row[0].strip("`"): row[1:] for row in found}
+    return table_rows(README, heading)
 
 
 def keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:

@@ -17,7 +17,8 @@ import pytest
 from tests.collector.receiver_helpers import Running, eventually, grpc_server, http_server, request_of
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.app import descriptors
-from trajectory_guard_collector.cli import BAD_CONFIGURATION, main
+from trajectory_guard_collector.cli import main
+from trajectory_guard_collector.command_line import BAD_CONFIGURATION
 from trajectory_guard_collector.config.load import load_config
 from trajectory_guard_collector.config.models import Auth, CollectorConfig
 from trajectory_guard_collector.gateway.receivers.http_server import _origin_pattern

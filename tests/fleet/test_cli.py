@@ -12,7 +12,7 @@ import yaml
 
 from tests.absent import run_commands, site_without
 from tests.collector.test_readme import keys, shown, unit
-from tests.helpers import COLLECTOR_PACKAGE, PACKAGE, TESTS
+from tests.helpers import COLLECTOR_PACKAGE, PACKAGE, TESTS, table_rows
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config.load import load_as
 from trajectory_guard_collector.fleet import catalogue
@@ -113,14 +113,7 @@ def test_the_collector_s_loader_reads_references_of_the_worker(tmp_path: Path) -
 
 
 def rows(heading: str) -> dict[str, list[str]]:
-    section = DOCS.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    found = [
-        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        for line in section.splitlines()
-        if line.startswith("| `")
-    ]
-    assert len({row[0] for row in found}) == len(found), "a row is there twice"
-    return {row[0].strip("`"): row[1:] for row in found}
+    return table_rows(DOCS, heading)
 
 
 KEYS = {name: field for name, field in keys(FleetConfig) if name != "guard"}

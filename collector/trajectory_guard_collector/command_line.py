@@ -1,0 +1,71 @@
+"""The command line of the programs of this package: commands with a configuration, one line for each mistake."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from trajectory_guard import __version__
+from trajectory_guard.config import ConfigError
+from trajectory_guard.config_file import NESTED
+from trajectory_guard.extras import missing
+
+FINE: Final = 0
+FAILED: Final = 1
+BAD_CONFIGURATION: Final = 2
+Command = Callable[[argparse.Namespace], int]
+
+
+class Program:
+    """A program with commands.
+
+    Parameters:
+        name: as users type it.
+        description: one sentence.
+        feature, extra: words and extra for the message that a package is missing.
+        example: of a key and a value for ``--set``.
+    """
+
+    def __init__(self, name: str, description: str, *, feature: str, extra: str, example: str) -> None:
+        self._name, self._feature, self._extra, self._example = name, feature, extra, example
+        self._parser = argparse.ArgumentParser(prog=name, description=description)
+        self._parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+        self._commands = self._parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def add(self, name: str, command: Command, meaning: str, *, configured: bool = True) -> argparse.ArgumentParser:
+        """Add a command, with the options of a configuration if it is ``configured``."""
+        parser = self._commands.add_parser(name, help=meaning)
+        if configured:
+            parser.add_argument(
+                "--config", action="append", default=[], metavar="FILE",
+                help="YAML, JSON or TOML; may be repeated, later wins",
+            )  # fmt: skip
+            parser.add_argument(
+                "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
+                help=f"such as {self._example}",
+            )  # fmt: skip
+        parser.set_defaults(command=command)
+        return parser
+
+    def run(self, argv: Sequence[str] | None = None) -> int:
+        """Run a command; the exit status: 0 fine, 1 failed while running, 2 bad configuration or usage."""
+        options = self._parser.parse_args(argv)
+        command: Command = options.command
+        try:
+            return command(options)
+        except ConfigError as error:
+            self.complain(str(error))
+        except RecursionError:
+            self.complain(f"the configuration is {NESTED}")
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("trajectory_guard"):
+                raise
+            self.complain(missing(self._feature, error, self._extra))
+        return BAD_CONFIGURATION
+
+    def complain(self, message: str) -> None:
+        """Print each line of a message, after the name of the program."""
+        for line in message.splitlines():
+            print(f"{self._name}: {line}", file=sys.stderr)
