@@ -20,14 +20,15 @@ demo: $(STAMP) ## four scripted agents under real instrumentation: recovered, st
 
 # Processes that run tests side by side. Three on two cores: some tests wait for others' processes.
 JOBS ?= 3
-PYTEST := $(BIN)/python -m pytest --numprocesses=$(JOBS)
+# The stream worker has an environment and a target of its own.
+PYTEST := $(BIN)/python -m pytest --numprocesses=$(JOBS) --ignore=tests/fleet
 # Without bytecode on disk every process that a test starts would compile all its imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
 test: $(STAMP) ## the tests, without the slow ones
 	$(PYTEST) --dist=worksteal -m "not slow"
 
-test-slow: $(STAMP) ## fault matrix, real instrumentations, Prometheus; property tests with five times the examples
+test-slow: $(STAMP) ## fault matrix, real instrumentations, Prometheus; property tests with three times the examples
 	$(PYTEST) --dist=loadfile -m "slow or hypothesis" --hypothesis-profile=thorough
 
 test-all: test test-slow ## both
@@ -45,7 +46,7 @@ $(FLEET)/.installed: pyproject.toml requirements-dev.txt
 	touch $@
 
 test-fleet: $(FLEET)/.installed ## the stream worker, on a real Kafka (Java 17 and Maven): some ten minutes
-	$(FLEET)/bin/python -m pytest tests/fleet -m "$(FLEET_TESTS)"
+	$(FLEET)/bin/python -m pytest --numprocesses=2 --dist=loadfile tests/fleet -m "$(FLEET_TESTS)"
 
 lint: $(STAMP) ## ruff, formatting and mypy
 	$(BIN)/ruff check .

@@ -18,7 +18,7 @@ settings.register_profile(
     max_examples=60,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile("thorough", settings.get_profile("repeatable"), max_examples=300)
+settings.register_profile("thorough", settings.get_profile("repeatable"), max_examples=180)
 settings.load_profile("repeatable")
 
 TESTS = Path(__file__).parent

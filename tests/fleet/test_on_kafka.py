@@ -36,7 +36,6 @@ def some_verdicts(run: FleetRun, share: float) -> Callable[[], bool]:
     return lambda: compared(run.verdicts(), expected)[0] < (1.0 - share) * len(expected)
 
 
-@pytest.mark.smoke
 def test_one_worker_gives_the_verdicts_of_one_process(new_run: NewRun) -> None:
     records, expected = load()
     run = new_run()
@@ -158,7 +157,6 @@ def test_poison_is_dead_lettered_and_costs_no_other_record(new_run: NewRun) -> N
     assert worker.terminate() == 0
 
 
-@pytest.mark.smoke
 def test_a_broker_that_dies_and_comes_back_costs_nothing(new_run: NewRun) -> None:
     """The worker lives on, or ends with status 1 where the commit itself fails, and is started again."""
     records, expected = load()
