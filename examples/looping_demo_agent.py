@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import time
+import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -21,14 +22,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from trajectory_guard import instrument, shared_board
-from trajectory_guard.gates.remote import RemoteFlags
-from trajectory_guard.store import Flag
 
 COLLECTOR = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
 FLAGS = os.environ.get("TRAJECTORY_GUARD_COLLECTOR_URL", "http://localhost:8888")
 MODEL = "gpt-4o"
 MANY = 8
-Ask = Callable[[str, int], "Flag | None"]
+Ask = Callable[[str, int], str | None]
+"""The nudge that is due in a conversation, None if none is; given the conversation and the step acted on last."""
 tracer = trace.get_tracer("looping_demo_agent")
 
 
@@ -38,11 +38,26 @@ def set_up() -> Ask:
     trace.set_tracer_provider(provider)
     if COLLECTOR is None:
         instrument()
-        return lambda conversation, step: shared_board().take(conversation)
+        return nudge_of_board
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter()))
-    return RemoteFlags(FLAGS, None, 2.0, lambda: None).ask
+    return nudge_of_collector
+
+
+def nudge_of_board(conversation: str, step: int) -> str | None:
+    """Ask this process."""
+    verdict = shared_board().take(conversation).verdict
+    return verdict.nudge if verdict is not None else None
+
+
+def nudge_of_collector(conversation: str, step: int) -> str | None:
+    """Ask the collector over HTTP, as an agent in any language can; without an answer the agent goes on."""
+    try:
+        with urllib.request.urlopen(f"{FLAGS}/v1/flags/{conversation}?after={step}", timeout=2.0) as reply:
+            return json.load(reply).get("nudge")
+    except (OSError, ValueError):
+        return None
 
 
 def call_tool(conversation: str, name: str, arguments: dict[str, object], result: str) -> None:
@@ -71,9 +86,9 @@ def listening(conversation: str, ask: Ask) -> Iterator[str]:
     for at in range(MANY):
         call_tool(conversation, "search", {"query": "return policy"}, "No results found")
         yield f"step {at}: search, no results"
-        flag = ask(conversation, at - 1)
-        if flag is not None and flag.verdict is not None and flag.verdict.nudge:
-            yield flag.verdict.nudge
+        nudge = ask(conversation, at - 1)
+        if nudge:
+            yield nudge
             break
     for topic in ("returns", "receipts", "refunds", "shipping"):
         call_tool(conversation, "check_faq", {"topic": topic}, f"All about {topic}: see page {len(topic)}.")
