@@ -96,7 +96,10 @@ def fired(server: Prometheus, since: float) -> Alerts:
 
 def alerts_after(server: Prometheus, begun_at: float, arrived: Callable[[Alerts], bool]) -> Alerts:
     """Alerts that have fired once something has arrived, and all rules were evaluated twice on it."""
-    until(lambda: arrived(fired(server, begun_at)), "the data and the alerts expected are in Prometheus")
+    until(
+        lambda: arrived(fired(server, begun_at)), "the data and the alerts expected are in Prometheus",
+        seen=lambda: f"missing: {sorted((STUCK | IN_TROUBLE) - names(fired(server, begun_at)))}",
+    )  # fmt: skip
     for _ in range(2):
         moment = time.time()
         until(lambda: evaluated(server) > moment, "the rules were evaluated")  # noqa: B023

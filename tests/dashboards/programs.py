@@ -43,11 +43,13 @@ def run(program: str, *arguments: str, folder: Path | None = None) -> subprocess
     return subprocess.run([found, *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
 
 
-def until(holds: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
-    """The value of a condition once it is truthy."""
+def until(
+    holds: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S, seen: Callable[[], object] = lambda: ""
+) -> Any:
+    """The value of a condition once it is truthy. ``seen``: added to the message if it never is."""
     deadline = time.monotonic() + timeout_s
     while not (found := holds()):
-        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s; {seen()}"
         time.sleep(0.05)
     return found
 

