@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from trajectory_guard.config import ConfigError
-from trajectory_guard_collector.command_line import FINE, Program
+from trajectory_guard_collector.command_line import FINE, Program, print_config, refuse
 
 if TYPE_CHECKING:
     from trajectory_guard_collector.config.models import CollectorConfig
@@ -49,17 +48,12 @@ def _run(options: argparse.Namespace) -> int:
 def _validate(options: argparse.Namespace) -> int:
     from trajectory_guard_collector.config.render import storage_mistakes
 
-    unusable = storage_mistakes(_checked(options))
-    if unusable:
-        raise ConfigError("\n".join(unusable))
+    refuse(storage_mistakes(_checked(options)))
     return FINE
 
 
 def _print_config(options: argparse.Namespace) -> int:
-    from trajectory_guard_collector.config.render import to_yaml
-
-    sys.stdout.write(to_yaml(_loaded(options)))
-    return FINE
+    return print_config(_loaded(options))
 
 
 def _loaded(options: argparse.Namespace) -> CollectorConfig:
@@ -72,9 +66,7 @@ def _checked(options: argparse.Namespace) -> CollectorConfig:
     from trajectory_guard_collector.config.render import unusable_files
 
     config = _loaded(options)
-    unusable = unusable_files(config)
-    if unusable:
-        raise ConfigError("\n".join(unusable))
+    refuse(unusable_files(config))
     return config
 
 

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from pydantic import BaseModel
+
 from trajectory_guard import __version__
 from trajectory_guard.config import ConfigError
 from trajectory_guard.config_file import NESTED
@@ -16,6 +18,20 @@ FINE: Final = 0
 FAILED: Final = 1
 BAD_CONFIGURATION: Final = 2
 Command = Callable[[argparse.Namespace], int]
+
+
+def print_config(config: BaseModel) -> int:
+    """Write the effective configuration as YAML, secrets hidden."""
+    from trajectory_guard_collector.config.render import to_yaml
+
+    sys.stdout.write(to_yaml(config))
+    return FINE
+
+
+def refuse(mistakes: Sequence[str]) -> None:
+    """Raise ``ConfigError`` with a line for each mistake; nothing if there is none."""
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
 
 
 class Program:

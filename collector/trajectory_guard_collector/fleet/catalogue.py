@@ -1,4 +1,4 @@
-"""The stream worker's metrics beside those that it shares with the collector."""
+"""The metrics of the stream worker that the collector does not have."""
 
 from __future__ import annotations
 

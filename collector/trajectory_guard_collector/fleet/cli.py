@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from trajectory_guard.config import ConfigError
-from trajectory_guard_collector.command_line import FAILED, FINE, Program
+from trajectory_guard_collector.command_line import FAILED, FINE, Program, print_config, refuse
 
 if TYPE_CHECKING:
     from trajectory_guard_collector.fleet.config import FleetConfig
@@ -41,17 +40,12 @@ def _run(options: argparse.Namespace) -> int:
 def _validate(options: argparse.Namespace) -> int:
     from trajectory_guard_collector.fleet.config import unusable_files
 
-    unusable = unusable_files(_loaded(options))
-    if unusable:
-        raise ConfigError("\n".join(unusable))
+    refuse(unusable_files(_loaded(options)))
     return FINE
 
 
 def _print_config(options: argparse.Namespace) -> int:
-    from trajectory_guard_collector.config.render import to_yaml
-
-    sys.stdout.write(to_yaml(_loaded(options)))
-    return FINE
+    return print_config(_loaded(options))
 
 
 def _topics(program: Program, options: argparse.Namespace) -> int:

@@ -94,7 +94,7 @@ class Bookings:
         self._calls -= len(trace.entries)
 
     def shed(self) -> None:
-        """Forget the calls of half of the traces, to free memory. What is booked stays booked."""
+        """Forget the calls of half of the traces, to free memory. Their bookings stay."""
         for _ in range(len(self._traces) // 2):
             self._forgot(self._traces.popitem(last=False)[1])
 
