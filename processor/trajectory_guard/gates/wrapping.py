@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Generic, TypeVar, cast
@@ -55,7 +56,7 @@ class ThreadMemory:
         self.certificates: deque[Certificate] = deque(maxlen=MAX_CERTIFICATES)
 
 
-class OutputGate(Generic[Memory]):
+class OutputGate(ABC, Generic[Memory]):
     """The common part of gates around nodes: wrapping, threads, the edge, certificates and reports.
 
     Parameters:
@@ -139,8 +140,9 @@ class OutputGate(Generic[Memory]):
             memory = self._threads.get(str(thread))
             return memory is not None and memory.fired
 
+    @abstractmethod
     def _new_memory(self) -> Memory:
-        raise NotImplementedError
+        """The memory of a thread that is new."""
 
     def _memory(self, thread: str) -> Memory:
         """The memory of a thread; to be called with the lock held."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,7 +31,7 @@ MAX_NAME_CHARS: Final = 200
 _log: Final = logging.getLogger(telemetry.LOGGER)
 
 
-class QualityScores(HandFlags):
+class QualityScores(HandFlags, ABC):
     """Scores of trajectories, their drops, and the nudges that follow from them. Thread-safe.
 
     Attributes:
@@ -224,17 +225,17 @@ class QualityScores(HandFlags):
 
     # --- of the board ----------------------------------------------------------------------------------------
 
+    @abstractmethod
     def report(self, step: StepRecord, found: DetectionResult | None, measured: Mapping[str, Any]) -> Verdict:
         """See ``FlagBoard``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finish_recovery(self, trajectory_id: str, run: str) -> None:
         """See ``FlagBoard``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def is_gated(self, trajectory_id: str, run: str) -> bool:
         """See ``FlagBoard``."""
-        raise NotImplementedError
 
 
 def is_advice(verdict: Verdict | None) -> bool:
