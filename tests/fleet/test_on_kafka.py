@@ -56,6 +56,7 @@ def test_a_backlog_is_read_partition_by_partition_without_a_difference(new_run: 
     run.feed(records)
     run.start("one")
     run.wait_for(expected)
+    assert compared(run.verdicts(), expected) == (0, 0, 0), "missing, extra, different"
 
 
 @pytest.mark.parametrize(

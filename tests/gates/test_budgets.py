@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -17,7 +17,6 @@ from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
-from opentelemetry.sdk.trace import TracerProvider
 
 from trajectory_guard import (
     AgentState,
@@ -30,7 +29,6 @@ from trajectory_guard import (
 from trajectory_guard.cli.demo.scripted import Policy, ScriptedChatModel
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.gates.budgets import BLOCKED_TEXT, REFUSED_TEXT
-from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.spending.ledger import DAY, Account, Entry
 from trajectory_guard.spending.spending import today
 
@@ -38,16 +36,6 @@ from .agents import TASK, agent_builder, agent_node, lookup, outline, repeats, s
 
 LIMIT = 1_000
 Run = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture(params=["invoke", "ainvoke"])
-def run(request: pytest.FixtureRequest) -> Run:
-    def invoke(graph: Any, state: Any = TASK, config: Any = None) -> dict[str, Any]:
-        if request.param == "invoke":
-            return graph.invoke(state, config)
-        return asyncio.run(graph.ainvoke(state, config))
-
-    return invoke
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -395,25 +383,11 @@ def test_compiled_graphs_and_other_things_are_not_wrapped() -> None:
 # --- with a real instrumentation -----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def traced() -> Iterator[Callable[..., FlagBoard]]:
-    from openinference.instrumentation.langchain import LangChainInstrumentor
-
-    instrumentor = LangChainInstrumentor()
-
-    def begin(**config: Any) -> FlagBoard:
-        board = FlagBoard(GuardConfig(model_prices={"large": {"input": 2.5, "output": 10}}, **config))
-        provider = TracerProvider()
-        provider.add_span_processor(TrajectoryGuardProcessor(board=board))
-        instrumentor.instrument(tracer_provider=provider)
-        return board
-
-    yield begin
-    instrumentor.uninstrument()
-
-
 def test_spending_of_a_real_agent_blocks_it(traced: Any, run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    board = traced(budgets=[{"scope": "trajectory", "tokens": 300}, {"scope": "agent", "tokens": 100_000}])
+    board = traced(
+        budgets=[{"scope": "trajectory", "tokens": 300}, {"scope": "agent", "tokens": 100_000}],
+        model_prices={"large": {"input": 2.5, "output": 10}},
+    )
     agent = agent_of(board, large=model(policy=works(40)), saver=InMemorySaver(), name="researcher")
     with caplog.at_level(logging.WARNING):
         result = run(agent, TASK, thread("customer-1"))

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from langgraph.graph import START, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, interrupt
 from langgraph_supervisor import create_supervisor
-from opentelemetry.sdk.trace import TracerProvider
 
 import trajectory_guard
 from trajectory_guard import (
@@ -35,7 +34,6 @@ from trajectory_guard import (
     FlagBoard,
     TrajectoryGuardMiddleware,
     TrajectoryGuardNode,
-    TrajectoryGuardProcessor,
     apply_guard,
     telemetry,
 )
@@ -290,24 +288,6 @@ def test_an_inner_retry_is_entered_as_the_applications() -> None:
         "execution flaky", "result flaky success",
     ]  # fmt: skip
     assert cursor_of(board).report().cursor == "task.1.step.1"
-
-
-@pytest.fixture
-def traced() -> Iterator[Callable[..., FlagBoard]]:
-    """A board that a real instrumentation feeds, too."""
-    from openinference.instrumentation.langchain import LangChainInstrumentor
-
-    instrumentor = LangChainInstrumentor()
-
-    def begin(**config: Any) -> FlagBoard:
-        board = new_board(**config)
-        provider = TracerProvider()
-        provider.add_span_processor(TrajectoryGuardProcessor(board=board))
-        instrumentor.instrument(tracer_provider=provider)
-        return board
-
-    yield begin
-    instrumentor.uninstrument()
 
 
 @SURFACES

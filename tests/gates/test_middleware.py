@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -41,16 +40,6 @@ from .agents import (
 )
 
 Run = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture(params=["invoke", "ainvoke"])
-def run(request: pytest.FixtureRequest) -> Run:
-    def invoke(agent: Any, state: Any = TASK, config: Any = None) -> dict[str, Any]:
-        if request.param == "invoke":
-            return agent.invoke(state, config)
-        return asyncio.run(agent.ainvoke(state, config))
-
-    return invoke
 
 
 def _agent(
