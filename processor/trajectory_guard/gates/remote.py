@@ -37,7 +37,7 @@ _PAUSE_S: Final = 5.0
 _SHARED_S: Final = 1.0
 """Seconds for which an answer serves the other question of the same decision, too."""
 _SEPARATE_BY: Final = ("service.namespace", "deployment.environment.name")
-"""Resource attributes by which a collector tells tenants apart, unless it names others."""
+"""Resource attributes by which a collector separates tenants, unless it names others."""
 _MAX_BYTES: Final = 65_536
 _MAX_ANSWERS: Final = 1_024
 _log: Final = logging.getLogger(telemetry.LOGGER)

@@ -216,7 +216,7 @@ def refuse_pointless(
 
         ToolNode(tools, wrap_tool_call=refuse_pointless(), awrap_tool_call=arefuse_pointless())
 
-    What a call returned before is read from the board, which a gate in the graph or ``instrument()`` fills, and from
+    Earlier results of a call are read from the board, which a gate in the graph or ``instrument()`` fills, and from
     the messages of the user turn; both have to agree. Graphs that are guarded by ``apply_guard`` or middleware need no
     wrapper: ``refuse_pointless=True`` there does the same.
 
