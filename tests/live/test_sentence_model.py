@@ -1,13 +1,14 @@
 """A true sentence model: the real fastembed package with real weights changes verdicts for the better.
 
 The weights are found in the folder that ``TRAJECTORY_GUARD_TEST_MODEL`` names, else beside the repository, in
-``../shared/models/all-minilm-l6-v2``; without either these tests are skipped.
+``../shared/models/all-minilm-l6-v2``; without either, or without fastembed, these tests are skipped.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ FOLDER = Path(os.environ.get("TRAJECTORY_GUARD_TEST_MODEL", BESIDE))
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not FOLDER.is_dir(), reason="TRAJECTORY_GUARD_TEST_MODEL names no folder with a sentence model"),
+    pytest.mark.skipif(find_spec("fastembed") is None, reason="the extra 'semantic' is not installed"),
 ]
 REWORDED = (
     "how do I rotate the signing key of the gateway",
