@@ -190,14 +190,17 @@ async def test_memory_that_trajectories_hold_is_given_back_at_the_limit(tmp_path
     """Evaluated steps hold memory too: if none of it were given back, data would be refused for ever."""
     limiter = {"limit_mib": 160, "spike_limit_mib": 32, "check_interval_s": 0.1}
     async with started(Collector(tmp_path, {"debug": {}}, memory_limiter=limiter)) as collector:
-        sender, most = GrpcSender(collector.grpc_port), 0
-        for at in range(0, 160, 5):
-            steps = [_long_step(number, of) for of in range(at, at + 5) for number in range(200)]
+        sender, most, sent = GrpcSender(collector.grpc_port), 0, 0
+        reached = False  # how soon depends on the machine
+        while sent < 160 or (not reached and sent < 640):
+            steps = [_long_step(number, of) for of in range(sent, sent + 5) for number in range(200)]
             await sender.send(request(*steps), within_s=20.0)
+            sent += 5
             most = max(most, collector.held().rss)
-        assert sender.refused["RESOURCE_EXHAUSTED"] > 0, f"{most / MIB:.0f} MiB are not enough for this test"
+            reached = reached or "refusing data" in collector.log.read_text()
+        assert reached, f"{most / MIB:.0f} MiB are not enough for this test"
         assert most < 190 * MIB, f"{most / MIB:.0f} MiB"
-        assert collector.flag("c1")["steps"] == 160, "scores are kept"
+        assert collector.flag("c1")["steps"] == sent, "scores are kept"
         await eventually(lambda: collector.ready() is None, "ready again")
         await sender.close()
         await assert_well(collector, "after-the-memory-limit")
