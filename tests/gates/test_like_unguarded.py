@@ -22,7 +22,10 @@ from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
 
 from trajectory_guard import (
+    BudgetGate,
     FlagBoard,
+    IntegrityGate,
+    StagnationGate,
     TrajectoryGuardMiddleware,
     apply_guard,
     guarded_ainvoke,
@@ -232,11 +235,63 @@ def _is_hand_over(message: BaseMessage) -> bool:
     return any("transfer" in str(name) for name in (*named, message.name))
 
 
+# --- with all that can be switched on ---------------------------------------------------------------------------
+
+
+def _everything(**more: Any) -> FlagBoard:
+    budget = {"scope": "day", "tokens": 10**9}
+    return new_board(required_actions=("lookup",), track_quality=True, track_spending=True, budgets=[budget], **more)
+
+
+def _every_gate(node: Any, board: FlagBoard) -> Any:
+    sound = IntegrityGate([lambda output: True], board=board)
+    return BudgetGate(board=board).wrap(StagnationGate(board=board).wrap(sound.wrap(node)))
+
+
+def builder_with_everything(policy: Policy, ran: Ran, saver: Any) -> tuple[Any, Any]:
+    board = _everything(recall=True)
+    guarded = _builder(_every_gate(agent_node(policy), board), _tools(ran))
+    guarded = apply_guard(guarded, refuse_pointless=True, state_of=lambda state: None, board=board)
+    return plain_builder(policy, ran, saver)[0], guarded.compile(checkpointer=saver())
+
+
+def async_functions_with_everything(policy: Policy, ran: Ran, saver: Any) -> tuple[Any, Any]:
+    board, model = _everything(), ScriptedChatModel(policy=policy)
+
+    async def agent(state: Any) -> Any:
+        return {"messages": [await model.ainvoke(state["messages"])]}
+
+    guarded = _builder(_every_gate(agent, board), _tools(ran))
+    guarded = apply_guard(guarded, refuse_pointless=True, board=board)
+    return _builder(agent, _tools(ran)).compile(checkpointer=saver()), guarded.compile(checkpointer=saver())
+
+
+def compiled_with_everything(policy: Policy, ran: Ran, saver: Any) -> tuple[Any, Any]:
+    def graph() -> Any:
+        return _builder(agent_node(policy), _tools(ran)).compile(checkpointer=saver())
+
+    return graph(), guard_compiled(graph(), board=_everything(recall=True))
+
+
+def middleware_with_everything(policy: Policy, ran: Ran, saver: Any) -> tuple[Any, Any]:
+    def build(*middleware: Any) -> Any:
+        model = ScriptedChatModel(policy=policy)
+        return create_agent(model, [ran.tool()], middleware=middleware, checkpointer=saver())
+
+    cheaper = ScriptedChatModel(policy=policy)
+    # without recall, which the model reads with every call: the script would see a message more
+    guard = TrajectoryGuardMiddleware(
+        refuse_pointless=True, cheaper=cheaper, state_of=lambda state: None, board=_everything()
+    )
+    return build(), build(guard)
+
+
 GRAPHS: list[Build] = [
     plain_builder, function_tools, async_functions, commands, fan_out, compiled, react_v1, react_v2, agent_compiled,
     agent_middleware, sub_graph, supervisor, swarm,
+    builder_with_everything, async_functions_with_everything, compiled_with_everything, middleware_with_everything,
 ]  # fmt: skip
-ONLY_ASYNC = (async_functions,)
+ONLY_ASYNC = (async_functions, async_functions_with_everything)
 
 
 # --- ways of running ------------------------------------------------------------------------------------------
