@@ -240,6 +240,23 @@ def test_old_call_ids_and_trajectories_are_deleted_and_sums_of_agents_kept(tmp_p
     assert later.sums(Account("agent", "researcher"))["large"].calls == 2
 
 
+def test_accounts_of_single_days_and_alerts_of_what_is_gone_are_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "spending.db"
+    store, day = SQLiteStore(path), Account("agent", "researcher", "2020-01-01")
+    old, new, total = Account("trajectory", "old"), Account("trajectory", "new"), Account("agent", "researcher")
+    store.add(entry(day="2020-01-01", trajectory="old"))
+    for account in (old, new, day, total):
+        assert store.claim("budget", account, 80)
+    store.close()
+
+    later = SQLiteStore(path)
+    later.add(entry(trajectory="new"))
+
+    assert later.sums(day) == {}
+    assert later.sums(Account("agent", "researcher", DAY))["large"].calls == 1
+    assert [later.claim("budget", account, 80) for account in (old, new, day, total)] == [True, False, True, False]
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_forked_child_opens_the_file_for_itself(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "spending.db", busy_s=60)

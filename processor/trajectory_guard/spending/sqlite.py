@@ -39,6 +39,8 @@ KEEP_CALLS_DAYS: Final = 7
 KEEP_REVISABLE_DAYS: Final = 2
 """Days for which a call of a collector can be revised. Its entry takes some 200 bytes."""
 KEEP_TRAJECTORIES_DAYS: Final = 90
+KEEP_DAYS: Final = 400
+"""Days for which the account of a single day, and its alerts, are kept. Totals of agents and services are kept."""
 _SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS calls (id TEXT PRIMARY KEY, day TEXT NOT NULL) WITHOUT ROWID",
     """CREATE TABLE IF NOT EXISTS sums (
@@ -179,14 +181,20 @@ class SQLiteStore:
                 time.sleep(_RETRY_S)
 
     def _forget(self, connection: sqlite3.Connection, today: date) -> None:
-        """On the first call of a day: call ids and trajectories that nobody asks for any more."""
-        calls, trajectories = (
-            (today - timedelta(days=days)).isoformat() for days in (KEEP_CALLS_DAYS, KEEP_TRAJECTORIES_DAYS)
+        """On the first call of a day: call ids, trajectories and single days that nobody asks for any more."""
+        revisable, calls, trajectories, days = (
+            (today - timedelta(days=kept)).isoformat()
+            for kept in (KEEP_REVISABLE_DAYS, KEEP_CALLS_DAYS, KEEP_TRAJECTORIES_DAYS, KEEP_DAYS)
         )
-        revisable = (today - timedelta(days=KEEP_REVISABLE_DAYS)).isoformat()
         connection.execute("DELETE FROM revisable WHERE day < ?", (revisable,))
         connection.execute("DELETE FROM calls WHERE day < ?", (calls,))
         connection.execute("DELETE FROM sums WHERE scope = ? AND last_day < ?", (TRAJECTORY, trajectories))
+        connection.execute("DELETE FROM sums WHERE day != '' AND day < ?", (days,))
+        connection.execute("DELETE FROM alerts WHERE day != '' AND day < ?", (days,))
+        connection.execute(
+            "DELETE FROM alerts WHERE scope = ? AND name NOT IN (SELECT name FROM sums WHERE scope = ?)",
+            (TRAJECTORY, TRAJECTORY),
+        )
 
 
 def _carry_out(connection: sqlite3.Connection, change: Change) -> tuple[Known, Known]:
