@@ -3,8 +3,11 @@
 A collector of the fleet finds it, and reports it to any agent that asks.
 
 Run: python examples/two_services.py   (offline; needs the extras collector and otlp: pip install '.[collector,otlp]')
+With stream workers behind an OpenTelemetry Collector (docs/fleet.md), whichever worker is asked:
+     python examples/two_services.py --otlp http://localhost:4318 --flags http://localhost:8890
 """
 
+import argparse
 import json
 import subprocess
 import sys
@@ -58,21 +61,33 @@ def hand_over(tracer, agent: str, tool: str, conversation: str) -> None:
             call.set_attribute("gen_ai.tool.call.result", "please revise")
 
 
+def demonstrate(collector: str, flags: list[str], pause_s: float) -> None:
+    """Two services hand the draft on until they are told to stop; flags are asked for at each URL in turn."""
+    writer, critic = service("writer", collector), service("critic", collector)
+    for turn in range(1, 13):
+        hand_over(writer, "writer", "ask_critic", "order-42")
+        hand_over(critic, "critic", "ask_writer", "order-42")
+        time.sleep(pause_s)
+        with urllib.request.urlopen(f"{flags[turn % len(flags)]}/v1/flags/order-42", timeout=5) as reply:
+            flag = json.load(reply)
+        print(f"turn {turn}: may the agents of order-42 go on?  {flag['level']}", flush=True)
+        if flag["level"] == "STOP":
+            print(f"stopped, going in circles: {flag['reason']}")
+            return
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--otlp", metavar="URL", help="OTLP/HTTP receiver; by default a collector is started")
+    parser.add_argument("--flags", metavar="URL", action="append", help="where flags are served; several take turns")
+    given = parser.parse_args()
+    if given.otlp and given.flags:
+        demonstrate(given.otlp, given.flags, pause_s=2.0)  # on their way through Kafka, spans take a second
+        return
     with tempfile.TemporaryDirectory() as folder:
         process, collector, flags = start_collector(folder)
         try:
-            writer, critic = service("writer", collector), service("critic", collector)
-            for turn in range(1, 9):
-                hand_over(writer, "writer", "ask_critic", "order-42")
-                hand_over(critic, "critic", "ask_writer", "order-42")
-                with urllib.request.urlopen(f"{flags}/v1/flags/order-42", timeout=5) as reply:
-                    flag = json.load(reply)
-                print(f"turn {turn}: may the agents of order-42 go on?  {flag['level']}", flush=True)
-                if flag["level"] == "STOP":
-                    print(f"stopped, going in circles: {flag['reason']}")
-                    return
-                time.sleep(0.05)
+            demonstrate(collector, [flags], pause_s=0.05)
         finally:
             process.terminate()
             process.wait(10)
