@@ -26,8 +26,7 @@ from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.logs import log_flag
 from trajectory_guard_collector.api.budgets import FleetBudgets
-from trajectory_guard_collector.gateway.receivers.auth import Authenticator
-from trajectory_guard_collector.gateway.receivers.http_wrappers import BearerAuth
+from trajectory_guard_collector.authentication import Authenticator, BearerAuth
 from trajectory_guard_collector.scoring.registry import Fleet
 from trajectory_guard_collector.scoring.trajectory import Trajectory
 from trajectory_guard_collector.telemetry import catalogue

@@ -19,13 +19,13 @@ from trajectory_guard_collector.api.budgets import FleetBudgets
 from trajectory_guard_collector.api.flags import FlagService
 from trajectory_guard_collector.app import descriptors
 from trajectory_guard_collector.app.pipeline import Listener, Pipeline
+from trajectory_guard_collector.authentication import Authenticator
 from trajectory_guard_collector.config.models import CollectorConfig, GrpcReceiver, HttpReceiver
 from trajectory_guard_collector.config.tokens import HANDS
 from trajectory_guard_collector.errors import StartError
 from trajectory_guard_collector.gateway.delivery.router import Delivery
 from trajectory_guard_collector.gateway.hops import Hops
 from trajectory_guard_collector.gateway.memory_limiter import MemoryLimiter
-from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.grpc_server import GrpcServer
 from trajectory_guard_collector.gateway.receivers.http_server import HttpServer
 from trajectory_guard_collector.gateway.receivers.request_handler import RequestHandler, handler_of
