@@ -16,7 +16,7 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.spending.stores import StoreError as LedgerError
 from trajectory_guard_collector.api.admin import AdminServer
 from trajectory_guard_collector.api.budgets import FleetBudgets
-from trajectory_guard_collector.api.flags import FlagService
+from trajectory_guard_collector.api.flags import FlagService, FleetFlags
 from trajectory_guard_collector.app import descriptors
 from trajectory_guard_collector.app.pipeline import Listener, Pipeline
 from trajectory_guard_collector.authentication import Authenticator
@@ -99,7 +99,7 @@ class Collector:
         budgets = FleetBudgets(
             self.scorer.spending, self.scorer.fleet, config.trajectories.separate_by, config.guard.mode
         )
-        flags = FlagService(self.scorer.fleet, config.guard, self.metrics, budgets, save)
+        flags = FlagService(FleetFlags(self.scorer.fleet, save), config.guard, self.metrics, budgets.answer)
         self._admin = AdminServer(
             config.telemetry, self.metrics, self.ready, self.rows, max_score=config.guard.max_score,
             routes=flags.routes(self._auth, people) if config.flags.enabled else [],
@@ -231,7 +231,7 @@ class Collector:
         return [self._row(trajectory) for trajectory in self.scorer.fleet.newest(_SHOWN)]
 
     def _row(self, trajectory: Trajectory) -> dict[str, Any]:
-        verdict = trajectory.last
+        verdict = trajectory.standing.last
         return {
             "trajectory": trajectory.key[1],
             "service": ", ".join(trajectory.services),

@@ -32,12 +32,12 @@ from trajectory_guard_collector.scoring.item_codec import (
 )
 from trajectory_guard_collector.scoring.published import Published
 from trajectory_guard_collector.scoring.registry import Attributes
+from trajectory_guard_collector.scoring.standing import Standing
 from trajectory_guard_collector.scoring.trajectory import FIRST, SEEN, Item, Key, Order, Snapshot, Trajectory
 
 FORMAT_VERSION: Final = 5
 _NO_DIALECTS: Final[Dialects] = {}
 _COUNTERS: Final = ("steps", "score", "episode", "nudges", "evicted_runs")
-_FLAGS: Final = ("last", "nudge", "stop")
 
 
 def key_bytes(key: Key) -> bytes:
@@ -91,7 +91,8 @@ def plain_head(
         "episodes": [[episode, one.to_plain()] for episode, one in trajectory.episodes.items()],
         "marks": {span.hex(): attributes for span, attributes in tags.items()},
         "hands": [trajectory.hands, list(trajectory.by_hand) if trajectory.by_hand is not None else None],
-        "flags": {name: plain_verdict(verdict) for name in _FLAGS if (verdict := getattr(trajectory, name))},
+        "flags": _plain_standing(trajectory.standing),
+        "folded": _plain_standing(trajectory.standing if compacted else trajectory.folded),
     }
 
 
@@ -141,14 +142,22 @@ def _from_plain(plain: dict[str, Any], dialects: Dialects) -> Trajectory:
     if with_steps:
         items = [item_of(one, dialects) for one in plain["items"]]
         trajectory.restore_items(items, [(place, _snapshot(one)) for place, one in plain["replay"]])
-    for flag, verdict in plain["flags"].items():
-        setattr(trajectory, flag, verdict_of(verdict))
+    trajectory.standing = _standing(plain["flags"])
+    trajectory.folded = _standing(plain.get("folded", plain["flags"]))  # earlier versions do not revise
     trajectory.hands, hand = plain.get("hands", (0, None))  # earlier versions know no flags by hand
     if hand is not None:
         level, *words = hand
         trajectory.by_hand = HandFlag(Level(level), *words)
     trajectory.changed = False
     return trajectory
+
+
+def _plain_standing(standing: Standing) -> dict[str, Any]:
+    return {name: plain_verdict(verdict) for name, verdict in standing._asdict().items() if verdict is not None}
+
+
+def _standing(plain: dict[str, Any]) -> Standing:
+    return Standing(**{name: verdict_of(verdict) for name, verdict in plain.items()})
 
 
 def _plain_order(order: Order) -> Order | None:
