@@ -64,7 +64,11 @@ class FlagSource(Protocol):
     """The trajectories that flags are read from, raised on and cleared of."""
 
     def find(self, name: str) -> FlagState | None:
-        """The trajectory with this name: its id, or a trace, thread or session id that it is known by."""
+        """The trajectory with this name: its id, or a trace, thread or session id that it is known by.
+
+        Raises:
+            UnavailableError: it is not known yet.
+        """
 
     async def raise_flag(self, name: str, flag: HandFlag) -> Written | None:
         """Raise a flag. Returns None if it stands now, else the record that is going to be carried out.
@@ -154,7 +158,10 @@ class FlagService:
             after, hands = _number(request, "after", "the index of a step"), _number(request, "by_hand", "an ordinal")
         except _Mistake as mistake:
             return self._reply({"error": str(mistake)}, 400)
-        return self._flag_reply(request, name, after, hands)
+        try:
+            return self._flag_reply(request, name, after, hands)
+        except UnavailableError as error:
+            return self._reply({"error": error.message}, 503)
 
     def _flag_reply(self, request: Request, name: str, after: int | None = None, hands: int | None = None) -> Response:
         budget = self._budgets(name, request.query_params)

@@ -101,14 +101,14 @@ class StepItem:
         size: approximate bytes in memory.
         arrived: time of arrival, clock in seconds; None before the step is in a trajectory.
         pace, wait_s: pace of its service, and the seconds for which it waits for earlier steps.
-        evicted: the step can no longer be put in order.
-        held: its trace still refers to it, possibly after eviction.
+        evicted: the step can no longer be put in order. held: its trace still refers to it, possibly after eviction.
+        session: its Langfuse session, where another process identified it and writes scores.
     """
 
     __slots__ = (
         "announced", "announced_as", "arrived", "dialect", "evaluated", "evicted", "first_step", "held", "key", "late",
-        "moved", "order", "origin", "own_agent", "own_run", "pace", "recovered", "repeats", "service", "size", "span",
-        "step", "tenant", "verdict", "view", "wait_s",
+        "moved", "order", "origin", "own_agent", "own_run", "pace", "recovered", "repeats", "service", "session",
+        "size", "span", "step", "tenant", "verdict", "view", "wait_s",
     )  # fmt: skip
 
     def __init__(
@@ -126,13 +126,11 @@ class StepItem:
         self.tenant = origin.tenant
         self.own_agent: str | None = None
         self.own_run: str | None = None
+        self.session: str | None = None
         self.key: Key | None = None
         self.verdict: Verdict | None = None
         self.first_step = ""
-        self.evaluated = False
-        self.moved = False
-        self.recovered = False
-        self.repeats = False
+        self.evaluated = self.moved = self.recovered = self.repeats = False
         self.announced: EventKind | None = None
         self.announced_as: EventKind | None = None
         self.late: Mapping[str, Any] | None = None

@@ -90,9 +90,9 @@ def plain_head(
         "counters": [getattr(trajectory, name) for name in _COUNTERS],
         "episodes": [[episode, one.to_plain()] for episode, one in trajectory.episodes.items()],
         "marks": {span.hex(): attributes for span, attributes in tags.items()},
-        "hands": [trajectory.hands, list(trajectory.by_hand) if trajectory.by_hand is not None else None],
-        "flags": _plain_standing(trajectory.standing),
-        "folded": _plain_standing(trajectory.standing if compacted else trajectory.folded),
+        "hands": [trajectory.hands, plain_hand(trajectory.by_hand)],
+        "flags": plain_standing(trajectory.standing),
+        "folded": plain_standing(trajectory.standing if compacted else trajectory.folded),
     }
 
 
@@ -142,21 +142,31 @@ def _from_plain(plain: dict[str, Any], dialects: Dialects) -> Trajectory:
     if with_steps:
         items = [item_of(one, dialects) for one in plain["items"]]
         trajectory.restore_items(items, [(place, _snapshot(one)) for place, one in plain["replay"]])
-    trajectory.standing = _standing(plain["flags"])
-    trajectory.folded = _standing(plain.get("folded", plain["flags"]))  # earlier versions do not revise
+    trajectory.standing = standing_of(plain["flags"])
+    trajectory.folded = standing_of(plain.get("folded", plain["flags"]))  # earlier versions do not revise
     trajectory.hands, hand = plain.get("hands", (0, None))  # earlier versions know no flags by hand
-    if hand is not None:
-        level, *words = hand
-        trajectory.by_hand = HandFlag(Level(level), *words)
+    trajectory.by_hand = hand_of(hand)
     trajectory.changed = False
     return trajectory
 
 
-def _plain_standing(standing: Standing) -> dict[str, Any]:
+def plain_hand(flag: HandFlag | None) -> list[Any] | None:
+    """A flag by hand as JSON-able data."""
+    return list(flag) if flag is not None else None
+
+
+def hand_of(plain: list[Any] | None) -> HandFlag | None:
+    """Read ``plain_hand``."""
+    return HandFlag(Level(plain[0]), *plain[1:]) if plain is not None else None
+
+
+def plain_standing(standing: Standing) -> dict[str, Any]:
+    """The verdicts that stand as JSON-able data."""
     return {name: plain_verdict(verdict) for name, verdict in standing._asdict().items() if verdict is not None}
 
 
-def _standing(plain: dict[str, Any]) -> Standing:
+def standing_of(plain: dict[str, Any]) -> Standing:
+    """Read ``plain_standing``."""
     return Standing(**{name: verdict_of(verdict) for name, verdict in plain.items()})
 
 
