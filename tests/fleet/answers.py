@@ -46,6 +46,8 @@ def answer(find: Find, name: str, after: int | None, hands: int | None, mode: st
     plain = flag_answer(name, found, after, hands, mode=mode, max_score=5.0)
     if found is None or (found.by_hand, found.standing.nudge, found.standing.stop) == (None, None, None):
         return {key: value for key, value in plain.items() if key not in NUMBERS}
+    if "spent" in plain:  # prices are looked up beside the evaluation, and are not known yet after a restart
+        plain["spent"].pop("cost_usd")
     return plain
 
 
