@@ -69,7 +69,7 @@ def test_an_agent_is_nudged_and_stopped_whichever_worker_it_asks(new_run: NewRun
     assert len(said) == 2  # the question and one nudge
     assert "search" in said[1].content
     assert nudged["messages"][-1].content == "done"
-    run.feed(spans(*loop(5, conversation="shared", trace="two", prefix="t", start=3.0)))
+    run.feed(spans(*loop(5, conversation="shared", trace="one", prefix="t", start=3.0)))
     for worker in workers:
         level_is(worker, "shared", "STOP")
     for graph in graphs:
