@@ -8,6 +8,7 @@ from typing import Any
 from trajectory_guard.config import GuardConfig
 from trajectory_guard_collector.api.answers import FlagState, flag_answer
 from trajectory_guard_collector.api.flags import FleetFlags
+from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.fleet.config import OrderWindow
 from trajectory_guard_collector.scoring.scorer import FleetScorer
 from trajectory_guard_collector.telemetry.metrics import Metrics
@@ -17,9 +18,9 @@ UNKNOWN = "nobody"
 NUMBERS = ("score", "health", "steps", "episode", "nudges")
 
 
-def scored(requests: Iterable[bytes], config: GuardConfig | None = None) -> FleetScorer:
+def scored(requests: Iterable[bytes], limits: Trajectories | None = None) -> FleetScorer:
     """One process that has evaluated requests."""
-    scorer = FleetScorer(config or GuardConfig(), OrderWindow().limits(128.0), Metrics())
+    scorer = FleetScorer(GuardConfig(), limits or OrderWindow().limits(128.0), Metrics())
     for data in requests:
         scorer.score(data)
     scorer.finish()
