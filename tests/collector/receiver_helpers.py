@@ -25,9 +25,9 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from trajectory_guard_collector.authentication import Authenticator
 from trajectory_guard_collector.config.models import Auth, GrpcReceiver, HttpReceiver, ServerTls
 from trajectory_guard_collector.gateway.hops import Hops
-from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.grpc_server import GrpcServer
 from trajectory_guard_collector.gateway.receivers.http_server import HttpServer
 from trajectory_guard_collector.gateway.receivers.request_handler import Unlimited, handler_of

@@ -8,8 +8,8 @@ import pytest
 from pydantic import SecretStr
 
 from trajectory_guard.config import ConfigError
+from trajectory_guard_collector.authentication import Authenticator
 from trajectory_guard_collector.config.models import Auth
-from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 
 
 class Clock:

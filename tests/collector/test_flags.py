@@ -74,6 +74,15 @@ async def test_a_recovered_agent_may_go_on(collector: Collector) -> None:
     assert (await flag(collector, "c"))["level"] == "OBSERVE"
 
 
+@pytest.mark.parametrize("late", [tool("s", {"q": 1}, "a new answer", at=1.5), tool("s", {}, "another", at=0.5)])
+async def test_a_finding_that_a_late_step_retracts_leaves_no_flag(collector: Collector, late: Any) -> None:
+    await send(collector, *loop(3))
+    assert (await flag(collector, "c"))["level"] == "NUDGE"
+    await send(collector, late)
+    found = await flag(collector, "c")
+    assert (found["level"], found["nudges"], found["steps"]) == ("OBSERVE", 0, 4)
+
+
 @pytest.mark.parametrize(
     "mode, levels", [("enforce", ["NUDGE", "STOP"]), ("nudge", ["NUDGE", "OBSERVE"]), ("observe", ["OBSERVE"] * 2)]
 )

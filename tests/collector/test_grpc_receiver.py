@@ -32,10 +32,10 @@ from tests.collector.receiver_helpers import (
     traces,
 )
 from trajectory_guard.config import ConfigError
+from trajectory_guard_collector.authentication import Authenticator
 from trajectory_guard_collector.config.models import Auth, GrpcReceiver
 from trajectory_guard_collector.errors import BadDataError, OverloadedError, UnavailableError
 from trajectory_guard_collector.gateway.hops import HEADER
-from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.grpc_server import GrpcServer
 from trajectory_guard_collector.gateway.receivers.request_handler import handler_of
 from trajectory_guard_collector.otlp.signals import Signal

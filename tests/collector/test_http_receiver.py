@@ -41,10 +41,10 @@ from tests.collector.receiver_helpers import (
     traces,
 )
 from trajectory_guard.config import ConfigError
+from trajectory_guard_collector.authentication import Authenticator
 from trajectory_guard_collector.config.models import Auth, HttpReceiver
 from trajectory_guard_collector.errors import BadDataError, OverloadedError, UnavailableError
 from trajectory_guard_collector.gateway.hops import HEADER
-from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.http_server import HttpServer
 from trajectory_guard_collector.gateway.receivers.request_handler import handler_of
 from trajectory_guard_collector.otlp.signals import Signal

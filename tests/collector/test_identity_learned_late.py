@@ -95,10 +95,10 @@ def test_ping_pong_between_two_services_with_separate_traces_is_found() -> None:
     assert steps(scorer) == {"shared": 12}
     trajectory = next(iter(scorer.fleet))
     assert set(trajectory.services) == {"planner", "critic"}
-    assert trajectory.last is not None
-    assert "TYPE_IV_PINGPONG" in trajectory.last.types
-    assert trajectory.nudge is not None
-    assert trajectory.stop is None
+    assert trajectory.standing.last is not None
+    assert "TYPE_IV_PINGPONG" in trajectory.standing.last.types
+    assert trajectory.standing.nudge is not None
+    assert trajectory.standing.stop is None
 
 
 def test_equal_ids_in_two_environments_are_two_trajectories() -> None:

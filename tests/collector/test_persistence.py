@@ -67,7 +67,14 @@ async def run(disk: Disk, requests: Sequence[bytes], *, save_after: int | None =
 
 def flags(scorer: FleetScorer) -> dict[str, object]:
     return {
-        one.key[1]: (one.steps, round(one.score, 9), one.episode, one.nudges, one.level, one.last and one.last.types)
+        one.key[1]: (
+            one.steps,
+            round(one.score, 9),
+            one.episode,
+            one.nudges,
+            one.level,
+            one.standing.last and one.standing.last.types,
+        )
         for one in scorer.fleet
     }
 

@@ -5,7 +5,7 @@ Tests that need the stream engine or Kafka's client begin with ``importorskip``:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +32,9 @@ def new_run(broker: Broker, tmp_path: Path, request: pytest.FixtureRequest) -> I
 
     runs: list[FleetRun] = []
 
-    def make(**processing: Any) -> FleetRun:
+    def make(sections: Mapping[str, Any] | None = None, **processing: Any) -> FleetRun:
         name = "".join(one if one.isalnum() else "-" for one in request.node.name)[:60]
-        runs.append(FleetRun(broker, tmp_path, f"{name}-{len(runs)}", **processing))
+        runs.append(FleetRun(broker, tmp_path, f"{name}-{len(runs)}", sections, **processing))
         return runs[-1]
 
     yield make

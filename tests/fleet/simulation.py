@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 from zlib import crc32
 
 import orjson
@@ -13,8 +14,12 @@ from tests.fleet.kit import Record
 from trajectory_guard.config import GuardConfig
 from trajectory_guard_collector.fleet.config import OrderWindow
 from trajectory_guard_collector.fleet.evaluating import EvaluatingStage
+from trajectory_guard_collector.fleet.flag_table import FlagTable
 from trajectory_guard_collector.fleet.identifying import IdentifyingStage
+from trajectory_guard_collector.fleet.records import operation_records
+from trajectory_guard_collector.fleet.score_records import ScoreRecords
 from trajectory_guard_collector.scoring.counts import ScoringCounts
+from trajectory_guard_collector.scoring.operations import Kind, Operation
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 START_MS = 1_700_000_000_000
@@ -63,7 +68,10 @@ class Simulation:
         self.topics: dict[tuple[str, int], list[tuple[bytes, bytes, int]]] = {
             (topic, one): [] for topic in ("spans", "operations") for one in range(PARTITIONS)
         }
-        self.written: dict[str, list[Any]] = {"verdicts": [], "guard_spans": [], "dead_letters": []}
+        self.written: dict[str, list[Any]] = {
+            topic: [] for topic in ("verdicts", "guard_spans", "flags", "scores", "dead_letters")
+        }
+        self.flags = FlagTable(10_000, GuardConfig().idle_ttl_s, lambda reason: None, clock=lambda: self._now_s)
         self._sent = 0
         self.feed(records)
         self._stored: Stored = {}
@@ -82,8 +90,19 @@ class Simulation:
     ) -> None:
         if topic == "operations":
             self.topics[topic, crc32(key) % PARTITIONS].append((key, value, at_ms))
+        elif topic == "flags":
+            self.written[topic].append(value)
+            self.flags.put(value, at_ms / 1_000)
         else:
             self.written[topic].append(orjson.loads(value) if topic == "verdicts" else value)
+
+    def by_hand(self, kind: Kind, name: str, **said: str) -> bytes:
+        """A flag by hand, as a flag server writes it; returns the record."""
+        found = self.flags.find(name)
+        assert found is not None, name
+        ((key, value),) = operation_records([Operation(kind, found.key, {"id": uuid4().hex, **said})])
+        self.send("operations", key, value, round((self._now_s + 30.0) * 1_000))
+        return value
 
     # --- the worker ------------------------------------------------------------------------------------------
 
@@ -93,10 +112,13 @@ class Simulation:
         self._state = {place: dict(names) for place, names in self._stored.items()}
         self._offsets = dict(self._committed)
         counts, config = ScoringCounts(self.metrics), GuardConfig()
-        self.identifying = IdentifyingStage(config, self._limits, counts, self, self._ttl_s, self._live_bytes)
-        self.evaluating = EvaluatingStage(
-            config, self._limits, counts, self, self._ttl_s, self._live_bytes, clock=lambda: self._now_s
+        self.identifying = IdentifyingStage(
+            config, self._limits, counts, self, self._ttl_s, self._live_bytes, with_sessions=True
         )
+        self.evaluating = EvaluatingStage(
+            config, self._limits, counts, self, self._ttl_s, self._live_bytes,
+            scores=ScoreRecords(self, 16, redact=False), clock=lambda: self._now_s,
+        )  # fmt: skip
 
     @property
     def _now_s(self) -> float:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.fleet.kit import Record, compared
 from tests.helpers import COLLECTOR_PACKAGE, PACKAGE
 from trajectory_guard_collector.fleet.admin import Topology
 from trajectory_guard_collector.fleet.config import FleetConfig
+from trajectory_guard_collector.fleet.topics import Roles
 
 PARTITIONS = 6
 PATIENCE_S = 120.0
@@ -38,19 +40,26 @@ def wait_until(condition: Callable[[], Any], what: Callable[[], str], seconds: f
 
 
 class Worker:
-    """One worker process."""
+    """One process: a worker, or the program of another command."""
 
-    def __init__(self, config: FleetConfig, directory: Path, name: str, file_bytes: int | None = None) -> None:
-        self.port = free_port()
+    def __init__(
+        self, config: FleetConfig, directory: Path, name: str, file_bytes: int | None = None, command: str = "run"
+    ) -> None:
+        self.port, self.flags_port = free_port(), free_port()
         self._log = directory / f"{name}.log"
         file = directory / f"{name}.json"
         plain = config.model_dump(mode="json", exclude={"guard"})
         plain["state"]["dir"] = str(directory / f"state-{name}")
         plain["telemetry"]["endpoint"] = f"localhost:{self.port}"
+        plain["flags"] = config.flags.model_dump(mode="json") | {"endpoint": f"localhost:{self.flags_port}"}
+        plain["flags"]["auth"]["bearer_tokens"] = [one.get_secret_value() for one in config.flags.auth.bearer_tokens]
+        for key in ("public_key", "secret_key"):
+            secret = getattr(config.langfuse, key)
+            plain["langfuse"][key] = secret.get_secret_value() if secret is not None else None
         file.write_bytes(orjson.dumps(plain))
         self.restarts = 0
         self._file_bytes = file_bytes
-        self._command = [sys.executable, "-m", "trajectory_guard_collector.fleet.cli", "run", "--config", str(file)]
+        self._command = [sys.executable, "-m", "trajectory_guard_collector.fleet.cli", command, "--config", str(file)]
         self._environ = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(str(one.parent) for one in (PACKAGE, COLLECTOR_PACKAGE)),
@@ -72,14 +81,25 @@ class Worker:
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
-    def get(self, path: str) -> tuple[int, str]:
+    @property
+    def flags_url(self) -> str:
+        return f"http://localhost:{self.flags_port}"
+
+    def get(self, path: str, base: str = "") -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://localhost:{self.port}{path}", timeout=5.0) as reply:
+            with urllib.request.urlopen(f"{base or f'http://localhost:{self.port}'}{path}", timeout=5.0) as reply:
                 return reply.status, reply.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
         except OSError:
             return 0, ""
+
+    def flag(self, name: str, **query: Any) -> dict[str, Any]:
+        """The answer to a gate."""
+        path = f"/v1/flags/{urllib.parse.quote(name, safe='')}?{urllib.parse.urlencode(query)}"
+        status, text = self.get(path, self.flags_url)
+        assert status == 200, (status, text, self.log[-2_000:])
+        return dict(orjson.loads(text))
 
     def is_ready(self) -> bool:
         assert self.process.poll() is None, f"the worker ended: {self.log[-2_000:]}"
@@ -110,13 +130,16 @@ class Worker:
 class FleetRun:
     """Topics and a group of their own, and the workers on them."""
 
-    def __init__(self, broker: Broker, directory: Path, name: str, **processing: Any) -> None:
+    def __init__(
+        self, broker: Broker, directory: Path, name: str, sections: Mapping[str, Any] | None = None, **processing: Any
+    ) -> None:
         self.broker, self._directory = broker, directory
-        topics = {role: f"{name}-{role}" for role in ("spans", "operations", "verdicts", "guard_spans", "dead_letters")}
+        topics = {role: f"{name}-{role}" for role in Roles._fields}
         self.config = FleetConfig.model_validate({
             "kafka": {"brokers": [broker.address], "group": name, "session_timeout_s": 6.0},
             "topics": {**topics, "partitions": PARTITIONS},
             "processing": {"commit_interval_s": 0.5, **processing},
+            **(sections or {}),
         })  # fmt: skip
         Topology(self.config).create_missing()
         self._producer = Producer(
@@ -132,9 +155,9 @@ class FleetRun:
         self.records: dict[str, list[Any]] = {}
         self._readers: dict[str, Consumer] = {}
 
-    def start(self, name: str, *, file_bytes: int | None = None, **kafka: Any) -> Worker:
+    def start(self, name: str, *, file_bytes: int | None = None, command: str = "run", **kafka: Any) -> Worker:
         config = self.config.model_copy(update={"kafka": self.config.kafka.model_copy(update=kafka)})
-        worker = Worker(config, self._directory, name, file_bytes)
+        worker = Worker(config, self._directory, name, file_bytes, command)
         self.workers.append(worker)
         return worker
 

@@ -10,8 +10,8 @@ raises such a flag, ``DELETE`` clears every flag of the trajectory.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol
 
 from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.middleware import Middleware
@@ -19,15 +19,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from trajectory_guard.by_hand import RULE, HandFlag
+from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.engine import Verdict
-from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.logs import log_flag
-from trajectory_guard_collector.api.budgets import FleetBudgets
-from trajectory_guard_collector.gateway.receivers.auth import Authenticator
-from trajectory_guard_collector.gateway.receivers.http_wrappers import BearerAuth
+from trajectory_guard_collector.api.answers import FlagState, flag_answer
+from trajectory_guard_collector.authentication import Authenticator, BearerAuth
+from trajectory_guard_collector.errors import UnavailableError
 from trajectory_guard_collector.scoring.registry import Fleet
 from trajectory_guard_collector.scoring.trajectory import Trajectory
 from trajectory_guard_collector.telemetry import catalogue
@@ -36,7 +34,8 @@ from trajectory_guard_collector.telemetry.metrics import Metrics
 _MAX_NAME: Final = 4_096
 _MAX_BODY: Final = 16_384
 _KEYS: Final = frozenset(("level", "reason", "actor"))
-_RANK: Final = {Level.OBSERVE: 0, Level.NUDGE: 1, Level.STOP: 2}
+Budgets = Callable[[str, Mapping[str, str]], "dict[str, Any] | None"]
+Written = Mapping[str, Any]
 PATH: Final = "/v1/flags/{trajectory:name}"
 
 
@@ -61,30 +60,82 @@ class _Readers:
         return self._agents.check(header) or (self._people.required and self._people.check(header))
 
 
+class FlagSource(Protocol):
+    """The trajectories that flags are read from, raised on and cleared of."""
+
+    def find(self, name: str) -> FlagState | None:
+        """The trajectory with this name: its id, or a trace, thread or session id that it is known by.
+
+        Raises:
+            UnavailableError: it is not known yet.
+        """
+
+    async def raise_flag(self, name: str, flag: HandFlag) -> Written | None:
+        """Raise a flag. Returns None if it stands now, else the record that is going to be carried out.
+
+        Raises:
+            LookupError: no such trajectory is known.
+            UnavailableError: the flag cannot be raised now.
+        """
+
+    async def clear_flag(self, name: str, reason: str, actor: str) -> Written | None:
+        """Clear every flag of a trajectory. Result and errors as of ``raise_flag``."""
+
+
+class FleetFlags:
+    """The trajectories of this process.
+
+    Parameters:
+        fleet: the trajectories.
+        save: writes changed trajectories to disk; None without storage.
+    """
+
+    def __init__(self, fleet: Fleet, save: Callable[[], Awaitable[None]] | None = None) -> None:
+        self._fleet, self._save = fleet, save
+
+    def find(self, name: str) -> FlagState | None:
+        """See ``FlagSource``."""
+        trajectory = self._fleet.find(name)
+        return FlagState.of(trajectory) if trajectory is not None else None
+
+    async def raise_flag(self, name: str, flag: HandFlag) -> None:
+        """See ``FlagSource``."""
+        self._fleet.raise_flag(self._known(name), flag)
+        await self._saved()
+
+    async def clear_flag(self, name: str, reason: str, actor: str) -> None:
+        """See ``FlagSource``."""
+        self._fleet.clear_flag(self._known(name))
+        await self._saved()
+
+    def _known(self, name: str) -> Trajectory:
+        trajectory = self._fleet.find(name)
+        if trajectory is None:
+            raise LookupError(name)
+        return trajectory
+
+    async def _saved(self) -> None:
+        if self._save is not None:
+            await self._save()
+
+
 class FlagService:
     """Answers requests for flags.
 
     Parameters:
-        fleet: the trajectories.
+        source: the trajectories.
         guard: the mode, which limits the level of flags, and the score at which health is 0.
         metrics: counts requests by status, and flags raised and cleared.
-        budgets: the budgets of the fleet.
-        save: writes changed trajectories to disk; None without storage.
+        budgets: the budgets in an answer, by the name and the query; None if none are configured.
     """
 
     def __init__(
-        self,
-        fleet: Fleet,
-        guard: GuardConfig,
-        metrics: Metrics,
-        budgets: FleetBudgets,
-        save: Callable[[], Awaitable[None]] | None = None,
+        self, source: FlagSource, guard: GuardConfig, metrics: Metrics, budgets: Budgets = lambda name, query: None
     ) -> None:
-        self._fleet = fleet
+        self._source = source
         self._guard = guard
         self._metrics = metrics
         self._budgets = budgets
-        self._save = save
 
     def routes(self, agents: Authenticator, people: Authenticator) -> list[Route]:
         """The endpoints: flags are read with a token of either, raised and cleared with one of ``people``.
@@ -107,38 +158,20 @@ class FlagService:
             after, hands = _number(request, "after", "the index of a step"), _number(request, "by_hand", "an ordinal")
         except _Mistake as mistake:
             return self._reply({"error": str(mistake)}, 400)
-        return self._flag_reply(request, name, after, hands)
+        try:
+            return self._flag_reply(request, name, after, hands)
+        except UnavailableError as error:
+            return self._reply({"error": error.message}, 503)
 
     def _flag_reply(self, request: Request, name: str, after: int | None = None, hands: int | None = None) -> Response:
-        budget = self._budgets.answer(name, request.query_params)
+        budget = self._budgets(name, request.query_params)
         return self._reply({**self.flag(name, after, hands), "budget": budget}, 200)
 
     def flag(self, name: str, after: int | None = None, hands: int | None = None) -> dict[str, Any]:
-        """The flag of a trajectory, in the form of the JSON reply.
-
-        Parameters:
-            name: trajectory id, or a trace, thread or session id it is known by.
-            after: index of the step acted on last; None asks for the intervention that is due now.
-            hands: ordinal of the flag by hand that was acted on last; None asks for the one that stands now.
-        """
-        trajectory = self._fleet.find(name)
-        if trajectory is None:
-            return {"trajectory": name, "known": False, "level": Level.OBSERVE.value, "score": 0.0, "health": 1.0}
-        verdict = _due(trajectory, after, self._guard.mode)
-        level = verdict.level if verdict is not None else Level.OBSERVE
-        hand = _hand(trajectory, hands, level, self._guard.mode)
-        finding = _raised(trajectory, hand) if hand is not None else _finding(verdict) if verdict is not None else {}
-        return {
-            "trajectory": trajectory.key[1],
-            "known": True,
-            "level": (hand.level if hand is not None else level).value,
-            "score": trajectory.score,
-            "health": 1.0 - trajectory.score / self._guard.max_score,
-            "steps": trajectory.steps,
-            "episode": trajectory.episode,
-            "nudges": trajectory.nudges,
-            **finding,
-        }
+        """``flag_answer`` for a trajectory id, or a trace, thread or session id it is known by."""
+        return flag_answer(
+            name, self._source.find(name), after, hands, mode=self._guard.mode, max_score=self._guard.max_score
+        )
 
     # --- raising and clearing --------------------------------------------------------------------------------
 
@@ -148,30 +181,31 @@ class FlagService:
     async def _change(self, request: Request) -> Response:
         try:
             name, said = _name(request), await _said(request)
-            trajectory = self._fleet.find(name)
-            if trajectory is None:
-                return self._reply({"error": f"no trajectory {name[:80]!r} is known"}, 404)
-            if request.method == "DELETE":
-                self._clear(trajectory, said)
-            else:
-                self._raise(trajectory, said)
+            found = self._source.find(name)
+            if found is None:
+                raise LookupError(name)
+            written = await (self._clear if request.method == "DELETE" else self._raise)(name, found.key[1], said)
+        except LookupError:
+            return self._reply({"error": f"no trajectory {name[:80]!r} is known"}, 404)
         except ValueError as mistake:
             return self._reply({"error": str(mistake)}, 400)
-        if self._save is not None:
-            await self._save()
-        return self._flag_reply(request, name)
+        except UnavailableError as error:
+            return self._reply({"error": error.message}, 503)
+        return self._flag_reply(request, name) if written is None else self._reply(dict(written), 202)
 
-    def _raise(self, trajectory: Trajectory, said: dict[str, Any]) -> None:
-        given = HandFlag.of(said.get("level"), said.get("reason"), said.get("actor", ""), mode=self._guard.mode)
-        flag = self._fleet.raise_flag(trajectory, given)
+    async def _raise(self, name: str, trajectory: str, said: dict[str, Any]) -> Written | None:
+        flag = HandFlag.of(said.get("level"), said.get("reason"), said.get("actor", ""), mode=self._guard.mode)
+        written = await self._source.raise_flag(name, flag)
         self._metrics.add(catalogue.HAND_FLAGS, action="raised")
-        log_flag("RAISED", trajectory.key[1], str(flag.level), flag.reason, flag.actor)
+        log_flag("RAISED", trajectory, str(flag.level), flag.reason, flag.actor)
+        return written
 
-    def _clear(self, trajectory: Trajectory, said: dict[str, Any]) -> None:
+    async def _clear(self, name: str, trajectory: str, said: dict[str, Any]) -> Written | None:
         checked = HandFlag.of(Level.NUDGE, said.get("reason") or "-", said.get("actor", ""))
-        self._fleet.clear_flag(trajectory)
+        written = await self._source.clear_flag(name, checked.reason, checked.actor)
         self._metrics.add(catalogue.HAND_FLAGS, action="cleared")
-        log_flag("CLEARED", trajectory.key[1], "", checked.reason, checked.actor)
+        log_flag("CLEARED", trajectory, "", checked.reason, checked.actor)
+        return written
 
     def _reply(self, body: dict[str, Any], status: int) -> Response:
         self._metrics.add(catalogue.FLAG_REQUESTS, status=str(status))
@@ -212,53 +246,3 @@ async def _said(request: Request) -> dict[str, Any]:
     if not isinstance(said, dict) or not said.keys() <= _KEYS:
         raise _Mistake("the body is a JSON object with level, reason and actor")
     return said
-
-
-# --- replies -------------------------------------------------------------------------------------------------
-
-
-def _due(trajectory: Trajectory, after: int | None, mode: str) -> Verdict | None:
-    """The verdict to act on: ``guard.mode`` allows nudges and stops, nudges only, or nothing, as in process."""
-    nudge = trajectory.nudge if mode != "observe" else None
-    stop = trajectory.stop if mode == "enforce" else None
-    if after is None:
-        return stop or nudge
-    return next((one for one in (nudge, stop) if one is not None and one.step_index > after), None)
-
-
-def _hand(trajectory: Trajectory, acted_on: int | None, level: Level, mode: str) -> HandFlag | None:
-    """The flag by hand to act on, unless the engine's own is of a higher level; the mode limits it as well."""
-    hand = trajectory.by_hand
-    if hand is None or hand.ordinal <= (acted_on or 0) or _RANK[hand.level] < _RANK[level]:
-        return None
-    return None if mode == "observe" or (mode == "nudge" and hand.level is Level.STOP) else hand
-
-
-def _finding(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "step": verdict.step_index,
-        "step_id": verdict.step_id,
-        "tool": verdict.tool,
-        "run": verdict.run,
-        "types": verdict.types,
-        "rule": verdict.rule,
-        "reason": verdict.reason,
-        "nudge": verdict.nudge,
-        "spent": verdict.spent._asdict(),
-        "certificate": verdict.certificate.to_plain() if verdict.certificate is not None else None,
-    }
-
-
-def _raised(trajectory: Trajectory, flag: HandFlag) -> dict[str, Any]:
-    return {
-        "step": trajectory.steps - 1,
-        "step_id": "",
-        "tool": "",
-        "run": "",
-        "types": [],
-        "rule": RULE,
-        "reason": flag.why,
-        "nudge": flag.nudge,
-        "spent": Spent()._asdict(),
-        "by_hand": {"reason": flag.reason, "actor": flag.actor, "ordinal": flag.ordinal},
-    }

@@ -16,16 +16,16 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.spending.stores import StoreError as LedgerError
 from trajectory_guard_collector.api.admin import AdminServer
 from trajectory_guard_collector.api.budgets import FleetBudgets
-from trajectory_guard_collector.api.flags import FlagService
+from trajectory_guard_collector.api.flags import FlagService, FleetFlags
 from trajectory_guard_collector.app import descriptors
 from trajectory_guard_collector.app.pipeline import Listener, Pipeline
+from trajectory_guard_collector.authentication import Authenticator
 from trajectory_guard_collector.config.models import CollectorConfig, GrpcReceiver, HttpReceiver
 from trajectory_guard_collector.config.tokens import HANDS
 from trajectory_guard_collector.errors import StartError
 from trajectory_guard_collector.gateway.delivery.router import Delivery
 from trajectory_guard_collector.gateway.hops import Hops
 from trajectory_guard_collector.gateway.memory_limiter import MemoryLimiter
-from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.grpc_server import GrpcServer
 from trajectory_guard_collector.gateway.receivers.http_server import HttpServer
 from trajectory_guard_collector.gateway.receivers.request_handler import RequestHandler, handler_of
@@ -99,7 +99,7 @@ class Collector:
         budgets = FleetBudgets(
             self.scorer.spending, self.scorer.fleet, config.trajectories.separate_by, config.guard.mode
         )
-        flags = FlagService(self.scorer.fleet, config.guard, self.metrics, budgets, save)
+        flags = FlagService(FleetFlags(self.scorer.fleet, save), config.guard, self.metrics, budgets.answer)
         self._admin = AdminServer(
             config.telemetry, self.metrics, self.ready, self.rows, max_score=config.guard.max_score,
             routes=flags.routes(self._auth, people) if config.flags.enabled else [],
@@ -231,7 +231,7 @@ class Collector:
         return [self._row(trajectory) for trajectory in self.scorer.fleet.newest(_SHOWN)]
 
     def _row(self, trajectory: Trajectory) -> dict[str, Any]:
-        verdict = trajectory.last
+        verdict = trajectory.standing.last
         return {
             "trajectory": trajectory.key[1],
             "service": ", ".join(trajectory.services),

@@ -283,10 +283,10 @@ def memory_mistakes(config: CollectorConfig) -> Iterator[Mistake]:
         yield Mistake(("trajectories", "reorder_s"), message, kept)
 
 
-def port_mistakes(config: CollectorConfig) -> Iterator[Mistake]:
-    """Servers that would listen on one port."""
+def port_mistakes(listening: Mapping[str, str]) -> Iterator[Mistake]:
+    """Servers that would listen on one port, given their endpoints by key."""
     taken: list[tuple[str, str, int]] = []
-    for place, endpoint in listening(config).items():
+    for place, endpoint in listening.items():
         host, port = parse_endpoint(endpoint)
         for other, other_host, other_port in taken:
             if port == other_port != 0 and _overlap(host, other_host):

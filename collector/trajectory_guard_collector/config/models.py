@@ -25,6 +25,7 @@ from trajectory_guard_collector.config.checks import (
     guard_mistakes,
     is_endpoint,
     is_token,
+    listening,
     memory_mistakes,
     port_mistakes,
     refuse,
@@ -393,7 +394,12 @@ class CollectorConfig(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> CollectorConfig:
-        mistakes = [*port_mistakes(self), *flag_mistakes(self), *guard_mistakes(self.guard), *self_references(self)]
+        mistakes = [
+            *port_mistakes(listening(self)),
+            *flag_mistakes(self),
+            *guard_mistakes(self.guard),
+            *self_references(self),
+        ]
         refuse([*mistakes, *memory_mistakes(self)])
         return self
 

@@ -53,13 +53,14 @@ def _unusable(value: Any, path: str) -> Iterator[str]:
     if isinstance(value, (ClientTls, ServerTls)):
         yield from (f"{path}.{key}: {reason}" for key, reason in pem_mistakes(value))
     elif isinstance(value, Auth):
-        yield from _unusable_tokens(value, path)
+        yield from unusable_tokens(value, path)
     elif isinstance(value, (BaseModel, Mapping)):
         for name, one in value.items() if isinstance(value, Mapping) else value:
             yield from _unusable(one, f"{path}.{name}" if path else str(name))
 
 
-def _unusable_tokens(auth: Auth, path: str) -> Iterator[str]:
+def unusable_tokens(auth: Auth, path: str) -> Iterator[str]:
+    """The reason why the file of tokens of a section cannot be used, if it cannot."""
     file = auth.bearer_tokens_file
     if file is None:
         return

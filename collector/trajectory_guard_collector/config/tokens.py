@@ -9,6 +9,7 @@ from trajectory_guard.config import ConfigError
 
 SENDERS: Final = "receivers.otlp.auth"
 HANDS: Final = "flags.auth"
+READERS: Final = "flags.readers"
 
 
 def read_tokens(file: Path, path: str = SENDERS) -> tuple[str, ...]:

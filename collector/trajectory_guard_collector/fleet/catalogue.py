@@ -37,5 +37,16 @@ COMMIT_SECONDS: Final = Metric(
     "trajectory_guard_fleet_commit_seconds", "counter", (), "s",
     "time spent evaluating and writing what changed, at commits", "below half of the time that passes",
 )  # fmt: skip
+FLAGS: Final = Metric(
+    "trajectory_guard_fleet_flags", "gauge", (), "{trajectory}", "trajectories in the table that answers for flags",
+    "below `flags.max_trajectories`",
+)  # fmt: skip
+FLAG_EVICTIONS: Final = Metric(
+    "trajectory_guard_fleet_flag_evictions", "counter", ("reason",), "{trajectory}",
+    "flags and names forgotten: `idle`, `full` (trajectories), `names` (of a trajectory)",
+    "reason `idle` only; `full`: raise `flags.max_trajectories`",
+)  # fmt: skip
 
-METRICS: Final = (RECORDS, WRITTEN, DEAD_LETTERS, LAG, RESTORE, READY, LIVE, COMMITS, COMMIT_SECONDS)
+METRICS: Final = (
+    RECORDS, WRITTEN, DEAD_LETTERS, LAG, RESTORE, READY, LIVE, COMMITS, COMMIT_SECONDS, FLAGS, FLAG_EVICTIONS,
+)  # fmt: skip

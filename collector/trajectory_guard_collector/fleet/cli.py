@@ -22,7 +22,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         PROGRAM, "A stream worker that scores the agents of a fleet from a Kafka topic of spans.",
         feature="the stream worker", extra="fleet", example="kafka.group=guard",
     )  # fmt: skip
-    program.add("run", _run, "read spans, write verdicts and guard spans, until SIGTERM")
+    program.add("run", _run, "read spans, write verdicts and guard spans, answer gates, until SIGTERM")
+    program.add("flags", _flags, "answer gates that ask for flags, beside the workers, until SIGTERM")
+    program.add("scores", _scores, "send the scores that workers write to Langfuse, until SIGTERM")
     program.add("validate", _validate, "check a configuration and the files it names; connects to nothing")
     program.add("print-config", _print_config, "the effective configuration as YAML, secrets hidden")
     topics = program.add("topics", partial(_topics, program), "the topics there must be, and which there are")
@@ -35,6 +37,20 @@ def _run(options: argparse.Namespace) -> int:
     from trajectory_guard_collector.fleet.run import run
 
     return run(config)
+
+
+def _flags(options: argparse.Namespace) -> int:
+    config = _loaded(options)
+    from trajectory_guard_collector.fleet.run import run_flags
+
+    return run_flags(config)
+
+
+def _scores(options: argparse.Namespace) -> int:
+    config = _loaded(options)
+    from trajectory_guard_collector.fleet.run import run_scores
+
+    return run_scores(config)
 
 
 def _validate(options: argparse.Namespace) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from trajectory_guard.config import GuardConfig
-from trajectory_guard_collector.config.checks import Mistake, guard_mistakes, is_endpoint, refuse
-from trajectory_guard_collector.config.models import Model, Trajectories
+from trajectory_guard_collector.config.checks import Mistake, guard_mistakes, is_endpoint, port_mistakes, refuse
+from trajectory_guard_collector.config.models import Auth, ClientTls, Model, Retry, Trajectories
 from trajectory_guard_collector.config.pem import why_unreadable
+from trajectory_guard_collector.config.render import unusable_tokens
+from trajectory_guard_collector.config.tokens import HANDS, READERS
 
 Endpoint = Annotated[str, AfterValidator(is_endpoint)]
 
@@ -44,14 +47,6 @@ class Security(Model):
             mistakes.append(Mistake((missing,), f"required with {given}"))
         refuse(mistakes)
         return self
-
-
-def unusable_files(config: FleetConfig) -> list[str]:
-    """Files that the configuration names and that cannot be read: one line each, with key and file."""
-    security = config.kafka.security
-    named = {key: getattr(security, key) for key in ("ca_file", "cert_file", "key_file")}
-    reasons = {key: why_unreadable(file) for key, file in named.items() if file is not None}
-    return [f"kafka.security.{key}: {named[key]}: {reason}" for key, reason in reasons.items() if reason is not None]
 
 
 class Kafka(Model):
@@ -89,6 +84,10 @@ class Topics(Model):
     """Verdict records, keyed by trace."""
     guard_spans: Topic = "otlp_guard"
     """Guard spans as OTLP, keyed by trace, for a Kafka receiver."""
+    flags: Topic = "trajectory_guard_flags"
+    """The flag of each trajectory, keyed by trajectory; compacted."""
+    scores: Topic = "trajectory_guard_scores"
+    """Scores for Langfuse, keyed by trajectory."""
     dead_letters: Topic = "trajectory_guard_dead_letters"
     """Records that cannot be processed, with their position and the reason in headers."""
     partitions: int = Field(default=24, ge=1, le=10_000)
@@ -97,10 +96,14 @@ class Topics(Model):
     """Replication of topics that ``topics --create`` makes; 3 in production."""
     operations_retention_s: float = Field(default=86_400.0, gt=0.0)
     """Seconds for which operations are kept: the longest time a worker may be down."""
+    scores_retention_s: float = Field(default=604_800.0, gt=0.0)
+    """Seconds for which scores are kept: the longest time Langfuse may be down."""
 
     @model_validator(mode="after")
     def _distinct(self) -> Topics:
-        names = [self.spans, self.operations, self.verdicts, self.guard_spans, self.dead_letters]
+        names = [
+            self.spans, self.operations, self.verdicts, self.guard_spans, self.flags, self.scores, self.dead_letters,
+        ]  # fmt: skip
         refuse(
             [Mistake((), f"topic {name!r} has two roles") for name in sorted({n for n in names if names.count(n) > 1})]
         )
@@ -159,6 +162,47 @@ class OrderWindow(Model):
         return Trajectories(**self.model_dump(), max_traces_mib=live_traces_mib)
 
 
+class Flags(Model):
+    """``/v1/flags/{trajectory}``, as on the collector, in each worker and in ``trajectory-guard-fleet flags``."""
+
+    endpoint: Endpoint | None = "localhost:8890"
+    """``host:port`` of ``/v1/flags``; null switches it off, and the worker reads no flags."""
+    readers: Auth = Auth()
+    """Tokens of the gates that read flags; without tokens everybody may."""
+    auth: Auth = Auth()
+    """Tokens of the people who may raise and clear flags by hand; without tokens nobody may."""
+    max_trajectories: int = Field(default=100_000, ge=1)
+    """Trajectories of the whole group whose flags are held in memory; the oldest are evicted (and counted)."""
+    max_names: int = Field(default=64, ge=2)
+    """Names of a trajectory by which its flag is found (traces, threads, sessions); the oldest are forgotten (and
+    counted)."""
+
+
+class Langfuse(Model):
+    """Scores for Langfuse: workers write them to a topic, ``trajectory-guard-fleet scores`` sends them."""
+
+    enabled: bool = False
+    """Whether workers write scores."""
+    endpoint: str | None = None
+    """Base URL, https://cloud.langfuse.com by default."""
+    public_key: SecretStr | None = None
+    """Public key of the project; for ``scores`` only."""
+    secret_key: SecretStr | None = None
+    """Its secret key; for ``scores`` only."""
+    headers: Mapping[str, SecretStr] = Field(default_factory=dict)
+    """Sent with every request."""
+    timeout_s: float = Field(default=5.0, gt=0.0)
+    """Seconds for one attempt."""
+    tls: ClientTls = ClientTls()
+    """TLS files and trust."""
+    retry_on_failure: Retry = Retry()
+    """Retries; ``max_elapsed_time_s`` has no effect, since scores are never given up."""
+    batches_per_minute: float = Field(default=30.0, gt=0.0, le=6000.0)
+    """Batches of up to 15 scores; 30 is what the smallest plan of Langfuse Cloud allows."""
+    max_episodes: int = Field(default=16, ge=1)
+    """Loops of a trajectory remembered, so that nothing is written twice."""
+
+
 class Telemetry(Model):
     """The worker's own telemetry."""
 
@@ -185,10 +229,33 @@ class FleetConfig(Model):
     """Order window."""
     guard: GuardConfig = Field(default_factory=GuardConfig)
     """Detection, as in process and in the collector."""
+    flags: Flags = Flags()
+    """Flags for gates."""
+    langfuse: Langfuse = Langfuse()
+    """Scores."""
     telemetry: Telemetry = Telemetry()
     """Own telemetry."""
 
     @model_validator(mode="after")
     def _consistent(self) -> FleetConfig:
-        refuse([*guard_mistakes(self.guard)])
+        endpoints = {"flags.endpoint": self.flags.endpoint, "telemetry.endpoint": self.telemetry.endpoint}
+        listening = {key: endpoint for key, endpoint in endpoints.items() if endpoint is not None}
+        refuse([*port_mistakes(listening), *guard_mistakes(self.guard)])
         return self
+
+
+def unusable_files(config: FleetConfig) -> list[str]:
+    """Files that the configuration names and that cannot be read: one line each, with key and file."""
+    named: dict[str, str | None] = {}
+    for section, model in (("kafka.security", config.kafka.security), ("langfuse.tls", config.langfuse.tls)):
+        named |= {f"{section}.{key}": getattr(model, key) for key in ("ca_file", "cert_file", "key_file")}
+    reasons = {key: why_unreadable(file) for key, file in named.items() if file is not None}
+    found = [f"{key}: {named[key]}: {reason}" for key, reason in reasons.items() if reason is not None]
+    tokens = ((config.flags.readers, READERS), (config.flags.auth, HANDS))
+    return [*found, *(line for auth, path in tokens for line in unusable_tokens(auth, path))]
+
+
+def missing_for_scores(config: FleetConfig) -> list[str]:
+    """Keys without which no score can be sent: one line each."""
+    keys = ("public_key", "secret_key")
+    return [f"langfuse.{key}: required to send scores" for key in keys if getattr(config.langfuse, key) is None]

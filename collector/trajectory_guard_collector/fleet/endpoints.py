@@ -1,4 +1,4 @@
-"""The worker's own HTTP port: ``/metrics``, ``/healthz`` and ``/readyz``."""
+"""The HTTP ports of the programs: ``/metrics``, ``/healthz`` and ``/readyz`` on one, flags on another."""
 
 from __future__ import annotations
 
@@ -19,13 +19,19 @@ from trajectory_guard_collector.errors import StartError
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 _START_S: Final = 10.0
+JOINING: Final = "joining the group or restoring state"
 
 
-def application(metrics: Metrics, alive: Callable[[], bool], ready: Callable[[], bool]) -> Starlette:
+def application(
+    metrics: Metrics,
+    alive: Callable[[], bool],
+    ready: Callable[[], bool],
+    why: str = JOINING,
+) -> Starlette:
     """The endpoints.
 
     Parameters:
-        alive: whether the worker makes progress; ready: whether it processes records, with its state restored.
+        alive: whether the program makes progress; ready: whether it does its work; why: why not, if it does not.
     """
 
     async def exposition(request: Request) -> Response:
@@ -37,7 +43,7 @@ def application(metrics: Metrics, alive: Callable[[], bool], ready: Callable[[],
         return _status(alive(), "ok", "stopped")
 
     async def readyz(_: Request) -> Response:
-        return _status(ready(), "ready", "joining the group or restoring state")
+        return _status(ready(), "ready", why)
 
     return Starlette(routes=[Route("/metrics", exposition), Route("/healthz", healthz), Route("/readyz", readyz)])
 
@@ -47,8 +53,11 @@ def _status(fine: bool, yes: str, no: str) -> Response:
 
 
 @contextmanager
-def serving(endpoint: str | None, app: Starlette) -> Iterator[None]:
+def serving(endpoint: str | None, app: Starlette, key: str = "telemetry.endpoint") -> Iterator[None]:
     """Serve from a thread of its own; None: do not.
+
+    Parameters:
+        key: of the endpoint in the configuration.
 
     Raises:
         StartError: the port cannot be used.
@@ -68,12 +77,12 @@ def serving(endpoint: str | None, app: Starlette) -> Iterator[None]:
         except (OSError, SystemExit) as error:  # uvicorn exits where a port is taken
             failed.append(error)
 
-    thread = threading.Thread(target=serve, name="endpoints", daemon=True)
+    thread = threading.Thread(target=serve, name=key, daemon=True)
     thread.start()
     until = time.monotonic() + _START_S
     while not server.started:
         if not thread.is_alive() or time.monotonic() > until:
-            raise StartError(f"telemetry.endpoint: {endpoint}: cannot listen there")
+            raise StartError(f"{key}: {endpoint}: cannot listen there")
         time.sleep(0.01)
     try:
         yield

@@ -33,6 +33,8 @@ from trajectory_guard_collector.fleet.records import (
     Source,
     dead_letter_headers,
 )
+from trajectory_guard_collector.fleet.score_records import ScoreRecords
+from trajectory_guard_collector.fleet.statistics import is_member, lag_by_role
 from trajectory_guard_collector.fleet.topics import MAX_MESSAGE_BYTES, Roles
 from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.telemetry.metrics import Metrics
@@ -69,20 +71,25 @@ class Worker:
         self._throttled = ThrottledLog(_log)
         roles = Roles.of(config.topics)
         self._role_of = {name: role for role, name in roles.by_role().items()}
+        self._read_roles = {roles.spans: "spans", roles.operations: "operations"}
         self.app = _application(config, self._read_statistics, topic_manager)
         spans = self.app.topic(roles.spans, timestamp_extractor=_not_in_the_future, **_BYTES)
         operations = self.app.topic(roles.operations, timestamp_extractor=_not_in_the_future, **_BYTES)
-        for name in (roles.verdicts, roles.guard_spans, roles.dead_letters):
+        for name in (roles.verdicts, roles.guard_spans, roles.flags, roles.scores, roles.dead_letters):
             self.app.topic(name, **_BYTES)
         self._output = _TopicOutput(self.app, roles, metrics)
         counts, limits = ScoringCounts(metrics), config.trajectories.limits(config.state.live_traces_mib)
         store, guard = config.state, config.guard
         self._identifying = IdentifyingStage(
-            guard, limits, counts, self._output, store.ttl_s, store.live_traces_mib * _MIB
-        )
+            guard, limits, counts, self._output, store.ttl_s, store.live_traces_mib * _MIB,
+            with_sessions=config.langfuse.enabled,
+        )  # fmt: skip
+        scores = ScoreRecords(self._output, config.langfuse.max_episodes, redact=guard.redact)
         self._evaluating = EvaluatingStage(
-            guard, limits, counts, self._output, store.ttl_s, store.live_trajectories_mib * _MIB
-        )
+            guard, limits, counts, self._output, store.ttl_s, store.live_trajectories_mib * _MIB,
+            max_names=config.flags.max_names, scores=scores if config.langfuse.enabled else None,
+            on_forgotten=lambda: metrics.add(catalogue.FLAG_EVICTIONS, reason="names"),
+        )  # fmt: skip
         first = self.app.dataframe(spans)
         first.apply(self._contained(self._identifying.take), stateful=True, metadata=True)
         second = self.app.dataframe(operations)
@@ -173,13 +180,8 @@ class Worker:
     def _read_statistics(self, text: str) -> None:
         """Membership and lag, from librdkafka's statistics."""
         statistics, self._last_sign = orjson.loads(text), time.monotonic()
-        self._joined = statistics.get("cgrp", {}).get("join_state") == "steady"
-        lag = {"spans": 0.0, "operations": 0.0}
-        for name, topic in statistics.get("topics", {}).items():
-            role = self._role_of.get(name)
-            if role in lag:
-                lag[role] += sum(_lag_of(one) for one in topic["partitions"].values() if one["desired"])
-        self._lag = lag
+        self._joined = is_member(statistics)
+        self._lag = lag_by_role(statistics, self._read_roles)
 
     def _watch_state(self) -> None:
         """Measure restores, and let the second stage know of assignments."""
@@ -243,13 +245,6 @@ def _not_in_the_future(_: Any, __: Any, at_ms: int, ___: Any) -> int:
     """The time of a record. One with a clock that is ahead would let the state of all others expire."""
     now = round(time.time() * 1_000)
     return at_ms if 0 < at_ms <= now else now
-
-
-def _lag_of(partition: Mapping[str, int]) -> float:
-    lag = partition["consumer_lag"]
-    if lag >= 0:
-        return float(lag)
-    return float(max(0, partition["hi_offset"] - max(0, partition["lo_offset"])))
 
 
 def _application(

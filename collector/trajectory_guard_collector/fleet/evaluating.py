@@ -1,4 +1,5 @@
-"""The second stage: operations on one trajectory in, verdicts and guard spans out. Its state is the trajectory.
+"""The second stage: operations on one trajectory in; verdicts, flags, scores and guard spans out. Its state is the
+trajectory.
 
 Steps are evaluated at the commit, not record by record: those that arrive out of order between two commits, as all do
 while a backlog is read partition by partition, are put in order before any is evaluated.
@@ -7,15 +8,21 @@ while a backlog is read partition by partition, are put in order before any is e
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine
+from trajectory_guard.core.policy import Level
 from trajectory_guard.dialects.custom import table_with
+from trajectory_guard.integrations.langfuse.scores import ScoreBook
 from trajectory_guard.prices import PriceTable
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
+from trajectory_guard_collector.fleet.config import Flags
+from trajectory_guard_collector.fleet.flag_records import FlagWriter
 from trajectory_guard_collector.fleet.live import Content, LiveObjects, Part, State
 from trajectory_guard_collector.fleet.records import (
     Output,
@@ -25,10 +32,11 @@ from trajectory_guard_collector.fleet.records import (
     retraction,
     verdict_content,
 )
+from trajectory_guard_collector.fleet.score_records import ScoreRecords, plain_book
 from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.events import LoopEvent
 from trajectory_guard_collector.scoring.item_codec import ItemFormatError, dialects_by_name, plain_item, to_bytes
-from trajectory_guard_collector.scoring.operations import Kind, Operation, apply
+from trajectory_guard_collector.scoring.operations import BY_HAND, Kind, Operation, apply
 from trajectory_guard_collector.scoring.registry import Fleet
 from trajectory_guard_collector.scoring.tagger import Tagger
 from trajectory_guard_collector.scoring.trajectory import Item, Key, Snapshot, StepItem, Trajectory
@@ -38,6 +46,7 @@ FORMAT_VERSION: Final = 1
 _ITEM, _SNAPSHOT = "i", "r"
 _BASE, _NEWEST = "b", "rh"
 _CLOCK_SKEW_S: Final = 30.0
+_REMEMBERED: Final = 64
 _OBJECT_BYTES: Final = 24_576
 _SNAPSHOT_BYTES: Final = 6_144
 
@@ -53,10 +62,29 @@ class LiveTrajectory(Fleet):
         changed: steps evaluated since the last commit; gone: steps removed since then, and from which trajectory.
         events: loop events since the last commit.
         names: names under which snapshots are stored, by their identity; named: number of names given.
+        key: tenant and id, None before the first record.
+        aliases: names by which its flag is found, those learned last at the end.
+        flagged: digest of the flag record written, empty if none was; flagged_s: when, in seconds since the epoch.
+        done: ids of the operations by people that were carried out.
+        scores: the scores written for its loops; None without any.
     """
 
-    def __init__(self, engine: Engine, config: GuardConfig, limits: Trajectories, counts: ScoringCounts) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        config: GuardConfig,
+        limits: Trajectories,
+        counts: ScoringCounts,
+        max_names: int,
+        on_forgotten: Callable[[], None],
+    ) -> None:
         super().__init__(engine, config, limits, counts, clock=lambda: self.now_s)
+        self.key: Key | None = None
+        self.aliases: dict[str, None] = {}
+        self._max_names, self._on_forgotten = max_names, on_forgotten
+        self.flagged, self.flagged_s = "", 0.0
+        self.done: deque[str] = deque(maxlen=_REMEMBERED)
+        self.scores: ScoreBook | None = None
         self.now_s = 0.0
         self.revision = -1
         self.again = False
@@ -68,7 +96,13 @@ class LiveTrajectory(Fleet):
         self.named = 0
 
     def name(self, key: Key, names: Iterable[str]) -> None:
-        """Names serve flag lookups, of which a worker has none."""
+        """Remember further names, and write them with the flag. The trajectory's own id is never forgotten."""
+        for name in names:
+            self.aliases.pop(name, None)
+            self.aliases[name] = None
+        while len(self.aliases) > self._max_names:
+            del self.aliases[next(name for name in self.aliases if name != key[1])]
+            self._on_forgotten()
 
     @property
     def only(self) -> Trajectory | None:
@@ -93,8 +127,10 @@ class EvaluatingStage:
         config: detection, as in process.
         limits: the steps of a trajectory that can still be put in order.
         counts: counts steps and findings.
-        output: takes verdicts and guard spans.
+        output: takes verdicts, flags, scores and guard spans.
         ttl_s, max_bytes: as of ``LiveObjects``.
+        max_names: names of a trajectory that are remembered; on_forgotten: called for each further one.
+        scores: writes scores; None: does not.
         clock: seconds since the epoch; for tests.
     """
 
@@ -107,6 +143,9 @@ class EvaluatingStage:
         ttl_s: float,
         max_bytes: float,
         *,
+        max_names: int = Flags().max_names,
+        on_forgotten: Callable[[], None] = lambda: None,
+        scores: ScoreRecords | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._prices = PriceTable()
@@ -115,7 +154,9 @@ class EvaluatingStage:
         # A commit puts the steps in order that arrive together; a step that waited longer would need a clock.
         self._limits = limits.model_copy(update={"reorder_wait_s": 0.0, "max_flagged": 0})
         self._dialects = dialects_by_name(table_with(config.dialects))
+        self._max_names, self._on_forgotten = max_names, on_forgotten
         self._clock = clock
+        self._flags, self._scores = FlagWriter(output, config.idle_ttl_s, clock), scores
         self._read_before_s = 0.0
         self.live: LiveObjects[LiveTrajectory] = LiveObjects(
             self, ttl_s, max_bytes, lambda: counts.error("state.trajectory")
@@ -143,9 +184,11 @@ class EvaluatingStage:
         """
         operations = operations_of(data)
         one = self.live.open(key, state, at_ms)
-        one.now_s, one.revision = max(one.now_s, at_ms / 1_000), max(one.revision, offset)
+        one.revision = max(one.revision, offset)
         one.again = one.again or at_ms / 1_000 <= self._read_before_s
-        one.events += one.rest()
+        if any(operation.kind not in BY_HAND for operation in operations):  # a person's clock is not that of spans
+            one.now_s = max(one.now_s, at_ms / 1_000)
+            one.events += one.rest()
         unreadable: list[str] = []
         for operation in operations:
             try:
@@ -156,11 +199,32 @@ class EvaluatingStage:
             raise PoisonError(f"{len(unreadable)} of {len(operations)} operations: {unreadable[0]}")
 
     def _apply(self, one: LiveTrajectory, operation: Operation) -> None:
+        one.key = operation.key
+        if operation.kind in BY_HAND:
+            self._by_hand(one, operation)
+            return
         if operation.kind is Kind.REMOVE:
             item = one.known(bytes.fromhex(operation.content))
             if isinstance(item, StepItem):
                 one.gone[item.span] = operation.key
         apply(operation, one, self._dialects)
+
+    def _by_hand(self, one: LiveTrajectory, operation: Operation) -> None:
+        """Raise or clear a flag, once: a record may be written twice, with one id."""
+        try:
+            said, by_id = operation.content, str(operation.content["id"])
+            flag = HandFlag.of(said.get("level", Level.NUDGE), said.get("reason") or "-", said.get("actor", ""))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ItemFormatError(f"no flag by hand: {type(error).__name__}: {error}") from None
+        trajectory = one.only
+        if trajectory is None or by_id in one.done:
+            return  # its steps have moved to another trajectory meanwhile, or it was carried out before
+        one.done.append(by_id)
+        if operation.kind is Kind.RAISE:
+            one.raise_flag(trajectory, flag)
+        else:
+            one.events += at_once(one.scoring())  # the steps that arrived before it are cleared as well
+            one.clear_flag(trajectory)
 
     # --- verdicts --------------------------------------------------------------------------------------------
 
@@ -183,6 +247,9 @@ class EvaluatingStage:
                 value.written[item.span] = known
             else:
                 value.written.pop(item.span, None)
+        self._flags.write(value)
+        if self._scores is not None:
+            self._scores.write(value)
         tagger = Tagger(value)
         for event in value.events:
             data, spans = tagger.guard_spans([event])
@@ -201,7 +268,9 @@ class EvaluatingStage:
 
     def new(self, key: bytes) -> LiveTrajectory:
         """See ``Form``."""
-        return LiveTrajectory(self._engine, self._config, self._limits, self._counts)
+        return LiveTrajectory(
+            self._engine, self._config, self._limits, self._counts, self._max_names, self._on_forgotten
+        )
 
     def size(self, value: LiveTrajectory) -> int:
         """See ``Form``."""
@@ -228,6 +297,8 @@ class EvaluatingStage:
             "now_s": value.now_s,
             "revision": value.revision,
             "last_used": trajectory.last_used,
+            "flag": [value.flagged, value.flagged_s, list(value.aliases), list(value.done)],
+            "scores": plain_book(value.scores),
         }
         return Content(head, parts)
 
@@ -247,6 +318,11 @@ class EvaluatingStage:
         plain["replay"] = [[place, parts[name]] for name, place in head["replay"]]
         trajectory, _ = from_plain(plain, self._dialects)
         one.now_s, one.revision, one.named = head["now_s"], head["revision"], head["named"]
+        one.key = trajectory.key
+        # Earlier versions wrote no flags and no scores: the first commit with a change does.
+        one.flagged, one.flagged_s, names, done = head.get("flag", ("", 0.0, (), ()))
+        one.aliases, one.scores = dict.fromkeys(names), self._scores.book(head.get("scores")) if self._scores else None
+        one.done.extend(done)
         one.restore(trajectory, {})
         trajectory.last_used = head["last_used"]
         for span in head["items"]:

@@ -67,6 +67,7 @@ class IdentifyingStage:
         counts: counts duplicates and spans that cannot be read.
         output: takes operations.
         ttl_s, max_bytes: as of ``LiveObjects``.
+        with_sessions: write the Langfuse session of each step with it.
     """
 
     def __init__(
@@ -77,11 +78,13 @@ class IdentifyingStage:
         output: Output,
         ttl_s: float,
         max_bytes: float,
+        *,
+        with_sessions: bool = False,
     ) -> None:
         table = table_with(config.dialects)
         self._parser = RequestParser(table, limits.separate_by)
         self._table, self._config, self._counts, self._output = table, config, counts, output
-        self._limits = limits.model_copy(update={"max_traces": 1})
+        self._limits, self._with_sessions = limits.model_copy(update={"max_traces": 1}), with_sessions
         self._dialects = dialects_by_name(table)
         self.live: LiveObjects[LiveTrace] = LiveObjects(self, ttl_s, max_bytes, lambda: counts.error("state.trace"))
 
@@ -117,6 +120,7 @@ class IdentifyingStage:
         """See ``Form``."""
         log = OperationLog(2 * self._limits.max_spans_per_trace)
         identifier = Identifier(self._table, self._config, self._limits, log, self._counts)
+        log.session_of = identifier.session_of if self._with_sessions else None
         return LiveTrace(bytes.fromhex(key.decode("ascii")), identifier, log)
 
     def settle(self, value: LiveTrace) -> None:

@@ -1,21 +1,29 @@
-"""A worker from start to stop: log lines, exit status."""
+"""The programs from start to stop: log lines, exit status."""
 
 from __future__ import annotations
 
 import gc
 import logging
 import os
+import signal
+import threading
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 from trajectory_guard import __version__
 from trajectory_guard.config import ConfigError
+from trajectory_guard.integrations.langfuse.client import INSTALL
 from trajectory_guard_collector.errors import StartError
 from trajectory_guard_collector.fleet import catalogue
 from trajectory_guard_collector.fleet.admin import Topology
-from trajectory_guard_collector.fleet.config import FleetConfig
+from trajectory_guard_collector.fleet.config import FleetConfig, missing_for_scores
 from trajectory_guard_collector.fleet.endpoints import application, serving
 from trajectory_guard_collector.fleet.engine import Worker
+from trajectory_guard_collector.fleet.flag_server import flag_server
+from trajectory_guard_collector.fleet.score_sender import ScoreSender
 from trajectory_guard_collector.telemetry import logs
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
@@ -31,24 +39,107 @@ def run(config: FleetConfig) -> int:
     After status 1 nothing that was not committed is lost: start the worker again.
 
     Raises:
-        ConfigError: the state directory cannot be used.
+        ConfigError: the state directory or a file of tokens cannot be used.
     """
-    logs.configure(config.telemetry.log_level)
-    if config.telemetry.log_level != "debug":
-        logging.getLogger("quixstreams").setLevel(max(logging.WARNING, logging.getLogger().level))
+    metrics = _prepared(config)
     unusable = unusable_state(config)
     if unusable is not None:
         raise ConfigError(unusable)
     gc.set_threshold(*_GC_THRESHOLDS)
-    metrics = Metrics(max_label_values=config.telemetry.max_label_values, more=catalogue.METRICS)
+
+    def work() -> None:
+        worker = Worker(config, metrics)
+        with flag_server(config, metrics) as flags:
+            app = application(
+                metrics, alive=lambda: worker.alive, ready=lambda: worker.ready and (flags is None or flags.ready)
+            )
+            with serving(config.telemetry.endpoint, app):
+                _log_start(config)
+                worker.run()
+
+    return _status_of(config, work)
+
+
+def run_flags(config: FleetConfig) -> int:
+    """Serve the flags of the group until SIGTERM or SIGINT. Exit status, errors: as of ``run``."""
+    if config.flags.endpoint is None:
+        raise ConfigError("flags.endpoint: required to serve flags")
+    metrics = _prepared(config)
+
+    def work() -> None:
+        with flag_server(config, metrics) as flags:
+            assert flags is not None
+            metrics.watch(catalogue.READY, lambda: float(flags.ready))
+            app = application(metrics, alive=lambda: True, ready=lambda: flags.ready, why="reading the flags")
+            with serving(config.telemetry.endpoint, app):
+                _log_start(config)
+                _stop_signal().wait()
+
+    return _status_of(config, work)
+
+
+def run_scores(config: FleetConfig) -> int:
+    """Send scores to Langfuse until SIGTERM or SIGINT. Exit status as of ``run``.
+
+    Raises:
+        ConfigError: the keys of the project or the package ``langfuse`` are missing, or a file cannot be used.
+    """
+    missing = missing_for_scores(config)
+    if find_spec("langfuse") is None:
+        missing.append(f"langfuse: {INSTALL}")
+    if missing:
+        raise ConfigError("\n".join(missing))
+    metrics = _prepared(config)
+    try:
+        sender = ScoreSender(config, metrics)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+    def work() -> None:
+        app = application(metrics, alive=lambda: sender.alive, ready=lambda: sender.ready, why="joining the group")
+        with serving(config.telemetry.endpoint, app):
+            _stop_signal(sender.stop)
+            _log_start(config)
+            sender.run()
+
+    return _status_of(config, work)
+
+
+def _prepared(config: FleetConfig) -> Metrics:
+    logs.configure(config.telemetry.log_level)
+    if config.telemetry.log_level != "debug":
+        logging.getLogger("quixstreams").setLevel(max(logging.WARNING, logging.getLogger().level))
+    return Metrics(max_label_values=config.telemetry.max_label_values, more=catalogue.METRICS)
+
+
+def _log_start(config: FleetConfig) -> None:
+    extra = {
+        "group": config.kafka.group, "endpoint": config.telemetry.endpoint, "flags": config.flags.endpoint,
+        "version": __version__,
+    }  # fmt: skip
+    logger.info("started", extra=extra)
+
+
+def _stop_signal(stop: Callable[[], None] = lambda: None) -> threading.Event:
+    """An event that SIGTERM and the first SIGINT set, beside calling ``stop``."""
+    stopping = threading.Event()
+
+    def handle(number: int, _: FrameType | None) -> None:
+        if number == signal.SIGINT and stopping.is_set():
+            raise KeyboardInterrupt
+        stopping.set()
+        stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handle)
+    return stopping
+
+
+def _status_of(config: FleetConfig, work: Callable[[], None]) -> int:
+    """Check the topics, do the work, and log how it ended."""
     try:
         Topology(config).check()
-        worker = Worker(config, metrics)
-        app = application(metrics, alive=lambda: worker.alive, ready=lambda: worker.ready)
-        with serving(config.telemetry.endpoint, app):
-            extra = {"group": config.kafka.group, "endpoint": config.telemetry.endpoint, "version": __version__}
-            logger.info("started", extra=extra)
-            worker.run()
+        work()
     except StartError as error:
         for line in str(error).splitlines():
             logger.error("%s", line)
@@ -56,9 +147,11 @@ def run(config: FleetConfig) -> int:
     except KeyboardInterrupt:  # the first one stops gracefully
         logger.error("SIGINT again: stopping without a commit")
         return FAILED
+    except ConfigError:
+        raise
     except Exception as error:
         logger.error(
-            "the worker stops: %s: %s", type(error).__name__, error, exc_info=logger.isEnabledFor(logging.DEBUG)
+            "the program stops: %s: %s", type(error).__name__, error, exc_info=logger.isEnabledFor(logging.DEBUG)
         )
         return FAILED
     logger.info("stopped")

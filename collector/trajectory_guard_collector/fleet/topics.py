@@ -20,12 +20,14 @@ class Roles(NamedTuple):
     operations: str
     verdicts: str
     guard_spans: str
+    flags: str
+    scores: str
     dead_letters: str
 
     @classmethod
     def of(cls, topics: Topics) -> Roles:
         """The names that are configured."""
-        return cls(topics.spans, topics.operations, topics.verdicts, topics.guard_spans, topics.dead_letters)
+        return cls(**{role: getattr(topics, role) for role in cls._fields})
 
     def by_role(self) -> dict[str, str]:
         """The same as a dictionary."""
@@ -53,6 +55,8 @@ def wanted(config: FleetConfig) -> Iterator[WantedTopic]:
     yield WantedTopic("operations", roles.operations, {"retention.ms": retention})
     yield WantedTopic("verdicts", roles.verdicts, {})
     yield WantedTopic("guard_spans", roles.guard_spans, {})
+    yield WantedTopic("flags", roles.flags, _flags_settings(config))
+    yield WantedTopic("scores", roles.scores, {"retention.ms": str(round(config.topics.scores_retention_s * 1_000))})
     yield WantedTopic("dead_letters", roles.dead_letters, {"max.message.bytes": str(MAX_MESSAGE_BYTES)})
     for name in (roles.spans, roles.operations):
         # A restore skips what was written after the last commit, so what was written before it must still be there.
@@ -62,3 +66,14 @@ def wanted(config: FleetConfig) -> Iterator[WantedTopic]:
             "max.message.bytes": str(MAX_MESSAGE_BYTES),
         }
         yield WantedTopic("state", f"changelog__{config.kafka.group}--{name}--default", settings)
+
+
+def _flags_settings(config: FleetConfig) -> dict[str, str]:
+    """The newest record of each trajectory, for as long as its state is kept. Segments roll in time for both."""
+    kept_ms = round(config.state.ttl_s * 1_000)
+    return {
+        "cleanup.policy": "compact,delete",
+        "retention.ms": str(kept_ms),
+        "segment.ms": str(max(60_000, kept_ms // 24)),
+        "min.compaction.lag.ms": str(_COMPACTION_LAG_MS),
+    }

@@ -35,7 +35,7 @@ class LoopEvent(NamedTuple):
 
 
 def publish(trajectory: Trajectory, item: StepItem, counts: ScoringCounts) -> Iterator[LoopEvent]:
-    """Count a step after each evaluation, update its trajectory's flag, and yield the loop events to publish."""
+    """Count a step after each evaluation, update what stands, and yield the loop events to publish."""
     verdict, first_time = item.verdict, not item.evaluated
     item.evaluated = True
     if verdict is None and item.step.model_scope is not None:
@@ -52,10 +52,10 @@ def publish(trajectory: Trajectory, item: StepItem, counts: ScoringCounts) -> It
         if verdict.evidence is Evidence.FINGERPRINT:
             counts.fingerprinted(item.service)
     trajectory.describe(item)
+    trajectory.standing = trajectory.standing.after_item(verdict)
     if verdict.recovered:
         yield from _recovered(trajectory, item, verdict, counts)
     if verdict.detections:
-        _keep_flag(trajectory, verdict)
         _count(trajectory, item, verdict, counts, first_time=first_time)
         yield from _found(trajectory, item, verdict, counts)
 
@@ -64,14 +64,11 @@ def recovered_at_rest(
     trajectory: Trajectory, verdict: Verdict, item: StepItem, counts: ScoringCounts
 ) -> Iterator[LoopEvent]:
     """Yield the recovery of a run that came to rest or was evicted; ``item`` is its newest step."""
+    trajectory.standing = trajectory.standing.after_recovery(verdict.run)
     yield from _recovered(trajectory, item, verdict, counts)
 
 
 def _recovered(trajectory: Trajectory, item: StepItem, verdict: Verdict, counts: ScoringCounts) -> Iterator[LoopEvent]:
-    for flag in ("nudge", "stop"):
-        flagged = getattr(trajectory, flag)
-        if flagged is not None and flagged.run == verdict.run:
-            setattr(trajectory, flag, None)
     published = trajectory.published(verdict.episode)
     if published.recovered:
         return
@@ -109,12 +106,6 @@ def _count(
     item.moved = False
 
 
-def _keep_flag(trajectory: Trajectory, verdict: Verdict) -> None:
-    trajectory.last = verdict
-    if verdict.level is Level.STOP:
-        trajectory.stop = verdict.with_certificate_of(trajectory.stop)
-
-
 def _spent_more(published: Published, verdict: Verdict) -> Spent:
     """Resources that a loop has consumed since the last call."""
     before, spent = published.spent, verdict.spent
@@ -143,7 +134,6 @@ def _event_kind(trajectory: Trajectory, item: StepItem, verdict: Verdict) -> Eve
         if published.nudges >= nth:
             return None
         published.nudges = nth
-        trajectory.nudge = verdict
         return EventKind.NUDGE
     return EventKind.START if starts and item.announced is None else None
 

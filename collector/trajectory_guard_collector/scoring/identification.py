@@ -30,7 +30,7 @@ from trajectory_guard_collector.scoring.calls import CALL_BYTES, read_again, rea
 from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.parser import AgentSpan, ParsedRequest
 from trajectory_guard_collector.scoring.traces import SpanNode, Trace, TraceTable, is_revisable
-from trajectory_guard_collector.scoring.trajectory import Item, Key, StepItem, UsageItem, usage_key
+from trajectory_guard_collector.scoring.trajectory import Item, Key, StepItem, UsageItem
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 _log: Final = logging.getLogger(__name__)
@@ -315,3 +315,8 @@ class Identifier:
             return
         self._operations.move(item, key)
         self._name(trace, key)
+
+
+def usage_key(span: bytes) -> bytes:
+    """Key of the usage of a model call that is also a step: the span itself is the key of the step."""
+    return span[:-_SPAN_ID_BYTES] + bytes(one ^ 0xFF for one in span[-_SPAN_ID_BYTES:])

@@ -80,6 +80,7 @@ def plain_item(item: Item, *, results: bool = False) -> dict[str, Any]:
         "step": _plain_step(item.step), "view": plain_view(item.view), "dialect": item.dialect.name,
         "resource": dict(item.origin.attributes), "own": [item.own_agent, item.own_run],
         "moved": item.moved, "announced_as": item.announced_as,
+        **({"session": item.session} if item.session is not None else {}),
     }  # fmt: skip
     if results:
         plain["results"] = {
@@ -138,6 +139,7 @@ def _step_item(plain: dict[str, Any], dialects: Dialects) -> StepItem:
     end, span_id = plain["order"]
     item.order = (float(end), span_id)
     item.own_agent, item.own_run = plain["own"]
+    item.session = plain.get("session")
     item.moved, item.announced_as = plain["moved"], _kind(plain["announced_as"])
     if (results := plain.get("results")) is not None:
         item.verdict = verdict_of(results["verdict"]) if results["verdict"] is not None else None

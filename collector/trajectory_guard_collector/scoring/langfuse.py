@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import Any, Final, Protocol
 
 import orjson
+from pydantic import SecretStr
 
 from trajectory_guard.integrations.langfuse.client import INSTALL, Connection
 from trajectory_guard.integrations.langfuse.scores import (
@@ -25,7 +26,7 @@ from trajectory_guard.integrations.langfuse.scores import session_of as langfuse
 from trajectory_guard.integrations.langfuse.sender import SENT, RateLimit, ScoreSender
 from trajectory_guard_collector.config.client_tls import client_context
 from trajectory_guard_collector.config.langfuse import base_url
-from trajectory_guard_collector.config.models import Exporter
+from trajectory_guard_collector.config.models import ClientTls, Exporter
 from trajectory_guard_collector.errors import RefusedError
 from trajectory_guard_collector.scoring.events import LoopEvent
 from trajectory_guard_collector.scoring.trajectory import StepItem
@@ -102,7 +103,7 @@ class ScoreWriter:
         self._session_of = session_of or (lambda item: langfuse_session([item.view.attributes]))
         self._book = ScoreBook(config.scores.max_episodes, on_change=self._keep_episode)
         self._sender = ScoreSender(
-            _connection(name, config), _rate_limit(config), name=f"exporters.{name}", on_settled=self._from_thread,
+            connection_of(name, config), _rate_limit(config), name=f"exporters.{name}", on_settled=self._from_thread,
             on_failed=lambda status: metrics.add(catalogue.SCORE_ATTEMPTS_FAILED, exporter=name, status=status),
         )  # fmt: skip
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -128,7 +129,7 @@ class ScoreWriter:
             exporter, kind, *rest = orjson.loads(key)
             if exporter == self.name and kind == _EPISODE:
                 scope, trajectory, number = rest
-                self._book.episodes[scope, trajectory, number] = _episode(orjson.loads(data))
+                self._book.episodes[scope, trajectory, number] = episode_of(orjson.loads(data))
             elif exporter == self.name:
                 score = Score(**orjson.loads(data))
                 self._kept[score.id] = score
@@ -183,11 +184,7 @@ class ScoreWriter:
 
     def _keep_episode(self, key: EpisodeKey) -> None:
         episode = self._book.episodes.get(key)
-        plain = None
-        if episode is not None:
-            stages = [[*target, stage] for target, stage in episode.stages.items()]
-            plain = [episode.timestamp, stages, episode.began, episode.until, episode.environment]
-        self._put_row((_EPISODE, *key), plain)
+        self._put_row((_EPISODE, *key), plain_episode(episode) if episode is not None else None)
 
     def _put_row(self, key: tuple[Any, ...], value: Any) -> None:
         if self._store is not None:
@@ -217,7 +214,14 @@ class ScoreWriter:
         return saved
 
 
-def _episode(plain: list[Any]) -> Episode:
+def plain_episode(episode: Episode) -> list[Any]:
+    """The scores written for an episode as JSON-able data."""
+    stages = [[*target, stage] for target, stage in episode.stages.items()]
+    return [episode.timestamp, stages, episode.began, episode.until, episode.environment]
+
+
+def episode_of(plain: list[Any]) -> Episode:
+    """Read ``plain_episode``."""
     timestamp, stages, *times = plain
     began, until = times[:2] or (timestamp, timestamp)  # rows of older collectors hold no times
     environment = times[2] if len(times) > 2 else None
@@ -230,7 +234,26 @@ def _episode(plain: list[Any]) -> Episode:
     )
 
 
-def _connection(name: str, config: Exporter) -> Connection:
+class Project(Protocol):
+    """A section of a configuration that names a Langfuse project."""
+
+    endpoint: str | None
+    public_key: SecretStr | None
+    secret_key: SecretStr | None
+    headers: Mapping[str, SecretStr]
+    timeout_s: float
+    tls: ClientTls
+
+
+def connection_of(name: str, config: Project) -> Connection:
+    """The connection to a project.
+
+    Parameters:
+        name: of the section, for messages.
+
+    Raises:
+        ValueError: a file of the ``tls`` section cannot be read.
+    """
     return Connection(
         base_url=base_url(config.endpoint),
         public_key=config.public_key.get_secret_value() if config.public_key is not None else "",

@@ -6,7 +6,7 @@ one trajectory must arrive in the order in which they were written; those of dif
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -37,6 +37,12 @@ class Kind(str, Enum):
     REMOVE = "remove"
     REFRESH = "refresh"
     NAME = "name"
+    RAISE = "raise"
+    CLEAR = "clear"
+
+
+BY_HAND: Final = frozenset((Kind.RAISE, Kind.CLEAR))
+"""Operations that people cause; the process that holds the trajectory carries them out itself."""
 
 
 class Operation(NamedTuple):
@@ -46,7 +52,8 @@ class Operation(NamedTuple):
         kind: its kind.
         key: tenant and id of the trajectory.
         content: the item in plain form (add), the span (remove), the span and the step's identity, or the model call,
-            in plain form (refresh), the names (name).
+            in plain form (refresh), the names (name), an id, and the flag that a person raised or the reason to clear
+            all flags (raise, clear).
     """
 
     kind: Kind
@@ -81,9 +88,13 @@ class OperationLog(Operations):
 
     Parameters:
         max_items: spans that are remembered; beyond, those remembered longest are evicted.
+
+    Attributes:
+        session_of: the Langfuse session of a step, which is written with it; None if no scores are written.
     """
 
     def __init__(self, max_items: int = MAX_ITEMS) -> None:
+        self.session_of: Callable[[StepItem], str | None] | None = None
         self._operations: list[Operation] = []
         self._items: BoundedTable[bytes, Item] = BoundedTable(max_items, on_evicted=_evict)
 
@@ -109,6 +120,8 @@ class OperationLog(Operations):
     def add(self, item: Item, key: Key) -> None:
         """See ``Operations``."""
         item.key = key
+        if self.session_of is not None and isinstance(item, StepItem):
+            item.session = self.session_of(item)
         self._items[item.span] = item
         self._operations.append(Operation(Kind.ADD, key, plain_item(item)))
 

@@ -206,6 +206,8 @@ class Fleet:
                     self._tag_parent_later(one)
                     events.append(one)
             yield
+        if trajectory.revised:
+            trajectory.revise()
         self._counts.evicted_runs(max(0, trajectory.evicted_runs - evicted_runs))
         self._clear(trajectory)
         self._dirty.pop(trajectory.key, None)
@@ -354,7 +356,7 @@ class Fleet:
     def _evict(self, trajectory: Trajectory, reason: str) -> list[LoopEvent]:
         events = self._settle(trajectory)
         self._counts.eviction(reason)
-        verdict = trajectory.last
+        verdict = trajectory.standing.last
         if verdict is not None and verdict.level is not Level.OBSERVE:
             attributes = verdict_attributes(verdict, str(verdict.first_step))
             self._flagged[trajectory.key] = Flagged(trajectory.floor, attributes)

@@ -28,6 +28,7 @@ from trajectory_guard_collector.otlp.span_view import ResourceInfo
 from trajectory_guard_collector.scoring.calls import ModelCall
 from trajectory_guard_collector.scoring.lateness import Pace
 from trajectory_guard_collector.scoring.published import Published
+from trajectory_guard_collector.scoring.standing import NOTHING
 
 Order = tuple[float, str]
 """End of a span in seconds, and its id: the order in which steps are evaluated."""
@@ -59,6 +60,7 @@ class UsageItem:
         "arrived", "call", "evicted", "held", "key", "order", "pace", "scope", "service", "size", "span", "tenant",
         "trace_id", "usage", "wait_s",
     )  # fmt: skip
+    verdict: Final = None
 
     def __init__(
         self, span: bytes, order: Order, trace_id: str, scope: str, usage: Usage, origin: ResourceInfo
@@ -99,14 +101,14 @@ class StepItem:
         size: approximate bytes in memory.
         arrived: time of arrival, clock in seconds; None before the step is in a trajectory.
         pace, wait_s: pace of its service, and the seconds for which it waits for earlier steps.
-        evicted: the step can no longer be put in order.
-        held: its trace still refers to it, possibly after eviction.
+        evicted: the step can no longer be put in order. held: its trace still refers to it, possibly after eviction.
+        session: its Langfuse session, where another process identified it and writes scores.
     """
 
     __slots__ = (
         "announced", "announced_as", "arrived", "dialect", "evaluated", "evicted", "first_step", "held", "key", "late",
-        "moved", "order", "origin", "own_agent", "own_run", "pace", "recovered", "repeats", "service", "size", "span",
-        "step", "tenant", "verdict", "view", "wait_s",
+        "moved", "order", "origin", "own_agent", "own_run", "pace", "recovered", "repeats", "service", "session",
+        "size", "span", "step", "tenant", "verdict", "view", "wait_s",
     )  # fmt: skip
 
     def __init__(
@@ -124,13 +126,11 @@ class StepItem:
         self.tenant = origin.tenant
         self.own_agent: str | None = None
         self.own_run: str | None = None
+        self.session: str | None = None
         self.key: Key | None = None
         self.verdict: Verdict | None = None
         self.first_step = ""
-        self.evaluated = False
-        self.moved = False
-        self.recovered = False
-        self.repeats = False
+        self.evaluated = self.moved = self.recovered = self.repeats = False
         self.announced: EventKind | None = None
         self.announced_as: EventKind | None = None
         self.late: Mapping[str, Any] | None = None
@@ -156,11 +156,6 @@ class StepItem:
 Item = StepItem | UsageItem
 
 
-def usage_key(span: bytes) -> bytes:
-    """Key of the usage of a model call that is also a step: the span itself is the key of the step."""
-    return span[:-8] + bytes(one ^ 0xFF for one in span[-8:])
-
-
 class Head(NamedTuple):
     """Input of the next evaluation: state, calls reported last, and model usage that no step has been charged yet."""
 
@@ -184,7 +179,8 @@ class Trajectory:
         key: scope and id.
         items: steps and usage that can still be put in order, sorted; older ones are compacted into ``base``.
         floor: order of the newest item compacted into ``base``.
-        last, nudge, stop: newest verdict with a finding, with a nudge, with a stop.
+        standing: newest verdict with a finding, with a nudge, with a stop, after the evaluated items.
+        folded: the same after the compacted items; revised: whether ``standing`` has to be read again from there.
         by_hand: newest flag that a person raised, None if it was cleared; hands: number of those raised.
         services, agents: names seen last; trace_id: trace of the step evaluated last.
         steps, score, episode, nudges, level, evicted_runs: values after the newest step.
@@ -196,9 +192,8 @@ class Trajectory:
         self.items: list[Item] = []
         self.floor: Order = FIRST
         self.base: Snapshot | None = None
-        self.last: Verdict | None = None
-        self.nudge: Verdict | None = None
-        self.stop: Verdict | None = None
+        self.standing = self.folded = NOTHING
+        self.revised = False
         self.by_hand: HandFlag | None = None
         self.hands = 0
         self.services: tuple[str, ...] = ()
@@ -239,7 +234,7 @@ class Trajectory:
         if not self.items or self.items[-1].order < item.order:
             self.items.append(item)
             return True
-        place = bisect_right(self.items, item.order, key=_order)
+        place = bisect_right(self.items, item.order, key=lambda one: one.order)
         self.items.insert(place, item)
         self._invalidate(place)
         return False
@@ -270,6 +265,7 @@ class Trajectory:
         if place < self._evaluated:
             self._head = None
             self._evaluated = place
+            self.revised = True
         while self._snapshots and self._snapshots[-1][0] > place:
             self._snapshots.pop()
 
@@ -387,6 +383,7 @@ class Trajectory:
             self.base = _freeze(self._head)
             self._forget(len(self.items))
             self._snapshots, self._head, self._evaluated = [], None, 0
+            self.folded = self.standing  # a run that came to rest recovered without a step
 
     def dismiss(self, engine: Engine) -> None:
         """Clear flag and scores, and compact the evaluated steps: evaluated again, they would raise the flag again."""
@@ -398,7 +395,7 @@ class Trajectory:
             self.base = _freeze(head)
         self._forget(self._evaluated)
         self._snapshots, self._head, self._evaluated = [], None, 0
-        self.last = self.nudge = self.stop = self.by_hand = None
+        self.standing, self.folded, self.by_hand = NOTHING, NOTHING, None
         self.level, self.changed = Level.OBSERVE, True
         self._read(head.state, [])
 
@@ -413,6 +410,7 @@ class Trajectory:
                 self.episodes[item.verdict.episode].folded += 1  # type: ignore[union-attr]
             self.seen.append(item.span[-8:])
             self.floor = max(self.floor, item.order)
+        self.folded = self.folded.after(one.verdict for one in self.items[:count])
         self.evicted_items += self.items[:count]
         del self.items[:count]
 
@@ -423,6 +421,10 @@ class Trajectory:
         self.agents = _with(self.agents, item.step.agent_id)
 
     # --- reading ---------------------------------------------------------------------------------------------
+
+    def revise(self) -> None:
+        """Read again what stands: a late step, or one that moved away, may have retracted a finding."""
+        self.standing, self.revised = self.folded.after(one.verdict for one in self.evaluated), False
 
     def published(self, episode: int) -> Published:
         """Publication state of an episode; evicts the oldest ones beyond ``_MAX_EPISODES``."""
@@ -490,10 +492,6 @@ def is_due(item: Item, now: float) -> bool:
     if item.pace is None or not item.wait_s:
         return True
     return item.pace.newest >= item.order[0] + item.wait_s or now >= (item.arrived or 0.0) + item.wait_s
-
-
-def _order(item: Item) -> Order:
-    return item.order
 
 
 def _freeze(head: Head) -> Snapshot:

@@ -32,12 +32,12 @@ from trajectory_guard_collector.scoring.item_codec import (
 )
 from trajectory_guard_collector.scoring.published import Published
 from trajectory_guard_collector.scoring.registry import Attributes
+from trajectory_guard_collector.scoring.standing import Standing
 from trajectory_guard_collector.scoring.trajectory import FIRST, SEEN, Item, Key, Order, Snapshot, Trajectory
 
 FORMAT_VERSION: Final = 5
 _NO_DIALECTS: Final[Dialects] = {}
 _COUNTERS: Final = ("steps", "score", "episode", "nudges", "evicted_runs")
-_FLAGS: Final = ("last", "nudge", "stop")
 
 
 def key_bytes(key: Key) -> bytes:
@@ -90,8 +90,9 @@ def plain_head(
         "counters": [getattr(trajectory, name) for name in _COUNTERS],
         "episodes": [[episode, one.to_plain()] for episode, one in trajectory.episodes.items()],
         "marks": {span.hex(): attributes for span, attributes in tags.items()},
-        "hands": [trajectory.hands, list(trajectory.by_hand) if trajectory.by_hand is not None else None],
-        "flags": {name: plain_verdict(verdict) for name in _FLAGS if (verdict := getattr(trajectory, name))},
+        "hands": [trajectory.hands, plain_hand(trajectory.by_hand)],
+        "flags": plain_standing(trajectory.standing),
+        "folded": plain_standing(trajectory.standing if compacted else trajectory.folded),
     }
 
 
@@ -141,14 +142,32 @@ def _from_plain(plain: dict[str, Any], dialects: Dialects) -> Trajectory:
     if with_steps:
         items = [item_of(one, dialects) for one in plain["items"]]
         trajectory.restore_items(items, [(place, _snapshot(one)) for place, one in plain["replay"]])
-    for flag, verdict in plain["flags"].items():
-        setattr(trajectory, flag, verdict_of(verdict))
+    trajectory.standing = standing_of(plain["flags"])
+    trajectory.folded = standing_of(plain.get("folded", plain["flags"]))  # earlier versions do not revise
     trajectory.hands, hand = plain.get("hands", (0, None))  # earlier versions know no flags by hand
-    if hand is not None:
-        level, *words = hand
-        trajectory.by_hand = HandFlag(Level(level), *words)
+    trajectory.by_hand = hand_of(hand)
     trajectory.changed = False
     return trajectory
+
+
+def plain_hand(flag: HandFlag | None) -> list[Any] | None:
+    """A flag by hand as JSON-able data."""
+    return list(flag) if flag is not None else None
+
+
+def hand_of(plain: list[Any] | None) -> HandFlag | None:
+    """Read ``plain_hand``."""
+    return HandFlag(Level(plain[0]), *plain[1:]) if plain is not None else None
+
+
+def plain_standing(standing: Standing) -> dict[str, Any]:
+    """The verdicts that stand as JSON-able data."""
+    return {name: plain_verdict(verdict) for name, verdict in standing._asdict().items() if verdict is not None}
+
+
+def standing_of(plain: dict[str, Any]) -> Standing:
+    """Read ``plain_standing``."""
+    return Standing(**{name: verdict_of(verdict) for name, verdict in plain.items()})
 
 
 def _plain_order(order: Order) -> Order | None:

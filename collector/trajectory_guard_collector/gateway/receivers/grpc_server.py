@@ -14,21 +14,21 @@ import grpc.aio
 from google.rpc.code_pb2 import Code
 
 from trajectory_guard.config import ConfigError
+from trajectory_guard_collector.authentication import Authenticator
 from trajectory_guard_collector.config.checks import parse_endpoint
 from trajectory_guard_collector.config.models import GrpcReceiver
 from trajectory_guard_collector.errors import BadDataError, RefusedError, UnavailableError
 from trajectory_guard_collector.gateway.hops import HEADER
-from trajectory_guard_collector.gateway.receivers.auth import Authenticator
-from trajectory_guard_collector.gateway.receivers.otlp_errors import (
+from trajectory_guard_collector.gateway.receivers.request_handler import RequestHandler, count_request
+from trajectory_guard_collector.gateway.receivers.sockets import ipv6_reserved, listen
+from trajectory_guard_collector.gateway.receivers.tls import Certificates
+from trajectory_guard_collector.otlp.refusals import (
     UnauthenticatedError,
     codes,
     export_response,
     retry_info,
     status,
 )
-from trajectory_guard_collector.gateway.receivers.request_handler import RequestHandler, count_request
-from trajectory_guard_collector.gateway.receivers.sockets import ipv6_reserved, listen
-from trajectory_guard_collector.gateway.receivers.tls import Certificates
 from trajectory_guard_collector.otlp.signals import Signal
 from trajectory_guard_collector.telemetry.metrics import Metrics
 

@@ -17,13 +17,16 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from trajectory_guard_collector.authentication import Authenticator, BearerAuth
 from trajectory_guard_collector.config.models import Cors, HttpReceiver
 from trajectory_guard_collector.errors import RefusedError, TooLargeError, UnavailableError
 from trajectory_guard_collector.gateway.hops import HEADER
-from trajectory_guard_collector.gateway.receivers.auth import Authenticator
 from trajectory_guard_collector.gateway.receivers.decoding import decompress, from_json
 from trajectory_guard_collector.gateway.receivers.http_limits import BoundedServer, Limits
-from trajectory_guard_collector.gateway.receivers.http_replies import (
+from trajectory_guard_collector.gateway.receivers.http_wrappers import CountRequests
+from trajectory_guard_collector.gateway.receivers.request_handler import RequestHandler, count_request
+from trajectory_guard_collector.gateway.receivers.tls import Certificates
+from trajectory_guard_collector.otlp.http_replies import (
     JSON,
     Encoding,
     encoding_of,
@@ -32,10 +35,7 @@ from trajectory_guard_collector.gateway.receivers.http_replies import (
     refused,
     reply,
 )
-from trajectory_guard_collector.gateway.receivers.http_wrappers import BearerAuth, CountRequests
-from trajectory_guard_collector.gateway.receivers.otlp_errors import export_response
-from trajectory_guard_collector.gateway.receivers.request_handler import RequestHandler, count_request
-from trajectory_guard_collector.gateway.receivers.tls import Certificates
+from trajectory_guard_collector.otlp.refusals import export_response
 from trajectory_guard_collector.otlp.signals import Signal
 from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics

@@ -1,4 +1,4 @@
-"""Bearer tokens."""
+"""Bearer tokens: who may send, read and change."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config.models import Auth
 from trajectory_guard_collector.config.tokens import SENDERS, read_tokens
+from trajectory_guard_collector.otlp.http_replies import error_encoding, refused
+from trajectory_guard_collector.otlp.refusals import UnauthenticatedError
 
 _LOOK_INTERVAL_S: Final = 1.0
 
@@ -83,6 +88,26 @@ class Authenticator:
         if seen is None or seen != self._seen:
             self._from_file = tuple(map(_digest, read_tokens(file, self._path)))
             self._seen = seen
+
+
+class BearerAuth:
+    """Answers 401 to requests without a known token, whatever they ask for."""
+
+    def __init__(self, app: ASGIApp, *, auth: Authenticator) -> None:
+        self._app = app
+        self._auth = auth
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer it."""
+        headers = Headers(scope=scope)
+        given = headers.getlist(
+            "authorization"
+        )  # with two headers, readers of the first and readers of the last would disagree
+        if self._auth.check(given[0] if len(given) == 1 else None):
+            await self._app(scope, receive, send)
+            return
+        encoding = error_encoding(headers.get("content-type", ""))
+        await refused(UnauthenticatedError(), encoding)(scope, receive, send)
 
 
 def _digest(token: str) -> bytes:

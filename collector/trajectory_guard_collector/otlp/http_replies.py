@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trajectory_guard_collector.errors import RefusedError
-from trajectory_guard_collector.gateway.receivers.otlp_errors import (
+from trajectory_guard_collector.otlp.refusals import (
     MediaTypeError,
     NoEndpointError,
     NoMethodError,

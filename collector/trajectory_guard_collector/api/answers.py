@@ -1,0 +1,116 @@
+"""The answer to ``GET /v1/flags/{trajectory}``, which the collector gives from its trajectories, and a stream worker
+from the records of all workers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from trajectory_guard.by_hand import RULE, HandFlag
+from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.interventions import Spent
+from trajectory_guard.core.policy import Level
+from trajectory_guard_collector.scoring.standing import Standing
+from trajectory_guard_collector.scoring.trajectory import Key, Trajectory
+
+_RANK: Final = {Level.OBSERVE: 0, Level.NUDGE: 1, Level.STOP: 2}
+
+
+class FlagState(NamedTuple):
+    """A trajectory, as far as an answer needs it.
+
+    Fields:
+        key: tenant and id.
+        steps, score, episode, nudges: values after its newest step.
+        standing: the verdicts to act on; by_hand: the flag that a person raised, None if none stands.
+    """
+
+    key: Key
+    steps: int
+    score: float
+    episode: int
+    nudges: int
+    standing: Standing
+    by_hand: HandFlag | None
+
+    @classmethod
+    def of(cls, one: Trajectory) -> FlagState:
+        """The state of a trajectory of this process."""
+        return cls(one.key, one.steps, one.score, one.episode, one.nudges, one.standing, one.by_hand)
+
+
+def flag_answer(
+    name: str, trajectory: FlagState | None, after: int | None, hands: int | None, *, mode: str, max_score: float
+) -> dict[str, Any]:
+    """The flag of a trajectory, in the form of the JSON reply.
+
+    Parameters:
+        name: the name that was asked for.
+        trajectory: None if none is known by that name.
+        after: index of the step acted on last; None asks for the intervention that is due now.
+        hands: ordinal of the flag by hand that was acted on last; None asks for the one that stands now.
+        mode: ``guard.mode``, which limits the level; max_score: the score at which health is 0.
+    """
+    if trajectory is None:
+        return {"trajectory": name, "known": False, "level": Level.OBSERVE.value, "score": 0.0, "health": 1.0}
+    verdict = _due(trajectory.standing, after, mode)
+    level = verdict.level if verdict is not None else Level.OBSERVE
+    hand = _hand(trajectory.by_hand, hands, level, mode)
+    finding = _raised(trajectory, hand) if hand is not None else _finding(verdict) if verdict is not None else {}
+    return {
+        "trajectory": trajectory.key[1],
+        "known": True,
+        "level": (hand.level if hand is not None else level).value,
+        "score": trajectory.score,
+        "health": 1.0 - trajectory.score / max_score,
+        "steps": trajectory.steps,
+        "episode": trajectory.episode,
+        "nudges": trajectory.nudges,
+        **finding,
+    }
+
+
+def _due(standing: Standing, after: int | None, mode: str) -> Verdict | None:
+    """The verdict to act on: ``guard.mode`` allows nudges and stops, nudges only, or nothing, as in process."""
+    nudge = standing.nudge if mode != "observe" else None
+    stop = standing.stop if mode == "enforce" else None
+    if after is None:
+        return stop or nudge
+    return next((one for one in (nudge, stop) if one is not None and one.step_index > after), None)
+
+
+def _hand(hand: HandFlag | None, acted_on: int | None, level: Level, mode: str) -> HandFlag | None:
+    """The flag by hand to act on, unless the engine's own is of a higher level; the mode limits it as well."""
+    if hand is None or hand.ordinal <= (acted_on or 0) or _RANK[hand.level] < _RANK[level]:
+        return None
+    return None if mode == "observe" or (mode == "nudge" and hand.level is Level.STOP) else hand
+
+
+def _finding(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "step": verdict.step_index,
+        "step_id": verdict.step_id,
+        "tool": verdict.tool,
+        "run": verdict.run,
+        "types": verdict.types,
+        "rule": verdict.rule,
+        "reason": verdict.reason,
+        "nudge": verdict.nudge,
+        "spent": verdict.spent._asdict(),
+        "certificate": verdict.certificate.to_plain() if verdict.certificate is not None else None,
+    }
+
+
+def _raised(trajectory: FlagState, flag: HandFlag) -> dict[str, Any]:
+    return {
+        "step": trajectory.steps - 1,
+        "step_id": "",
+        "tool": "",
+        "run": "",
+        "types": [],
+        "rule": RULE,
+        "reason": flag.why,
+        "nudge": flag.nudge,
+        "spent": Spent()._asdict(),
+        "by_hand": {"reason": flag.reason, "actor": flag.actor, "ordinal": flag.ordinal},
+    }

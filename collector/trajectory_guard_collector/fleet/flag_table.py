@@ -1,0 +1,106 @@
+"""The flags of all trajectories of the group, as far as their records were read. Thread-safe."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from trajectory_guard_collector.api.answers import FlagState
+from trajectory_guard_collector.fleet.flag_records import RENEWALS, flag_record_of
+from trajectory_guard_collector.scoring.trajectory import Key
+
+IDLE: Final = "idle"
+FULL: Final = "full"
+
+
+class _Entry(NamedTuple):
+    """A record: its bytes, since most are never asked for, and the time at which it was written."""
+
+    revision: int
+    names: tuple[str, ...]
+    gone: bool
+    data: bytes
+    at_s: float
+
+
+class FlagTable:
+    """The newest record of each trajectory, by all its names.
+
+    Parameters:
+        max_trajectories: bound; the ones that were written longest ago are evicted.
+        idle_s: seconds after its last step after which a trajectory is forgotten.
+        evicted: called with the reason for each trajectory that is forgotten, ``idle`` or ``full``.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        max_trajectories: int,
+        idle_s: float,
+        evicted: Callable[[str], None],
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._max, self._evicted, self._clock = max_trajectories, evicted, clock
+        self._kept_s = idle_s + idle_s / RENEWALS  # a record may be older than the last step by the time to renew it
+        self._entries: dict[Key, _Entry] = {}  # in the order in which they were read
+        self._claims: dict[str, list[Key]] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def put(self, data: bytes, at_s: float) -> None:
+        """Take a record over.
+
+        Parameters:
+            at_s: the time at which it was written, in seconds since the epoch.
+
+        Raises:
+            PoisonError: the bytes are no such record.
+        """
+        record = flag_record_of(data)
+        with self._lock:
+            known = self._entries.get(record.key)
+            if known is not None and known.revision > record.revision:
+                return  # of a worker that was excluded from the group and did not know
+            self._remove(record.key)
+            self._entries[record.key] = _Entry(record.revision, record.names, record.gone, data, at_s)
+            for name in record.names:
+                self._claims.setdefault(name, []).append(record.key)
+            if len(self._entries) > self._max:
+                self._remove(next(iter(self._entries)))
+                self._evicted(FULL)
+
+    def find(self, name: str) -> FlagState | None:
+        """The trajectory with this name: its id, or a trace, thread or session id that it is known by.
+
+        A name of several trajectories finds none of them, and a trajectory that is named after its trace gives way.
+        """
+        with self._lock:
+            claims = self._claims.get(name) or [("", name)]
+            owners = [key for key in claims if key[1] != name] or claims
+            entry = self._entries.get(owners[0]) if len(owners) == 1 else None
+            if entry is None or entry.gone or self._is_old(entry):
+                return None
+        return flag_record_of(entry.data).state()
+
+    def expire(self) -> None:
+        """Forget the trajectories that are idle."""
+        with self._lock:
+            for key in [key for key, entry in self._entries.items() if self._is_old(entry)]:
+                self._remove(key)
+                self._evicted(IDLE)
+
+    def _is_old(self, entry: _Entry) -> bool:
+        return self._clock() - entry.at_s > self._kept_s
+
+    def _remove(self, key: Key) -> None:
+        entry = self._entries.pop(key, None)
+        for name in entry.names if entry is not None else ():
+            claims = self._claims[name]
+            claims.remove(key)
+            if not claims:
+                del self._claims[name]

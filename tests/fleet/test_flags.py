@@ -1,0 +1,248 @@
+"""Flags by records: their answers are those of one process, in any order of partitions, commits and crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.collector.kit import capture_request, loop, request, singles, split, tool
+from tests.collector.kit import span as a_span
+from tests.fleet.answers import answer, differences, names_in, scored
+from tests.fleet.simulation import PARTITIONS, Simulation
+from tests.fleet.test_stages import drive, recorded, records
+from tests.helpers import capture_names
+from trajectory_guard.by_hand import HandFlag
+from trajectory_guard_collector.api.flags import FleetFlags
+from trajectory_guard_collector.fleet.flag_records import flag_record_of
+from trajectory_guard_collector.fleet.flag_table import FlagTable
+from trajectory_guard_collector.fleet.records import PoisonError
+from trajectory_guard_collector.scoring.operations import Kind
+
+ORDERS = st.integers(0, 2**32)
+
+
+@pytest.mark.parametrize("name", capture_names())
+def test_captures_give_the_answers_of_one_process(name: str) -> None:
+    requests = singles(capture_request(name))
+    run = Simulation([], live_mib=0.0)
+    drive(run, records(requests), random.Random(1), crashes=0.1)
+    assert differences(scored(requests), run.flags.find) == []
+
+
+@given(seed=ORDERS, live_mib=st.sampled_from([0.0, 64.0]))
+@settings(max_examples=6, phases=(Phase.generate,))
+def test_recorded_runs_with_crashes_give_the_answers_of_one_process(seed: int, live_mib: float) -> None:
+    requests = recorded()[0]
+    scorer = scored(requests)
+    run = Simulation([], live_mib=live_mib)
+    drive(run, records(requests), random.Random(seed), crashes=0.1)
+    assert differences(scorer, run.flags.find) == []
+    assert sum(answer(run.flags.find, name, None, None)["level"] != "OBSERVE" for name in names_in(scorer)) > 10
+
+
+@given(seed=ORDERS)
+def test_loops_in_any_order_with_crashes_give_the_answers_of_one_process(seed: int) -> None:
+    chance = random.Random(seed)
+    root = a_span("root", {"session.id": "named late"}, trace="two", at=0.0, dur=60.0)
+    spans = [
+        *loop(14, trace="one"),
+        *loop(9, trace="two", prefix="t", conversation=None, start=3.0, parent="root"),
+        root,
+        *loop(5, trace="three", prefix="u", conversation="named late", start=20.0),
+    ]
+    chance.shuffle(spans)
+    requests = split([request(one) for one in spans], [chance.randrange(1, 4) for _ in spans])
+    run = Simulation([], live_mib=chance.choice([0.0, 1.0]))
+    drive(run, records(requests), chance, crashes=0.2, commits=0.3)
+    assert differences(scored(requests), run.flags.find) == []
+
+
+def test_a_late_step_that_retracts_a_finding_retracts_the_flag() -> None:
+    run = Simulation(records([request(one) for one in loop(3)]))
+    run.drain()
+    assert answer(run.flags.find, "c", None, None)["level"] == "NUDGE"
+    run.feed(records([request(tool("late", {}, "another", at=0.5))]))
+    run.drain()
+    assert answer(run.flags.find, "c", None, None) == {"trajectory": "c", "known": True, "level": "OBSERVE"}
+
+
+def test_a_step_that_moves_takes_the_flag_with_it() -> None:
+    spans = loop(5, conversation=None, parent="root")
+    trace = spans[0].trace_id.hex()
+    run = Simulation(records([request(one) for one in spans]))
+    run.drain()
+    assert answer(run.flags.find, trace, None, None)["trajectory"] == trace
+    run.feed(records([request(a_span("root", {"session.id": "c"}, dur=9.0))]))
+    run.drain()
+    for name in (trace, "c"):
+        found = answer(run.flags.find, name, None, None)
+        assert (found["trajectory"], found["level"]) == ("c", "STOP")
+
+
+def test_a_healthy_agent_costs_one_record_and_one_for_each_name() -> None:
+    """Each reader reads the records of all workers."""
+    run = Simulation([])
+    for at in range(30):
+        run.feed(records([request(tool(f"s{at}", {"q": at}, f"answer {at}", at=at, trace=f"trace-{at // 10}"))]))
+        run.drain()
+    assert len(run.written["flags"]) == 3
+    assert [len(flag_record_of(one).names) for one in run.written["flags"]] == [2, 3, 4]
+
+
+def test_a_second_delivery_writes_no_flag() -> None:
+    once = records([request(one) for one in loop(6)])
+    run = Simulation(once)
+    run.drain()
+    before = len(run.written["flags"])
+    run.feed(once)
+    run.drain()
+    assert len(run.written["flags"]) == before
+
+
+def test_the_record_of_a_slow_agent_is_renewed_before_readers_forget_it() -> None:
+    run = Simulation([], step_ms=1_000_000)
+    for at in range(12):
+        run.feed(records([request(tool(f"s{at}", {"q": at}, f"answer {at}", at=at * 1_000.0))]))
+        run.drain()
+        assert answer(run.flags.find, "c", None, None)["known"], at
+    run.feed([(b"0" * 32, b"")] * 5)  # time passes
+    assert not answer(run.flags.find, "c", None, None)["known"]
+
+
+def test_names_beyond_the_bound_are_forgotten_and_counted_and_the_own_one_stays() -> None:
+    run = Simulation([])
+    forgotten: list[None] = []
+    run.evaluating._max_names, run.evaluating._on_forgotten = 3, lambda: forgotten.append(None)
+    run.feed(records([request(tool(f"s{at}", {"q": at}, at=at, trace=f"trace-{at}")) for at in range(6)]))
+    run.drain()
+    names = flag_record_of(run.written["flags"][-1]).names
+    assert len(names) == 3
+    assert "c" in names
+    assert len(forgotten) == 4
+
+
+# --- by hand -------------------------------------------------------------------------------------------------
+
+
+def test_flags_by_hand_are_carried_out_in_the_order_of_the_steps_and_once() -> None:
+    run = Simulation(records([request(one) for one in loop(5)]))
+    run.drain()
+    record = run.by_hand(Kind.RAISE, "c", level="STOP", reason="enough", actor="maria")
+    partition = next(one for one in run.topics.items() if one[0][0] == "operations" and one[1])[0]
+    run.topics[partition].append(run.topics[partition][-1])  # the producer has tried twice
+    run.drain()
+    found = answer(run.flags.find, "c", None, None)
+    assert found["by_hand"] == {"reason": "enough", "actor": "maria", "ordinal": 1}
+    assert orjson.loads(record)[1] == ["", "c"]
+    run.restart()
+    run.drain()
+    assert answer(run.flags.find, "c", 1 << 30, 0)["by_hand"]["ordinal"] == 1
+    assert answer(run.flags.find, "c", 1 << 30, 1)["level"] == "OBSERVE"
+    run.feed(records([request(tool("s5", at=5.0))]))
+    run.read("spans", *[one for topic, one in run.topics if topic == "spans" and run.topics[topic, one]], 10)
+    run.by_hand(Kind.CLEAR, "c", reason="all is well")
+    run.drain()
+    assert answer(run.flags.find, "c", None, None)["level"] == "OBSERVE"
+    run.by_hand(Kind.RAISE, "c", level="NUDGE", reason="look here")
+    run.drain()
+    assert answer(run.flags.find, "c", None, None)["by_hand"]["ordinal"] == 2
+
+
+@given(seed=ORDERS)
+def test_flags_by_hand_with_crashes_are_those_of_one_process(seed: int) -> None:
+    chance = random.Random(seed)
+    run, scorer = Simulation([]), scored([])
+    one = FleetFlags(scorer.fleet)
+    for at, span in enumerate(loop(12)):
+        run.feed(records([request(span)]))
+        scorer.score(request(span))
+        run.drain()
+        act = chance.choice(["raise", "clear", None, None])
+        if act == "raise":
+            flag = HandFlag.of("NUDGE" if at % 2 else "STOP", f"reason {at}", "maria")
+            asyncio.run(one.raise_flag("c", flag))
+            run.by_hand(Kind.RAISE, "c", level=flag.level.value, reason=flag.reason, actor=flag.actor)
+        elif act == "clear":
+            asyncio.run(one.clear_flag("c", "", ""))
+            run.by_hand(Kind.CLEAR, "c", reason="-")
+        if chance.random() < 0.3:
+            for partition in range(PARTITIONS):
+                run.read("operations", partition, 10)
+            chance.choice([run.restart, run.lose_commit])()
+    run.drain()
+    assert differences(scorer, run.flags.find) == []
+
+
+@pytest.mark.parametrize(
+    "said", [{"level": "BURN", "reason": "x"}, {"level": "STOP", "reason": 3}, {"level": "STOP", "reason": "x" * 3_000}]
+)
+def test_a_flag_by_hand_that_nobody_can_raise_is_poison(said: dict[str, Any]) -> None:
+    run = Simulation(records([request(one) for one in loop(2)]))
+    run.drain()
+    run.by_hand(Kind.RAISE, "c", **said)
+    with pytest.raises(PoisonError, match="no flag by hand"):
+        run.drain()
+
+
+# --- the table -----------------------------------------------------------------------------------------------
+
+
+def record(name: str, revision: int = 1, *, names: tuple[str, ...] = (), tenant: str = "", **more: Any) -> bytes:
+    plain = {
+        "v": 1, "tenant": tenant, "trajectory": name, "names": [name, *names], "revision": revision, "gone": False,
+        "steps": revision, "score": 0.0, "episode": 0, "nudges": 0, "standing": {}, "by_hand": None, **more,
+    }  # fmt: skip
+    return orjson.dumps(plain)
+
+
+def table(size: int = 10, now: float = 1_000.0) -> tuple[FlagTable, list[str]]:
+    evicted: list[str] = []
+    return FlagTable(size, 100.0, evicted.append, clock=lambda: now), evicted
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_a_name_of_several_conversations_finds_none_and_a_trace_of_its_own_gives_way(order: tuple[int, ...]) -> None:
+    one, _ = table()
+    some = [record("trace"), record("a", names=("trace", "shared")), record("b", names=("shared",))]
+    for at in order:
+        one.put(some[at], 1_000.0)
+    assert [found and found.key[1] for found in map(one.find, ("trace", "shared", "a", "b"))] == ["a", None, "a", "b"]
+
+
+def test_the_highest_revision_holds_and_one_that_is_gone_is_unknown() -> None:
+    one, _ = table()
+    for revision in (3, 7, 5):
+        one.put(record("a", revision, names=(f"n{revision}",)), 1_000.0)
+    assert [found and found.steps for found in map(one.find, ("a", "n7", "n5", "n3"))] == [7, 7, None, None]
+    one.put(record("a", 8, gone=True), 1_000.0)
+    one.put(record("a", 6), 1_000.0)  # of a worker that was excluded meanwhile
+    assert one.find("a") is None
+
+
+def test_the_table_is_bounded_by_count_and_idle_time() -> None:
+    one, evicted = table(3)
+    for name in "abcd":
+        one.put(record(name), 1_000.0)
+    assert (len(one), one.find("a"), evicted) == (3, None, ["full"])
+    one.put(record("old"), 800.0)
+    assert one.find("old") is None
+    one.expire()
+    assert (len(one), evicted) == (2, ["full", "full", "idle"])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\xff", b"[]", b"{}", record("a", v=2), record("a", standing={"nudge": 3}), record("a", by_hand=["BURN"])],
+)
+def test_a_damaged_record_says_so(data: bytes) -> None:
+    one, _ = table()
+    with pytest.raises(PoisonError, match="record of"):
+        one.put(data, 1_000.0)
+    assert len(one) == 0
