@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from pathlib import Path
@@ -16,6 +17,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from quixstreams import Application
 from quixstreams.models import TopicAdmin, TopicConfig, TopicManager
 
+from dashboards.generator.alerts import alerts
+from dashboards.generator.panels import unfolded
+from dashboards.generator.recordings import READY
+from dashboards.generator.rules import written_out
+from dashboards.generator.workers import workers
 from tests.collector.kit import loop, request
 from tests.fleet.kit import compared, expected_verdicts, records_of
 from trajectory_guard_collector.fleet import catalogue
@@ -111,6 +117,20 @@ def test_records_go_through_both_stages_and_poison_beside_them(cluster: tuple[Pr
     assert 'trajectory_guard_fleet_dead_letters_total{topic="spans"} 1.0' in text
     assert "trajectory_guard_fleet_commits_total 0.0" not in text
     assert "trajectory_guard_fleet_ready 0.0" in text  # it has stopped
+    exposed = set(re.findall(r"^(trajectory_guard_\w+)(?:\{.*\})? ", text, re.MULTILINE))
+    assert metrics_of_dashboards() - exposed == EVENTS_THAT_DID_NOT_HAPPEN
+
+
+EVENTS_THAT_DID_NOT_HAPPEN = {"trajectory_guard_late_steps_total"}
+
+
+def metrics_of_dashboards() -> set[str]:
+    """Metrics in the panels and the rules about stream workers."""
+    expressions = [target["expr"] for panel in unfolded([workers()]) for target in panel.get("targets", ())]
+    expressions += [text for one in alerts() if READY in (text := written_out(one.expression)) or "Worker" in one.name]
+    found = set(re.findall(r"\btrajectory_guard_\w+", "\n".join(expressions)))
+    assert {one.exposed for one in catalogue.METRICS} <= found
+    return found - {"trajectory_guard_trajectories_by_score"}  # of collectors: their absence is watched
 
 
 def test_state_topics_are_named_as_the_engine_names_them(cluster: tuple[Producer, str], tmp_path: Path) -> None:
