@@ -67,7 +67,8 @@ $(VENV)/.bench: $(STAMP)
 	$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --constraint requirements-dev.txt --editable '.[dev,bench]'
 	touch $@
 
-bench: $(VENV)/.bench ## speed and memory, beside the peers, in one run
+# The stream worker is measured where Kafka can run.
+bench: $(VENV)/.bench $(if $(shell command -v java),$(FLEET)/.installed) ## speed and memory, beside the peers, in one run
 	$(BIN)/python -m tests.bench
 
 bench-accuracy: $(VENV)/.bench ## how well loops are found, beside the peers; DATA=folder for all runs instead of the sample
