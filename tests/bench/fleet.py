@@ -47,9 +47,10 @@ def rows(effort: Effort) -> Iterator[Row]:
             yield Row("stream worker", None, versus=f"skipped: {found['skipped']}")
             return
         ours, peer = found["seconds"] / found["spans"] * 1e6, subject.beside()
+        worked = found["spans"] / found["processor_seconds"]
         yield Row(
             f"stream worker, a span{subject.what}, one core, backlog ({1e6 / ours:,.0f} spans/s,"
-            f" {found['evaluations']:.2f} evaluations a step)",
+            f" {worked:,.0f} a second of processor time, {found['evaluations']:.2f} evaluations a step)",
             ours,
             reference=peer.us_per_span,
             versus=f"collector ({1e6 / peer.us_per_span:,.0f} spans/s)",

@@ -25,8 +25,9 @@ from tests.fleet.workers import FleetRun, Worker
 SENDERS: Final = 8
 PATIENCE_S: Final = 300.0
 _POLL_S: Final = 0.2
-_SAMPLE: Final = re.compile(r"^(trajectory_guard_\w+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
+_SAMPLE: Final = re.compile(r"^((?:trajectory_guard|otelcol)_\w+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
 _READ: Final = 'trajectory_guard_fleet_records_total{topic="spans"}'
+_PROCESSOR: Final = "otelcol_process_cpu_seconds_total"
 _OPERATIONS: Final = tuple(
     f'trajectory_guard_fleet_{did}_total{{topic="operations"}}' for did in ("records", "written")
 )
@@ -41,10 +42,11 @@ class Backlog(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Spans processed after the start, the seconds it took, and how often a step was evaluated."""
+    """Spans processed after the start, the seconds it took, those on the processor, and how often a step was evaluated."""
 
     spans: float
     seconds: float
+    processor_seconds: float
     evaluations: float
 
 
@@ -82,16 +84,17 @@ def measured(load: Backlog, directory: Path) -> Figures:
 
 
 def _watched(worker: Worker, load: Backlog) -> Figures:
-    began: tuple[float, float] | None = None
+    began: tuple[float, float, float] | None = None
     for now, samples in _samples(worker):
         read = samples.get(_READ, 0.0)
-        began = began or ((now, read) if read else None)
+        began = began or ((now, read, samples[_PROCESSOR]) if read else None)
         steps = sum(value for name, value in samples.items() if name.startswith("trajectory_guard_steps_total"))
         taken, sent = (samples.get(name, 0.0) for name in _OPERATIONS)
         if began is not None and read >= len(load.records) and taken == sent and steps >= load.steps:
             share = (read - began[1]) / read
             again = samples.get("trajectory_guard_rejudged_steps_total", 0.0)
-            return Figures(load.spans * share, now - began[0], 1.0 + again / load.steps)
+            worked = samples[_PROCESSOR] - began[2]
+            return Figures(load.spans * share, now - began[0], worked, 1.0 + again / load.steps)
     raise TimeoutError(f"the worker did not read its backlog within {PATIENCE_S:.0f} s: {worker.log[-2_000:]}")
 
 

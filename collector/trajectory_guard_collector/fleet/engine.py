@@ -208,8 +208,8 @@ class Worker:
     def _bound_transactions(self, seconds: float) -> None:
         """End the process if a commit takes longer than its transaction may: the brokers have aborted it by then.
 
-        Where the coordinator of the group dies, librdkafka asks the dead broker until it comes back, whatever time-out it
-        is given. Meanwhile the worker would stay a member, so that nobody reads its partitions.
+        Where the coordinator of the group dies, librdkafka asks the dead broker until it comes back, whatever time-out
+        it is given. Meanwhile the worker would stay a member, so that nobody reads its partitions.
         """
         producer = self.app._producer
         commit = producer.commit_transaction
