@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-all test-fleet lint bench bench-accuracy dashboards format clean help
+.PHONY: demo test test-slow test-all test-fleet test-fleet-brokers lint bench bench-accuracy dashboards format clean help
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -35,8 +35,6 @@ test-all: test test-slow ## both
 
 # The stream worker needs another pydantic than the one that is pinned.
 FLEET := .venv-fleet
-# "not slow or smoke": the fast tests, and one fault of each kind.
-FLEET_TESTS ?= slow or not slow
 $(FLEET)/.installed: pyproject.toml requirements-dev.txt
 	test -x $(FLEET)/bin/python || $(PYTHON) -m venv $(FLEET)
 	$(FLEET)/bin/python -m pip install --quiet --upgrade uv
@@ -45,8 +43,13 @@ $(FLEET)/.installed: pyproject.toml requirements-dev.txt
 		--editable '.[dev,fleet]'
 	touch $@
 
-test-fleet: $(FLEET)/.installed ## the stream worker, on a real Kafka (Java 17 and Maven): some ten minutes
-	$(FLEET)/bin/python -m pytest --numprocesses=2 --dist=loadfile tests/fleet -m "$(FLEET_TESTS)"
+# Faults wait more than they work: four of them side by side, each with topics of its own on a broker that they share.
+FLEET_JOBS ?= 4
+test-fleet: $(FLEET)/.installed ## the stream worker and all its faults, on a real Kafka (Java 17 and Maven): some minutes
+	$(FLEET)/bin/python -m pytest --numprocesses=$(FLEET_JOBS) --dist=load --maxschedchunk=1 --durations=20 tests/fleet
+
+test-fleet-brokers: $(FLEET)/.installed ## the stream worker on three brokers, one killed and one restarted; as each night
+	$(FLEET)/bin/python -m pytest --durations=0 tests/fleet/three_brokers.py
 
 lint: $(STAMP) ## ruff, formatting and mypy
 	$(BIN)/ruff check .
@@ -64,7 +67,8 @@ $(VENV)/.bench: $(STAMP)
 	$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --constraint requirements-dev.txt --editable '.[dev,bench]'
 	touch $@
 
-bench: $(VENV)/.bench ## speed and memory, beside the peers, in one run
+# The stream worker is measured where Kafka can run.
+bench: $(VENV)/.bench $(if $(shell command -v java),$(FLEET)/.installed) ## speed and memory, beside the peers, in one run
 	$(BIN)/python -m tests.bench
 
 bench-accuracy: $(VENV)/.bench ## how well loops are found, beside the peers; DATA=folder for all runs instead of the sample

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from dashboards.generator.collector import COLLECTOR_UID, OWN
 from dashboards.generator.fleet import FLEET_UID
+from dashboards.generator.recordings import READY
 
 JOB: Final = "trajectory-guard"
 """The scrape job of the collectors."""
@@ -47,12 +48,18 @@ class Alert(NamedTuple):
 _AGENT_NAME: Final = '{{ or $labels.gen_ai_agent_name "(no name)" }}'
 _SERVICE: Final = "var-service={{ $labels.service_name | urlquery }}"
 _INSTANCE: Final = "var-instance={{ $labels.instance | urlquery }}"
+_WORKER: Final = "var-worker={{ $labels.instance | urlquery }}"
+_OF_A_WORKER: Final = f"on (instance) {READY}"
+"""Follows ``and`` or ``unless``: collectors and stream workers have metrics in common, and need other advice."""
 _DEBUG_PAGE: Final = "/debug/trajectories of the collector (port 8888), with ?q={{ $labels.service_name | urlquery }}"
 
 
 def alerts() -> list[Alert]:
     """All alerts."""
-    return [*_about_agents(), *_about_money(), *_about_presence(), *_about_evaluation(), *_about_delivery()]
+    return [
+        *_about_agents(), *_about_money(), *_about_presence(), *_about_evaluation(), *_about_delivery(),
+        *_about_workers(),
+    ]  # fmt: skip
 
 
 def _about_agents() -> list[Alert]:
@@ -121,16 +128,17 @@ def _about_presence() -> list[Alert]:
         Alert(
             "GuardDown", GUARD, CRITICAL,
             f'1 - up{{job="{JOB}"}}', 0, "2m",
-            "The collector {{ $labels.instance }} does not answer Prometheus.",
-            "Its log, /healthz and /readyz on port 8888; is the process there, is the port reachable?",
+            "The collector or stream worker {{ $labels.instance }} does not answer Prometheus.",
+            "Its log, /healthz and /readyz on port 8888 (a worker's: 8889); is the process there, is the port "
+            "reachable?",
             "Restart it. With queue.storage nothing that was acknowledged is lost; senders keep the rest as long as "
-            "they retry.",
+            "they retry. The partitions of a stream worker go to the others, and nothing is lost.",
             COLLECTOR_UID, "Collectors up",
         ),
         Alert(
             "GuardAbsent", GUARD, CRITICAL,
-            f"absent({OWN})", 0, "5m",
-            "No collector reports at all: nobody watches the agents.",
+            f"absent({OWN} or {READY})", 0, "5m",
+            "No collector and no stream worker reports at all: nobody watches the agents.",
             f"Targets in Prometheus: is the job {JOB} there, and does it have targets?",
             "Start a collector, or correct the scrape configuration.",
             COLLECTOR_UID, "Collectors up",
@@ -162,7 +170,8 @@ def _about_evaluation() -> list[Alert]:
         ),
         Alert(
             "GuardHearsLate", GUARD, WARNING,
-            "instance:trajectory_guard_late_steps:ratio15m\nand\ninstance:trajectory_guard_late_steps:count15m >= 20",
+            "instance:trajectory_guard_late_steps:ratio15m\nand\ninstance:trajectory_guard_late_steps:count15m >= 20\n"
+            f"unless {_OF_A_WORKER}",
             0.05, "15m",
             "{{ $value | humanizePercentage }} of the steps reach the collector {{ $labels.instance }} too late to be "
             "put in order.",
@@ -259,5 +268,62 @@ def _about_delivery() -> list[Alert]:
             "If too many waited, see GuardScoresWaiting; else Langfuse does not take these scores at all. Traces and "
             "tags do not depend on scores.",
             COLLECTOR_UID, "Langfuse scores", output,
+        ),
+    ]  # fmt: skip
+
+
+def _about_workers() -> list[Alert]:
+    worker = "The stream worker {{ $labels.instance }}"
+    return [
+        Alert(
+            "GuardWorkersLag", GUARD, WARNING,
+            "topic:trajectory_guard_fleet_lag_seconds:ratio\nand\n"
+            "sum by (topic) (trajectory_guard_fleet_lag) >= 100",  # markers of transactions count as lag
+            60, "10m",
+            "The stream workers are {{ $value | humanizeDuration }} behind with the topic of {{ $labels.topic }}.",
+            "'Records read and written' says whether they work at all, 'Share of time in commits' whether they are "
+            "full.",
+            "Start more workers, up to the number of partitions; if there are as many, the load needs a group with "
+            "more partitions. If nothing is read, see GuardWorkerNotReady and the workers' logs. With a lag of more "
+            "than an hour, raise trajectories.reorder_s above it.",
+            COLLECTOR_UID, "Lag",
+        ),
+        Alert(
+            "GuardWorkerHearsLate", GUARD, WARNING,
+            f"instance:trajectory_guard_late_steps:count15m\nand {_OF_A_WORKER}", 0, "0s",
+            f"{worker} evaluated {{{{ $value | printf \"%.0f\" }}}} steps within 15 minutes in their order of "
+            "arrival, since they came too late to be put in order.",
+            "too_late is the series that counts.",
+            "Verdicts on these steps may differ from those of one process. Find the lag, see GuardWorkersLag; raise "
+            "trajectories.reorder_steps and reorder_s above what a conversation produces meanwhile.",
+            COLLECTOR_UID, "Order and repeats at the workers", _WORKER,
+        ),
+        Alert(
+            "GuardDeadLetters", GUARD, WARNING,
+            "instance_topic:trajectory_guard_fleet_dead_letters:count15m", 0, "0s",
+            f"{worker} could not process {{{{ $value | printf \"%.0f\" }}}} records of the topic of "
+            "{{ $labels.topic }} within 15 minutes.",
+            "The worker's log has the first of them; the topic of dead letters has all.",
+            "Read the header trajectory_guard.reason of the dead letters. spans: most often the Kafka exporter lacks "
+            "partition_traces_by_id. operations: finish the rolling update. Then write the dead letters to their "
+            "topic again.",
+            COLLECTOR_UID, "Dead letters by topic", _WORKER,
+        ),
+        Alert(
+            "GuardWorkerNotReady", GUARD, CRITICAL,
+            f"1 - {READY}", 0, "5m",
+            f"{worker} lives, but does not process records.",
+            "'Time restoring state' rises while it reads the changelogs; its log names brokers that do not answer.",
+            "No broker: look at Kafka. A replay that never ends, in turns with others: workers come and go, so find "
+            "out why they restart. State on a volume that is kept (state.dir) needs no replay.",
+            COLLECTOR_UID, "Workers ready", _WORKER,
+        ),
+        Alert(
+            "GuardWorkerBusy", GUARD, WARNING,
+            "instance:trajectory_guard_fleet_commit_seconds:rate", 0.5, "10m",
+            f"{worker} spends {{{{ $value | humanizePercentage }}}} of its time in commits.",
+            "'Lag' says whether it keeps up; 'Order and repeats at the workers' whether late steps cause the work.",
+            "Start more workers, up to the number of partitions.",
+            COLLECTOR_UID, "Share of time in commits", _WORKER,
         ),
     ]  # fmt: skip

@@ -20,6 +20,7 @@ from dashboards.generator.panels import (
     stat,
 )
 from dashboards.generator.promql import SHOWN, STEP, any_signal, counted, divided, summed
+from dashboards.generator.workers import worker_variable, workers
 
 COLLECTOR_UID: Final = "trajectory-guard-collector"
 
@@ -40,10 +41,11 @@ def collector() -> Json:
             data_source("prometheus"),
             label_values("instance", "Instance", OWN, "instance"),
             label_values("exporter", "Exporter", "otelcol_exporter_queue_capacity", "exporter"),
+            worker_variable(),
         ],
         [
             *_totals(), row("In"), *_receiving(), row("Scoring"), *_evaluating(), row("Out"), *_sending(), *_scores(),
-            row("Process"), *_process(),
+            row("Process"), *_process(), workers(),
         ],
     )  # fmt: skip
 

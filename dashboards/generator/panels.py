@@ -173,6 +173,11 @@ def row(title: str) -> Json:
     }  # fmt: skip
 
 
+def folded(title: str, panels: Sequence[Json]) -> Json:
+    """A heading whose panels are shown, and queried, only once somebody unfolds it; the last row of a dashboard."""
+    return {**row(title), "collapsed": True, "panels": list(panels)}
+
+
 def by_name(name: str, **properties: Any) -> Json:
     """An override for the field of this name; ``__`` in keys becomes a dot."""
     return {
@@ -244,12 +249,26 @@ def dashboard(uid: str, title: str, description: str, variables: Sequence[Json],
     }  # fmt: skip
 
 
+def unfolded(panels: Sequence[Json]) -> Iterator[Json]:
+    """Rows and panels, those within a folded row after it."""
+    for one in panels:
+        yield one
+        yield from one.get("panels", ())
+
+
 def _placed(panels: Sequence[Json]) -> Iterator[Json]:
     x = y = line_height = 0
-    for number, one in enumerate(panels, start=1):
+    fold: list[Json] | None = None
+    for number, one in enumerate(unfolded(panels), start=1):
         width, height = one["gridPos"]["w"], one["gridPos"]["h"]
         if x + width > WIDTH:
             x, y, line_height = 0, y + line_height, 0
         present = {key: value for key, value in one.items() if value is not None}
-        yield {"id": number, **present, "gridPos": {"x": x, "y": y, "w": width, "h": height}}
+        placed = {"id": number, **present, "gridPos": {"x": x, "y": y, "w": width, "h": height}}
         x, line_height = x + width, max(line_height, height)
+        if fold is not None:
+            fold.append(placed)
+            continue
+        if one.get("collapsed"):
+            placed["panels"] = fold = []  # all that follow are within it
+        yield placed

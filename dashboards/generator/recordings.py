@@ -13,6 +13,8 @@ _REFUSALS: Final = "RESOURCE_EXHAUSTED|UNAVAILABLE|429|503"
 """Answers after which a sender tries again."""
 _REJECTIONS: Final = "INVALID_ARGUMENT|UNAUTHENTICATED|400|401|405|413|415"
 """Answers after which a sender drops its data."""
+READY: Final = "trajectory_guard_fleet_ready"
+"""A series that every stream worker has, and no collector."""
 
 
 class Windows(NamedTuple):
@@ -21,11 +23,13 @@ class Windows(NamedTuple):
     Fields:
         short, long: windows to count in; each costs 60 steps.
         wait: a duration, for which something waits all the time.
+        rate: a duration, over which rates of stream workers are taken.
     """
 
     short: Window = Window("15m", "15s")
     long: Window = Window("1h", "1m")
     wait: str = "15m"
+    rate: str = "5m"
 
 
 USUAL: Final = Windows()
@@ -40,7 +44,7 @@ class Recording(NamedTuple):
 
 def recordings(windows: Windows = USUAL) -> list[Recording]:
     """All recording rules, those of agents first, then those of the collector itself."""
-    return [*_of_services(windows), *_of_agents(windows), *_of_collectors(windows)]
+    return [*_of_services(windows), *_of_agents(windows), *_of_collectors(windows), *_of_workers(windows)]
 
 
 def _of_services(windows: Windows) -> list[Recording]:
@@ -129,3 +133,32 @@ def _of_collectors(windows: Windows) -> list[Recording]:
 def _given_up(window: Window) -> str:
     counts = {signal: counted(f"otelcol_exporter_send_failed_{signal}_total", window) for signal in _SIGNALS}
     return summed(any_signal(counts), *_BY_OUTPUT, "signal")
+
+
+def _of_workers(windows: Windows) -> list[Recording]:
+    letters = counted("trajectory_guard_fleet_dead_letters_total", windows.short)
+    return [
+        Recording("topic:trajectory_guard_fleet_lag_seconds:ratio", lag_seconds(windows.rate)),
+        Recording("instance:trajectory_guard_fleet_commit_seconds:rate", busy(windows.rate)),
+        Recording("instance_topic:trajectory_guard_fleet_dead_letters:count15m", summed(letters, "instance", "topic")),
+    ]
+
+
+def lag_seconds(rate: str, matchers: str = "") -> str:
+    """Seconds in which the workers would have read what lies before them, by topic; infinite while they read nothing.
+
+    Parameters:
+        rate: a duration, over which the rate of reading is taken.
+        matchers: label matchers, without braces.
+    """
+    chosen = f"{{{matchers}}}" if matchers else ""
+    return (
+        f"sum by (topic) (trajectory_guard_fleet_lag{chosen})\n/\n"
+        f"sum by (topic) (rate(trajectory_guard_fleet_records_total{chosen}[{rate}]))"
+    )
+
+
+def busy(rate: str, matchers: str = "") -> str:
+    """Share of its time that each worker spends in commits."""
+    chosen = f"{{{matchers}}}" if matchers else ""
+    return f"sum by (instance) (rate(trajectory_guard_fleet_commit_seconds_total{chosen}[{rate}]))"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dashboards.generator.alerts import Alert, alerts
-from dashboards.generator.panels import Json
+from dashboards.generator.panels import Json, unfolded
 from dashboards.generator.promql import indented
 from dashboards.generator.recordings import USUAL, Windows, recordings
 
@@ -87,7 +87,7 @@ def grafana_rules(dashboards: Sequence[Json]) -> Json:
     Parameters:
         dashboards: to find the panels alerts refer to.
     """
-    panels = {(board["uid"], one["title"]): one["id"] for board in dashboards for one in board["panels"]}
+    panels = {(board["uid"], one["title"]): one["id"] for board in dashboards for one in unfolded(board["panels"])}
     return {
         "apiVersion": 1,
         "groups": [

@@ -9,11 +9,11 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from tests.bench import collector, engine, gate, memory, peers, quality, replay, spans, spending
+from tests.bench import collector, engine, fleet, gate, memory, peers, quality, replay, spans, spending
 from tests.bench.measure import FULL, QUICK, Effort
 from tests.bench.report import Row, show, write_json
 
-SUBJECTS = (spans, engine, memory, gate, spending, quality, peers, replay, collector)
+SUBJECTS = (spans, engine, memory, gate, spending, quality, peers, replay, collector, fleet)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -62,9 +62,7 @@ class Result(NamedTuple):
 def rows(effort: Effort) -> Iterator[Row]:
     """The table's lines."""
     seconds = 12.0 if effort.rounds > 20 else 3.0
-    own, stored, peer = (
-        asyncio.run(_throughput(kind, seconds)) for kind in ("collector", "collector-storage", "rotel")
-    )
+    own, stored, peer = (asyncio.run(throughput(kind, seconds)) for kind in ("collector", "collector-storage", "rotel"))
     least = 1e6 / TARGET_SPANS_PER_S
     what = f"collector, a span, one core, 10 % tools, forwarded ({1e6 / own.us_per_span:,.0f} spans/s)"
     versus = f"rotel, forwarding ({1e6 / peer.us_per_span:,.0f} spans/s)"
@@ -82,7 +80,7 @@ def rows(effort: Effort) -> Iterator[Row]:
 def _recorded_rows(copies: int) -> Iterator[Row]:
     """Recorded runs, out of order: how fast, and how often a step is evaluated."""
     load = recorded_load(copies=copies)
-    own, peer = (asyncio.run(_recorded(kind, load)) for kind in ("collector", "rotel"))
+    own, peer = (asyncio.run(recorded(kind, load)) for kind in ("collector", "rotel"))
     often = evaluations_per_step(load)
     what = f"collector, a span of recorded runs, one core ({1e6 / own.us_per_span:,.0f} spans/s, {often:.2f} evaluations a step)"
     versus = f"rotel, forwarding ({1e6 / peer.us_per_span:,.0f} spans/s)"
@@ -101,8 +99,8 @@ def evaluations_per_step(load: Load) -> float:
     return 1.0 + again / load.steps
 
 
-async def _recorded(kind: str, load: Load) -> Result:
-    """Send a load in order, eight requests at a time, and wait for all acknowledgements."""
+async def recorded(kind: str, load: Load) -> Result:
+    """Send a load to a ``collector`` or to ``rotel`` in order, eight requests at a time, and wait for all acknowledgements."""
     async with _deployment(kind) as (port, _):
         channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
         call, waiting = channel.unary_unary(METHOD), iter(load.requests)
@@ -135,7 +133,8 @@ def _cpu_seconds(read: Callable[[], object]) -> float:
     return time.process_time() - started
 
 
-async def _throughput(kind: str, seconds: float) -> Result:
+async def throughput(kind: str, seconds: float) -> Result:
+    """As many spans as a ``collector``, a ``collector-storage`` or ``rotel`` takes, one in ten a tool call."""
     async with _deployment(kind) as (port, count):
         return await _send(port, count, seconds, rate=None)
 

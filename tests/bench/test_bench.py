@@ -47,6 +47,28 @@ def test_quick_run_has_every_row(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "target" in capsys.readouterr().out
 
 
+def test_the_stream_worker_is_skipped_with_the_reason_where_it_cannot_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tests.bench.fleet._python", lambda: None)
+    assert main(["--quick", "--only", "fleet", "--json", str(tmp_path / "bench.json")]) == 0
+    (row,) = json.loads((tmp_path / "bench.json").read_text())["rows"]
+    assert (row["what"], row["ours"], row["failed"]) == ("stream worker", None, False)
+    assert row["versus"].startswith("skipped: the extra 'fleet' is missing")
+    monkeypatch.undo()
+    monkeypatch.setenv("FLEET_PYTHON", str(without_java(tmp_path)))
+    assert main(["--quick", "--only", "fleet"]) == 0
+    assert "skipped: Java is missing" in capsys.readouterr().out
+
+
+def without_java(folder: Path) -> Path:
+    """A program that answers as ``tests.bench.stream_worker`` does where it finds no Java."""
+    file = folder / "python"
+    file.write_text("""#!/bin/sh\necho '{"skipped": "Java is missing"}'\n""")
+    file.chmod(0o755)
+    return file
+
+
 def test_a_failing_measurement_is_a_row_and_an_exit_status(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(effort: object) -> object:
         raise RuntimeError("no clock")

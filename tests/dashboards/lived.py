@@ -1,11 +1,12 @@
-"""One run for all live tests: two collectors under Prometheus, a healthy load, agents that are stuck, trouble, the end."""
+"""One run for all live tests: two collectors and a stream worker under Prometheus, a healthy load, agents that are stuck,
+trouble, the end."""
 
 from __future__ import annotations
 
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from itertools import chain
@@ -21,8 +22,9 @@ from tests.collector.backends import log_records, metric_points
 from tests.collector.receiver_helpers import Authority
 from tests.dashboards import load
 from tests.dashboards.programs import Collector, Prometheus, backend, collector, prometheus, until
+from tests.dashboards.stream_worker import stream_worker
 
-WINDOWS = Windows(Window("5m", "1s"), Window("5m", "1s"), wait="2s")
+WINDOWS = Windows(Window("5m", "1s"), Window("5m", "1s"), wait="2s", rate="3s")
 STEPS = "trajectory_guard_steps_total"
 HEALTHY_STEPS, ALL_STEPS = 40, 121
 STUCK = {"AgentLoopsOften", "AgentStuck", "AgentIgnoresNudges", "LoopsBurnMoney", "LoopsBurnTokens"}
@@ -30,8 +32,14 @@ IN_TROUBLE = {
     "GuardErrors", "GuardForgets", "GuardHearsLate", "GuardLosesSome", "GuardLosesData", "GuardQueueFilling",
     "GuardBackendFailing", "GuardRefusesData", "GuardTurnsAway", "GuardScoresWaiting", "GuardScoresFailing",
 }  # fmt: skip
+OF_WORKERS = {"GuardWorkerHearsLate", "GuardDeadLetters", "GuardWorkerNotReady", "GuardWorkerBusy"}
+ABOUT = {
+    **dict.fromkeys(STUCK, "support"), **dict.fromkeys(IN_TROUBLE, "troubled"), **dict.fromkeys(OF_WORKERS, "worker"),
+    "GuardWorkersLag": "operations",
+}  # fmt: skip
+"""The service, collector, worker or topic that an alert is about, before anything is gone."""
 Alerts = set[tuple[str, str]]
-"""Name, and the service or collector it is about."""
+"""Name, and what it is about."""
 
 
 class Run(NamedTuple):
@@ -56,10 +64,12 @@ def lived_through(folder: Path) -> Iterator[Run]:
         sound = stack.enter_context(collector(folder, "sound", exporters={"otlphttp": {"endpoint": f"{url}/takes"}}))
         certificates = Authority(folder).server()
         troubled = stack.enter_context(collector(folder, "troubled", **in_trouble(url, certificates)))
+        ending = stack.enter_context(ExitStack())
+        worker = ending.enter_context(stream_worker())
         rules = prometheus_rules(WINDOWS, interval="500ms", hold="2s")  # a scrape may be late on a busy machine
-        addresses = {"sound": sound.telemetry, "troubled": troubled.telemetry}
+        addresses = {"sound": sound.telemetry, "troubled": troubled.telemetry, "worker": worker.address}
         server = stack.enter_context(prometheus(folder, addresses, rules))
-        until(lambda: len(server.query("up == 1")) == 2, "both collectors are scraped")
+        until(lambda: len(server.query("up == 1")) == 3, "the collectors and the worker are scraped")
         begun_at = time.time() + 1.0  # rules that were evaluated before the first scrape miss the collectors
         until(lambda: time.time() > begun_at + 0.5, "the rules see the collectors")
 
@@ -70,10 +80,12 @@ def lived_through(folder: Path) -> Iterator[Run]:
         calm, _ = then(lambda _: server.total(STEPS) == HEALTHY_STEPS)
         traces = send_stuck(sound)
         stuck, stuck_at = then(lambda found: server.total(STEPS) == ALL_STEPS and names(found) >= STUCK)
+        worker.get_into_trouble()
         with trouble(troubled, sound, Path(certificates.cert_file)):
-            all_fired, troubled_at = then(lambda found: names(found) >= STUCK | IN_TROUBLE)
+            all_fired, troubled_at = then(lambda found: names(found) >= ABOUT.keys())
         for one in (sound, troubled):
             one.process.kill()
+        ending.close()
         gone, _ = then(lambda found: names(found) >= {"GuardDown", "GuardAbsent"})
         yield Run(server, begun_at, calm, stuck_at, stuck, troubled_at, all_fired, gone, traces)
 
@@ -89,16 +101,19 @@ def fired(server: Prometheus, since: float) -> Alerts:
     """Alerts that have fired from a time on."""
     window = max(1, round(time.time() - since))
     found = server.query(f'last_over_time(ALERTS{{alertstate="firing"}}[{window}s])')
-    return {
-        (one.labels["alertname"], one.labels.get("service_name") or one.labels.get("instance", "")) for one in found
-    }
+    return {(one.labels["alertname"], subject(one.labels)) for one in found}
+
+
+def subject(labels: Mapping[str, str]) -> str:
+    """The service, collector, worker or topic that an alert is about."""
+    return labels.get("service_name") or labels.get("instance") or labels.get("topic", "")
 
 
 def alerts_after(server: Prometheus, begun_at: float, arrived: Callable[[Alerts], bool]) -> Alerts:
     """Alerts that have fired once something has arrived, and all rules were evaluated twice on it."""
     until(
         lambda: arrived(fired(server, begun_at)), "the data and the alerts expected are in Prometheus",
-        seen=lambda: f"missing: {sorted((STUCK | IN_TROUBLE) - names(fired(server, begun_at)))}",
+        seen=lambda: f"missing: {sorted(ABOUT.keys() - names(fired(server, begun_at)))}",
     )  # fmt: skip
     for _ in range(2):
         moment = time.time()

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from dashboards.generator.panels import unfolded
 from dashboards.generator.promql import HOUR
 from tests.dashboards.programs import DASHBOARDS, Prometheus, Sample
 
 BOARDS = ("fleet", "trajectory", "collector", "spending")
-EVERYTHING = {"service": ".*", "agent": ".*", "loop_type": ".*", "instance": ".*", "exporter": ".*", "job": ".*"}
+EVERYTHING = {"service": ".*", "agent": ".*", "loop_type": ".*", "instance": ".*", "exporter": ".*", "job": ".*",
+              "worker": ".*"}  # fmt: skip
 TIMES = {"__rate_interval": "1m", "__interval": "5m", "__range": "5m"}
 FINE = "1s"
 """Steps of totals: the runs of these tests are short."""
@@ -27,7 +29,7 @@ def board(name: str) -> Json:
 
 def panels(name: str) -> dict[str, Json]:
     """Panels by title, headings left out."""
-    return {one["title"]: one for one in board(name)["panels"] if one["type"] != "row"}
+    return {one["title"]: one for one in unfolded(board(name)["panels"]) if one["type"] != "row"}
 
 
 def targets(name: str, kind: str) -> Iterator[tuple[str, Json]]:

@@ -49,7 +49,7 @@ def test_an_alert_says_what_happened_where_to_look_and_what_to_do(alert: Alert) 
     annotations = rules_of_prometheus()[alert.name]["annotations"]
     assert set(annotations) == {"summary", "description", "action", "dashboard"}
     assert all(len(text) > 20 for text in annotations.values())
-    named = {"instance", "service_name"} & set(re.findall(r"\$labels\.(\w+)", annotations["summary"]))
+    named = {"instance", "service_name", "topic"} & set(re.findall(r"\$labels\.(\w+)", annotations["summary"]))
     assert named or alert.name == "GuardAbsent"
 
 

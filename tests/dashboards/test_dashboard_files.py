@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 
 from dashboards.generator.__main__ import files
+from dashboards.generator.panels import unfolded
 from tests.dashboards.panels import BOARDS, board, panels, targets
 from tests.dashboards.programs import DASHBOARDS
 from trajectory_guard import telemetry as guard
 from trajectory_guard.core.detectors import LOOP_TYPES
 from trajectory_guard.integrations.langfuse.scores import HEALTH, LOOP
+from trajectory_guard_collector.fleet import catalogue as fleet
 from trajectory_guard_collector.telemetry.catalogue import LABEL_OVERFLOW, METRICS, Metric
 
-EXPOSED = {metric.exposed: metric for metric in METRICS}
+EXPOSED = {metric.exposed: metric for metric in (*METRICS, *fleet.METRICS)}
 IN_PROCESS = {
     one.exposed: one
     for one in (
@@ -60,7 +62,7 @@ def test_what_is_committed_is_what_the_generator_makes() -> None:
 
 @pytest.mark.parametrize("name", BOARDS)
 def test_ids_are_unique_and_no_panel_covers_another(name: str) -> None:
-    everything = board(name)["panels"]
+    everything = list(unfolded(board(name)["panels"]))
     assert len({one["id"] for one in everything}) == len(everything)
     assert len(panels(name)) == sum(one["type"] != "row" for one in everything), "titles are unique"
     places = [one["gridPos"] for one in everything]

@@ -2,7 +2,7 @@
 
 Skipped unless ``OTELCOL`` names its binary. With Go installed:
 
-    go install go.opentelemetry.io/collector/cmd/builder@v0.164.0
+    go install go.opentelemetry.io/collector/cmd/builder@v0.158.0
     ~/go/bin/builder --config tests/faults/otelcol-builder.yaml
     OTELCOL=$PWD/otelcol/otelcol python -m pytest tests/faults/test_otel_collector.py
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from pathlib import Path
@@ -14,10 +15,17 @@ pytest.importorskip("quixstreams", reason="the extra 'fleet' is not installed")
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from quixstreams import Application
+from quixstreams.internal_producer import InternalProducer
 from quixstreams.models import TopicAdmin, TopicConfig, TopicManager
 
+from dashboards.generator.alerts import alerts
+from dashboards.generator.panels import unfolded
+from dashboards.generator.recordings import READY
+from dashboards.generator.rules import written_out
+from dashboards.generator.workers import workers
 from tests.collector.kit import loop, request
 from tests.fleet.kit import compared, expected_verdicts, records_of
+from tests.fleet.workers import wait_until
 from trajectory_guard_collector.fleet import catalogue
 from trajectory_guard_collector.fleet.config import FleetConfig
 from trajectory_guard_collector.fleet.engine import Worker, _not_in_the_future
@@ -111,6 +119,20 @@ def test_records_go_through_both_stages_and_poison_beside_them(cluster: tuple[Pr
     assert 'trajectory_guard_fleet_dead_letters_total{topic="spans"} 1.0' in text
     assert "trajectory_guard_fleet_commits_total 0.0" not in text
     assert "trajectory_guard_fleet_ready 0.0" in text  # it has stopped
+    exposed = set(re.findall(r"^(trajectory_guard_\w+)(?:\{.*\})? ", text, re.MULTILINE))
+    assert metrics_of_dashboards() - exposed == EVENTS_THAT_DID_NOT_HAPPEN
+
+
+EVENTS_THAT_DID_NOT_HAPPEN = {"trajectory_guard_late_steps_total"}
+
+
+def metrics_of_dashboards() -> set[str]:
+    """Metrics in the panels and the rules about stream workers."""
+    expressions = [target["expr"] for panel in unfolded([workers()]) for target in panel.get("targets", ())]
+    expressions += [text for one in alerts() if READY in (text := written_out(one.expression)) or "Worker" in one.name]
+    found = set(re.findall(r"\btrajectory_guard_\w+", "\n".join(expressions)))
+    assert {one.exposed for one in catalogue.METRICS} <= found
+    return found - {"trajectory_guard_trajectories_by_score"}  # of collectors: their absence is watched
 
 
 def test_state_topics_are_named_as_the_engine_names_them(cluster: tuple[Producer, str], tmp_path: Path) -> None:
@@ -133,6 +155,27 @@ def test_the_internals_of_the_engine_are_as_the_worker_needs_them(
     assert callable(manager.on_partition_assign)
     assert callable(app._producer.produce)
     assert [type(one).__name__ for one in app._sink_manager.sinks] == ["_Commit"]
+
+
+def test_a_commit_that_takes_longer_than_its_transaction_may_ends_the_worker(
+    cluster: tuple[Producer, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a coordinator that died librdkafka asks for ever, whatever time-out it is given."""
+    plain = config(cluster[1], tmp_path)
+    processing = plain.processing.model_copy(update={"guarantee": "exactly-once", "transaction_timeout_s": 0.05})
+    ended, statuses = threading.Event(), []
+    monkeypatch.setattr("os._exit", lambda status: (statuses.append(status), ended.set()))
+    monkeypatch.setattr(InternalProducer, "commit_transaction", lambda *_, **__: ended.wait(30))
+    worker, _ = worker_on(plain.model_copy(update={"processing": processing}))
+    worker.app._producer.commit_transaction([], None, timeout=None)
+    assert statuses == [1]
+    assert "a commit takes longer than processing.transaction_timeout_s (0.05 s)" in caplog.text
+    monkeypatch.setattr(InternalProducer, "commit_transaction", lambda *_, **__: None)
+    worker, _ = worker_on(plain)
+    before = threading.active_count()
+    worker.app._producer.commit_transaction([], None, timeout=None)
+    wait_until(lambda: threading.active_count() <= before, lambda: "a watchdog is left")
+    assert statuses == [1]
 
 
 def test_a_record_without_a_time_or_of_the_future_counts_as_of_now() -> None:

@@ -20,7 +20,7 @@ from tests.fleet.kit import Record, compared, expected_verdicts, records_of
 from tests.fleet.workers import PARTITIONS, FleetRun, wait_until
 from trajectory_guard_collector.fleet.cli import main
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow  # those that wait longest come first: they run side by side
 NewRun = Callable[..., FleetRun]
 
 
@@ -31,9 +31,145 @@ def load() -> tuple[list[Record], dict[str, dict[str, Any]]]:
     return [record for data in requests for record in records_of(data)], expected_verdicts(requests)
 
 
-def some_verdicts(run: FleetRun, share: float) -> Callable[[], bool]:
-    expected = load()[1]
-    return lambda: compared(run.verdicts(), expected)[0] < (1.0 - share) * len(expected)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_workers_that_die_again_and_again_change_no_verdict(new_run: NewRun, seed: int) -> None:
+    """Two workers; one of them is killed after each sixth of the records, and comes back with or without its disk."""
+    records, expected = load()
+    chance = random.Random(seed)
+    run = new_run()
+    workers = {name: run.start(name) for name in ("one", "two")}
+    parts = 6
+    for part in range(parts):
+        run.feed(records[len(records) * part // parts : len(records) * (part + 1) // parts])
+        known = len(run.verdicts())
+        wait_until(
+            lambda known=known: len(run.verdicts()) > known + chance.randrange(100) or run.is_drained(),
+            lambda: "\n".join(one.log[-1_000:] for one in workers.values()),
+        )
+        name = chance.choice(["one", "two"])
+        workers[name].kill()
+        if chance.random() < 0.5 and run.state_of(name).exists():
+            shutil.rmtree(run.state_of(name))
+        workers[name] = run.start(name)
+    run.wait_for(expected, supervised=True)
+    assert [one.terminate() for one in workers.values()] == [0, 0]
+
+
+def test_a_broker_that_dies_and_comes_back_costs_nothing(own_broker: Broker, new_run: NewRun) -> None:
+    """The worker lives on, or ends with status 1 where the commit itself fails, and is started again."""
+    records, expected = load()
+    half = len(records) // 2
+    run = new_run(address=own_broker.address)
+    worker = run.start("one", session_timeout_s=30.0)
+    worker.wait_until_ready()
+    run.feed(records[:half])
+    run.wait_for_verdicts(expected, 0.1)
+    own_broker.kill()
+    own_broker.start()
+    run.feed(records[half:])
+    run.wait_for(expected, supervised=True)
+    assert worker.restarts <= 2
+    assert worker.terminate() == 0
+
+
+def test_exactly_once_writes_each_revision_once_even_after_kill_9(new_run: NewRun) -> None:
+    records, expected = load()
+    half = len(records) // 2
+    run = new_run(guarantee="exactly-once")
+    first = run.start("one")
+    run.feed(records[:half])
+    run.wait_for_verdicts(expected, 0.1)
+    first.kill()
+    run.feed(records[half:])
+    second = run.start("two")
+    run.wait_for(expected, supervised=True)
+    written = [(one["span_id"], one["trajectory_id"], one["revision"]) for one in run.verdicts()]
+    assert len(written) == len(set(written))
+    assert second.terminate() == 0
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_worker_joins_and_another_leaves(new_run: NewRun, guarantee: str) -> None:
+    records, expected = load()
+    third = len(records) // 3
+    run = new_run(guarantee=guarantee)
+    first = run.start("one")
+    first.wait_until_ready()
+    run.feed(records[:third])
+    run.wait_for_verdicts(expected, 0.05)
+    second = run.start("two")
+    second.wait_until_ready()
+    run.feed(records[third : 2 * third])
+    wait_until(
+        lambda: second.metric("trajectory_guard_steps_total") > 0, lambda: f"the second is idle: {second.log[-2_000:]}"
+    )
+    assert first.terminate() == 0
+    run.feed(records[2 * third :])
+    run.wait_for(expected, supervised=True)
+    assert second.terminate() == 0
+
+
+def test_readiness_waits_until_state_is_restored(new_run: NewRun) -> None:
+    records, expected = load()
+    half = len(records) // 2
+    run = new_run()
+    first = run.start("one")
+    run.feed(records[:half])
+    run.wait_for_verdicts(expected, 0.1)
+    wait_until(run.is_drained, lambda: "not drained")
+    assert first.terminate() == 0
+    second = run.start("two")  # with an empty state directory
+    wait_until(lambda: second.get("/healthz")[0] == 200, lambda: f"not alive: {second.log[-2_000:]}")
+    statuses = {second.get("/readyz")[0]}
+    wait_until(lambda: statuses.add(second.get("/readyz")[0]) or 200 in statuses, lambda: "never ready")
+    assert statuses == {503, 200}
+    assert second.metric("trajectory_guard_fleet_restore_seconds_total") > 0
+    run.feed(records[half:])
+    run.wait_for(expected)
+
+
+@pytest.mark.parametrize(("disk", "seed"), [("kept", 1), ("kept", 2), ("empty", 1), ("empty", 2)])
+def test_kill_9_changes_no_verdict(new_run: NewRun, disk: str, seed: int) -> None:
+    records, expected = load()
+    chance = random.Random(seed)
+    run = new_run()
+    first = run.start("one")
+    place = chance.randrange(len(records) // 3, 2 * len(records) // 3)
+    run.feed(records[:place])
+    run.wait_for_verdicts(expected, chance.uniform(0.05, 0.3))
+    first.kill()
+    run.feed(records[place:])
+    if disk == "empty":
+        shutil.rmtree(run.state_of("one"))
+    second = run.start("one")
+    run.wait_for(expected)
+    assert second.terminate() == 0
+
+
+def test_a_full_disk_loses_nothing(new_run: NewRun) -> None:
+    """Files cannot grow beyond 64 kB: the worker ends with status 1, and one with more disk goes on."""
+    records, expected = load()
+    run = new_run()
+    run.feed(records)
+    worker = run.start("one", file_bytes=65_536)
+    wait_until(lambda: worker.process.poll() is not None, lambda: f"the worker lives on: {worker.log[-2_000:]}")
+    assert worker.process.returncode == 1
+    assert compared(run.verdicts(), expected) != (0, 0, 0)
+    run.start("one")
+    run.wait_for(expected)
+
+
+def test_a_worker_without_topics_or_brokers_ends_with_one_line(new_run: NewRun) -> None:
+    run = new_run()
+    topics = run.config.topics.model_copy(update={"verdicts": "there-is-none"})
+    run.config = run.config.model_copy(update={"topics": topics})
+    worker = run.start("no-topic")
+    assert worker.process.wait(60) == 1
+    assert worker.log.count("\n") == 1
+    assert "'there-is-none' (verdicts) is missing: create it with `topics --create`" in worker.log
+    worker = run.start("no-broker", brokers=("localhost:9",))
+    assert worker.process.wait(60) == 1
+    assert "kafka.brokers: localhost:9: no broker answers" in worker.log
 
 
 def test_one_worker_gives_the_verdicts_of_one_process(new_run: NewRun) -> None:
@@ -59,64 +195,6 @@ def test_a_backlog_is_read_partition_by_partition_without_a_difference(new_run: 
     assert compared(run.verdicts(), expected) == (0, 0, 0), "missing, extra, different"
 
 
-@pytest.mark.parametrize(
-    ("disk", "seed"), [("kept", 1), ("kept", 2), ("empty", 1), pytest.param("empty", 2, marks=pytest.mark.smoke)]
-)
-def test_kill_9_changes_no_verdict(new_run: NewRun, disk: str, seed: int) -> None:
-    records, expected = load()
-    chance = random.Random(seed)
-    run = new_run()
-    first = run.start("one")
-    place = chance.randrange(len(records) // 3, 2 * len(records) // 3)
-    run.feed(records[:place])
-    wait_until(some_verdicts(run, chance.uniform(0.05, 0.3)), lambda: f"no verdicts: {first.log[-2_000:]}")
-    first.kill()
-    run.feed(records[place:])
-    if disk == "empty":
-        shutil.rmtree(run.state_of("one"))
-    second = run.start("one")
-    run.wait_for(expected)
-    assert second.terminate() == 0
-
-
-@pytest.mark.parametrize("guarantee", [pytest.param("at-least-once", marks=pytest.mark.smoke), "exactly-once"])
-def test_a_worker_joins_and_another_leaves(new_run: NewRun, guarantee: str) -> None:
-    records, expected = load()
-    third = len(records) // 3
-    run = new_run(guarantee=guarantee, transaction_timeout_s=4.0)
-    first = run.start("one")
-    first.wait_until_ready()
-    run.feed(records[:third])
-    wait_until(some_verdicts(run, 0.05), lambda: f"no verdicts: {first.log[-2_000:]}")
-    second = run.start("two")
-    second.wait_until_ready()
-    run.feed(records[third : 2 * third])
-    wait_until(
-        lambda: second.metric("trajectory_guard_steps_total") > 0, lambda: f"the second is idle: {second.log[-2_000:]}"
-    )
-    assert first.terminate() == 0
-    run.feed(records[2 * third :])
-    run.wait_for(expected)
-    assert second.terminate() == 0
-
-
-def test_exactly_once_writes_each_revision_once_even_after_kill_9(new_run: NewRun) -> None:
-    records, expected = load()
-    half = len(records) // 2
-    run = new_run(guarantee="exactly-once", transaction_timeout_s=4.0)
-    first = run.start("one")
-    run.feed(records[:half])
-    wait_until(some_verdicts(run, 0.1), lambda: f"no verdicts: {first.log[-2_000:]}")
-    first.kill()
-    run.feed(records[half:])
-    second = run.start("two")
-    run.wait_for(expected)
-    written = [(one["span_id"], one["trajectory_id"], one["revision"]) for one in run.verdicts()]
-    assert len(written) == len(set(written))
-    assert second.terminate() == 0
-
-
-@pytest.mark.smoke
 def test_poison_is_dead_lettered_and_costs_no_other_record(new_run: NewRun) -> None:
     records, expected = load()
     third = len(records) // 3
@@ -158,98 +236,12 @@ def test_poison_is_dead_lettered_and_costs_no_other_record(new_run: NewRun) -> N
     assert worker.terminate() == 0
 
 
-def test_a_broker_that_dies_and_comes_back_costs_nothing(new_run: NewRun) -> None:
-    """The worker lives on, or ends with status 1 where the commit itself fails, and is started again."""
-    records, expected = load()
-    half = len(records) // 2
-    run = new_run()
-    worker = run.start("one", session_timeout_s=30.0)
-    worker.wait_until_ready()
-    run.feed(records[:half])
-    wait_until(some_verdicts(run, 0.1), lambda: f"no verdicts: {worker.log[-2_000:]}")
-    run.broker.kill()
-    run.broker.start()
-    run.feed(records[half:])
-    run.wait_for(expected, supervised=True)
-    assert worker.restarts <= 2
-    assert worker.terminate() == 0
-
-
-def test_readiness_waits_until_state_is_restored(new_run: NewRun) -> None:
-    records, expected = load()
-    half = len(records) // 2
-    run = new_run()
-    first = run.start("one")
-    run.feed(records[:half])
-    wait_until(some_verdicts(run, 0.1), lambda: f"no verdicts: {first.log[-2_000:]}")
-    wait_until(run.is_drained, lambda: "not drained")
-    assert first.terminate() == 0
-    second = run.start("two")  # with an empty state directory
-    wait_until(lambda: second.get("/healthz")[0] == 200, lambda: f"not alive: {second.log[-2_000:]}")
-    statuses = {second.get("/readyz")[0]}
-    wait_until(lambda: statuses.add(second.get("/readyz")[0]) or 200 in statuses, lambda: "never ready")
-    assert statuses == {503, 200}
-    assert second.metric("trajectory_guard_fleet_restore_seconds_total") > 0
-    run.feed(records[half:])
-    run.wait_for(expected)
-
-
-def test_a_worker_without_topics_or_brokers_ends_with_one_line(new_run: NewRun) -> None:
-    run = new_run()
-    topics = run.config.topics.model_copy(update={"verdicts": "there-is-none"})
-    run.config = run.config.model_copy(update={"topics": topics})
-    worker = run.start("no-topic")
-    assert worker.process.wait(60) == 1
-    assert worker.log.count("\n") == 1
-    assert "'there-is-none' (verdicts) is missing: create it with `topics --create`" in worker.log
-    worker = run.start("no-broker", brokers=("localhost:9",))
-    assert worker.process.wait(60) == 1
-    assert "kafka.brokers: localhost:9: no broker answers" in worker.log
-
-
-def test_a_full_disk_loses_nothing(new_run: NewRun) -> None:
-    """Files cannot grow beyond 64 kB: the worker ends with status 1, and one with more disk goes on."""
-    records, expected = load()
-    run = new_run()
-    run.feed(records)
-    worker = run.start("one", file_bytes=65_536)
-    wait_until(lambda: worker.process.poll() is not None, lambda: f"the worker lives on: {worker.log[-2_000:]}")
-    assert worker.process.returncode == 1
-    assert compared(run.verdicts(), expected) != (0, 0, 0)
-    run.start("one")
-    run.wait_for(expected)
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_workers_that_die_again_and_again_change_no_verdict(new_run: NewRun, seed: int) -> None:
-    """Two workers; one of them is killed after each sixth of the records, and comes back with or without its disk."""
-    records, expected = load()
-    chance = random.Random(seed)
-    run = new_run()
-    workers = {name: run.start(name) for name in ("one", "two")}
-    parts = 6
-    for part in range(parts):
-        run.feed(records[len(records) * part // parts : len(records) * (part + 1) // parts])
-        known = len(run.verdicts())
-        wait_until(
-            lambda known=known: len(run.verdicts()) > known + chance.randrange(100) or run.is_drained(),
-            lambda: "\n".join(one.log[-1_000:] for one in workers.values()),
-        )
-        name = chance.choice(["one", "two"])
-        workers[name].kill()
-        if chance.random() < 0.5 and run.state_of(name).exists():
-            shutil.rmtree(run.state_of(name))
-        workers[name] = run.start(name)
-    run.wait_for(expected)
-    assert [one.terminate() for one in workers.values()] == [0, 0]
-
-
 def test_the_topics_command_creates_what_is_missing_and_names_what_does_not_fit(
-    broker: Broker, capsys: pytest.CaptureFixture[str]
+    broker: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     roles = ("spans", "operations", "verdicts", "guard_spans", "dead_letters")
     names = [f"--set=topics.{role}=command-{role}" for role in roles]
-    common = [*names, f"--set=kafka.brokers=[{broker.address}]", "--set=kafka.group=command"]
+    common = [*names, f"--set=kafka.brokers=[{broker}]", "--set=kafka.group=command"]
     assert main(["topics", *common]) == 1
     captured = capsys.readouterr()
     assert captured.out.count("missing") == 7
@@ -259,7 +251,7 @@ def test_the_topics_command_creates_what_is_missing_and_names_what_does_not_fit(
     assert main(["topics", "--create", *common, "--set=topics.partitions=5"]) == 0
     assert capsys.readouterr().out.count("3 partitions\n") == 7
     other = [*common, "--set=topics.operations=command-others"]
-    client = AdminClient({"bootstrap.servers": broker.address})
+    client = AdminClient({"bootstrap.servers": broker})
     client.create_topics([NewTopic("command-others", 2)])["command-others"].result(30)
     assert main(["topics", "--create", *other]) == 1
     assert (

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -15,8 +14,11 @@ from trajectory_guard_collector.fleet.config import FleetConfig
 from trajectory_guard_collector.fleet.connection import connection
 from trajectory_guard_collector.fleet.topics import WantedTopic, wanted
 
-_log: Final = logging.getLogger(__name__)
 _TIMEOUT_S: Final = 15.0
+_ATTEMPT_S: Final = 3.0
+_REFUSALS: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL)
+_TLS: Final = "SSL routines"
+"""OpenSSL's words. librdkafka reports the broker's refusal of a client certificate as a failure to receive."""
 
 
 class FoundTopic(NamedTuple):
@@ -31,26 +33,52 @@ class Topology:
 
     Parameters:
         config: the configuration.
+
+    Raises:
+        StartError: the settings of the connection cannot be used, for example a key that fits no certificate.
     """
 
     def __init__(self, config: FleetConfig) -> None:
         self._config = config
-        self._client = AdminClient({**connection(config.kafka), "logger": logging.getLogger("rdkafka")})
+        self._errors: list[KafkaError] = []
+        # Errors come by the callback, and are reported in one line: the log would have each of them once more.
+        settings = {**connection(config.kafka), "log_level": 0, "error_cb": self._errors.append}
+        try:
+            self._client = AdminClient(settings)
+        except KafkaException as error:
+            raise StartError(f"kafka.security: {error.args[0].str()}") from None
 
     def find(self) -> list[FoundTopic]:
         """All topics.
 
         Raises:
-            StartError: no broker answers.
+            StartError: no broker answers, or none accepts the connection.
         """
-        try:
-            known = self._client.list_topics(timeout=_TIMEOUT_S).topics
-        except KafkaException as error:
-            brokers = ",".join(self._config.kafka.brokers)
-            raise StartError(f"kafka.brokers: {brokers}: no broker answers: {error.args[0].str()}") from None
+        known = self._metadata().topics
         return [
             FoundTopic(one, len(known[one.name].partitions) if one.name in known else 0) for one in wanted(self._config)
         ]
+
+    def _metadata(self) -> Any:
+        """What the brokers know. Several attempts, since only between them it can be seen why one failed."""
+        until = time.monotonic() + _TIMEOUT_S
+        while True:
+            try:
+                return self._client.list_topics(timeout=_ATTEMPT_S)
+            except KafkaException as error:
+                failure = error.args[0]
+            self._client.poll(0)  # calls ``error_cb``
+            brokers = ",".join(self._config.kafka.brokers)
+            for one in self._errors:
+                if one.code() in _REFUSALS or _TLS in one.str():
+                    raise StartError(f"kafka.security: {brokers}: the connection is refused: {one.str()}")
+            if time.monotonic() > until:
+                reasons = [one for one in self._errors if one.code() != KafkaError._ALL_BROKERS_DOWN]
+                if reasons:
+                    raise StartError(f"kafka.brokers: {brokers}: no broker answers: {reasons[-1].str()}")
+                # A listener with TLS closes a connection without, and says nothing.
+                hint = "is kafka.security.protocol that of the listener?"
+                raise StartError(f"kafka.brokers: {brokers}: no broker answers: {failure.str()}; {hint}")
 
     def create_missing(self) -> list[str]:
         """Create the missing topics; returns their names.

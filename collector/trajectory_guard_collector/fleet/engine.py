@@ -8,6 +8,8 @@ are evaluated and written when it commits: it flushes its sinks first, then the 
 from __future__ import annotations
 
 import logging
+import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -19,6 +21,7 @@ from quixstreams.models import TopicManager
 from quixstreams.sinks.base import BaseSink
 from quixstreams.state.rocksdb import RocksDBOptions
 
+from trajectory_guard_collector.command_line import FAILED
 from trajectory_guard_collector.fleet import catalogue
 from trajectory_guard_collector.fleet.config import FleetConfig
 from trajectory_guard_collector.fleet.connection import connection
@@ -98,6 +101,7 @@ class Worker:
         )
         self._state_manager = first.processing_context.state_manager
         self._watch_state()
+        self._bound_transactions(config.processing.transaction_timeout_s)
         metrics.watch(catalogue.READY, lambda: float(self.ready))
         metrics.watch_group(catalogue.LAG, lambda: self._lag)
         metrics.watch_group(
@@ -202,6 +206,32 @@ class Worker:
             return assign(*arguments, **named)
 
         self._state_manager.on_partition_assign = assigned
+
+    def _bound_transactions(self, seconds: float) -> None:
+        """End the process if a commit takes longer than its transaction may: the brokers have aborted it by then.
+
+        Where the coordinator of the group dies, librdkafka asks the dead broker until it comes back, whatever time-out
+        it is given. Meanwhile the worker would stay a member, so that nobody reads its partitions.
+        """
+        producer = self.app._producer
+        commit = producer.commit_transaction
+
+        def bounded(*arguments: Any, **named: Any) -> None:
+            watchdog = threading.Timer(seconds, _end_without_commit, [seconds])
+            watchdog.daemon = True
+            watchdog.start()
+            try:
+                commit(*arguments, **named)
+            finally:
+                watchdog.cancel()
+
+        producer.commit_transaction = bounded
+
+
+def _end_without_commit(seconds: float) -> None:
+    _log.error("the worker stops: a commit takes longer than processing.transaction_timeout_s (%g s)", seconds)
+    logging.shutdown()
+    os._exit(FAILED)
 
 
 class _TopicOutput(Output):
