@@ -14,6 +14,8 @@ MAYBE_ABOVE: Final = 0.10
 """Share of common content words (0 to 1) up to which two texts count as different."""
 
 _MAX_PART: Final = 3
+_MIN_LETTERS: Final = 4
+"""Shorter texts are compared by their words alone: "a i" is not "ai"."""
 MAYBE_ABOVE_ELSEWHERE: Final = 0.15
 """The same in other languages, where words that bind are counted as content."""
 Judgement = tuple[str, str]
@@ -60,13 +62,26 @@ def compare_texts(a: TextFeatures, b: TextFeatures) -> Judgement:
     reason = _contradiction(a, b)
     if reason:
         return "different", reason
+    if a.letters == b.letters and len(a.letters) >= _MIN_LETTERS and a.negations == b.negations:
+        return "same", "other spaces or hyphens"
     if doubt:
         return _by_overlap(a, b, cap=True)
     if a.sequence == b.sequence and a.vocabulary == b.vocabulary and a.participles != b.participles:
         return "maybe", f"another tense: {_some(a.participles ^ b.participles)}"
+    if not (a.english and b.english) and _is_linked_otherwise(a, b):
+        return "maybe", "another word binds the same words, which may change the direction"
     if a.sequence == b.sequence:
         return ("same", "same words") if a.sequence or a.vocabulary == b.vocabulary else ("maybe", "no content words")
     return _by_words(a, b)
+
+
+def _is_linked_otherwise(a: TextFeatures, b: TextFeatures) -> bool:
+    """Whether a word of both texts follows one binding word here and another there: ``de Lima a Cusco``.
+
+    In English ``_direction_mismatch`` knows the words that reverse a direction; elsewhere any of them may.
+    """
+    left, right = {word for word, _ in a.links - b.links}, {word for word, _ in b.links - a.links}
+    return any(one == other or begin_alike(one, other) for one in left for other in right)
 
 
 def _contradiction(a: TextFeatures, b: TextFeatures) -> str:
