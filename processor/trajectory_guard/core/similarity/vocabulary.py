@@ -100,6 +100,9 @@ CONFLICTING_DIRECTIONS: Final = frozenset(
         "by to",
         "on under",
         "by from",
+        "for from",
+        "about by",
+        "about from",
     )
 )
 DIRECTIONS: Final = frozenset(word for pair in CONFLICTING_DIRECTIONS for word in pair)

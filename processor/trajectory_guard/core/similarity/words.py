@@ -287,7 +287,7 @@ def features(text: str) -> TextFeatures:
     words = _rewrite_measures(_rewrite_phrases([piece for raw, _ in spelled for piece in _pieces(raw)]))
     english = _is_english(text, words)
     builder = _Builder(_starts_sentence(text), _is_title_case(words) or _capitalises_nouns(words, english), english)
-    builder.letters = _letters(found)
+    builder.letters = _letters(words if text.isascii() else found)
     for word, following in zip(words, [*words[1:], ""], strict=True):
         if word in binding:
             builder.bind(word)
@@ -335,6 +335,8 @@ def begin_alike(word: str, other: str) -> bool:
 
 
 _ARTICLES: Final = frozenset(("the", "a", "an", "my", "your"))
+_OPERATORS: Final = frozenset(("and", "or", "not", "in", "is", "to", "near"))
+"""Words that are often written in capitals in queries."""
 _MIN_STEM: Final = 4
 _LONG: Final = 9
 
@@ -362,6 +364,8 @@ class _Builder:
     def take(self, raw: str) -> None:
         low = raw.lower().replace("\u2019", "'")
         role, name = analyse(low)
+        if role == STOP and len(raw) > 1 and raw.isupper() and low not in _OPERATORS and not self._title_case:
+            role = HARD  # "WHO", "IT" and "US" are names
         if role == HARD and not self._english:
             if low in _NUMBERS_ELSEWHERE:
                 role, name = ANCHOR, _NUMBERS_ELSEWHERE[low]
