@@ -14,7 +14,7 @@ ENGLISH = [
     ("capital of Peru", "Peru capital gains"),
     ("WHO vaccine statistics", "who makes vaccine statistics"),
     ("IT department phone", "it department phone list Berlin"),
-    ("ECB rate decision", "European Commission Brussels rate decision"),
+    ("ECB rate decision", "European Court rate decision"),
     ("PM of India", "population Mumbai India"),
     ("k8s restart policy", "keyboards restart policy"),
     ("P1 incident response time", "priority 2 incident response time"),

@@ -294,6 +294,8 @@ def _token_leaf(key: str, kind: int, text: str) -> Leaf:
     if text.lower() in ("true", "false"):
         return Leaf(key, EXACT, text.lower())
     word = text.rstrip("?!.,;:")
+    if len(text) >= _MIN_UNSPACED and has_unspaced(text):
+        return Leaf(key, TEXT, text)
     if word.isalpha() or (kind == keys.TEXT and word.replace("-", "").replace("'", "").isalpha()):
         return Leaf(key, TEXT if kind == keys.TEXT else WORD, word)
     if has_unspaced(text):
@@ -303,6 +305,10 @@ def _token_leaf(key: str, kind: int, text: str) -> Leaf:
     if _is_email(text):
         return Leaf(key, EXACT, shorten(text.lower()))
     return Leaf(key, EXACT, shorten(_identifier(text)))
+
+
+_MIN_UNSPACED: Final = 6
+"""Characters from which a value in Chinese or Japanese is a text rather than one word."""
 
 
 def _is_email(text: str) -> bool:

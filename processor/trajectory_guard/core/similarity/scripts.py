@@ -30,13 +30,19 @@ _HAN: Final = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3005\u3007"
 _KATAKANA: Final = "\u30a0-\u30ff\u31f0-\u31ff"
 _HIRAGANA: Final = "\u3040-\u309f"
 _UNSPACED: Final = re.compile(rf"[{_HAN}{_KATAKANA}{_HIRAGANA}]")
-_RUN: Final = re.compile(rf"[{_HAN}]+|[{_KATAKANA}]+|[{_HIRAGANA}]+|[^{_HAN}{_KATAKANA}{_HIRAGANA}]+")
+_SIGN: Final = re.compile(rf"[{_HAN}{_KATAKANA}]")
 _HIRAGANA_RUN: Final = re.compile(rf"[{_HIRAGANA}]+\Z")
+_RUN: Final = re.compile(rf"[{_HAN}]+|[{_KATAKANA}]+|[{_HIRAGANA}]+|[^{_HAN}{_KATAKANA}{_HIRAGANA}]+")
 
 
 def has_unspaced(text: str) -> bool:
     """Whether a text holds Chinese or Japanese, which put no spaces between words."""
     return not text.isascii() and _UNSPACED.search(text) is not None
+
+
+def signs(text: str) -> frozenset[str]:
+    """The Chinese signs and katakana of a text, which carry its content; hiragana binds."""
+    return frozenset(_SIGN.findall(text)) if has_unspaced(text) else frozenset()
 
 
 @lru_cache(maxsize=4096)

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from . import vocabulary as vocab
+from .scripts import has_unspaced, signs
 from .words import GENERIC, TextFeatures, begin_alike, concept
 
 SAME_AT: Final = 0.6
@@ -18,6 +19,8 @@ _MIN_LETTERS: Final = 4
 """Shorter texts are compared by their words alone: "a i" is not "ai"."""
 MAYBE_ABOVE_ELSEWHERE: Final = 0.15
 """The same in other languages, where words that bind are counted as content."""
+MAYBE_ABOVE_OF_SIGNS: Final = 0.25
+"""Share of common Chinese signs (0 to 1) up to which two texts without a word in common count as different."""
 Judgement = tuple[str, str]
 """``("same" | "different" | "maybe", reason)``."""
 
@@ -56,6 +59,18 @@ def _negates(prefix: str, root: str) -> bool:
 
 def compare_texts(a: TextFeatures, b: TextFeatures) -> Judgement:
     """Compares two texts; symmetric. The first rule that applies decides."""
+    relation, reason = _compare(a, b)
+    if relation != "same" or (a.english and b.english):
+        return relation, reason
+    if _is_linked_otherwise(a, b):
+        return "maybe", "another word binds the same words, which may change the direction"
+    names = _alone(a, b)
+    if any(names) and a.letters != b.letters:
+        return "maybe", f"a name of one side alone: {_some(names[0] | names[1])}"
+    return relation, reason
+
+
+def _compare(a: TextFeatures, b: TextFeatures) -> Judgement:
     doubt = (a.negations - b.negations) % 2 == 1
     if doubt and not (a.implicit ^ b.implicit):
         return "different", "one side is negated"
@@ -68,8 +83,6 @@ def compare_texts(a: TextFeatures, b: TextFeatures) -> Judgement:
         return _by_overlap(a, b, cap=True)
     if a.sequence == b.sequence and a.vocabulary == b.vocabulary and a.participles != b.participles:
         return "maybe", f"another tense: {_some(a.participles ^ b.participles)}"
-    if not (a.english and b.english) and _is_linked_otherwise(a, b):
-        return "maybe", "another word binds the same words, which may change the direction"
     if a.sequence == b.sequence:
         return ("same", "same words") if a.sequence or a.vocabulary == b.vocabulary else ("maybe", "no content words")
     return _by_words(a, b)
@@ -117,14 +130,22 @@ def _some(items: set[str] | frozenset[str]) -> str:
 
 
 def _name_mismatch(a: TextFeatures, b: TextFeatures) -> str:
-    left, right = a.names - b.vocabulary, b.names - a.vocabulary
-    if not (a.english or b.english):
-        left, right = _without_kin(left, b.vocabulary), _without_kin(right, a.vocabulary)
+    left, right = _alone(a, b)
     if not left and not right:
         return ""
+    if not (a.english and b.english) and not (left and right) and not _extends(a, b):
+        return ""  # capitals mean less elsewhere: other forms of a name, and German nouns; never "same", though
     if (not left or not right) and (left | right) <= _COUNTRIES and _is_qualified(a, b, left | right):
         return ""
     return f"a name differs: {_some(left)} / {_some(right)}"
+
+
+def _alone(a: TextFeatures, b: TextFeatures) -> tuple[frozenset[str], frozenset[str]]:
+    """The names of each side that the other does not hold, in any form."""
+    left, right = a.names - b.vocabulary, b.names - a.vocabulary
+    if not (a.english or b.english):
+        left, right = _without_kin(left, b.vocabulary), _without_kin(right, a.vocabulary)
+    return left, right
 
 
 def _without_kin(names: frozenset[str], words: frozenset[str]) -> frozenset[str]:
@@ -158,7 +179,8 @@ def _question_mismatch(a: TextFeatures, b: TextFeatures) -> str:
 def _by_words(a: TextFeatures, b: TextFeatures) -> Judgement:
     replaced = _replaced(a.sequence, b.sequence)
     if replaced is not None:
-        return "different", "one part is replaced: {} / {}".format(*replaced)
+        relation = "maybe" if _is_rephrased(a, b) else "different"
+        return relation, "one part is replaced: {} / {}".format(*replaced)
     if _is_exchange(a.sequence, b.sequence):
         return "different", "two words have changed places around others"
     left, right = _residues(a, b)
@@ -180,6 +202,27 @@ def _replaced(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, str] | None:
     if len(left) == len(right) == 1 or max(len(left), len(right)) <= min(_MAX_PART, start + end):
         return " ".join(left), " ".join(right)
     return None
+
+
+def _is_rephrased(a: TextFeatures, b: TextFeatures) -> bool:
+    """Whether in the part in which two texts differ the words that bind differ as well: then it is no mere other name."""
+    left, right = set(a.frame) - set(b.frame), set(b.frame) - set(a.frame)
+    return not (left <= set(a.sequence) and right <= set(b.sequence)) and len(left) + len(right) > 3
+
+
+def _extends(a: TextFeatures, b: TextFeatures) -> bool:
+    """Whether one text holds all words of the other in their order, and more: it narrows, it does not reword."""
+    short, long = sorted((a.frame, b.frame), key=len)
+    rest = iter(long)
+    return all(word in rest for word in short) or _extends_letters(*sorted((a.letters, b.letters), key=len))
+
+
+def _extends_letters(short: str, long: str) -> bool:
+    """The same for texts without spaces between words."""
+    if not has_unspaced(short):
+        return False
+    rest = iter(long)
+    return all(letter in rest for letter in short)
 
 
 def _residues(a: TextFeatures, b: TextFeatures) -> tuple[frozenset[str], frozenset[str]]:
@@ -234,6 +277,12 @@ def _akin(a: TextFeatures, b: TextFeatures) -> dict[str, str]:
     return found
 
 
+def _share_of_signs(a: str, b: str) -> float:
+    """Share of common Chinese signs and katakana: most of them are words of their own, so that pairs miss much."""
+    left, right = signs(a), signs(b)
+    return len(left & right) / len(left | right) if left and right else 0.0
+
+
 def _is_exchange(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
     """Whether exactly two words, not neighbours, have changed places: a change of subject and object."""
     if len(a) != len(b):
@@ -251,14 +300,20 @@ def _by_addition(a: TextFeatures, b: TextFeatures, added: frozenset[str]) -> Jud
     shared = _shared(a, b)
     if len(added) == 1 and shared >= 5:
         return "same", f"one side adds: {_some(added)}"
+    if not _extends(a, b):
+        return "maybe", f"one side adds, in another order or frame: {_some(added)}"
     return "different", f"one side adds: {_some(added)}"
 
 
 def _by_overlap(a: TextFeatures, b: TextFeatures, *, cap: bool = False) -> Judgement:
+    if _extends(a, b):
+        return "different", f"one side adds: {_some(a.hard ^ b.hard)}"
     left, right = _residues(a, b)
     shared = _shared(a, b)
     share = shared / (shared + len(left) + len(right)) if shared else 0.0
     if share <= (MAYBE_ABOVE if a.english or b.english else MAYBE_ABOVE_ELSEWHERE):
+        if _share_of_signs(a.letters, b.letters) > MAYBE_ABOVE_OF_SIGNS:
+            return "maybe", "some signs are shared"
         return "different", "other words"
     if share >= SAME_AT and not cap and len(left) + len(right) > 2:
         return "same", f"most words are shared, {_some(left)} / {_some(right)} are not"

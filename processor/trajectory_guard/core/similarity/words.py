@@ -194,6 +194,12 @@ def _pieces(raw: str) -> list[str]:
         return [raw]
     if low.endswith(("n't", "n\u2019t")):
         return ["cannot" if low[:2] == "ca" else "not"]
+    elided = _ELIDED.match(low)
+    if elided:
+        return _pieces(raw[elided.end() :])
+    suffixed = _SUFFIXED.match(raw)
+    if suffixed:
+        return [suffixed[1]]
     amount = _AMOUNT.match(low)
     if amount and amount[2] not in ("st", "nd", "rd", "th"):
         return [amount[1], amount[2]]
@@ -205,6 +211,12 @@ def _pieces(raw: str) -> list[str]:
     if "/" in raw and low.replace("/", "").isalpha() and raw.count("/") == 1:
         return raw.split("/")
     return [raw.rstrip(".:") or raw]
+
+
+_ELIDED: Final = re.compile(r"(?:[cdjlmnst]|qu|un|(?:a|da|de|ne|su)ll)['\u2019](?=[^\W\d_]{2})")
+"""French and Italian articles and pronouns before a vowel: ``l'eau``, ``dell'acqua``."""
+_SUFFIXED: Final = re.compile(r"([^\W\d_a-z][^\W\d_]+)['\u2019](?!(?:s|t|d|m|ll|re|ve)\Z)[^\W\d_A-Z]{1,5}\Z")
+"""A Turkish name and its case: ``Trabzon'da``."""
 
 
 def _rewrite_phrases(words: list[str]) -> list[str]:
@@ -288,7 +300,7 @@ def features(text: str) -> TextFeatures:
     english = _is_english(text, words)
     builder = _Builder(_starts_sentence(text), _is_title_case(words) or _capitalises_nouns(words, english), english)
     builder.letters = _letters(words if text.isascii() else found)
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         if word in binding:
             builder.bind(word)
         else:
