@@ -187,7 +187,7 @@ def _compare_leaves(a: NormalForm, b: NormalForm) -> Comparison:
 
 
 def _compare_written_out(a: str, b: str) -> tuple[str, str] | None:
-    """The comparison with abbreviations written out, None if there is none. """
+    """The comparison with abbreviations written out, None if there is none."""
     left, right = write_out(a, b)
     return None if (left, right) == (a, b) else compare_texts(features(left), features(right))
 

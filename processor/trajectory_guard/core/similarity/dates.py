@@ -17,7 +17,9 @@ _ISO: Final = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _CLOCK: Final = re.compile(r"^(\d{1,2})(?::(\d{2}))?(?::00)?\s*([ap])?\.?(?:m\.?)?$", re.ASCII | re.IGNORECASE)
-_HALF_DAY: Final = re.compile(r"(?<![\w.:-])(\d{1,2})(?:[:.](\d{2}))?\s?([ap])\.?m(?:\.(?!\w)|\b)", re.ASCII | re.IGNORECASE)
+_HALF_DAY: Final = re.compile(
+    r"(?<![\w.:-])(\d{1,2})(?:[:.](\d{2}))?\s?([ap])\.?m(?:\.(?!\w)|\b)", re.ASCII | re.IGNORECASE
+)
 _FRENCH_CLOCK: Final = re.compile(r"(?<![\w.:-])(\d{1,2})h(\d{2})(?!\w)", re.ASCII)
 _MONTH: Final = rf"([^\W\d_][\w{MARKS}]{{1,14}})"
 _BEFORE_YEAR: Final = r"\.?,?\s{1,2}(?:del?\s)?(\d{4})"
@@ -51,7 +53,7 @@ def normalize_moment(text: str) -> str | None:
     clock = _CLOCK.match(text)
     if clock and (clock[2] or clock[3]):
         return _clock(clock)
-    unified = unify_moments(_WEEKDAY.sub("", text))
+    unified = unify_moments(_WEEKDAY.sub("", text)).strip()
     return unified if _UNIFIED.match(unified) else None
 
 

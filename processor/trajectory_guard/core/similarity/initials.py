@@ -34,7 +34,11 @@ def write_out(a: str, b: str) -> tuple[str, str]:
 def _written_out(text: str, own: list[str], other: list[str]) -> str:
     known = {word.lower() for word in own}
     for word in own:
-        if len(word) > 6 or word in other or not (word[0].isascii() and (word.isupper() or word[-1].isdigit() or word[1:-1].isdigit())):
+        if (
+            len(word) > 6
+            or word in other
+            or not (word[0].isascii() and (word.isupper() or word[-1].isdigit() or word[1:-1].isdigit()))
+        ):
             continue
         form = _long_form(word, other)
         if form and known.isdisjoint(part.lower() for part in form.split() if not part.isdigit() and len(part) > 3):
@@ -50,7 +54,11 @@ def _long_form(word: str, other: list[str]) -> str:
         return next(fits, "")
     lettered = _LETTERED.match(word)
     if lettered:
-        found = (long for long, number in zip(other, other[1:], strict=False) if number == lettered[2] and _begins(long, lettered[1]))
+        found = (
+            long
+            for long, number in zip(other, other[1:], strict=False)
+            if number == lettered[2] and _begins(long, lettered[1])
+        )
         return next((f"{long} {lettered[2]}" for long in found), "")
     return _spelled_out(word, other) if _ACRONYM.match(word) else ""
 
@@ -65,7 +73,14 @@ def _spelled_out(acronym: str, other: list[str]) -> str:
         end, taken = start, 0
         for letter in acronym:
             links = 0
-            while end < len(other) and taken and len(other[end]) < 4 and other[end].islower() and links < _MAX_LINKS and other[end][0] != letter.lower():
+            while (
+                end < len(other)
+                and taken
+                and len(other[end]) < 4
+                and other[end].islower()
+                and links < _MAX_LINKS
+                and other[end][0] != letter.lower()
+            ):
                 end, links = end + 1, links + 1
             if end == len(other) or other[end][0].upper() != letter or other[end].isdigit():
                 break

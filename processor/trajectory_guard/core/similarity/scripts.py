@@ -18,7 +18,12 @@ _LETTERS: Final = str.maketrans(
     {"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "ß": "ss", "æ": "ae", "Æ": "Ae", "œ": "oe"}
     | {"Œ": "Oe", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "d", "Ð": "D", "ı": "i"}
     | dict.fromkeys("\u0623\u0625\u0622\u0671", "\u0627")  # alef with hamza, with madda, wasla
-    | {"\u0649": "\u064a", "\u06cc": "\u064a", "\u06a9": "\u0643", "\u0640": None}  # final and Persian yeh, kaf; tatweel
+    | {
+        "\u0649": "\u064a",
+        "\u06cc": "\u064a",
+        "\u06a9": "\u0643",
+        "\u0640": None,
+    }  # final and Persian yeh, kaf; tatweel
 )
 """Letters without a decomposition in Unicode, and their usual replacement where they cannot be typed."""
 _POINTS: Final = re.compile("[\u0591-\u05bd\u05bf-\u05c7\u064b-\u0652\u0670]")

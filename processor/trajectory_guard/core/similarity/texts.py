@@ -74,11 +74,11 @@ def _compare(a: TextFeatures, b: TextFeatures) -> Judgement:
     doubt = (a.negations - b.negations) % 2 == 1
     if doubt and not (a.implicit ^ b.implicit):
         return "different", "one side is negated"
+    if a.letters == b.letters and len(a.letters) >= _MIN_LETTERS and a.negations == b.negations:
+        return "same", "other spaces or hyphens"
     reason = _contradiction(a, b)
     if reason:
         return "different", reason
-    if a.letters == b.letters and len(a.letters) >= _MIN_LETTERS and a.negations == b.negations:
-        return "same", "other spaces or hyphens"
     if doubt:
         return _by_overlap(a, b, cap=True)
     if a.sequence == b.sequence and a.vocabulary == b.vocabulary and a.participles != b.participles:
