@@ -67,9 +67,12 @@ class NormalForm:
 
     @property
     def text(self) -> str:
-        """The natural-language values alone, one a line: what an embedding model should be given; "" if none."""
+        """The worded values alone, one a line: what an embedding model should be given; "" if none.
+
+        Single words are among them: "IBM" may stand against a text. Where both calls have one, ``focus`` drops it.
+        """
         if self._text is None:
-            self._text = "\n".join(leaf.value for leaf in self.leaves if leaf.kind == TEXT)
+            self._text = "\n".join(leaf.value for leaf in self.leaves if leaf.kind in _WORDED)
         return self._text
 
     def features(self, positions: tuple[int, ...]) -> TextFeatures:

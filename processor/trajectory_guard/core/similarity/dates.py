@@ -38,7 +38,7 @@ MAX_CHARS: Final = 40
 
 
 def normalize_moment(text: str) -> str | None:
-    """A date, a time of day or both in ISO form, a zone as UTC, or None; ``03/04/2025`` is ambiguous and stays as it is.
+    """A date, a time of day or both in ISO form and UTC, or None; ``03/04/2025`` is ambiguous and stays as it is.
 
     >>> normalize_moment("2025-04-01 14:00:00"), normalize_moment("Tuesday, April 1, 2025"), normalize_moment("2 pm")
     ('2025-04-01T14:00', '2025-04-01', '14:00')

@@ -1,8 +1,10 @@
-"""Abbreviations that one of two texts writes out: ``ECB``, ``k8s``, ``P1``. No list: the other text gives the long form."""
+"""Abbreviations that one of two texts writes out: ``ECB``, ``k8s``, ``P1``. The other text gives the long form."""
 
 from __future__ import annotations
 
 import re
+from functools import partial
+from itertools import pairwise
 from typing import Final
 
 _TOKEN: Final = re.compile(r"[^\W_]+")
@@ -42,8 +44,12 @@ def _written_out(text: str, own: list[str], other: list[str]) -> str:
             continue
         form = _long_form(word, other)
         if form and known.isdisjoint(part.lower() for part in form.split() if not part.isdigit() and len(part) > 3):
-            text = re.sub(rf"(?<![^\W_]){word}(?![^\W_])", form, text, count=1)
+            text = _TOKEN.sub(partial(_put, word, form), text)
     return text
+
+
+def _put(word: str, form: str, found: re.Match[str]) -> str:
+    return form if found[0] == word else found[0]
 
 
 def _long_form(word: str, other: list[str]) -> str:
@@ -54,11 +60,7 @@ def _long_form(word: str, other: list[str]) -> str:
         return next(fits, "")
     lettered = _LETTERED.match(word)
     if lettered:
-        found = (
-            long
-            for long, number in zip(other, other[1:], strict=False)
-            if number == lettered[2] and _begins(long, lettered[1])
-        )
+        found = (long for long, number in pairwise(other) if number == lettered[2] and _begins(long, lettered[1]))
         return next((f"{long} {lettered[2]}" for long in found), "")
     return _spelled_out(word, other) if _ACRONYM.match(word) else ""
 

@@ -19,7 +19,7 @@ from .maths import normalize_math
 from .paths import normalize_path, normalize_selector, split_url
 from .scripts import has_unspaced, letters_of
 from .shell import normalize_shell
-from .sql import looks_like_sql, normalize_sql, unfenced
+from .sql import looks_like_sql, normalize_sql
 from .values import normalize_value
 from .words import fold, plain_number
 

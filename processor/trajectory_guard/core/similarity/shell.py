@@ -42,8 +42,8 @@ _LONG_OF: Final = {
 """Long flags by program, where the general table does not hold."""
 _TAKING: Final = {
     "git": frozenset(("-n", "-C", "-c", "-m", "-S", "-G", "-L", "-U", "-b")),
-    "kubectl": frozenset(("-n", "-l", "-o", "-f", "-c", "-k", "-s", "--namespace", "--selector", "--output", "--context",
-                          "--filename", "--container", "--tail", "--since", "--field-selector", "--kubeconfig")),
+    "kubectl": frozenset(("-n", "-l", "-o", "-f", "-c", "-k", "-s", "--namespace", "--selector", "--output",
+                          "--context", "--filename", "--container", "--tail", "--since", "--field-selector", "--kubeconfig")),
     "apt": frozenset(("-t", "-o", "-c")),
     "apt-get": frozenset(("-t", "-o", "-c")),
 }  # fmt: skip
@@ -225,7 +225,7 @@ def _tests_of_find(words: list[str]) -> list[str]:
     return [*words[:start], *sorted(tests)]
 
 
-_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
+_ASSIGNMENT: Final = re.compile(r"\A[A-Za-z_]\w*=")
 
 
 def _take_directory(words: list[str]) -> tuple[list[str], str]:

@@ -37,13 +37,12 @@ def looks_like_sql(text: str) -> bool:
     return _START.match(unfenced(text)[:2000]) is not None
 
 
-_FENCE: Final = re.compile(r"\A\s*```[\w+-]{0,20}[ \t]*\n(.*?)\n?[ \t]*```\s*\Z", re.DOTALL)
-
-
 def unfenced(text: str) -> str:
     """A program without the Markdown fence that a model writes around it."""
-    found = _FENCE.match(text) if "```" in text[:40] else None
-    return found[1] if found else text
+    found = text.strip() if "```" in text[:40] else ""
+    if not found.startswith("```") or not found.endswith("```") or "\n" not in found:
+        return text
+    return found[found.index("\n") + 1 : -3]
 
 
 def normalize_sql(text: str) -> str:

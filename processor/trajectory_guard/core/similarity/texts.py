@@ -205,9 +205,12 @@ def _replaced(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, str] | None:
 
 
 def _is_rephrased(a: TextFeatures, b: TextFeatures) -> bool:
-    """Whether in the part in which two texts differ the words that bind differ as well: then it is no mere other name."""
+    """Whether the part in which two texts differ has another shape as well: words that bind, and another length.
+
+    A mere other name leaves both as they are: "hotels near Rome", "hotels near New York".
+    """
     left, right = set(a.frame) - set(b.frame), set(b.frame) - set(a.frame)
-    return not (left <= set(a.sequence) and right <= set(b.sequence)) and len(left) + len(right) > 3
+    return len(left) != len(right) and not (left <= set(a.sequence) and right <= set(b.sequence))
 
 
 def _extends(a: TextFeatures, b: TextFeatures) -> bool:

@@ -9,8 +9,8 @@ from . import vocabulary as vocab
 
 MAX_CHARS: Final = 48
 """Longer values are no number."""
-_GROUPED: Final = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?\Z|-?\d{1,3}(?:_\d{3})+(?:\.\d+)?\Z", re.ASCII)
-_EXPONENT: Final = re.compile(r"-?[1-9](?:\.\d{1,9})?[eE]\+?(\d{1,2})\Z", re.ASCII)
+_GROUPED: Final = re.compile(r"\A(?:-?\d{1,3}(?:,\d{3})+|-?\d{1,3}(?:_\d{3})+)(?:\.\d+)?\Z", re.ASCII)
+_EXPONENT: Final = re.compile(r"\A-?[1-9](?:\.\d{1,9})?[eE]\+?(\d{1,2})\Z", re.ASCII)
 _NUMBER: Final = r"-?\d+(?:[.,_]\d+)*"
 _SIGNS: Final = {
     "$": "usd",
@@ -27,14 +27,14 @@ _CURRENCIES: Final = (
     "|PHP|PLN|RON|RUB|SAR|SEK|SGD|THB|TRY|TWD|UAH|USD|VND|ZAR"
 )
 _MONEY: Final = re.compile(
-    rf"(?:({_SIGN}|{_CURRENCIES}) ?({_NUMBER})|({_NUMBER}) ?({_SIGN}|{_CURRENCIES}))\Z", re.ASCII
+    rf"\A(?:({_SIGN}|{_CURRENCIES}) ?({_NUMBER})|({_NUMBER}) ?({_SIGN}|{_CURRENCIES}))\Z", re.ASCII
 )
-_QUANTITY: Final = re.compile(rf"({_NUMBER}) ?([^\W\d_]{{1,14}}|%)\Z")
-_DIGIT_GROUPS: Final = re.compile(r"\+?\(?\d{1,8}\)?(?:[ -]\(?\d{1,8}\)?){0,8}\Z", re.ASCII)
-_FOURS: Final = re.compile(r"\d{4}(?:[ -]\d{4}){2,4}\Z", re.ASCII)
-_ISBN: Final = re.compile(r"97[89](?:[ -]?\d){10}\Z", re.ASCII)
-_CODE_GROUPS: Final = re.compile(r"[A-Z]{2}(?:\d{2}(?: [A-Z0-9]{4}){2,8}(?: [A-Z0-9]{1,4})?| \d{6,12})\Z", re.ASCII)
-_UUID: Final = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\Z", re.ASCII | re.IGNORECASE)
+_QUANTITY: Final = re.compile(rf"\A({_NUMBER}) ?([^\W\d_]{{1,14}}|%)\Z")
+_DIGIT_GROUPS: Final = re.compile(r"\A\+?\(?\d{1,8}\)?(?:[ -]\(?\d{1,8}\)?){0,8}\Z", re.ASCII)
+_FOURS: Final = re.compile(r"\A\d{4}(?:[ -]\d{4}){2,4}\Z", re.ASCII)
+_ISBN: Final = re.compile(r"\A97[89](?:[ -]?\d){10}\Z", re.ASCII)
+_CODE_GROUPS: Final = re.compile(r"\A[A-Z]{2}(?:\d{2}(?: [A-Z0-9]{4}){2,8}(?: [A-Z0-9]{1,4})?| \d{6,12})\Z", re.ASCII)
+_UUID: Final = re.compile(r"\A[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\Z", re.ASCII | re.IGNORECASE)
 _PHONE: Final = re.compile(r"phone|tel|mobile|fax|whatsapp|msisdn", re.IGNORECASE)
 _MIN_DIGITS: Final = 7
 

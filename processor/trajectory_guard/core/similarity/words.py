@@ -174,7 +174,7 @@ def _analyse_odd(low: str) -> Word:
     return Word(ANCHOR, low) if any(char.isalnum() for char in low) else Word(HARD, low)
 
 
-_INITIALS: Final = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]\.?\Z")
+_INITIALS: Final = re.compile(r"\A(?:[^\W\d_]\.)+[^\W\d_]\.?\Z")
 """``J.R.R`` and ``u.s``: letters that stand for words."""
 
 
@@ -215,7 +215,7 @@ def _pieces(raw: str) -> list[str]:
 
 _ELIDED: Final = re.compile(r"(?:[cdjlmnst]|qu|un|(?:a|da|de|ne|su)ll)['\u2019](?=[^\W\d_]{2})")
 """French and Italian articles and pronouns before a vowel: ``l'eau``, ``dell'acqua``."""
-_SUFFIXED: Final = re.compile(r"([^\W\d_a-z][^\W\d_]+)['\u2019](?!(?:s|t|d|m|ll|re|ve)\Z)[^\W\d_A-Z]{1,5}\Z")
+_SUFFIXED: Final = re.compile(r"\A([^\W\d_a-z][^\W\d_]{1,40})['\u2019](?!(?:s|t|d|m|ll|re|ve)\Z)[^\W\d_A-Z]{1,5}\Z")
 """A Turkish name and its case: ``Trabzon'da``."""
 
 
