@@ -207,8 +207,11 @@ def _replaced(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, str] | None:
 def _is_rephrased(a: TextFeatures, b: TextFeatures) -> bool:
     """Whether the part in which two texts differ has another shape as well: words that bind, and another length.
 
-    A mere other name leaves both as they are: "hotels near Rome", "hotels near New York".
+    A mere other name leaves both as they are: "hotels near Rome", "hotels near New York". In English, where a sentence
+    model may be asked, a replaced part is another thing: models take it for the same far too often.
     """
+    if a.english or b.english:
+        return False
     left, right = set(a.frame) - set(b.frame), set(b.frame) - set(a.frame)
     return len(left) != len(right) and not (left <= set(a.sequence) and right <= set(b.sequence))
 
@@ -218,6 +221,11 @@ def _extends(a: TextFeatures, b: TextFeatures) -> bool:
     short, long = sorted((a.frame, b.frame), key=len)
     rest = iter(long)
     return all(word in rest for word in short) or _extends_letters(*sorted((a.letters, b.letters), key=len))
+
+
+def _asks_alike(a: TextFeatures, b: TextFeatures) -> bool:
+    """Whether no side alone asks for a reason, a person, a time or a place without the other naming it."""
+    return all(_IMPLIED[asked] & (a.hard | b.hard) for asked in a.questions ^ b.questions)
 
 
 def _extends_letters(short: str, long: str) -> bool:
@@ -303,7 +311,7 @@ def _by_addition(a: TextFeatures, b: TextFeatures, added: frozenset[str]) -> Jud
     shared = _shared(a, b)
     if len(added) == 1 and shared >= 5:
         return "same", f"one side adds: {_some(added)}"
-    if not _extends(a, b):
+    if not _extends(a, b) and _asks_alike(a, b):
         return "maybe", f"one side adds, in another order or frame: {_some(added)}"
     return "different", f"one side adds: {_some(added)}"
 
