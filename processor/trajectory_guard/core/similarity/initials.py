@@ -90,5 +90,5 @@ def _spelled_out(acronym: str, other: list[str]) -> str:
         run = other[start:end]
         capitals = all(word[0].isupper() or len(word) < 4 for word in run)
         if taken == len(acronym) and any(len(word) > 2 for word in run) and (capitals or taken >= _MIN_LOWER):
-            return " ".join(run)
+            return " ".join(word for word in run if len(word) > 1 or word.isupper())
     return ""

@@ -42,8 +42,10 @@ _LONG_OF: Final = {
 """Long flags by program, where the general table does not hold."""
 _TAKING: Final = {
     "git": frozenset(("-n", "-C", "-c", "-m", "-S", "-G", "-L", "-U", "-b")),
-    "kubectl": frozenset(("-n", "-l", "-o", "-f", "-c", "-k", "-s", "--namespace", "--selector", "--output",
-                          "--context", "--filename", "--container", "--tail", "--since", "--field-selector", "--kubeconfig")),
+    "kubectl": frozenset(
+        ("-n", "-l", "-o", "-f", "-c", "-k", "-s", "--namespace", "--selector", "--output", "--context", "--filename")
+        + ("--container", "--tail", "--since", "--field-selector", "--kubeconfig")
+    ),
     "apt": frozenset(("-t", "-o", "-c")),
     "apt-get": frozenset(("-t", "-o", "-c")),
 }  # fmt: skip

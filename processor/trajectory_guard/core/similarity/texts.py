@@ -7,7 +7,7 @@ from typing import Final
 
 from . import vocabulary as vocab
 from .scripts import has_unspaced, signs
-from .words import GENERIC, TextFeatures, begin_alike, concept
+from .words import ASKING, GENERIC, TextFeatures, begin_alike, concept
 
 SAME_AT: Final = 0.6
 """Share of common content words (0 to 1) from which two texts count as the same."""
@@ -64,6 +64,8 @@ def compare_texts(a: TextFeatures, b: TextFeatures) -> Judgement:
         return relation, reason
     if _is_linked_otherwise(a, b):
         return "maybe", "another word binds the same words, which may change the direction"
+    if not ASKING.isdisjoint(a.vocabulary - b.vocabulary) and not ASKING.isdisjoint(b.vocabulary - a.vocabulary):
+        return "maybe", "another word that binds or asks"
     names = _alone(a, b)
     if any(names) and a.letters != b.letters:
         return "maybe", f"a name of one side alone: {_some(names[0] | names[1])}"
@@ -210,7 +212,7 @@ def _is_rephrased(a: TextFeatures, b: TextFeatures) -> bool:
     A mere other name leaves both as they are: "hotels near Rome", "hotels near New York". In English, where a sentence
     model may be asked, a replaced part is another thing: models take it for the same far too often.
     """
-    if a.english or b.english:
+    if a.english and b.english:
         return False
     left, right = set(a.frame) - set(b.frame), set(b.frame) - set(a.frame)
     return len(left) != len(right) and not (left <= set(a.sequence) and right <= set(b.sequence))

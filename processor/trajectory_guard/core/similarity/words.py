@@ -326,12 +326,14 @@ def _rewrite_measures(words: list[str]) -> list[str]:
 
 
 _BINDING: Final = frozenset(plain(word).casefold() for word in vocab.BINDING_WORDS)
+ASKING: Final = frozenset(plain(word).casefold() for word in vocab.FUNCTION_WORDS) - _BINDING
+"""Longer function words of other languages, among them those that ask: another one may be another question."""
 _NUMBERS_ELSEWHERE: Final = {plain(word).casefold(): number for word, number in vocab.NUMBERS_ELSEWHERE.items()}
 
 
 def _binds(low: str) -> bool:
     """Whether a word of another language is an article, a preposition or the like; of short words, the common ones."""
-    return low in _BINDING or (len(low) == 1 and low in "aeiouyàéèôùиовксуя")
+    return low in _BINDING or low in ASKING or (len(low) == 1 and low in "aeiouyàéèôùиовксуя")
 
 
 _NO_NOUN: Final = frozenset(("", "with", "to", "by", "in", "on", "and", "or", "from", "for", "of", "is", "at"))
