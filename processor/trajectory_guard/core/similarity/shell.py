@@ -43,8 +43,7 @@ _LONG_OF: Final = {
 _TAKING: Final = {
     "git": frozenset(("-n", "-C", "-c", "-m", "-S", "-G", "-L", "-U", "-b")),
     "kubectl": frozenset(
-        ("-n", "-l", "-o", "-f", "-c", "-k", "-s", "--namespace", "--selector", "--output", "--context", "--filename")
-        + ("--container", "--tail", "--since", "--field-selector", "--kubeconfig")
+        ["-n", "-l", "-o", "-f", "-c", "-k", "-s", "--namespace", "--selector", "--output", "--context", "--filename", "--container", "--tail", "--since", "--field-selector", "--kubeconfig"]
     ),
     "apt": frozenset(("-t", "-o", "-c")),
     "apt-get": frozenset(("-t", "-o", "-c")),
