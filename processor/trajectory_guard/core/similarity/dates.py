@@ -32,6 +32,7 @@ _NUMBERED: Final = re.compile(
     r"(?<![\w./-])(?:(\d{4})[-/](\d{1,2})[-/](\d{1,2})|(\d{4})\s?[年년]\s?(\d{1,2})\s?[月월]\s?(\d{1,2})\s?[日일]"
     r"|(\d{1,2})\.(\d{1,2})\.(\d{4}))(?![\d/-])"
 )
+_SLASHED: Final = re.compile(r"(?<![\w./-])(\d{1,2})/(\d{1,2})/(\d{4})(?![\w/-])", re.ASCII)
 _SEASON: Final = re.compile(r"(?<![\w./-])((?:19|20)\d\d)[-/\u2013]((?:19|20)?\d\d)(?![\w/-])", re.ASCII)
 _WEEKDAY: Final = re.compile(r"^[^\W\d_]{3,12}\.?,\s+(?=\S)")
 MAX_CHARS: Final = 40
@@ -57,7 +58,7 @@ def normalize_moment(text: str) -> str | None:
     return unified if _UNIFIED.match(unified) else None
 
 
-_UNIFIED: Final = re.compile(r"\d{4}-\d\d-\d\d\Z|\d\d:\d\d\Z")
+_UNIFIED: Final = re.compile(r"\d{4}-\d\d-\d\d\Z|\d\d:\d\d\Z|\d\d/\d\d/\d{4}\Z")
 
 
 def unify_moments(text: str) -> str:
@@ -68,6 +69,7 @@ def unify_moments(text: str) -> str:
     """
     if not any(char.isdigit() for char in text):
         return text
+    text = _SLASHED.sub(_padded, text)
     text = _NUMBERED.sub(_numbered, _NAMED.sub(_named, text))
     text = _FRENCH_CLOCK.sub(_french, _HALF_DAY.sub(_half_day, text))
     return _SEASON.sub(_season, text)
@@ -91,6 +93,10 @@ def _numbered(match: re.Match[str]) -> str:
 
 def _half_day(match: re.Match[str]) -> str:
     return _time(int(match[1]), match[2], match[3]) or match[0]
+
+
+def _padded(match: re.Match[str]) -> str:
+    return f"{int(match[1]):02}/{int(match[2]):02}/{match[3]}"
 
 
 def _french(match: re.Match[str]) -> str:

@@ -41,18 +41,41 @@ _LONG_OF: Final = {
 }  # fmt: skip
 """Long flags by program, where the general table does not hold."""
 _TAKING: Final = {
-    "git": frozenset(("-n", "-C", "-c", "-m", "-S", "-G", "-L", "-U", "-b")),
+    "git": frozenset(("-n", "-C", "-c", "-m", "-S", "-G", "-L", "-U", "-b", "-B", "-F", "-O")),
     "kubectl": frozenset(
-        ["-n", "-l", "-o", "-f", "-c", "-k", "-s", "--namespace", "--selector", "--output", "--context", "--filename", "--container", "--tail", "--since", "--field-selector", "--kubeconfig"]
+        ["-n", "-l", "-o", "-f", "-c", "-k", "-s", "--context", "--tail", "--since", "--field-selector", "--kubeconfig"]
     ),
+    "docker": frozenset(("-n", "-f", "--tail", "--since", "--until", "--format")),
     "apt": frozenset(("-t", "-o", "-c")),
     "apt-get": frozenset(("-t", "-o", "-c")),
-}  # fmt: skip
-"""Commands whose flags may stand before or after the operands, with those that take the next word."""
-_SAME_FLAG: Final = {
-    "kubectl": {"--namespace": "-n", "--selector": "-l", "--output": "-o", "--filename": "-f", "--container": "-c"},
-    "docker": {"--all": "-a", "--quiet": "-q", "--follow": "-f", "--interactive": "-i", "--tty": "-t"},
 }
+"""Commands whose flags may stand before or after the operands, with those that take the next word."""
+_SWITCHES: Final = {
+    "git": frozenset(
+        ["--all", "--amend", "--cached", "--decorate", "--force", "--graph", "--hard", "--name-only", "--name-status",
+         "--no-color", "--no-edit", "--oneline", "--patch", "--porcelain", "--quiet", "--short", "--soft", "--stat",
+         "-a", "-d", "-D", "-f", "-i", "-p", "-q", "-r", "-s", "-u", "-v", "-w"]
+    ),
+    "kubectl": frozenset(
+        ("-A", "-w", "-p", "--all-containers", "--no-headers", "--previous", "--show-labels", "--watch")
+    ),
+    "docker": frozenset(("-a", "-q", "-t", "--details", "--no-stream", "--no-trunc", "--timestamps")),
+    "apt": frozenset(("-y", "--yes", "-q", "-qq", "--no-install-recommends")),
+    "apt-get": frozenset(("-y", "--yes", "-q", "-qq", "--no-install-recommends")),
+}  # fmt: skip
+"""Flags of these commands that take no value; an unknown flag keeps the word after it."""
+_READING: Final = frozenset(("logs", "ps", "images", "inspect", "stats", "top", "port"))
+"""Subcommands of docker whose words after the first operand are no other program's."""
+_SAME_FLAG: Final = {
+    "git": {"--staged": "--cached", "--max-count": "-n"},
+    "kubectl": {"--namespace": "-n", "--selector": "-l", "--output": "-o", "--filename": "-f", "--container": "-c",
+                "--all-namespaces": "-A"},
+    "docker": {"--all": "-a", "--quiet": "-q", "--interactive": "-i", "--tty": "-t"},
+    "pip": {"--requirement": "-r", "--upgrade": "-U", "--editable": "-e", "--quiet": "-q"},
+    "npm": {"--save-dev": "-D", "--global": "-g"},
+    "journalctl": {"--unit": "-u", "--lines": "-n", "--follow": "-f", "--boot": "-b"},
+}  # fmt: skip
+"""Long flags by program, and the short ones that mean the same."""
 _RESOURCES: Final = {
     "po": "pods", "pod": "pods", "svc": "services", "service": "services", "deploy": "deployments",
     "deployment": "deployments", "ns": "namespaces", "namespace": "namespaces", "no": "nodes", "node": "nodes",
@@ -73,6 +96,7 @@ _TWO_WORDS: Final = {("docker", "container", "ls"): "ps", ("docker", "image", "l
 _SHELLS: Final = frozenset(("bash", "sh", "zsh"))
 
 
+_BRACED: Final = re.compile(r"\$\{(\w{1,64})\}(?!\w)")
 _COMMENT_LINE: Final = re.compile(r"^[ \t]*#(?!!)[^\n]*\n", re.MULTILINE)
 MAX_TOKENS: Final = 2_048
 """Longer scripts are compared by their words alone."""
@@ -84,7 +108,7 @@ def normalize_shell(text: str) -> str:
     """The canonical form of a command line; what is not understood stays in its order."""
     parts: list[str] = []
     folder = ""
-    tokens = _TOKEN.findall(_COMMENT_LINE.sub("", unfenced(text)).strip().rstrip(";").rstrip())
+    tokens = _TOKEN.findall(_BRACED.sub(r"$\1", _COMMENT_LINE.sub("", unfenced(text))).strip().rstrip(";").rstrip())
     if len(tokens) > MAX_TOKENS:
         return " ".join(text.split())
     commands = _split(tokens)
@@ -177,20 +201,22 @@ def _flags_first(program: str, words: list[str]) -> list[str]:
     """Flags of a command that takes them anywhere, sorted, before its operands; from ``--`` on nothing moves."""
     if program == "find":
         return _tests_of_find(words)
-    if program not in _TAKING:
+    if program not in _TAKING or (program == "docker" and words[:1] and words[0] not in _READING):
         return words
     flags: list[str] = []
     operands: list[str] = []
-    rest = iter(words)
-    for word in rest:
+    rest = list(reversed(words))
+    while rest:
+        word = rest.pop()
         if word in ("--", ">", ">>", "<", "2>"):
-            operands.extend((word, *rest))
-        elif word in _TAKING[program]:
-            flags.append(f"{word} {next(rest, '')}")
-        elif word[:1] == "-" and len(word) > 1:
+            operands += [word, *reversed(rest)]
+            break
+        if word[:1] != "-" or len(word) < 2:
+            operands.append(word)
+        elif word in _SWITCHES[program] or not rest or (word not in _TAKING[program] and rest[-1][:1] == "-"):
             flags.append(word)
         else:
-            operands.append(word)
+            flags.append(f"{word} {rest.pop()}")
     return sorted(flags) + operands
 
 
@@ -198,6 +224,10 @@ def _program(words: list[str]) -> list[str]:
     """``python -m pytest`` runs pytest; short names of subcommands are written out."""
     if words[0] == "env" and len(words) > 2 and _ASSIGNMENT.match(words[1]):
         words = words[1:]
+    if words[0] == "docker-compose":
+        words = ["docker", "compose", *words[1:]]
+    if words[0] == "tar" and len(words) > 1 and words[1].isalpha():
+        words = ["tar", "-" + words[1], *words[2:]]
     if tuple(words[:3]) in _TWO_WORDS:
         words = [words[0], _TWO_WORDS[words[0], words[1], words[2]], *words[3:]]
     if words[0] in ("systemctl", "service"):

@@ -57,7 +57,11 @@ def normalize_sql(text: str) -> str:
     if len(words) > MAX_TOKENS:
         return " ".join(words)
     words = _resolve_aliases(_inline_views(words))
-    simple = words[:1] == ["select"] and words.count("select") == 1 and not {"union", "or", "case", "with"} & set(words)
+    simple = (
+        words[:1] == ["select"]
+        and words.count("select") == 1
+        and not {"union", "or", "case", "with"} & set(_without_disjunction(words))
+    )
     if not simple or ";" in words:
         return " ".join(_order_sides(words))
     return _render_select(words)
@@ -90,6 +94,11 @@ def _drop_optional(words: list[str]) -> list[str]:
             or (word == "asc" and position)
         ):
             continue
+        if words[position : position + 2] == ["fetch", "first"] and words[position + 3 : position + 5] == [
+            "rows",
+            "only",
+        ]:
+            return [*result, "limit", words[position + 2], *words[position + 5 :]]
         if word == "1" and result[-2:] == ["count", "("] and after == ")":
             word = "*"
         result.append(word)
@@ -259,7 +268,8 @@ def _render_select(words: list[str]) -> str:
     clauses = _clauses(words)
     select, groups = clauses.get("select", []), clauses.get("group", [])
     select = _without_labels(select, words)
-    conditions = _conditions(clauses.get("where", []))
+    where = clauses.get("where", [])
+    conditions = _disjunction(where) if "or" in where else _conditions(where)
     source = clauses.get("from", [])
     joined = _inner_joins(source)
     if joined is not None:
@@ -322,6 +332,27 @@ def _without_brackets(words: list[str]) -> list[str]:
             result.append(words[at])
             at += 1
     return result
+
+
+def _without_disjunction(words: list[str]) -> list[str]:
+    """A statement without the WHERE clause if that is a plain disjunction, the one kind in which OR can be sorted."""
+    clause = _clauses(words).get("where", [])
+    if "or" not in clause or {"and", "("} & set(clause):
+        return words
+    return [word for word in words if word != "or"] if words.count("or") == clause.count("or") else words
+
+
+def _disjunction(words: list[str]) -> list[str]:
+    """Terms joined by OR alone, sorted; equal left sides make ``IN``."""
+    terms: list[list[str]] = [[]]
+    for item in _order_sides(words):
+        if item == "or":
+            terms.append([])
+        else:
+            terms[-1].append(item)
+    if all(len(term) == 3 and term[1] == "=" and term[0] == terms[0][0] for term in terms):
+        return [f"{terms[0][0]} in ({','.join(sorted(term[2] for term in terms))})"]
+    return [" | ".join(sorted(" ".join(term) for term in terms))]
 
 
 def _conditions(words: list[str]) -> list[str]:

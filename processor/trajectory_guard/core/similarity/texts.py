@@ -67,7 +67,8 @@ def compare_texts(a: TextFeatures, b: TextFeatures) -> Judgement:
     if not ASKING.isdisjoint(a.vocabulary - b.vocabulary) and not ASKING.isdisjoint(b.vocabulary - a.vocabulary):
         return "maybe", "another word that binds or asks"
     names = _alone(a, b)
-    if any(names) and a.letters != b.letters:
+    qualified = (names[0] | names[1]) <= _COUNTRIES and _is_qualified(a, b, names[0] | names[1])
+    if any(names) and not qualified and a.letters != b.letters:
         return "maybe", f"a name of one side alone: {_some(names[0] | names[1])}"
     return relation, reason
 

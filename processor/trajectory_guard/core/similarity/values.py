@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Final
 
 from . import vocabulary as vocab
@@ -61,10 +62,25 @@ def normalize_value(text: str, key: str) -> str | None:
     if quantity:
         unit = quantity[2].casefold() if len(quantity[2]) > 1 else quantity[2]
         known = "%" if unit == "%" else vocab.MEASURES.get(unit)
-        return f"{number(quantity[1])} {known}" if known else None
+        return _measured(number(quantity[1]), known) if known else None
     if _CODE_GROUPS.match(text):
         return text.replace(" ", "").lower()
     return _joined(text, key)
+
+
+def _measured(amount: str, unit: str) -> str:
+    """A quantity in the base unit where the factor is exact: ``5 km`` as ``5000 m``. A kilobyte has 1,000 or 1,024."""
+    factor, base = _FACTORS.get(unit, ("1", unit))
+    if base == unit or not _PLAIN.match(amount):
+        return f"{amount} {unit}"
+    return f"{(Decimal(amount) * Decimal(factor)).normalize():f} {base}"
+
+
+_PLAIN: Final = re.compile(r"\A-?\d{1,12}(?:\.\d{1,6})?\Z", re.ASCII)
+_FACTORS: Final = {
+    "h": ("3600", "s"), "min": ("60", "s"), "ms": ("0.001", "s"), "km": ("1000", "m"), "cm": ("0.01", "m"),
+    "mm": ("0.001", "m"), "kg": ("1000", "g"), "ml": ("0.001", "l"),
+}  # fmt: skip
 
 
 def _joined(text: str, key: str) -> str | None:

@@ -313,7 +313,7 @@ def _letters(found: list[str]) -> str:
     return _SPACES.sub("", _HYPHENS.sub("", " ".join(found))).casefold()
 
 
-_HYPHENS: Final = re.compile(r"(?<=[^\W\d_])[-'\u2019.](?=[^\W\d_])")
+_HYPHENS: Final = re.compile(r"(?<=[^\W\d_])(?:[-'\u2019.](?=[^\W\d_])|-(?=\d))")
 _SPACES: Final = re.compile(r"(?<=\D) (?!-)|(?<=\d) (?![-\d])")
 
 
