@@ -58,6 +58,16 @@ def test_a_word_with_two_directions_is_judged_alike_from_both_sides() -> None:
     assert relation(a, b) == relation(b, a)
 
 
+@pytest.mark.parametrize("text", ["?! ...", "\u2026", "(!)", "\u0301 ?"])
+def test_a_text_without_a_word_is_compared(text: str) -> None:
+    assert relation({"q": text}, {"q": "opening hours"}) is Relation.DIFFERENT
+    assert relation({"q": text}, {"q": text + " "}) is Relation.SAME
+
+
+def test_a_model_is_given_single_words_too() -> None:
+    assert normalize("company_lookup", {"name": "IBM"}).text == "IBM"
+
+
 @given(ARGS)
 def test_key_order_does_not_matter(args: dict[str, Any]) -> None:
     shuffled = dict(reversed(args.items()))

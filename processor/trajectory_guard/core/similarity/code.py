@@ -9,6 +9,8 @@ from typing import Final
 from trajectory_guard.core.fingerprints import canonical_bytes, parse_json
 from trajectory_guard.core.wordlists import groups
 
+from .sql import unfenced
+
 _GROUPS: Final = groups("extensions")
 _HASH_COMMENTS: Final = frozenset(_GROUPS["hash_comments"])
 _SLASH_COMMENTS: Final = frozenset(_GROUPS["slash_comments"])
@@ -45,7 +47,9 @@ _LOOKS_LIKE_CODE: Final = re.compile(
     re.MULTILINE,
 )
 _PYTHON_LIKE: Final = re.compile(
-    r"^[^\S\n]*(?:def |class |for |if |while |with |try|else|elif |except).*:[^\S\n]*(?:#.*)?$", re.MULTILINE
+    r"^(?:import [\w., ]+|from [\w.]+ import [\w., ()*]+)$"
+    r"|^[^\S\n]*(?:def |class |for |if |while |with |try|else|elif |except).*:[^\S\n]*(?:#.*)?$",
+    re.MULTILINE,
 )
 _OPEN, _CLOSE = "([{", ")]}"
 
@@ -62,6 +66,7 @@ def guess_language(text: str) -> str:
 
 def normalize_code(text: str, ending: str) -> str:
     """The canonical form of ``text`` for a file of this ending (``"py"``); an unknown ending is guessed."""
+    text = unfenced(text)
     if ending in ("json", "ipynb"):
         try:
             return canonical_bytes(parse_json(text)).decode("utf-8", "replace")

@@ -10,6 +10,7 @@ from enum import Enum
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
+from .initials import write_out
 from .leaves import EXACT, PATH, SELECTOR, TEXT, WORD, Leaf, flatten
 from .paths import same_path, same_selector
 from .texts import compare_texts
@@ -66,20 +67,27 @@ class NormalForm:
 
     @property
     def text(self) -> str:
-        """The natural-language values alone, one a line: what an embedding model should be given; "" if none."""
+        """The worded values alone, one a line: what an embedding model should be given; "" if none.
+
+        Single words are among them: "IBM" may stand against a text. Where both calls have one, ``focus`` drops it.
+        """
         if self._text is None:
-            self._text = "\n".join(leaf.value for leaf in self.leaves if leaf.kind == TEXT)
+            self._text = "\n".join(leaf.value for leaf in self.leaves if leaf.kind in _WORDED)
         return self._text
 
     def features(self, positions: tuple[int, ...]) -> TextFeatures:
         """The combined content of the texts at these positions."""
         found = self._features.get(positions)
         if found is None:
-            found = features("\n".join(self.leaves[position].value for position in positions))
+            found = features(self.joined(positions))
             if len(self._features) >= 4:
                 self._features.clear()
             self._features[positions] = found
         return found
+
+    def joined(self, positions: tuple[int, ...]) -> str:
+        """The values at these positions, one a line."""
+        return "\n".join(self.leaves[position].value for position in positions)
 
     def to_plain(self) -> list[Any]:
         """``[version, tool, [[key, kind, value], ...]]``, ready for JSON."""
@@ -176,7 +184,15 @@ def _compare_leaves(a: NormalForm, b: NormalForm) -> Comparison:
         return Comparison(Relation.SAME, "other spellings of one call")
     chosen = tuple(texts)
     relation, reason = compare_texts(a.features(chosen), b.features(chosen))
+    if relation != Relation.SAME:
+        relation, reason = _compare_written_out(a.joined(chosen), b.joined(chosen)) or (relation, reason)
     return Comparison(Relation(relation), reason)
+
+
+def _compare_written_out(a: str, b: str) -> tuple[str, str] | None:
+    """The comparison with abbreviations written out, None if there is none."""
+    left, right = write_out(a, b)
+    return None if (left, right) == (a, b) else compare_texts(features(left), features(right))
 
 
 _WORDED: Final = frozenset((TEXT, WORD))

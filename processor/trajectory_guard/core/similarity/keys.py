@@ -30,7 +30,8 @@ _KNOB: Final = re.compile(
     |(?:cache_?)?(?:bust(?:er)?|nonce|random_?seed|seed)|(?:chunk|batch|buffer|fetch|block|prefetch)_?size|workers
     |threads|parallelism|concurrency
     |(?:slow_?mo|wait|delay|pause)(?:_?(?:for|before|after|{_UNITS}))?|(?:x_?)?request_?id|trace_?id|correlation_?id
-    |idempotency_?key|include_?(?:raw_?content|images?|image_?descriptions|favicon)|rerank|user_?agent
+    |idempotency_?key|(?:x_)?(?:amzn_)?(?:request|trace|correlation|session_?trace)_?id|traceparent|tracestate
+    |x_b3_\w+|sentry_trace|baggage|include_?(?:raw_?content|images?|image_?descriptions|favicon)|rerank|user_?agent
     |snippet_?(?:length|size)|keep_?alive|heartbeat(?:_?interval)?|_|_?ts|timestamp_?ms)$""",
     re.VERBOSE | re.IGNORECASE,
 )

@@ -17,9 +17,10 @@ from .code import PROSE, looks_like_code, normalize_code
 from .dates import normalize_moment
 from .maths import normalize_math
 from .paths import normalize_path, normalize_selector, split_url
-from .scripts import has_unspaced
+from .scripts import has_unspaced, letters_of
 from .shell import normalize_shell
 from .sql import looks_like_sql, normalize_sql
+from .values import normalize_value
 from .words import fold, plain_number
 
 EXACT, WORD, TEXT, PATH, SELECTOR = "x", "w", "t", "p", "s"
@@ -145,6 +146,9 @@ def _walk_list(prefix: str, name: str, value: Any, context: _Context, depth: int
     elif all(isinstance(item, str) for item in value) and keys.is_unordered(name):
         for item in value:
             yield from _walk(prefix + "[]", name, item, context, depth + 1, False)
+    elif name and keys.is_unordered(name) and all(type(item) in (int, float) for item in value):
+        for item in value[:4096]:
+            yield Leaf(prefix + "[]", EXACT, scalar(item))
     elif all(isinstance(item, (int, float)) for item in value):
         if value:
             yield Leaf(prefix, EXACT, shorten(",".join(scalar(item) for item in value[:4096]) + f"#{len(value)}"))
@@ -196,6 +200,10 @@ _NUMBERS: Final = re.compile(r"\A-?\d+(?:\.\d+)?(?:\s*,\s*-?\d+(?:\.\d+)?)+\Z", 
 _PATHLIKE: Final = re.compile(r"^(?:[A-Za-z]:\\|\.{0,2}/|~/)?[\w.@+-]+(?:[/\\][\w.@+*-]+)*[/\\]?$")
 
 
+_LISTED: Final = re.compile(r"[\w.@:-]{1,64}\Z")
+"""An item of a list that is written as one text: ``id,name``."""
+
+
 def _text_leaves(prefix: str, name: str, text: str, context: _Context, depth: int) -> Iterator[Leaf]:
     if len(text) > MAX_SOURCE_CHARS:
         yield Leaf(prefix, EXACT, shorten(text))
@@ -216,6 +224,12 @@ def _text_leaves(prefix: str, name: str, text: str, context: _Context, depth: in
             value = None
         if isinstance(value, (dict, list)):
             yield from _walk(prefix, name, value, context, depth + 1, False)
+            return
+    if name and "," in stripped and keys.is_unordered(name) and kind == keys.PLAIN:
+        parts = [part.strip() for part in stripped.split(",")]
+        if all(_LISTED.match(part) for part in parts):
+            for part in parts:
+                yield _string_leaf(prefix + "[]", kind, part, part, context)
             return
     if _URL.match(stripped) and not stripped.startswith("file:"):
         yield from _url_leaves(prefix, stripped, context, depth)
@@ -247,6 +261,10 @@ def _string_leaf(key: str, kind: int, text: str, raw: str, context: _Context) ->
         return Leaf(key, PATH, shorten(normalize_path(text), 240))
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
+    if kind != keys.TEXT:
+        value = (normalize_moment(text) if text[0].isdigit() or " " in text else None) or normalize_value(text, key)
+        if value is not None:
+            return Leaf(key, EXACT, value)
     if _NUMBERS.match(text):
         return Leaf(key, EXACT, shorten("".join(text.split())))
     if " " in text or "\n" in text or "\t" in text:
@@ -294,7 +312,9 @@ def _token_leaf(key: str, kind: int, text: str) -> Leaf:
     if text.lower() in ("true", "false"):
         return Leaf(key, EXACT, text.lower())
     word = text.rstrip("?!.,;:")
-    if word.isalpha() or (kind == keys.TEXT and word.replace("-", "").replace("'", "").isalpha()):
+    if len(text) >= _MIN_UNSPACED and has_unspaced(text):
+        return Leaf(key, TEXT, text)
+    if letters_of(word).isalpha() or (kind == keys.TEXT and word.replace("-", "").replace("'", "").isalpha()):
         return Leaf(key, TEXT if kind == keys.TEXT else WORD, word)
     if has_unspaced(text):
         return Leaf(key, TEXT, text)
@@ -303,6 +323,10 @@ def _token_leaf(key: str, kind: int, text: str) -> Leaf:
     if _is_email(text):
         return Leaf(key, EXACT, shorten(text.lower()))
     return Leaf(key, EXACT, shorten(_identifier(text)))
+
+
+_MIN_UNSPACED: Final = 6
+"""Characters from which a value in Chinese or Japanese is a text rather than one word."""
 
 
 def _is_email(text: str) -> bool:

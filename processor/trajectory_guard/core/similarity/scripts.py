@@ -14,18 +14,40 @@ MARKS: Final = (
     "\u0e31-\u0e3a\u0e47-\u0e4e\u0eb1-\u0ebc\u0ec8-\u0ecd\u102b-\u103e\u17b4-\u17d3\u200c\u200d"
 )
 """Combining signs, as in a character class: in Indic scripts the vowels. ``\\w`` does not match them."""
-_GERMAN: Final = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "ß": "ss"})
+_LETTERS: Final = str.maketrans(
+    {"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "ß": "ss", "æ": "ae", "Æ": "Ae", "œ": "oe"}
+    | {"Œ": "Oe", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "d", "Ð": "D", "ı": "i"}
+    | dict.fromkeys("\u0623\u0625\u0622\u0671", "\u0627")  # alef with hamza, with madda, wasla
+    | {
+        "\u0649": "\u064a",
+        "\u06cc": "\u064a",
+        "\u06a9": "\u0643",
+        "\u0640": None,
+    }  # final and Persian yeh, kaf; tatweel
+)
+"""Letters without a decomposition in Unicode, and their usual replacement where they cannot be typed."""
+_POINTS: Final = re.compile("[\u0591-\u05bd\u05bf-\u05c7\u064b-\u0652\u0670]")
+"""Hebrew and Arabic vowel signs, which are optional."""
+_OPTIONAL_MARKS: Final = re.compile("(?<=[\u0370-\u03ff])[\u0301\u0308]+|(?<=[\u0415\u0435])\u0308")
+"""In the decomposed form: Greek accents, and the dots of the Cyrillic yo, which is often written as ye."""
+_COMBINING: Final = re.compile(f"[{MARKS}]+")
 _HAN: Final = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3005\u3007"
 _KATAKANA: Final = "\u30a0-\u30ff\u31f0-\u31ff"
 _HIRAGANA: Final = "\u3040-\u309f"
 _UNSPACED: Final = re.compile(rf"[{_HAN}{_KATAKANA}{_HIRAGANA}]")
-_RUN: Final = re.compile(rf"[{_HAN}]+|[{_KATAKANA}]+|[{_HIRAGANA}]+|[^{_HAN}{_KATAKANA}{_HIRAGANA}]+")
+_SIGN: Final = re.compile(rf"[{_HAN}{_KATAKANA}]")
 _HIRAGANA_RUN: Final = re.compile(rf"[{_HIRAGANA}]+\Z")
+_RUN: Final = re.compile(rf"[{_HAN}]+|[{_KATAKANA}]+|[{_HIRAGANA}]+|[^{_HAN}{_KATAKANA}{_HIRAGANA}]+")
 
 
 def has_unspaced(text: str) -> bool:
     """Whether a text holds Chinese or Japanese, which put no spaces between words."""
     return not text.isascii() and _UNSPACED.search(text) is not None
+
+
+def signs(text: str) -> frozenset[str]:
+    """The Chinese signs and katakana of a text, which carry its content; hiragana binds."""
+    return frozenset(_SIGN.findall(text)) if has_unspaced(text) else frozenset()
 
 
 @lru_cache(maxsize=4096)
@@ -34,16 +56,27 @@ def plain(word: str) -> str:
 
     >>> plain("Münchner"), plain("Reykjavík"), plain("Straße"), plain("ＵＳＢ４"), plain("जयपुर") == "जयपुर"
     ('Muenchner', 'Reykjavik', 'Strasse', 'USB4', True)
+    >>> plain("Łódź"), plain("أخبار") == plain("اخبار"), plain("ещё") == plain("еще"), plain("чай") == "чай"
+    ('Lodz', True, True, True)
     """
     if word.isascii():
         return word
-    word = unicodedata.normalize("NFKC", word).translate(_GERMAN)
+    word = unicodedata.normalize("NFC", unicodedata.normalize("NFKC", word)).translate(_LETTERS)
     kept: list[str] = []
-    for char in unicodedata.normalize("NFD", word):
+    for char in _OPTIONAL_MARKS.sub("", _POINTS.sub("", unicodedata.normalize("NFD", word))):
         if "\u0300" <= char <= "\u036f" and kept and kept[-1].isascii():
             continue
         kept.append(char)
     return unicodedata.normalize("NFC", "".join(kept))
+
+
+def letters_of(word: str) -> str:
+    """A word without combining signs, so that ``len`` and ``isalpha`` say in every script what they say in Latin.
+
+    >>> len(letters_of("की")), "की".isalpha(), letters_of("की").isalpha()
+    (1, False, True)
+    """
+    return word if word.isascii() else _COMBINING.sub("", word)
 
 
 def pieces(word: str) -> Iterator[tuple[str, bool]]:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from .sql import unfenced
+
 _TOKEN: Final = re.compile(
     r"\s+|\d?>&\d|&>|\d?>>?|<<<?|<|&&|\|\||[|;&()]|(?:\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"|[^\s'\"\\|;&()<>])+|.", re.DOTALL
 )
@@ -18,7 +20,7 @@ _BUNDLING: Final = {
     "grep": "ABCefm", "egrep": "ABCefm", "head": "nc", "tail": "nc", "sort": "kto", "uniq": "", "cut": "dfc",
     "free": "",
     "uname": "", "chown": "", "touch": "", "tree": "L", "rmdir": "", "diff": "U", "rsync": "e", "tee": "",
-    "which": "", "pwd": "", "pytest": "kmnpcroW",
+    "which": "", "pwd": "", "pytest": "kmnpcroW", "curl": "XHdFouAbcekmrTwxC",
 }  # fmt: skip
 """Commands whose short flags may be bundled, with those of their flags that take a value."""
 _LONG_FLAGS: Final = {
@@ -28,6 +30,58 @@ _LONG_FLAGS: Final = {
     "--files-with-matches": "-l",
     "--numeric-sort": "-n", "--unique": "-u", "--word-regexp": "-w", "--bytes": "-c",
 }  # fmt: skip
+_LONG_OF: Final = {
+    "curl": {
+        "--silent": "-s", "--show-error": "-S", "--location": "-L", "--request": "-X", "--header": "-H", "--data": "-d",
+        "--output": "-o", "--fail": "-f", "--insecure": "-k", "--head": "-I", "--include": "-i", "--user": "-u",
+        "--max-time": "-m", "--user-agent": "-A", "--form": "-F",
+    },
+    "tail": {"--follow": "-f"},
+    "rm": {"--verbose": "-v"},
+}  # fmt: skip
+"""Long flags by program, where the general table does not hold."""
+_TAKING: Final = {
+    "git": frozenset(("-n", "-C", "-c", "-m", "-S", "-G", "-L", "-U", "-b", "-B", "-F", "-O")),
+    "kubectl": frozenset(
+        ["-n", "-l", "-o", "-f", "-c", "-k", "-s", "--context", "--tail", "--since", "--field-selector", "--kubeconfig"]
+    ),
+    "docker": frozenset(("-n", "-f", "--tail", "--since", "--until", "--format")),
+    "apt": frozenset(("-t", "-o", "-c")),
+    "apt-get": frozenset(("-t", "-o", "-c")),
+}
+"""Commands whose flags may stand before or after the operands, with those that take the next word."""
+_SWITCHES: Final = {
+    "git": frozenset(
+        ["--all", "--amend", "--cached", "--decorate", "--force", "--graph", "--hard", "--name-only", "--name-status",
+         "--no-color", "--no-edit", "--oneline", "--patch", "--porcelain", "--quiet", "--short", "--soft", "--stat",
+         "-a", "-d", "-D", "-f", "-i", "-p", "-q", "-r", "-s", "-u", "-v", "-w"]
+    ),
+    "kubectl": frozenset(
+        ("-A", "-w", "-p", "--all-containers", "--no-headers", "--previous", "--show-labels", "--watch")
+    ),
+    "docker": frozenset(("-a", "-q", "-t", "--details", "--no-stream", "--no-trunc", "--timestamps")),
+    "apt": frozenset(("-y", "--yes", "-q", "-qq", "--no-install-recommends")),
+    "apt-get": frozenset(("-y", "--yes", "-q", "-qq", "--no-install-recommends")),
+}  # fmt: skip
+"""Flags of these commands that take no value; an unknown flag keeps the word after it."""
+_READING: Final = frozenset(("logs", "ps", "images", "inspect", "stats", "top", "port"))
+"""Subcommands of docker whose words after the first operand are no other program's."""
+_SAME_FLAG: Final = {
+    "git": {"--staged": "--cached", "--max-count": "-n"},
+    "kubectl": {"--namespace": "-n", "--selector": "-l", "--output": "-o", "--filename": "-f", "--container": "-c",
+                "--all-namespaces": "-A"},
+    "docker": {"--all": "-a", "--quiet": "-q", "--interactive": "-i", "--tty": "-t"},
+    "pip": {"--requirement": "-r", "--upgrade": "-U", "--editable": "-e", "--quiet": "-q"},
+    "npm": {"--save-dev": "-D", "--global": "-g"},
+    "journalctl": {"--unit": "-u", "--lines": "-n", "--follow": "-f", "--boot": "-b"},
+}  # fmt: skip
+"""Long flags by program, and the short ones that mean the same."""
+_RESOURCES: Final = {
+    "po": "pods", "pod": "pods", "svc": "services", "service": "services", "deploy": "deployments",
+    "deployment": "deployments", "ns": "namespaces", "namespace": "namespaces", "no": "nodes", "node": "nodes",
+    "cm": "configmaps", "configmap": "configmaps", "ing": "ingresses", "ingress": "ingresses", "ev": "events",
+}  # fmt: skip
+"""Names of Kubernetes resources, as ``kubectl api-resources`` prints them."""
 _COUNTED: Final = frozenset(("head", "tail"))
 _ONE_CASE: Final = {"grep": {"-R": "-r"}, "rm": {"-R": "-r"}, "cp": {"-R": "-r"}}
 _MODULES: Final = frozenset(
@@ -36,9 +90,14 @@ _MODULES: Final = frozenset(
 _DIRECTORY_FLAGS: Final = {"git": "-C", "make": "-C", "npm": "--prefix", "yarn": "--cwd", "pnpm": "-C", "tar": "-C"}
 _SUBCOMMANDS: Final = {("npm", "i"): "install", ("npm", "t"): "test", ("npm", "add"): "install", ("pip",
 "uninstall"): "uninstall",
-                       ("git", "co"): "checkout", ("git", "st"): "status", ("kubectl", "po"): "pods"}  # fmt: skip
+                       ("git", "co"): "checkout", ("git", "st"): "status"}  # fmt: skip
+_TWO_WORDS: Final = {("docker", "container", "ls"): "ps", ("docker", "image", "ls"): "images",
+                     ("npm", "run", "test"): "test", ("npm", "run", "start"): "start"}  # fmt: skip
+_SHELLS: Final = frozenset(("bash", "sh", "zsh"))
 
 
+_BRACED: Final = re.compile(r"\$\{(\w{1,64})\}(?!\w)")
+_COMMENT_LINE: Final = re.compile(r"^[ \t]*#(?!!)[^\n]*\n", re.MULTILINE)
 MAX_TOKENS: Final = 2_048
 """Longer scripts are compared by their words alone."""
 MAX_FOLDERS: Final = 64
@@ -49,7 +108,7 @@ def normalize_shell(text: str) -> str:
     """The canonical form of a command line; what is not understood stays in its order."""
     parts: list[str] = []
     folder = ""
-    tokens = _TOKEN.findall(text.strip().rstrip(";").rstrip())
+    tokens = _TOKEN.findall(_BRACED.sub(r"$\1", _COMMENT_LINE.sub("", unfenced(text))).strip().rstrip(";").rstrip())
     if len(tokens) > MAX_TOKENS:
         return " ".join(text.split())
     commands = _split(tokens)
@@ -66,7 +125,7 @@ def normalize_shell(text: str) -> str:
             continue
         parts.append(_render(words, folder))
         parts.append(separator)
-    return " ".join(part for part in _without_cat(parts) if part)
+    return " ".join(part for part in _line_range(_without_cat(parts)) if part)
 
 
 def _split(tokens: list[str]) -> list[tuple[list[str], str]]:
@@ -118,22 +177,86 @@ def _clean_path(token: str) -> str:
 def _render(words: list[str], folder: str) -> str:
     if not words:
         return ""
+    if words[0] == "sudo" and len(words) > 1 and words[1][:1] != "-":
+        return "sudo " + _render(words[1:], folder)
     words = _program(words)
+    if len(words) == 3 and words[0] in _SHELLS and words[1] in ("-c", "-lc") and not _QUOTE_MARK.search(words[2]):
+        return normalize_shell(words[2].replace("\u00a0", " ").replace("\u0085", "\n"))
     words, inner = _take_directory(words)
     folder = posixpath.normpath(posixpath.join(folder, inner)) if inner else folder
     program = words[0] if words else ""
-    arguments = _flags(program, words[1:]) if program in _BUNDLING else _spread(words[1:])
+    if program in _BUNDLING:
+        arguments = _flags(program, words[1:])
+    else:
+        same = _SAME_FLAG.get(program, {})
+        arguments = _flags_first(program, [same.get(word, word) for word in _spread(words[1:])])
     prefix = [f"@{folder}"] if folder and folder != "." else []
     return " ".join([*prefix, program, *arguments])
 
 
+_QUOTE_MARK: Final = re.compile("[\u2018\u2019\u201c\u201d\\\\]")
+
+
+def _flags_first(program: str, words: list[str]) -> list[str]:
+    """Flags of a command that takes them anywhere, sorted, before its operands; from ``--`` on nothing moves."""
+    if program == "find":
+        return _tests_of_find(words)
+    if program not in _TAKING or (program == "docker" and words[:1] and words[0] not in _READING):
+        return words
+    flags: list[str] = []
+    operands: list[str] = []
+    rest = list(reversed(words))
+    while rest:
+        word = rest.pop()
+        if word in ("--", ">", ">>", "<", "2>"):
+            operands += [word, *reversed(rest)]
+            break
+        if word[:1] != "-" or len(word) < 2:
+            operands.append(word)
+        elif word in _SWITCHES[program] or not rest or (word not in _TAKING[program] and rest[-1][:1] == "-"):
+            flags.append(word)
+        else:
+            flags.append(f"{word} {rest.pop()}")
+    return sorted(flags) + operands
+
+
 def _program(words: list[str]) -> list[str]:
     """``python -m pytest`` runs pytest; short names of subcommands are written out."""
+    if words[0] == "env" and len(words) > 2 and _ASSIGNMENT.match(words[1]):
+        words = words[1:]
+    if words[0] == "docker-compose":
+        words = ["docker", "compose", *words[1:]]
+    if words[0] == "tar" and len(words) > 1 and words[1].isalpha():
+        words = ["tar", "-" + words[1], *words[2:]]
+    if tuple(words[:3]) in _TWO_WORDS:
+        words = [words[0], _TWO_WORDS[words[0], words[1], words[2]], *words[3:]]
+    if words[0] in ("systemctl", "service"):
+        words = [word.removesuffix(".service") for word in words]
+    if words[0] == "kubectl":
+        verb = next((at for at, word in enumerate(words) if word in ("get", "describe", "delete")), len(words))
+        words = [_RESOURCES.get(word, word) if at == verb + 1 else word for at, word in enumerate(words)]
     if len(words) > 2 and words[0] in ("python", "python3", "py") and words[1] == "-m" and words[2] in _MODULES:
         words = words[2:]
     if len(words) > 1 and (words[0], words[1]) in _SUBCOMMANDS:
         words = [words[0], _SUBCOMMANDS[words[0], words[1]], *words[2:]]
     return words
+
+
+_FIND_TESTS: Final = frozenset(
+    ("-name", "-iname", "-path", "-type", "-size", "-mtime", "-user", "-maxdepth", "-mindepth")
+)
+
+
+def _tests_of_find(words: list[str]) -> list[str]:
+    """The tests of ``find`` sorted, where there is nothing but tests that all must hold."""
+    start = next((at for at, word in enumerate(words) if word[:1] == "-"), len(words))
+    tests = [f"{name} {value}" for name, value in zip(words[start::2], words[start + 1 :: 2], strict=False)]
+    if (len(words) - start) % 2 or not all(test.split(" ", 1)[0] in _FIND_TESTS for test in tests):
+        return words
+    return [*words[:start], *sorted(tests)]
+
+
+_ASSIGNMENT: Final = re.compile(r"\A[A-Za-z_]\w*=")
 
 
 def _take_directory(words: list[str]) -> tuple[list[str], str]:
@@ -154,7 +277,7 @@ def _spread(arguments: list[str]) -> list[str]:
     for word in arguments:
         if word.startswith("--") and "=" in word:
             result.extend(word.split("=", 1))
-        elif arguments[0] == "log" and word[:1] == "-" and word[1:].isdigit():
+        elif "log" in arguments[:2] and word[:1] == "-" and word[1:].isdigit():
             result.extend(("-n", word[1:]))
         else:
             result.append(word)
@@ -171,12 +294,16 @@ def _flags(program: str, arguments: list[str]) -> list[str]:
         if word in (">", ">>", "<", "2>", "--"):
             operands.extend((word, *words))
         elif word.startswith("--"):
-            flags.append(_long_flag(program, word))
+            short = _long_flag(program, word)
+            valued = program in _LONG_OF and len(short) == 2 and short[1] in taking
+            flags.append(f"{short} {next(words, '')}" if valued else short)
         elif word[:1] == "-" and len(word) > 1:
             flags.extend(_unbundle(program, word, taking, words))
         else:
             operands.append(word)
     folded = _ONE_CASE.get(program, {})
+    if program == "curl" and not any(flag[:2] in ("-d", "-F", "-T", "-I") for flag in flags):
+        flags = [flag for flag in flags if flag != "-X GET"]
     return sorted(folded.get(flag, flag) for flag in flags) + operands
 
 
@@ -184,7 +311,8 @@ def _long_flag(program: str, word: str) -> str:
     name, _, value = word.partition("=")
     if program in ("grep", "egrep") and name == "--reverse":
         return word
-    return _LONG_FLAGS.get(name, name) + (f" {value}" if value else "")
+    known = _LONG_OF.get(program, {})
+    return known.get(name, name if program == "curl" else _LONG_FLAGS.get(name, name)) + (f" {value}" if value else "")
 
 
 def _unbundle(program: str, word: str, taking: str, rest: Iterator[str]) -> list[str]:
@@ -200,9 +328,35 @@ def _unbundle(program: str, word: str, taking: str, rest: Iterator[str]) -> list
 
 
 def _without_cat(parts: list[str]) -> list[str]:
-    """``cat file | grep x`` as ``grep x file``: the same reading of one file."""
+    """``cat file | grep x`` and ``grep x < file`` as ``grep x file``: the same reading of one file."""
     if len(parts) >= 3 and parts[1] == "|" and parts[0].startswith("cat ") and parts[0].count(" ") == 1:
         program = parts[2].split(" ", 1)[0]
-        if program in ("grep", "egrep", "head", "tail", "sort") and "-" not in parts[0][:5]:
+        if program in _READERS and "-" not in parts[0][:5]:
             return [f"{parts[2]} {parts[0][4:]}", *parts[3:]]
+    if parts and parts[0].split(" ", 1)[0] in _READERS and parts[0].count(" < ") == 1:
+        return [parts[0].replace(" < ", " "), *parts[1:]]
     return parts
+
+
+_READERS: Final = frozenset(("grep", "egrep", "head", "tail", "sort", "sed", "wc", "awk", "jq", "uniq", "cut"))
+_HEAD: Final = re.compile(r"head (?:-n (\d+) )?(\S+)\Z")
+_SED: Final = re.compile(r"sed -n (\d+)(?:,(\d+))?p (\S+)\Z")
+_FROM_LINE: Final = re.compile(r"tail -n \+(\d+)\Z")
+_LAST_LINES: Final = re.compile(r"tail -n (\d+)\Z")
+
+
+def _line_range(parts: list[str]) -> list[str]:
+    """``head -n 20 f``, ``sed -n 1,20p f`` and ``head -n 20 f | tail -n +1`` in one form: which lines of which file."""
+    head, sed = _HEAD.match(parts[0]) if parts else None, _SED.match(parts[0]) if parts else None
+    if sed:
+        return [f"lines {sed[1]}-{sed[2] or sed[1]} {sed[3]}", *parts[1:]]
+    if head is None or head[2].startswith("-"):
+        return parts
+    last = int(head[1] or 10)
+    if len(parts) > 2 and parts[1] == "|":
+        onwards, tail = _FROM_LINE.match(parts[2]), _LAST_LINES.match(parts[2])
+        if onwards:
+            return [f"lines {onwards[1]}-{last} {head[2]}", *parts[3:]]
+        if tail and int(tail[1]) <= last:
+            return [f"lines {last - int(tail[1]) + 1}-{last} {head[2]}", *parts[3:]]
+    return [f"lines 1-{last} {head[2]}", *parts[1:]]

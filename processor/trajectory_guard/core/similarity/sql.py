@@ -34,12 +34,20 @@ _MIRRORED: Final = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": 
 
 def looks_like_sql(text: str) -> bool:
     """Whether ``text`` starts as a SQL statement does, strictly enough not to take English for SQL."""
-    return _START.match(text[:2000]) is not None
+    return _START.match(unfenced(text)[:2000]) is not None
+
+
+def unfenced(text: str) -> str:
+    """A program without the Markdown fence that a model writes around it."""
+    found = text.strip() if "```" in text[:40] else ""
+    if not found.startswith("```") or not found.endswith("```") or "\n" not in found:
+        return text
+    return found[found.index("\n") + 1 : -3]
 
 
 def normalize_sql(text: str) -> str:
     """The canonical form of ``text``; never raises, and never drops a value or a condition."""
-    tokens = _TOKEN.findall(text)
+    tokens = _TOKEN.findall(unfenced(text))
     if len(tokens) > 2 * MAX_TOKENS:
         return " ".join(tokens)
     words = [_canonical_token(token) for token in tokens if not _is_comment(token)]
@@ -48,8 +56,12 @@ def normalize_sql(text: str) -> str:
     words = _drop_optional(words)
     if len(words) > MAX_TOKENS:
         return " ".join(words)
-    words = _resolve_aliases(words)
-    simple = words[:1] == ["select"] and words.count("select") == 1 and not {"union", "or", "case", "with"} & set(words)
+    words = _resolve_aliases(_inline_views(words))
+    simple = (
+        words[:1] == ["select"]
+        and words.count("select") == 1
+        and not {"union", "or", "case", "with"} & set(_without_disjunction(words))
+    )
     if not simple or ";" in words:
         return " ".join(_order_sides(words))
     return _render_select(words)
@@ -82,12 +94,65 @@ def _drop_optional(words: list[str]) -> list[str]:
             or (word == "asc" and position)
         ):
             continue
+        if words[position : position + 2] == ["fetch", "first"] and words[position + 3 : position + 5] == [
+            "rows",
+            "only",
+        ]:
+            return [*result, "limit", words[position + 2], *words[position + 5 :]]
         if word == "1" and result[-2:] == ["count", "("] and after == ")":
             word = "*"
         result.append(word)
     if result[-2:] == ["offset", "0"]:
         result = result[:-2]
     return result
+
+
+def _inline_views(words: list[str]) -> list[str]:
+    """A view ``(SELECT * FROM t WHERE ...)``, under a name or in FROM, as its table and conditions.
+
+    Only where the rest of the statement reads this one view and neither groups conditions by OR nor joins anything.
+    """
+    if {"or", "union", "join", "case"} & set(words) or words.count("select") != 2:
+        return words
+    if words[:1] == ["with"] and words[2:4] == ["as", "("] and len(words) > 5:
+        end = _closing(words, 3)
+        name, view, rest = words[1], words[4:end], words[end + 1 :]
+        found = next((at for at, word in enumerate(rest) if rest[at : at + 2] == ["from", name]), -1)
+        if rest.count(name) - sum(rest[at : at + 2] == [name, "."] for at in range(len(rest))) != 1:
+            return words
+        head, tail = rest[: found + 1], rest[found + 2 :]
+    else:
+        found = next((at for at in range(len(words)) if words[at : at + 3] == ["from", "(", "select"]), -1)
+        if found < 0:
+            return words
+        end = _closing(words, found + 1)
+        named = [word for word in words[end + 1 : end + 3] if word != "as"][:1]
+        name = named[0] if named and _is_name(named[0]) and named[0] not in _AFTER_TABLE else ""
+        head, view = words[: found + 1], words[found + 2 : end]
+        tail = words[end + 1 + words[end + 1 : end + 3].index(name) + 1 :] if name else words[end + 1 :]
+    plain = view[:3] == ["select", "*", "from"] and len(view) > 3 and (len(view) == 4 or view[4] == "where")
+    if not plain or found < 0 or head[:1] != ["select"] or "," in tail[:1] or {"limit", "group", "order"} & set(view):
+        return words
+    table, conditions = view[3], view[5:]
+    if tail[:1] == ["where"] and conditions:
+        tail = ["where", *conditions, "and", *tail[1:]]
+    elif conditions:
+        tail = ["where", *conditions, *tail]
+    return [*_renamed(head, name, table), table, *_renamed(tail, name, table)]
+
+
+def _renamed(words: list[str], name: str, table: str) -> list[str]:
+    return [table if word == name and words[at + 1 : at + 2] == ["."] else word for at, word in enumerate(words)]
+
+
+def _closing(words: list[str], opening: int) -> int:
+    """The position of the bracket that closes the one at ``opening``, or the last position."""
+    depth = 0
+    for at in range(opening, len(words)):
+        depth += (words[at] == "(") - (words[at] == ")")
+        if depth == 0:
+            return at
+    return len(words) - 1
 
 
 def _tables(words: list[str]) -> tuple[dict[str, str], list[str], set[int]]:
@@ -191,6 +256,7 @@ def _order_sides(words: list[str]) -> list[str]:
     return items
 
 
+_NEGATED: Final = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _SIDE_ENDS: Final = frozenset(_GROUPS["side_ends"])
 
 
@@ -202,7 +268,8 @@ def _render_select(words: list[str]) -> str:
     clauses = _clauses(words)
     select, groups = clauses.get("select", []), clauses.get("group", [])
     select = _without_labels(select, words)
-    conditions = _conditions(clauses.get("where", []))
+    where = clauses.get("where", [])
+    conditions = _disjunction(where) if "or" in where else _conditions(where)
     source = clauses.get("from", [])
     joined = _inner_joins(source)
     if joined is not None:
@@ -251,9 +318,46 @@ def _without_labels(select: list[str], words: list[str]) -> list[str]:
     return result
 
 
+def _without_brackets(words: list[str]) -> list[str]:
+    """``( a = 1 ) and ( b = 2 )`` without brackets: they group nothing where a conjunction is all there is."""
+    result: list[str] = []
+    at = 0
+    while at < len(words):
+        end = _closing(words, at) if words[at] == "(" and (not result or result[-1] in ("and", "(")) else -1
+        whole = words[end + 1 : end + 2] in ([], ["and"])
+        if end > at and whole and not {"select", ",", "or"} & set(words[at + 1 : end]):
+            result += _without_brackets(words[at + 1 : end])
+            at = end + 1
+        else:
+            result.append(words[at])
+            at += 1
+    return result
+
+
+def _without_disjunction(words: list[str]) -> list[str]:
+    """A statement without the WHERE clause if that is a plain disjunction, the one kind in which OR can be sorted."""
+    clause = _clauses(words).get("where", [])
+    if "or" not in clause or {"and", "("} & set(clause):
+        return words
+    return [word for word in words if word != "or"] if words.count("or") == clause.count("or") else words
+
+
+def _disjunction(words: list[str]) -> list[str]:
+    """Terms joined by OR alone, sorted; equal left sides make ``IN``."""
+    terms: list[list[str]] = [[]]
+    for item in _order_sides(words):
+        if item == "or":
+            terms.append([])
+        else:
+            terms[-1].append(item)
+    if all(len(term) == 3 and term[1] == "=" and term[0] == terms[0][0] for term in terms):
+        return [f"{terms[0][0]} in ({','.join(sorted(term[2] for term in terms))})"]
+    return [" | ".join(sorted(" ".join(term) for term in terms))]
+
+
 def _conditions(words: list[str]) -> list[str]:
-    """A conjunction as its terms in one spelling; BETWEEN becomes two of them."""
-    items = _order_sides(words)
+    """A conjunction as its terms in one spelling; BETWEEN becomes two of them, brackets around a term fall away."""
+    items = _order_sides(_without_brackets(words))
     terms: list[list[str]] = [[]]
     between = False
     for item in items:
@@ -272,6 +376,8 @@ _LITERALS: Final = re.compile(r"\(\s*(?:'[^',]*'|[\w.]+)(?:\s*,\s*(?:'[^',]*'|[\
 
 
 def _simplify(term: list[str]) -> list[str]:
+    if len(term) == 4 and term[0] == "not" and term[2] in _NEGATED:
+        term = [term[1], _NEGATED[term[2]], term[3]]
     if len(term) == 5 and term[1] == "between" and term[3] == "and":
         return [f"{term[0]} >= {term[2]}", f"{term[0]} <= {term[4]}"]
     if len(term) in (3, 4) and term[-2] == "in" and _LITERALS.match(term[-1]):

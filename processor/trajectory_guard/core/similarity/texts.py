@@ -6,7 +6,8 @@ from functools import lru_cache
 from typing import Final
 
 from . import vocabulary as vocab
-from .words import GENERIC, TextFeatures, begin_alike, concept
+from .scripts import has_unspaced, signs
+from .words import ASKING, GENERIC, TextFeatures, begin_alike, concept
 
 SAME_AT: Final = 0.6
 """Share of common content words (0 to 1) from which two texts count as the same."""
@@ -14,8 +15,12 @@ MAYBE_ABOVE: Final = 0.10
 """Share of common content words (0 to 1) up to which two texts count as different."""
 
 _MAX_PART: Final = 3
+_MIN_LETTERS: Final = 4
+"""Shorter texts are compared by their words alone: "a i" is not "ai"."""
 MAYBE_ABOVE_ELSEWHERE: Final = 0.15
 """The same in other languages, where words that bind are counted as content."""
+MAYBE_ABOVE_OF_SIGNS: Final = 0.25
+"""Share of common Chinese signs (0 to 1) up to which two texts without a word in common count as different."""
 Judgement = tuple[str, str]
 """``("same" | "different" | "maybe", reason)``."""
 
@@ -54,9 +59,26 @@ def _negates(prefix: str, root: str) -> bool:
 
 def compare_texts(a: TextFeatures, b: TextFeatures) -> Judgement:
     """Compares two texts; symmetric. The first rule that applies decides."""
+    relation, reason = _compare(a, b)
+    if relation != "same" or (a.english and b.english):
+        return relation, reason
+    if _is_linked_otherwise(a, b):
+        return "maybe", "another word binds the same words, which may change the direction"
+    if not ASKING.isdisjoint(a.vocabulary - b.vocabulary) and not ASKING.isdisjoint(b.vocabulary - a.vocabulary):
+        return "maybe", "another word that binds or asks"
+    names = _alone(a, b)
+    qualified = (names[0] | names[1]) <= _COUNTRIES and _is_qualified(a, b, names[0] | names[1])
+    if any(names) and not qualified and a.letters != b.letters:
+        return "maybe", f"a name of one side alone: {_some(names[0] | names[1])}"
+    return relation, reason
+
+
+def _compare(a: TextFeatures, b: TextFeatures) -> Judgement:
     doubt = (a.negations - b.negations) % 2 == 1
     if doubt and not (a.implicit ^ b.implicit):
         return "different", "one side is negated"
+    if a.letters == b.letters and len(a.letters) >= _MIN_LETTERS and a.negations == b.negations:
+        return "same", "other spaces or hyphens"
     reason = _contradiction(a, b)
     if reason:
         return "different", reason
@@ -67,6 +89,15 @@ def compare_texts(a: TextFeatures, b: TextFeatures) -> Judgement:
     if a.sequence == b.sequence:
         return ("same", "same words") if a.sequence or a.vocabulary == b.vocabulary else ("maybe", "no content words")
     return _by_words(a, b)
+
+
+def _is_linked_otherwise(a: TextFeatures, b: TextFeatures) -> bool:
+    """Whether a word of both texts follows one binding word here and another there: ``de Lima a Cusco``.
+
+    In English ``_direction_mismatch`` knows the words that reverse a direction; elsewhere any of them may.
+    """
+    left, right = {word for word, _ in a.links - b.links}, {word for word, _ in b.links - a.links}
+    return any(one == other or begin_alike(one, other) for one in left for other in right)
 
 
 def _contradiction(a: TextFeatures, b: TextFeatures) -> str:
@@ -102,14 +133,22 @@ def _some(items: set[str] | frozenset[str]) -> str:
 
 
 def _name_mismatch(a: TextFeatures, b: TextFeatures) -> str:
-    left, right = a.names - b.vocabulary, b.names - a.vocabulary
-    if not (a.english or b.english):
-        left, right = _without_kin(left, b.vocabulary), _without_kin(right, a.vocabulary)
+    left, right = _alone(a, b)
     if not left and not right:
         return ""
+    if not (a.english and b.english) and not (left and right) and not _extends(a, b):
+        return ""  # capitals mean less elsewhere: other forms of a name, and German nouns; never "same", though
     if (not left or not right) and (left | right) <= _COUNTRIES and _is_qualified(a, b, left | right):
         return ""
     return f"a name differs: {_some(left)} / {_some(right)}"
+
+
+def _alone(a: TextFeatures, b: TextFeatures) -> tuple[frozenset[str], frozenset[str]]:
+    """The names of each side that the other does not hold, in any form."""
+    left, right = a.names - b.vocabulary, b.names - a.vocabulary
+    if not (a.english or b.english):
+        left, right = _without_kin(left, b.vocabulary), _without_kin(right, a.vocabulary)
+    return left, right
 
 
 def _without_kin(names: frozenset[str], words: frozenset[str]) -> frozenset[str]:
@@ -143,7 +182,8 @@ def _question_mismatch(a: TextFeatures, b: TextFeatures) -> str:
 def _by_words(a: TextFeatures, b: TextFeatures) -> Judgement:
     replaced = _replaced(a.sequence, b.sequence)
     if replaced is not None:
-        return "different", "one part is replaced: {} / {}".format(*replaced)
+        relation = "maybe" if _is_rephrased(a, b) else "different"
+        return relation, "one part is replaced: {} / {}".format(*replaced)
     if _is_exchange(a.sequence, b.sequence):
         return "different", "two words have changed places around others"
     left, right = _residues(a, b)
@@ -165,6 +205,38 @@ def _replaced(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, str] | None:
     if len(left) == len(right) == 1 or max(len(left), len(right)) <= min(_MAX_PART, start + end):
         return " ".join(left), " ".join(right)
     return None
+
+
+def _is_rephrased(a: TextFeatures, b: TextFeatures) -> bool:
+    """Whether the part in which two texts differ has another shape as well: words that bind, and another length.
+
+    A mere other name leaves both as they are: "hotels near Rome", "hotels near New York". In English, where a sentence
+    model may be asked, a replaced part is another thing: models take it for the same far too often.
+    """
+    if a.english and b.english:
+        return False
+    left, right = set(a.frame) - set(b.frame), set(b.frame) - set(a.frame)
+    return len(left) != len(right) and not (left <= set(a.sequence) and right <= set(b.sequence))
+
+
+def _extends(a: TextFeatures, b: TextFeatures) -> bool:
+    """Whether one text holds all words of the other in their order, and more: it narrows, it does not reword."""
+    short, long = sorted((a.frame, b.frame), key=len)
+    rest = iter(long)
+    return all(word in rest for word in short) or _extends_letters(*sorted((a.letters, b.letters), key=len))
+
+
+def _asks_alike(a: TextFeatures, b: TextFeatures) -> bool:
+    """Whether no side alone asks for a reason, a person, a time or a place without the other naming it."""
+    return all(_IMPLIED[asked] & (a.hard | b.hard) for asked in a.questions ^ b.questions)
+
+
+def _extends_letters(short: str, long: str) -> bool:
+    """The same for texts without spaces between words."""
+    if not has_unspaced(short):
+        return False
+    rest = iter(long)
+    return all(letter in rest for letter in short)
 
 
 def _residues(a: TextFeatures, b: TextFeatures) -> tuple[frozenset[str], frozenset[str]]:
@@ -219,6 +291,12 @@ def _akin(a: TextFeatures, b: TextFeatures) -> dict[str, str]:
     return found
 
 
+def _share_of_signs(a: str, b: str) -> float:
+    """Share of common Chinese signs and katakana: most of them are words of their own, so that pairs miss much."""
+    left, right = signs(a), signs(b)
+    return len(left & right) / len(left | right) if left and right else 0.0
+
+
 def _is_exchange(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
     """Whether exactly two words, not neighbours, have changed places: a change of subject and object."""
     if len(a) != len(b):
@@ -236,14 +314,20 @@ def _by_addition(a: TextFeatures, b: TextFeatures, added: frozenset[str]) -> Jud
     shared = _shared(a, b)
     if len(added) == 1 and shared >= 5:
         return "same", f"one side adds: {_some(added)}"
+    if not _extends(a, b) and _asks_alike(a, b):
+        return "maybe", f"one side adds, in another order or frame: {_some(added)}"
     return "different", f"one side adds: {_some(added)}"
 
 
 def _by_overlap(a: TextFeatures, b: TextFeatures, *, cap: bool = False) -> Judgement:
+    if _extends(a, b):
+        return "different", f"one side adds: {_some(a.hard ^ b.hard)}"
     left, right = _residues(a, b)
     shared = _shared(a, b)
     share = shared / (shared + len(left) + len(right)) if shared else 0.0
     if share <= (MAYBE_ABOVE if a.english or b.english else MAYBE_ABOVE_ELSEWHERE):
+        if _share_of_signs(a.letters, b.letters) > MAYBE_ABOVE_OF_SIGNS:
+            return "maybe", "some signs are shared"
         return "different", "other words"
     if share >= SAME_AT and not cap and len(left) + len(right) > 2:
         return "same", f"most words are shared, {_some(left)} / {_some(right)} are not"

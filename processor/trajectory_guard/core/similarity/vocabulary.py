@@ -30,6 +30,9 @@ IMPLIED: Final = {
 FUNCTION_WORDS: Final = words("function")
 """Articles, prepositions and the like of other languages in Latin script."""
 
+BINDING_WORDS: Final = frozenset(word for of_language in groups("binding").values() for word in of_language)
+"""Short articles, pronouns, prepositions and conjunctions of other languages: they only bind content words."""
+
 NEGATIONS: Final = words("negations")
 
 NEGATING_ENDINGS: Final = ("ない", "なし", "ません", "ず", "なかった")
@@ -78,6 +81,11 @@ UNITS: Final = {
     "gbp": "pound", "pounds": "pound", "%": "percent",
 }  # fmt: skip
 
+NUMBERS_ELSEWHERE: Final = {word: number for number, found in groups("numbers").items() for word in found}
+"""Number words of other languages, by word."""
+MEASURES: Final = {word: symbol for symbol, found in groups("measures").items() for word in found}
+"""Words for units of measure that count right after a number, by word."""
+
 QUESTION_WORDS: Final = frozenset(["who", "when", "where", "why"])
 CONFLICTING_DIRECTIONS: Final = frozenset(
     frozenset(pair.split())
@@ -92,6 +100,9 @@ CONFLICTING_DIRECTIONS: Final = frozenset(
         "by to",
         "on under",
         "by from",
+        "for from",
+        "about by",
+        "about from",
     )
 )
 DIRECTIONS: Final = frozenset(word for pair in CONFLICTING_DIRECTIONS for word in pair)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from . import vocabulary as vocab
-from .scripts import MARKS, pieces, plain
+from .dates import unify_moments
+from .scripts import MARKS, letters_of, pieces, plain
 
 STOP, SOFT, HARD, ANCHOR = range(4)
 """Role of a word in a comparison: noise, decoration, content, or a mark that must be equal."""
@@ -19,7 +19,7 @@ _TOKEN: Final = re.compile(
     r"|[<>]=?|[!=]=+|=|[$€£%*^~&|+]+"
 )
 _NUMBER: Final = re.compile(r"\Av?(-?\d+(?:[.,]\d+)*)(st|nd|rd|th)?$")
-_AMOUNT: Final = re.compile(r"\A(\d+(?:[.,]\d+)*)([a-z]{1,3}|€)$")
+_AMOUNT: Final = re.compile(rf"\A(\d+(?:[.,]\d+)*)([a-z]{{1,3}}|€|[^\W\da-z_][^\W\da-z_{MARKS}]*[{MARKS}]*)$")
 _THOUSANDS: Final = re.compile(r"\A\d{1,3}(?:,\d{3})+(?:\.\d+)?$")
 _JOINED_PREFIXES: Final = frozenset(
     ["e", "re", "co", "pre", "un", "kick", "log", "sign", "check", "back", "set", "web", "multi", "sub", "anti"]
@@ -50,11 +50,21 @@ class TextFeatures(NamedTuple):
     around: frozenset[tuple[str, str, str]]
     participles: frozenset[str]
     english: bool = True
+    links: frozenset[tuple[str, str]] = frozenset()
+    frame: tuple[str, ...] = ()
+    letters: str = ""
 
 
 def tokens(text: str) -> list[str]:
-    """The words, numbers and meaningful symbols of ``text``; punctuation and spaces are dropped."""
-    return _TOKEN.findall(text)
+    """The words, numbers and meaningful symbols of ``text``; punctuation and spaces are dropped, dates unified."""
+    return _TOKEN.findall(_PHONE.sub(_digits, unify_moments(text)))
+
+
+_PHONE: Final = re.compile(r"(?<![\w+])\+\d(?:[\s().-]{0,3}\d){6,16}(?![\d.-])", re.ASCII)
+
+
+def _digits(match: re.Match[str]) -> str:
+    return "".join(char for char in match[0] if char.isdigit())
 
 
 def fold(text: str) -> str:
@@ -137,8 +147,8 @@ def analyse(low: str) -> Word:
         return Word(ANCHOR, vocab.ORDINALS[low])
     if low in vocab.NUMBER_WORDS and low != "one":
         return Word(ANCHOR, vocab.NUMBER_WORDS[low])
-    if low in vocab.CALENDAR:
-        return Word(ANCHOR, vocab.CALENDAR[low])
+    if low in vocab.CALENDAR or (low[-1:] == "s" and low[:-1] in vocab.CALENDAR):
+        return Word(ANCHOR, vocab.CALENDAR.get(low) or vocab.CALENDAR[low[:-1]])
     if low in vocab.UNITS:
         return Word(HARD, vocab.UNITS[low])
     if low in vocab.STOP_WORDS or low in vocab.NEGATIONS:
@@ -157,9 +167,15 @@ def _analyse_odd(low: str) -> Word:
     if low.endswith(("'s", "\u2019s")) and low[:-2].isalpha():
         return Word(*analyse(low[:-2]))
     letters = low.replace("'", "").replace("\u2019", "").replace("-", "")
-    if letters.isalpha():
+    if letters_of(letters).isalpha():
         return Word(HARD, concept(letters))
+    if _INITIALS.match(low):
+        return Word(HARD, low.replace(".", ""))
     return Word(ANCHOR, low) if any(char.isalnum() for char in low) else Word(HARD, low)
+
+
+_INITIALS: Final = re.compile(r"\A(?:[^\W\d_]\.)+[^\W\d_]\.?\Z")
+"""``J.R.R`` and ``u.s``: letters that stand for words."""
 
 
 def plain_number(text: str) -> str:
@@ -178,6 +194,12 @@ def _pieces(raw: str) -> list[str]:
         return [raw]
     if low.endswith(("n't", "n\u2019t")):
         return ["cannot" if low[:2] == "ca" else "not"]
+    elided = _ELIDED.match(low)
+    if elided:
+        return _pieces(raw[elided.end() :])
+    suffixed = _SUFFIXED.match(raw)
+    if suffixed:
+        return [suffixed[1]]
     amount = _AMOUNT.match(low)
     if amount and amount[2] not in ("st", "nd", "rd", "th"):
         return [amount[1], amount[2]]
@@ -189,6 +211,12 @@ def _pieces(raw: str) -> list[str]:
     if "/" in raw and low.replace("/", "").isalpha() and raw.count("/") == 1:
         return raw.split("/")
     return [raw.rstrip(".:") or raw]
+
+
+_ELIDED: Final = re.compile(r"(?:[cdjlmnst]|qu|un|(?:a|da|de|ne|su)ll)['\u2019](?=[^\W\d_]{2})")
+"""French and Italian articles and pronouns before a vowel: ``l'eau``, ``dell'acqua``."""
+_SUFFIXED: Final = re.compile(r"\A([^\W\d_a-z][^\W\d_]{1,40})['\u2019](?!(?:s|t|d|m|ll|re|ve)\Z)[^\W\d_A-Z]{1,5}\Z")
+"""A Turkish name and its case: ``Trabzon'da``."""
 
 
 def _rewrite_phrases(words: list[str]) -> list[str]:
@@ -254,19 +282,25 @@ def is_english(text: str) -> bool:
 def _is_english(text: str, words: list[str]) -> bool:
     """Whether nothing speaks against English: letters beyond ASCII, or a function word of another language."""
     lows = [word.lower() for word in words]
-    stops = sum(low in vocab.STOP_WORDS or low in vocab.NEGATIONS for low in lows)
+    stops = sum(low in vocab.STOP_WORDS and low not in _ELSEWHERE for low in lows)
     others = sum(low in vocab.FUNCTION_WORDS and low not in vocab.STOP_WORDS for low in lows)
     return others <= stops and (text.isascii() or stops > 1)
 
 
+_ELSEWHERE: Final = vocab.FUNCTION_WORDS | vocab.BINDING_WORDS | frozenset("aeiouy")
+"""Words that prove nothing for English: ``a``, ``in``, ``no`` and ``me`` are words of other languages as well."""
+
+
 def features(text: str) -> TextFeatures:
     """The comparable content of ``text``."""
-    spelled = [pair for raw in tokens(text) for pair in pieces(plain(raw))]
+    found = [plain(raw) for raw in tokens(text)]
+    spelled = [pair for raw in found for pair in pieces(raw)]
     binding = frozenset(piece for piece, binds in spelled if binds)
-    words = _rewrite_phrases([piece for raw, _ in spelled for piece in _pieces(raw)])
+    words = _rewrite_measures(_rewrite_phrases([piece for raw, _ in spelled for piece in _pieces(raw)]))
     english = _is_english(text, words)
     builder = _Builder(_starts_sentence(text), _is_title_case(words) or _capitalises_nouns(words, english), english)
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    builder.letters = _letters(words if text.isascii() else found)
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         if word in binding:
             builder.bind(word)
         else:
@@ -274,14 +308,34 @@ def features(text: str) -> TextFeatures:
     return builder.finish()
 
 
+def _letters(found: list[str]) -> str:
+    """A text without the spaces and hyphens that some write and others do not, except around numbers."""
+    return _SPACES.sub("", _HYPHENS.sub("", " ".join(found))).casefold()
+
+
+_HYPHENS: Final = re.compile(r"(?<=[^\W\d_])(?:[-'\u2019.](?=[^\W\d_])|-(?=\d))")
+_SPACES: Final = re.compile(r"(?<=\D) (?!-)|(?<=\d) (?![-\d])")
+
+
+def _rewrite_measures(words: list[str]) -> list[str]:
+    """Words for units of measure after a number as symbols: ``24 hours`` as ``24 h``."""
+    return [
+        vocab.MEASURES.get(word.lower(), word) if at and words[at - 1][-1:].isdigit() else word
+        for at, word in enumerate(words)
+    ]
+
+
+_BINDING: Final = frozenset(plain(word).casefold() for word in vocab.BINDING_WORDS)
+ASKING: Final = frozenset(plain(word).casefold() for word in vocab.FUNCTION_WORDS) - _BINDING
+"""Longer function words of other languages, among them those that ask: another one may be another question."""
+_NUMBERS_ELSEWHERE: Final = {plain(word).casefold(): number for word, number in vocab.NUMBERS_ELSEWHERE.items()}
+
+
 def _binds(low: str) -> bool:
-    """Whether a word of another language is an article, a preposition or the like: it is short, but no lone letter."""
-    if len(low) == 1:
-        return low in "aeiouyàéèôùиовксуя"
-    return len(low) < _MIN_CONTENT and low.isalpha() and unicodedata.east_asian_width(low[0]) not in "WF"
+    """Whether a word of another language is an article, a preposition or the like; of short words, the common ones."""
+    return low in _BINDING or low in ASKING or (len(low) == 1 and low in "aeiouyàéèôùиовксуя")
 
 
-_MIN_CONTENT: Final = 4
 _NO_NOUN: Final = frozenset(("", "with", "to", "by", "in", "on", "and", "or", "from", "for", "of", "is", "at"))
 """Words that cannot follow an article: before one of these, "a" is a name."""
 
@@ -294,6 +348,9 @@ def begin_alike(word: str, other: str) -> bool:
     return 3 * (same if same is not None else min(len(word), len(other))) >= 2 * min(max(len(word), len(other)), _LONG)
 
 
+_ARTICLES: Final = frozenset(("the", "a", "an", "my", "your"))
+_OPERATORS: Final = frozenset(("and", "or", "not", "in", "is", "to", "near"))
+"""Words that are often written in capitals in queries."""
 _MIN_STEM: Final = 4
 _LONG: Final = 9
 
@@ -313,14 +370,24 @@ class _Builder:
         self.negations = 0
         self.directions: set[tuple[str, str]] = set()
         self.around: set[tuple[str, str, str]] = set()
+        self.links: set[tuple[str, str]] = set()
+        self.frame: list[str] = []
+        self.letters = ""
         self._link = ""
 
     def take(self, raw: str) -> None:
         low = raw.lower().replace("\u2019", "'")
         role, name = analyse(low)
-        if role == HARD and not self._english and raw.islower() and _binds(low):
-            role = STOP
+        if role == STOP and len(raw) > 1 and raw.isupper() and low not in _OPERATORS and not self._title_case:
+            role = HARD  # "WHO", "IT" and "US" are names
+        if role == HARD and not self._english:
+            if low in _NUMBERS_ELSEWHERE:
+                role, name = ANCHOR, _NUMBERS_ELSEWHERE[low]
+            elif not raw[:1].isupper() and _binds(low):
+                role = STOP
         self.sets["words"].add(name)
+        if low not in _ARTICLES:
+            self.frame.append(name)
         if low in vocab.NEGATIONS or low.endswith("n't"):
             self.negations += 1
         elif low in vocab.IMPLICIT_NEGATIONS:
@@ -333,12 +400,13 @@ class _Builder:
     def bind(self, raw: str) -> None:
         """A particle or an ending in kana: it shows a negation, and nothing else."""
         self.sets["words"].add(raw)
+        self.frame.append(raw)
         self.negations += any(raw.endswith(word) for word in vocab.NEGATING_ENDINGS)
 
     def _take_stop(self, low: str) -> None:
         if low in vocab.QUESTION_WORDS:
             self.sets["asked"].add(low)
-        if low not in ("the", "a", "an", "my", "your"):
+        if not (self._english and low in _ARTICLES):
             self._link = low
 
     def _take_content(self, raw: str, role: int, name: str) -> None:
@@ -347,6 +415,7 @@ class _Builder:
                 self.directions.add((name, self._link))
             if self.sequence and self._link not in vocab.SYMMETRIC:
                 self.around.add((self.sequence[-1], self._link, name))
+            self.links.add((name, self._link))
             self._link = ""
         self.sequence.append(name)
         if role == ANCHOR or (len(raw) == 1 and raw.isupper()):
@@ -370,5 +439,5 @@ class _Builder:
         return TextFeatures(
             tuple(self.sequence), sets["hard"], sets["soft"], tuple(sorted(self.anchors)), sets["names"], sets["words"],
             self.negations, sets["implicit"], sets["asked"], frozenset(self.directions), frozenset(self.around),
-            sets["past"], self._english,
+            sets["past"], self._english, frozenset(self.links), tuple(self.frame), self.letters,
         )  # fmt: skip

@@ -1,0 +1,107 @@
+"""One spelling for a value that is a number, an amount, a quantity, or a number that identifies something."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Final
+
+from . import vocabulary as vocab
+
+MAX_CHARS: Final = 48
+"""Longer values are no number."""
+_GROUPED: Final = re.compile(r"\A(?:-?\d{1,3}(?:,\d{3})+|-?\d{1,3}(?:_\d{3})+)(?:\.\d+)?\Z", re.ASCII)
+_EXPONENT: Final = re.compile(r"\A-?[1-9](?:\.\d{1,9})?[eE]\+?(\d{1,2})\Z", re.ASCII)
+_NUMBER: Final = r"-?\d+(?:[.,_]\d+)*"
+_SIGNS: Final = {
+    "$": "usd",
+    "\u20ac": "eur",
+    "\xa3": "gbp",
+    "\u20b9": "inr",
+    "\u20bd": "rub",
+    "\u20a9": "krw",
+    "\u20ba": "try",
+}
+_SIGN: Final = "[" + "".join(_SIGNS) + "]"
+_CURRENCIES: Final = (
+    "AED|ARS|AUD|BGN|BRL|CAD|CHF|CLP|CNY|COP|CZK|DKK|EGP|EUR|GBP|HKD|HUF|IDR|ILS|INR|JPY|KES|KRW|MXN|NGN|NOK|NZD|PEN"
+    "|PHP|PLN|RON|RUB|SAR|SEK|SGD|THB|TRY|TWD|UAH|USD|VND|ZAR"
+)
+_MONEY: Final = re.compile(
+    rf"\A(?:({_SIGN}|{_CURRENCIES}) ?({_NUMBER})|({_NUMBER}) ?({_SIGN}|{_CURRENCIES}))\Z", re.ASCII
+)
+_QUANTITY: Final = re.compile(rf"\A({_NUMBER}) ?([^\W\d_]{{1,14}}|%)\Z")
+_DIGIT_GROUPS: Final = re.compile(r"\A\+?\(?\d{1,8}\)?(?:[ -]\(?\d{1,8}\)?){0,8}\Z", re.ASCII)
+_FOURS: Final = re.compile(r"\A\d{4}(?:[ -]\d{4}){2,4}\Z", re.ASCII)
+_ISBN: Final = re.compile(r"\A97[89](?:[ -]?\d){10}\Z", re.ASCII)
+_CODE_GROUPS: Final = re.compile(r"\A[A-Z]{2}(?:\d{2}(?: [A-Z0-9]{4}){2,8}(?: [A-Z0-9]{1,4})?| \d{6,12})\Z", re.ASCII)
+_UUID: Final = re.compile(r"\A[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\Z", re.ASCII | re.IGNORECASE)
+_PHONE: Final = re.compile(r"phone|tel|mobile|fax|whatsapp|msisdn", re.IGNORECASE)
+_MIN_DIGITS: Final = 7
+
+
+def normalize_value(text: str, key: str) -> str | None:
+    """The value of an argument under ``key`` in one spelling, None if it is none of these.
+
+    >>> [normalize_value(text, "x") for text in ("1,000", "1e3", "$50", "50.00 USD", "90 seconds", "10MB", "1-2")]
+    ['1000', '1000', '50 usd', '50 usd', '90 s', '10 mb', None]
+    >>> normalize_value("+1 (415) 555-0132", "x"), normalize_value("0049 30 1234567", "phone")
+    ('+14155550132', '+49301234567')
+    """
+    if len(text) > MAX_CHARS or not any(char.isdigit() for char in text):
+        return None
+    if _UUID.match(text):
+        return text.replace("-", "").lower()
+    if _GROUPED.match(text) or _EXPONENT.match(text):
+        return number(text)
+    money = _MONEY.match(text)
+    if money:
+        unit, amount = money[1] or money[4], money[2] or money[3]
+        return f"{number(amount)} {_SIGNS.get(unit, unit.lower())}"
+    quantity = _QUANTITY.match(text)
+    if quantity:
+        unit = quantity[2].casefold() if len(quantity[2]) > 1 else quantity[2]
+        known = "%" if unit == "%" else vocab.MEASURES.get(unit)
+        return _measured(number(quantity[1]), known) if known else None
+    if _CODE_GROUPS.match(text):
+        return text.replace(" ", "").lower()
+    return _joined(text, key)
+
+
+def _measured(amount: str, unit: str) -> str:
+    """A quantity in the base unit where the factor is exact: ``5 km`` as ``5000 m``. A kilobyte has 1,000 or 1,024."""
+    factor, base = _FACTORS.get(unit, ("1", unit))
+    if base == unit or not _PLAIN.match(amount):
+        return f"{amount} {unit}"
+    return f"{(Decimal(amount) * Decimal(factor)).normalize():f} {base}"
+
+
+_PLAIN: Final = re.compile(r"\A-?\d{1,12}(?:\.\d{1,6})?\Z", re.ASCII)
+_FACTORS: Final = {
+    "h": ("3600", "s"), "min": ("60", "s"), "ms": ("0.001", "s"), "km": ("1000", "m"), "cm": ("0.01", "m"),
+    "mm": ("0.001", "m"), "kg": ("1000", "g"), "ml": ("0.001", "l"),
+}  # fmt: skip
+
+
+def _joined(text: str, key: str) -> str | None:
+    """The digits of a telephone number, a card or an ISBN; groups of other numbers mean something: dates, addresses."""
+    if not _DIGIT_GROUPS.match(text):
+        return None
+    digits = "".join(char for char in text if char.isdigit())
+    is_phone = text[0] == "+" or _PHONE.search(key) is not None
+    if len(digits) < _MIN_DIGITS or not (is_phone or _FOURS.match(text) or _ISBN.match(text)):
+        return None
+    if is_phone and digits[:2] == "00":
+        return "+" + digits[2:]
+    return "+" + digits if text[0] == "+" else digits
+
+
+def number(text: str) -> str:
+    """``"1,000.50"``, ``"1_000.5"``, ``"1e3"`` and ``"50,00"`` as plain decimals."""
+    if "e" in text.lower():
+        return f"{float(text):.0f}" if float(text).is_integer() else text
+    text = text.replace("_", "")
+    if text.count(",") == 1 and "." not in text and len(text.partition(",")[2]) != 3:
+        text = text.replace(",", ".")
+    text = text.replace(",", "")
+    return text.rstrip("0").rstrip(".") if text.count(".") == 1 else text
