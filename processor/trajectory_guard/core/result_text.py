@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import repeat
 from typing import Any, Final
 from zlib import crc32
 
@@ -302,19 +303,16 @@ _MAX_LISTED_CHARS: Final = 4_096
 _MIN_LISTED_LINES: Final = 3
 
 
-def _add_distinct_leaves(value: Any, key: str, leaves: list[str]) -> None:
-    """Texts, and the numbers under keys that end in ``id``: another id is another record."""
-    kind = type(value)
-    if kind is str:
-        leaves.append(value)
-    elif kind is dict:
-        for name, item in value.items():
+def _add_distinct_leaves(within: Any, key: str, leaves: list[str]) -> None:
+    """Texts, and the numbers under keys that end in ``id``: another id is another record. ``within``: dict or list."""
+    for name, item in within.items() if type(within) is dict else zip(repeat(key), within):  # noqa: B905
+        kind = type(item)
+        if kind is str:
+            leaves.append(item)
+        elif kind is dict or kind is list:
             _add_distinct_leaves(item, name, leaves)
-    elif kind is list:
-        for item in value:
-            _add_distinct_leaves(item, key, leaves)
-    elif (kind is int or kind is bool) and key[-2:].lower() == "id":
-        leaves.append(str(value))
+        elif (kind is int or kind is bool) and name[-2:].lower() == "id":
+            leaves.append(str(item))
 
 
 _MAX_HITS_CHARS: Final = 8_192
