@@ -47,7 +47,7 @@ def calls_of_a_step(step_at: Callable[[int], StepRecord], length: int = 100, ste
 
 
 @pytest.mark.parametrize(
-    ("step_at", "most"), [(shapes.healthy, 370), (shapes.repeated, 1_030), (shapes.reworded, 4_800)]
+    ("step_at", "most"), [(shapes.healthy, 330), (shapes.repeated, 560), (shapes.reworded, 4_700)]
 )
 def test_a_step_costs_no_more_calls_than_it_should(step_at: Callable[[int], StepRecord], most: float) -> None:
     assert calls_of_a_step(step_at) <= most

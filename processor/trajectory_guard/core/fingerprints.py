@@ -51,8 +51,11 @@ def canonical_bytes(value: Any) -> bytes:
     Raises:
         ValueError: the value is nested deeper than ``MAX_DEPTH`` or cannot be written as JSON.
     """
-    if _needs_unfolding(value):
-        value = _unfold(value, 0)
+    return sorted_bytes(_unfold(value, 0) if _needs_unfolding(value) else value)
+
+
+def sorted_bytes(value: Any) -> bytes:
+    """``value``, unfolded already, as UTF-8 JSON with keys sorted at every level. Errors: as of ``canonical_bytes``."""
     try:
         return orjson.dumps(value, option=_SORTED)
     except TypeError:
@@ -99,13 +102,14 @@ def _unfold(value: Any, depth: int) -> Any:
     if isinstance(value, (list, tuple)):
         return [_unfold(item, depth + 1) for item in value]
     if isinstance(value, str):
-        return _unfold_text(value, depth)
+        return unfold_text(value, depth)
     if isinstance(value, float):
-        return _plain_number(value)
+        return plain_number(value)
     return value
 
 
-def _unfold_text(text: str, depth: int) -> Any:
+def unfold_text(text: str, depth: int) -> Any:
+    """The JSON object or array that a text at this depth holds, unfolded; else the text without blanks around it."""
     stripped = text.strip()
     if stripped[:1] in ("{", "[") and stripped[-1:] in ("}", "]"):
         try:
@@ -115,7 +119,8 @@ def _unfold_text(text: str, depth: int) -> Any:
     return stripped
 
 
-def _plain_number(number: float) -> Any:
+def plain_number(number: float) -> Any:
+    """An integer for a whole number, text for what JSON has no number for; else the number itself."""
     if math.isnan(number) or math.isinf(number):
         return repr(number)
     return int(number) if number.is_integer() and abs(number) < 2**53 else number

@@ -13,7 +13,15 @@ from hashlib import blake2b, sha256
 from typing import Any, Final
 
 from trajectory_guard.core.budget import MAX_UNDERSTOOD_CHARS, both_ends_and_digest
-from trajectory_guard.core.fingerprints import MAX_DEPTH, canonical_bytes, digest64, parse_json, text_bytes
+from trajectory_guard.core.fingerprints import (
+    MAX_DEPTH,
+    digest64,
+    parse_json,
+    plain_number,
+    sorted_bytes,
+    text_bytes,
+    unfold_text,
+)
 
 _ZONE: Final = r"(?: ?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})\b)?"
 _CLOCK: Final = r"\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)? ?(?:(?i:[ap]m)\b)?" + _ZONE
@@ -113,6 +121,8 @@ def mask_noise(text: str) -> str:
     >>> mask_noise("done in 0.31s; next slot 2026-03-01 10:30, row 7")
     'done in <lasted>; next slot 2026-03-01 10:30, row 7'
     """
+    if text.isalpha():
+        return text
     text = _with_single_spaces(text)
     return _NOISE.sub(_kind, text) if _may_hold_noise(text) else text
 
@@ -171,16 +181,25 @@ def _is_volatile_name(key: str) -> bool:
 
 
 def mask_value(value: Any, depth: int = 0) -> Any:
-    """A JSON value without volatile members, its texts free of noise."""
+    """A JSON value, unfolded as for ``canonical_bytes``, without volatile members, its texts free of noise.
+
+    Raises:
+        ValueError: the value is nested deeper than ``MAX_DEPTH``.
+    """
     if depth > MAX_DEPTH:
-        return "<deep>"
-    if isinstance(value, dict):
-        return {key: mask_value(item, depth + 1) for key, item in value.items() if not is_volatile_key(key)}
-    if isinstance(value, list):
-        return [mask_value(item, depth + 1) for item in value]
-    if isinstance(value, str):
-        return mask_noise(value)
-    return value
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    kind, below = type(value), depth + 1
+    if kind is dict:
+        return {
+            key: unfold_text(mask_noise(item), below) if type(item) is str else mask_value(item, below)
+            for key, item in value.items()
+            if not is_volatile_key(key)
+        }
+    if kind is list:
+        return [mask_value(item, below) for item in value]
+    if kind is str:
+        return unfold_text(mask_noise(value), depth)
+    return plain_number(value) if kind is float else value
 
 
 def masked_hash(result: str, *, error: bool = False) -> bytes:
@@ -209,7 +228,7 @@ _remembered: Final[dict[bytes, bytes]] = {}
 def _masked_hash(text: str, error: bool) -> bytes:
     if text[:1] in ("{", "["):
         try:
-            return digest64(canonical_bytes(mask_value(parse_json(text))))
+            return digest64(sorted_bytes(mask_value(parse_json(text))))
         except (ValueError, RecursionError):
             pass
     return digest64(text_bytes(mask_text(text) if error else mask_noise(text)))

@@ -208,8 +208,11 @@ def reports_status(text: str) -> bool:
     >>> reports_status('{"name": "stage", "state": "PROVISIONING"}'), reports_status('{"name": "stage"}')
     (True, False)
     """
-    if text[:1] != "{" or len(text) > _MAX_STATUS_CHARS:
-        return False
+    return text[:1] == "{" and len(text) <= _MAX_STATUS_CHARS and _has_status_member(text)
+
+
+@lru_cache(maxsize=256)
+def _has_status_member(text: str) -> bool:
     try:
         value = parse_json(text)
     except (ValueError, RecursionError):
@@ -305,7 +308,7 @@ _MIN_LISTED_LINES: Final = 3
 
 def _add_distinct_leaves(within: Any, key: str, leaves: list[str]) -> None:
     """Texts, and the numbers under keys that end in ``id``: another id is another record. ``within``: dict or list."""
-    for name, item in within.items() if type(within) is dict else zip(repeat(key), within):  # noqa: B905
+    for name, item in within.items() if type(within) is dict else zip(repeat(key), within):
         kind = type(item)
         if kind is str:
             leaves.append(item)
