@@ -146,10 +146,10 @@ class History:
     def since(self, index: int, call: Symbol, result: Symbol) -> list[int]:
         """Steps at or after ``index`` at which ``call`` returned ``result``, newest first."""
         calls, results, start = self.calls.data, self.results.data, self.calls.start
-        wanted, oldest = result or _BLANK, (index - start) * WIDTH
+        wanted, oldest = result or _BLANK, max(0, index - start) * WIDTH
         found = []
         offset = calls.rfind(call) if call else -1
-        while offset >= max(0, oldest):
+        while offset >= oldest:
             if offset % WIDTH:  # a match across two neighbours is no match
                 offset = calls.rfind(call, 0, offset + WIDTH - 1)
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from typing import Final
 
 from trajectory_guard.core import policy as ladder_policy
@@ -56,6 +57,8 @@ _ERROR_CHARS: Final = 4_096
 _PACE_BESIDE_OTHERS: Final = 2
 _NOTHING: Final = digest64(b"nothing was found")
 _KEPT_LINES: Final = 128
+_LINE: Final = "I"
+"""Format of a checksum of ``LINE_BYTES`` bytes: its value depends on the machine, its bytes do not."""
 _PACE_WITHOUT_PAUSE: Final = 5 / 3
 
 
@@ -312,11 +315,10 @@ def _all_known(run: Run, lines: bytes) -> bool:
     """Whether the run has seen all these lines before; it remembers the new ones."""
     if not lines:
         return False
-    width, known = LINE_BYTES, run.lines
-    places = {known[at : at + width] for at in range(0, len(known), width)}
-    new = [one for at in range(0, len(lines), width) if (one := lines[at : at + width]) not in places]
+    known = set(memoryview(run.lines).cast(_LINE))
+    new = [line for line in memoryview(lines).cast(_LINE) if line not in known]
     if new:
-        run.lines = (known + b"".join(dict.fromkeys(new)))[-_KEPT_LINES * width :]
+        run.lines = (run.lines + array(_LINE, dict.fromkeys(new)).tobytes())[-_KEPT_LINES * LINE_BYTES :]
     return not new
 
 

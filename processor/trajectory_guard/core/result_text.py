@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import repeat
+from struct import pack
 from typing import Any, Final
 from zlib import crc32
 
@@ -291,13 +292,12 @@ def lines_of(result: str) -> bytes:
     >>> lines_of("[0.8] a\\n[0.7] b\\n[0.6] c") == lines_of("[0.9] a\\n[0.5] b\\n[0.1] c")
     True
     """
-    if "\n" not in result:
+    head = result[:_MAX_LINES_CHARS]
+    if head.count("\n") < _MIN_LISTED_LINES - 1:
         return b""
-    text = _DECIMAL.sub("", result[:_MAX_LINES_CHARS]).encode("utf-8", "surrogatepass")
+    text = _DECIMAL.sub("", head).encode("utf-8", "surrogatepass")
     lines = [line for line in map(bytes.strip, text.split(b"\n")) if line]
-    return (
-        b"".join(crc32(line).to_bytes(LINE_BYTES, "big") for line in lines) if len(lines) >= _MIN_LISTED_LINES else b""
-    )
+    return pack(f">{len(lines)}I", *map(crc32, lines)) if len(lines) >= _MIN_LISTED_LINES else b""
 
 
 _MAX_STAMP_CHARS: Final = 64

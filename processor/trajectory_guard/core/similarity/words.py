@@ -57,6 +57,7 @@ def tokens(text: str) -> list[str]:
     return _TOKEN.findall(text)
 
 
+@lru_cache(maxsize=256)
 def fold(text: str) -> str:
     """``text`` without case, spacing and punctuation: equal for two spellings of one text."""
     return " ".join(piece for token in tokens(text) for piece, _ in pieces(plain(token))).casefold()
@@ -259,6 +260,7 @@ def _is_english(text: str, words: list[str]) -> bool:
     return others <= stops and (text.isascii() or stops > 1)
 
 
+@lru_cache(maxsize=256)
 def features(text: str) -> TextFeatures:
     """The comparable content of ``text``."""
     spelled = [pair for raw in tokens(text) for pair in pieces(plain(raw))]
