@@ -36,11 +36,20 @@ def parse_json(text: str) -> Any:
     try:
         value = orjson.loads(text)
     except ValueError:
-        if text.isascii() and "NaN" not in text and "Infinity" not in text and "\\u" not in text:
+        if "NaN" not in text and "Infinity" not in text and "\\u" not in text and _is_unicode(text):
             raise  # the standard library reads no more than orjson here, and says no at several times the cost
         return json.loads(text)
     # orjson reads an integer beyond 64 bits as a float
     return json.loads(text) if _has_long_integer(text) else value
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether ``text`` has no lone surrogates, which orjson does not read."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _has_long_integer(text: str) -> bool:

@@ -142,14 +142,17 @@ def _may_hold_noise(text: str) -> bool:
         return True
     return any(
         _NAMES_NUMBER.search(text, max(0, number.start() - _MAX_NAME_CHARS), number.end()) is not None
-        for number in _NUMBER_AFTER_MARK.finditer(text)
+        for number in _NUMBER_AFTER_WORD.finditer(text)
     )
 
 
 _NOISY_NUMBER: Final = re.compile(rf"\d(?::\d{{2}}:\d{{2}}|\d{{9}}| ?(?:{_SHORT_TIME})\b)")
 _HEX_RUN: Final = re.compile(r"[0-9a-fA-F]{8}")
-_NUMBER_AFTER_MARK: Final = re.compile(r"[ :=#.(\[]\d")
-_NAMES_NUMBER: Final = re.compile(rf"{_COUNTED}(?: ?(?:id|no|number|num|count))?[ :=#.(\[]{{1,3}}\d\Z", re.IGNORECASE)
+_MARK: Final = r"[ :=#.(\[]"
+_LETTER: Final = r"(?<=[^\W\d_]"
+_NUMBER_AFTER_WORD: Final = re.compile(rf"{_MARK}(?:{_LETTER}{_MARK})|{_LETTER}{_MARK}{{2}})|{_LETTER}{_MARK}{{3}}))\d")
+"""Members of JSON and cells of tables are no numbers after a word: only the others are worth a closer look."""
+_NAMES_NUMBER: Final = re.compile(rf"{_COUNTED}(?: ?(?:id|no|number|num|count))?{_MARK}{{1,3}}\d\Z", re.IGNORECASE)
 _MAX_NAME_CHARS: Final = 32
 
 
