@@ -58,6 +58,14 @@ def semconv(conversation: str, number: int) -> SpanShape:
     return SpanShape(f"execute_tool {TOOL}", attributes, (("invoke_agent support", agent),))
 
 
+def large(conversation: str, number: int) -> SpanShape:
+    """As ``semconv``, with a result of 50 kB: a list of a hundred answers."""
+    shape = semconv(conversation, number)
+    *others, (key, _) = shape.attributes
+    answers = ",".join(map(answer, range(100 * number, 100 * (number + 1))))
+    return shape._replace(attributes=[*others, (key, f"[{answers}]")])
+
+
 def _langgraph_metadata(conversation: str, number: int) -> dict[str, Any]:
     namespace = "tools:d62d1bdd-18f6-31b9-cc38-39cdacb1dbd8"
     return {

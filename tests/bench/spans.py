@@ -18,7 +18,8 @@ from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.store import FlagBoard
 
 STEPS_PER_RUN = 50
-TOOL_RATIO = 0.5
+TOOL_RATIO = 2.0
+LARGE_US = 100.0
 OTHER_RATIO = 0.05
 Shape = Callable[[str, int], shapes.SpanShape]
 _TOOLS: tuple[tuple[str, Shape], ...] = (
@@ -64,6 +65,9 @@ def rows(effort: Effort) -> Iterator[Row]:
         sdk = figures.median("sdk")
         yield Row(f"tool span, {name}: added", figures.added("guarded", "sdk"), "us", sdk, "SDK", TOOL_RATIO, True)
         yield Row(f"tool span, {name}: on_end alone", figures.median("on_end"), "us", sdk, "SDK", TOOL_RATIO, True)
+    figures = _measure(shapes.large, effort.times(0.2))
+    added, sdk = figures.added("guarded", "sdk"), figures.median("sdk")
+    yield Row("tool span, result of 50 kB: added", added, "us", sdk, "SDK", LARGE_US)
     figures = _measure(shapes.http, effort.rounds * 3)
     sdk = figures.median("sdk")
     yield Row("other span, 10 attributes: added", figures.added("guarded", "sdk"), "us", sdk, "SDK", OTHER_RATIO, True)

@@ -16,6 +16,7 @@ EXPECTED = (
     "tool span, plain semconv: on_end alone",
     "tool span, OpenLLMetry: added",
     "tool span, OpenInference: added",
+    "tool span, result of 50 kB: added",
     "other span, 10 attributes: added",
     "engine, healthy step, at step 10",
     "engine, healthy step, at step 10,000",

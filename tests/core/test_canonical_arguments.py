@@ -133,6 +133,13 @@ def test_big_integers_keep_every_digit_when_decoded() -> None:
     assert args_hash(f'{{"id": {one}}}') != args_hash(f'{{"id": {other}}}')
 
 
+@pytest.mark.parametrize("before", range(13))
+def test_a_big_integer_keeps_every_digit_wherever_it_stands(before: int) -> None:
+    for digits in (19, 20, 25):
+        text = f'[{" " * before}"word", {"9" * digits}, "{"word " * before}"]'
+        assert parse_json(text)[1] == int("9" * digits)
+
+
 def test_unknown_arguments_have_no_hash() -> None:
     assert args_hash(None) is None
 

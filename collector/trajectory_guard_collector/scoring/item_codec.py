@@ -167,12 +167,18 @@ def with_identity(step: StepRecord, plain: list[Any]) -> StepRecord:
     return step._replace(trajectory_id=trajectory, agent_id=agent, run=run)
 
 
+_FIELDS: Final = StepRecord._fields
+_DEFAULTS: Final = tuple(StepRecord._field_defaults.get(name, ()) for name in _FIELDS)
+"""Fields that equal their default are not written; a required one equals no empty tuple."""
+
+
 def _plain_step(step: StepRecord) -> dict[str, Any]:
-    plain = step._asdict()
-    plain["evidence"] = str(step.evidence)
-    plain["usage"] = plain_usage(step.usage) if step.usage is not None else None
-    defaults = StepRecord._field_defaults
-    return {name: value for name, value in plain.items() if name not in defaults or value != defaults[name]}
+    plain = {name: value for name, value, default in zip(_FIELDS, step, _DEFAULTS, strict=True) if value != default}
+    if step.evidence is not Evidence.FULL:
+        plain["evidence"] = str(step.evidence)
+    if step.usage is not None:
+        plain["usage"] = plain_usage(step.usage)
+    return plain
 
 
 def _step(plain: dict[str, Any]) -> StepRecord:
@@ -188,10 +194,8 @@ def _step(plain: dict[str, Any]) -> StepRecord:
 
 def plain_view(view: SpanView) -> list[Any]:
     """A span view as JSON-able data."""
-    plain = view._asdict()
-    plain["attributes"], plain["resource"] = dict(view.attributes), dict(view.resource)
-    plain["events"] = [[event.name, dict(event.attributes)] for event in view.events]
-    return list(plain.values())
+    events = [[event.name, dict(event.attributes)] for event in view.events]
+    return list(view._replace(attributes=dict(view.attributes), resource=dict(view.resource), events=events))  # type: ignore[arg-type]
 
 
 def view_from(plain: list[Any]) -> SpanView:

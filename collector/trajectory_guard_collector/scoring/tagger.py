@@ -79,6 +79,9 @@ class Tagger:
 
 def tagged(span: Span, attributes: Attributes) -> bytes:
     """The span with these attributes; its other attributes are kept, and Langfuse tags are added to existing ones."""
+    replaced = any(one.key in attributes for one in span.attributes)
+    if not replaced:  # serialized messages that follow each other are one message
+        return span.SerializeToString() + Span(attributes=key_values(attributes)).SerializeToString()
     kept = [one for one in span.attributes if one.key not in attributes]
     before = next((one.value for one in span.attributes if one.key == telemetry.LANGFUSE_TAGS), None)
     values = dict(attributes)

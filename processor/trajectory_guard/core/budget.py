@@ -51,8 +51,13 @@ def chars_of(value: Any, limit: int) -> int:
         elif kind is dict:
             total += 6 * len(item)  # quotes, colon and comma, and no value is without a character
             if total <= limit:
-                total += sum(map(len, filter(_is_text, item)))
-                stack.extend(item.values())
+                for key, value in item.items():
+                    if type(key) is str:
+                        total += len(key)
+                    if type(value) is str:
+                        total += len(value)
+                    else:
+                        stack.append(value)
         elif kind is list or kind is tuple:
             total += 3 * len(item)
             if total <= limit:
@@ -60,10 +65,6 @@ def chars_of(value: Any, limit: int) -> int:
         elif kind is int:
             total += item.bit_length() >> 2
     return total
-
-
-def _is_text(key: Any) -> bool:
-    return type(key) is str
 
 
 def both_ends_and_digest(text: str, limit: int) -> str:

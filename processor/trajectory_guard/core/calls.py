@@ -125,11 +125,13 @@ def _same_arguments(first: CallRecord, second: CallRecord) -> bool:
 def truncate_for_replay(step: StepRecord) -> StepRecord:
     """A record cheap enough to keep for a replay: hashes in full, texts cut, long arguments left out."""
     result, thought, args = step.result, step.thought, step.args
-    return step._replace(
-        result=both_ends(result, _KEPT_RESULT_CHARS) if result is not None else None,
-        thought=thought[:_KEPT_RESULT_CHARS] if thought is not None else None,
-        args=args if args is None or _is_short(args) else {},
-    )
+    if args is not None and not _is_short(args):
+        step = step._replace(args={})
+    if result is not None and len(result) > _KEPT_RESULT_CHARS:
+        step = step._replace(result=both_ends(result, _KEPT_RESULT_CHARS))
+    if thought is not None and len(thought) > _KEPT_RESULT_CHARS:
+        step = step._replace(thought=thought[:_KEPT_RESULT_CHARS])
+    return step
 
 
 def _is_short(args: Any) -> bool:

@@ -387,7 +387,7 @@ class Engine:
         placed = tuple(
             one._replace(
                 first_step=run.history.place_of(one.first_step, state.index),
-                steps=tuple(run.history.place_of(at, state.index) for at in one.steps),
+                steps=run.history.places_of(one.steps, state.index),
             )
             for one in found
         )

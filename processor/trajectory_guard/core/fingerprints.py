@@ -25,6 +25,9 @@ processes compare their hashes."""
 
 _SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 _LONG_INTEGER: Final = re.compile(r"\d{19}")
+_SAMPLED_DIGITS: Final = re.compile(r"\d\d\d+")
+_STRIDE: Final = 6
+"""Of 19 characters in a row at least three are sampled."""
 _JSON_START = frozenset('{["')
 
 
@@ -33,11 +36,29 @@ def parse_json(text: str) -> Any:
     try:
         value = orjson.loads(text)
     except ValueError:
-        if text.isascii() and "NaN" not in text and "Infinity" not in text and "\\u" not in text:
+        if "NaN" not in text and "Infinity" not in text and "\\u" not in text and _is_unicode(text):
             raise  # the standard library reads no more than orjson here, and says no at several times the cost
         return json.loads(text)
     # orjson reads an integer beyond 64 bits as a float
-    return json.loads(text) if _LONG_INTEGER.search(text) else value
+    return json.loads(text) if _has_long_integer(text) else value
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether ``text`` has no lone surrogates, which orjson does not read."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _has_long_integer(text: str) -> bool:
+    """Whether ``text`` has 19 digits in a row. A search of all of it would take six times as long as decoding it."""
+    for samples in _SAMPLED_DIGITS.finditer(text[::_STRIDE]):
+        first, last = samples.start() * _STRIDE, samples.end() * _STRIDE
+        if _LONG_INTEGER.search(text, max(0, first - _STRIDE), last) is not None:
+            return True
+    return False
 
 
 def canonical_bytes(value: Any) -> bytes:
@@ -46,8 +67,11 @@ def canonical_bytes(value: Any) -> bytes:
     Raises:
         ValueError: the value is nested deeper than ``MAX_DEPTH`` or cannot be written as JSON.
     """
-    if _needs_unfolding(value):
-        value = _unfold(value, 0)
+    return sorted_bytes(_unfold(value, 0) if _needs_unfolding(value) else value)
+
+
+def sorted_bytes(value: Any) -> bytes:
+    """``value``, unfolded already, as UTF-8 JSON with keys sorted at every level. Errors: as of ``canonical_bytes``."""
     try:
         return orjson.dumps(value, option=_SORTED)
     except TypeError:
@@ -94,13 +118,14 @@ def _unfold(value: Any, depth: int) -> Any:
     if isinstance(value, (list, tuple)):
         return [_unfold(item, depth + 1) for item in value]
     if isinstance(value, str):
-        return _unfold_text(value, depth)
+        return unfold_text(value, depth)
     if isinstance(value, float):
-        return _plain_number(value)
+        return plain_number(value)
     return value
 
 
-def _unfold_text(text: str, depth: int) -> Any:
+def unfold_text(text: str, depth: int) -> Any:
+    """The JSON object or array that a text at this depth holds, unfolded; else the text without blanks around it."""
     stripped = text.strip()
     if stripped[:1] in ("{", "[") and stripped[-1:] in ("}", "]"):
         try:
@@ -110,7 +135,8 @@ def _unfold_text(text: str, depth: int) -> Any:
     return stripped
 
 
-def _plain_number(number: float) -> Any:
+def plain_number(number: float) -> Any:
+    """An integer for a whole number, text for what JSON has no number for; else the number itself."""
     if math.isnan(number) or math.isinf(number):
         return repr(number)
     return int(number) if number.is_integer() and abs(number) < 2**53 else number

@@ -7,7 +7,7 @@ be ten times the size and slower to search.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 Symbol = bytes
@@ -123,6 +123,16 @@ class History:
         """Ordinal (modulo 65,536) of the batch a remembered step belongs to."""
         return self.batches[index - self.calls.start]
 
+    def batches_of(self, indices: Iterable[int]) -> set[int]:
+        """Ordinals (modulo 65,536) of the batches that remembered steps belong to."""
+        start, batches = self.calls.start, self.batches
+        return {batches[index - start] for index in indices}
+
+    def places_of(self, indices: Iterable[int], newest: int) -> tuple[int, ...]:
+        """As ``place_of``, of several steps."""
+        start, places, known = self.calls.start, self.places, len(self.places)
+        return tuple([places[at - start] if 0 <= at - start < known else self.place_of(at, newest) for at in indices])
+
     def place_of(self, index: int, newest: int) -> int:
         """Index in the trajectory of a step of this run; ``newest`` for the step that is not remembered yet.
 
@@ -135,12 +145,17 @@ class History:
 
     def since(self, index: int, call: Symbol, result: Symbol) -> list[int]:
         """Steps at or after ``index`` at which ``call`` returned ``result``, newest first."""
+        calls, results, start = self.calls.data, self.results.data, self.calls.start
+        wanted, oldest = result or _BLANK, max(0, index - start) * WIDTH
         found = []
-        for at in self.calls.occurrences(call):
-            if at < index:
-                break
-            if self.results[at] == result:
-                found.append(at)
+        offset = calls.rfind(call) if call else -1
+        while offset >= oldest:
+            if offset % WIDTH:  # a match across two neighbours is no match
+                offset = calls.rfind(call, 0, offset + WIDTH - 1)
+                continue
+            if results[offset : offset + WIDTH] == wanted:
+                found.append(start + offset // WIDTH)
+            offset = calls.rfind(call, 0, offset)
         return found
 
     def returned(self, call: Symbol, result: Symbol) -> bool:

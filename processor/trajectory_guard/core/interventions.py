@@ -18,6 +18,7 @@ from trajectory_guard.core.steps import StepRecord, is_refused_by_guard
 from trajectory_guard.core.text import clip
 
 _NAMES_SHOWN: Final = 5
+_JSON: Final = json.JSONEncoder(ensure_ascii=False, default=repr)
 
 
 class Spent(NamedTuple):
@@ -42,7 +43,7 @@ def args_excerpt(args: Any) -> str:
     if isinstance(args, str):
         return clip(args)
     try:
-        return clip(json.dumps(args, ensure_ascii=False, default=repr))
+        return clip(_JSON.encode(args))
     except (ValueError, RecursionError):
         return "…"
 

@@ -13,7 +13,15 @@ from hashlib import blake2b, sha256
 from typing import Any, Final
 
 from trajectory_guard.core.budget import MAX_UNDERSTOOD_CHARS, both_ends_and_digest
-from trajectory_guard.core.fingerprints import MAX_DEPTH, canonical_bytes, digest64, parse_json, text_bytes
+from trajectory_guard.core.fingerprints import (
+    MAX_DEPTH,
+    digest64,
+    parse_json,
+    plain_number,
+    sorted_bytes,
+    text_bytes,
+    unfold_text,
+)
 
 _ZONE: Final = r"(?: ?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})\b)?"
 _CLOCK: Final = r"\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)? ?(?:(?i:[ap]m)\b)?" + _ZONE
@@ -113,6 +121,8 @@ def mask_noise(text: str) -> str:
     >>> mask_noise("done in 0.31s; next slot 2026-03-01 10:30, row 7")
     'done in <lasted>; next slot 2026-03-01 10:30, row 7'
     """
+    if text.isalpha():
+        return text
     text = _with_single_spaces(text)
     return _NOISE.sub(_kind, text) if _may_hold_noise(text) else text
 
@@ -132,14 +142,17 @@ def _may_hold_noise(text: str) -> bool:
         return True
     return any(
         _NAMES_NUMBER.search(text, max(0, number.start() - _MAX_NAME_CHARS), number.end()) is not None
-        for number in _NUMBER_AFTER_MARK.finditer(text)
+        for number in _NUMBER_AFTER_WORD.finditer(text)
     )
 
 
 _NOISY_NUMBER: Final = re.compile(rf"\d(?::\d{{2}}:\d{{2}}|\d{{9}}| ?(?:{_SHORT_TIME})\b)")
 _HEX_RUN: Final = re.compile(r"[0-9a-fA-F]{8}")
-_NUMBER_AFTER_MARK: Final = re.compile(r"[ :=#.(\[]\d")
-_NAMES_NUMBER: Final = re.compile(rf"{_COUNTED}(?: ?(?:id|no|number|num|count))?[ :=#.(\[]{{1,3}}\d\Z", re.IGNORECASE)
+_MARK: Final = r"[ :=#.(\[]"
+_LETTER: Final = r"(?<=[^\W\d_]"
+_NUMBER_AFTER_WORD: Final = re.compile(rf"{_MARK}(?:{_LETTER}{_MARK})|{_LETTER}{_MARK}{{2}})|{_LETTER}{_MARK}{{3}}))\d")
+"""Members of JSON and cells of tables are no numbers after a word: only the others are worth a closer look."""
+_NAMES_NUMBER: Final = re.compile(rf"{_COUNTED}(?: ?(?:id|no|number|num|count))?{_MARK}{{1,3}}\d\Z", re.IGNORECASE)
 _MAX_NAME_CHARS: Final = 32
 
 
@@ -171,16 +184,25 @@ def _is_volatile_name(key: str) -> bool:
 
 
 def mask_value(value: Any, depth: int = 0) -> Any:
-    """A JSON value without volatile members, its texts free of noise."""
+    """A JSON value, unfolded as for ``canonical_bytes``, without volatile members, its texts free of noise.
+
+    Raises:
+        ValueError: the value is nested deeper than ``MAX_DEPTH``.
+    """
     if depth > MAX_DEPTH:
-        return "<deep>"
-    if isinstance(value, dict):
-        return {key: mask_value(item, depth + 1) for key, item in value.items() if not is_volatile_key(key)}
-    if isinstance(value, list):
-        return [mask_value(item, depth + 1) for item in value]
-    if isinstance(value, str):
-        return mask_noise(value)
-    return value
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    kind, below = type(value), depth + 1
+    if kind is dict:
+        return {
+            key: unfold_text(mask_noise(item), below) if type(item) is str else mask_value(item, below)
+            for key, item in value.items()
+            if not is_volatile_key(key)
+        }
+    if kind is list:
+        return [mask_value(item, below) for item in value]
+    if kind is str:
+        return unfold_text(mask_noise(value), depth)
+    return plain_number(value) if kind is float else value
 
 
 def masked_hash(result: str, *, error: bool = False) -> bytes:
@@ -209,7 +231,7 @@ _remembered: Final[dict[bytes, bytes]] = {}
 def _masked_hash(text: str, error: bool) -> bytes:
     if text[:1] in ("{", "["):
         try:
-            return digest64(canonical_bytes(mask_value(parse_json(text))))
+            return digest64(sorted_bytes(mask_value(parse_json(text))))
         except (ValueError, RecursionError):
             pass
     return digest64(text_bytes(mask_text(text) if error else mask_noise(text)))

@@ -50,7 +50,12 @@ def states_failure(text: str) -> bool:
     >>> states_failure('{"success": false, "error": "no such area"}'), states_failure('{"rows": [{"ok": false}]}')
     (True, False)
     """
-    if text[:1] != "{" or _VERDICT.search(text[:_STATED_CHARS]) is None:
+    if text[:1] != "{":
+        return False
+    head = text[:_STATED_CHARS]
+    if head.isascii() and "false" not in (low := head.lower()) and "true" not in low:
+        return False  # without a flag, as most of them are: this look costs a fraction of the search
+    if _VERDICT.search(head) is None:
         return False
     return any(
         (item is False and str(key).lower() in _SUCCEEDED) or (item is True and str(key).lower() in _FAILED_KEYS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from typing import Final
 
 from trajectory_guard.core import policy as ladder_policy
@@ -38,7 +39,14 @@ from trajectory_guard.core.run import Run
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.state import MAX_DENIALS, MAX_NOISE_PROFILES, TrajectoryState
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, StepRecord, is_refused_by_guard
-from trajectory_guard.core.tools import is_lookup, is_status_lookup, is_waiting, moves_cursor, took_its_time
+from trajectory_guard.core.tools import (
+    LEAST_WAIT_S,
+    is_lookup,
+    is_status_lookup,
+    is_waiting,
+    moves_cursor,
+    took_its_time,
+)
 from trajectory_guard.core.tracking import scope
 from trajectory_guard.core.volatile import NoiseProfile, is_volatile_throughout, learn
 
@@ -49,6 +57,8 @@ _ERROR_CHARS: Final = 4_096
 _PACE_BESIDE_OTHERS: Final = 2
 _NOTHING: Final = digest64(b"nothing was found")
 _KEPT_LINES: Final = 128
+_LINE: Final = "I"
+"""Format of a checksum of ``LINE_BYTES`` bytes: its value depends on the machine, its bytes do not."""
 _PACE_WITHOUT_PAUSE: Final = 5 / 3
 
 
@@ -184,15 +194,21 @@ class Reader:
 
     def _count_repeats(self, run: Run, seen: Observation, previous: int) -> None:
         own_progress = run.progress_of(seen.step.agent_id)
-        every = run.history.since(max(run.boundary, run.dismissed), seen.call, seen.result)
-        before = run.history.since(max(0, own_progress), seen.call, seen.result)
+        within_memory, since_progress = max(run.boundary, run.dismissed), max(0, own_progress)
+        every = run.history.since(min(within_memory, since_progress), seen.call, seen.result)
+        before = every
+        if within_memory != since_progress:
+            before = [at for at in every if at >= since_progress]
+            every = [at for at in every if at >= within_memory]
         seen.others_progress = run.last_progress > max(own_progress, previous)
         seen.first_repeat = before[-1] if before else seen.index
         seen.repeated_at = (*reversed(before), seen.index)
         current = (run.score.batch + (not seen.same_batch)) & BATCH_MASK  # copies within one model turn count once
-        seen.repeats = len({run.history.batch_of(at) for at in before} | {current})
-        seen.recurrences = len({run.history.batch_of(at) for at in every} | {current})
-        seen.recurred_at = (*reversed(every), seen.index)
+        seen.repeats = seen.recurrences = len(run.history.batches_of(before) | {current})
+        seen.recurred_at = seen.repeated_at
+        if every is not before:
+            seen.recurrences = len(run.history.batches_of(every) | {current})
+            seen.recurred_at = (*reversed(every), seen.index)
         seen.worked = run.last_fresh > previous
         key = (seen.call + seen.result).hex()
         known, count, first, last_batch = run.chain
@@ -271,7 +287,8 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
             return Certainty.ACKNOWLEDGED  # a deliberate wait before each retry may have a reason
         return Certainty.LIKELY if seen.outcome == SUCCESS else Certainty.CERTAIN
     short = not text or is_short(text)
-    if took_its_time(step.args, step.duration, short=not text or is_brief(text)):
+    waited = step.duration >= LEAST_WAIT_S  # only then how long the result is matters
+    if waited and took_its_time(step.args, step.duration, short=not text or is_brief(text)):
         return Certainty.WAITING
     if seen.outcome == EMPTY and seen.in_a_row and not step.stated and pause_s >= scope.RETRY_PAUSE_S:
         return Certainty.ACKNOWLEDGED  # something may be to turn up: a message, a file, a value
@@ -285,7 +302,7 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
         return Certainty.WAITING
     if seen.is_bare_acknowledgement:
         return Certainty.ACKNOWLEDGED
-    if carries_content(step.args) and is_acknowledgement(text):
+    if is_acknowledgement(text) and carries_content(step.args):
         return Certainty.LIKELY  # sending the same content again has no further effect
     if (short and not is_lookup(step.tool_name)) or reports_status(text):
         return Certainty.ACKNOWLEDGED  # a value or a remark of unknown meaning: it may be that of something under way
@@ -298,11 +315,10 @@ def _all_known(run: Run, lines: bytes) -> bool:
     """Whether the run has seen all these lines before; it remembers the new ones."""
     if not lines:
         return False
-    width, known = LINE_BYTES, run.lines
-    places = {known[at : at + width] for at in range(0, len(known), width)}
-    new = [one for at in range(0, len(lines), width) if (one := lines[at : at + width]) not in places]
+    known = set(memoryview(run.lines).cast(_LINE))
+    new = [line for line in memoryview(lines).cast(_LINE) if line not in known]
     if new:
-        run.lines = (known + b"".join(dict.fromkeys(new)))[-_KEPT_LINES * width :]
+        run.lines = (run.lines + array(_LINE, dict.fromkeys(new)).tobytes())[-_KEPT_LINES * LINE_BYTES :]
     return not new
 
 

@@ -10,6 +10,8 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import repeat
+from struct import pack
 from typing import Any, Final
 from zlib import crc32
 
@@ -207,8 +209,11 @@ def reports_status(text: str) -> bool:
     >>> reports_status('{"name": "stage", "state": "PROVISIONING"}'), reports_status('{"name": "stage"}')
     (True, False)
     """
-    if text[:1] != "{" or len(text) > _MAX_STATUS_CHARS:
-        return False
+    return text[:1] == "{" and len(text) <= _MAX_STATUS_CHARS and _has_status_member(text)
+
+
+@lru_cache(maxsize=256)
+def _has_status_member(text: str) -> bool:
     try:
         value = parse_json(text)
     except (ValueError, RecursionError):
@@ -287,13 +292,12 @@ def lines_of(result: str) -> bytes:
     >>> lines_of("[0.8] a\\n[0.7] b\\n[0.6] c") == lines_of("[0.9] a\\n[0.5] b\\n[0.1] c")
     True
     """
-    if "\n" not in result:
+    head = result[:_MAX_LINES_CHARS]
+    if head.count("\n") < _MIN_LISTED_LINES - 1:
         return b""
-    text = _DECIMAL.sub("", result[:_MAX_LINES_CHARS]).encode("utf-8", "surrogatepass")
+    text = _DECIMAL.sub("", head).encode("utf-8", "surrogatepass")
     lines = [line for line in map(bytes.strip, text.split(b"\n")) if line]
-    return (
-        b"".join(crc32(line).to_bytes(LINE_BYTES, "big") for line in lines) if len(lines) >= _MIN_LISTED_LINES else b""
-    )
+    return pack(f">{len(lines)}I", *map(crc32, lines)) if len(lines) >= _MIN_LISTED_LINES else b""
 
 
 _MAX_STAMP_CHARS: Final = 64
@@ -302,19 +306,16 @@ _MAX_LISTED_CHARS: Final = 4_096
 _MIN_LISTED_LINES: Final = 3
 
 
-def _add_distinct_leaves(value: Any, key: str, leaves: list[str]) -> None:
-    """Texts, and the numbers under keys that end in ``id``: another id is another record."""
-    kind = type(value)
-    if kind is str:
-        leaves.append(value)
-    elif kind is dict:
-        for name, item in value.items():
+def _add_distinct_leaves(within: Any, key: str, leaves: list[str]) -> None:
+    """Texts, and the numbers under keys that end in ``id``: another id is another record. ``within``: dict or list."""
+    for name, item in within.items() if type(within) is dict else zip(repeat(key), within):
+        kind = type(item)
+        if kind is str:
+            leaves.append(item)
+        elif kind is dict or kind is list:
             _add_distinct_leaves(item, name, leaves)
-    elif kind is list:
-        for item in value:
-            _add_distinct_leaves(item, key, leaves)
-    elif (kind is int or kind is bool) and key[-2:].lower() == "id":
-        leaves.append(str(value))
+        elif (kind is int or kind is bool) and name[-2:].lower() == "id":
+            leaves.append(str(item))
 
 
 _MAX_HITS_CHARS: Final = 8_192

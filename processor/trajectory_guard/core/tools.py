@@ -57,7 +57,8 @@ def is_waiting(tool: str, args: object) -> bool:
 _WAIT_COMMAND: Final = re.compile(r"\A\s*(?:sleep|wait)\s+[\d.$%-]", re.IGNORECASE)
 
 
-_LEAST_WAIT_S: Final = 3.0
+LEAST_WAIT_S: Final = 3.0
+"""Running time in seconds from which on a call may have waited."""
 _BLOCKING_S: Final = 20.0
 
 
@@ -71,7 +72,7 @@ def took_its_time(args: object, duration: float, *, short: bool) -> bool:
     >>> took_its_time({"segundos": 60}, 60.2, short=True), took_its_time({"n": 3}, 0.2, short=True)
     (True, False)
     """
-    if not short or duration < _LEAST_WAIT_S:
+    if not short or duration < LEAST_WAIT_S:
         return False
     asked = (value for value in _values(args) if isinstance(value, (int, float)) and not isinstance(value, bool))
     return duration >= _BLOCKING_S or any(0.8 * value <= duration <= 1.25 * value + 1.0 for value in asked)

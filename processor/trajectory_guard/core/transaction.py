@@ -40,9 +40,12 @@ class Before:
         )  # fmt: skip
         for one in run.detectors:
             if not one.shared:
-                _, read = _slots_of(type(one))  # type: ignore[arg-type]
-                own = one.__dict__.copy() if hasattr(one, "__dict__") else {}
-                self._memories.append((one, read(one), own))
+                names, read, has_dict = _slots_of(type(one))  # type: ignore[arg-type]
+                try:
+                    values = read(one)
+                except AttributeError:
+                    values = tuple(getattr(one, name, _UNSET) for name in names)
+                self._memories.append((one, values, one.__dict__.copy() if has_dict else {}))
 
     def restore(self) -> None:
         """Put everything back."""
@@ -51,8 +54,8 @@ class Before:
             for name, value in zip(type(part).__slots__, values, strict=True):
                 setattr(part, name, value)
         for detector, values, own in self._memories:
-            names, _ = _slots_of(type(detector))  # type: ignore[arg-type]
-            for name, value in zip(names, values, strict=True):
+            names, _, _ = _slots_of(type(detector))  # type: ignore[arg-type]
+            for name, value in zip(names, values, strict=False):
                 if value is not _UNSET:
                     setattr(detector, name, value)
             for name, value in own.items():
@@ -60,16 +63,11 @@ class Before:
 
 
 @cache
-def _slots_of(kind: type[Detector]) -> tuple[tuple[str, ...], Callable[[Detector], tuple[Any, ...]]]:
-    """The slots of a detector, and a function that reads them all; a slot without a value reads as ``_UNSET``."""
+def _slots_of(kind: type[Detector]) -> tuple[tuple[str, ...], Callable[[Detector], tuple[Any, ...]], bool]:
+    """The slots of a detector, a function that reads them all, and whether it has a dict besides.
+
+    What the function returns is followed by the class, twice: with fewer than two names it would return no tuple.
+    """
     bases = (getattr(base, "__slots__", ()) for base in kind.__mro__)
     names = tuple(name for slots in bases for name in slots if name != "__dict__")
-    get = attrgetter(*names, "__class__", "__class__")  # two more: with fewer names it would return no tuple
-
-    def read(detector: Detector) -> tuple[Any, ...]:
-        try:
-            return get(detector)[:-2]
-        except AttributeError:
-            return tuple(getattr(detector, name, _UNSET) for name in names)
-
-    return names, read
+    return names, attrgetter(*names, "__class__", "__class__"), kind.__dictoffset__ != 0

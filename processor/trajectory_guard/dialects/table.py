@@ -44,6 +44,8 @@ _READING_ORDER: Final = (
 
 
 _MAX_KEY_SETS: Final = 1_024
+_MAX_KEPT_NAMES: Final = 128
+"""Where a history is spread over several attributes a message, each span has names of its own."""
 
 
 class MessageKeys(NamedTuple):
@@ -60,6 +62,23 @@ class MessageKeys(NamedTuple):
     events: frozenset[str] = frozenset()
     assemble: tuple[Callable[[Mapping[str, Any]], Any], ...] = ()
     of_model: bool = False
+
+
+class KeySet(NamedTuple):
+    """What the names of a span's attributes say, whatever their values: which rows and keys need to be looked at.
+
+    Fields:
+        declared, built_in: the rows with a marker among the names, which alone can match.
+        conversations: the keys of conversations and sessions that the span has.
+        inputs, outputs, transcripts: the keys of messages that the span has, or that begin a name.
+    """
+
+    declared: tuple[Dialect, ...]
+    built_in: tuple[Dialect, ...]
+    conversations: Keys
+    inputs: Keys
+    outputs: Keys
+    transcripts: Keys
 
 
 class DialectTable(tuple[Dialect, ...]):
@@ -82,7 +101,7 @@ class DialectTable(tuple[Dialect, ...]):
         """Combine the fields of the rows."""
         families: tuple[Dialect, ...] = tuple(dict.fromkeys((*self, *_BUILT_IN)))
         ordered = (*(row for row in families if row not in _READING_ORDER), *_READING_ORDER)
-        self._rows_for: dict[tuple[str, ...], tuple[tuple[Dialect, ...], tuple[Dialect, ...]]] = {}
+        self._key_sets: dict[tuple[str, ...], KeySet] = {}
         self._combine_tools(ordered)
         self._combine_identity(ordered)
         self._combine_models([row.models for row in ordered])
@@ -97,22 +116,35 @@ class DialectTable(tuple[Dialect, ...]):
             self.declared_conversations,
         )  # fmt: skip
 
-    def rows_for(self, attributes: Mapping[str, Any]) -> tuple[tuple[Dialect, ...], tuple[Dialect, ...]]:
-        """The declared and the built-in rows with a marker among these attributes, which alone can match.
+    def key_set(self, attributes: Mapping[str, Any]) -> KeySet:
+        """What the names of these attributes say.
 
-        An instrumentation writes the same keys in the same order each time: the answer is kept by the keys.
+        An instrumentation writes the same names in the same order each time: the answer is kept by the names.
         """
-        keys = tuple(attributes)
-        found = self._rows_for.get(keys)
+        names = tuple(attributes)
+        found = self._key_sets.get(names)
         if found is None:
-            if len(self._rows_for) >= _MAX_KEY_SETS:
-                self._rows_for.clear()
-            declared, built_in = (
-                tuple(row for row in rows if any(key in attributes for key in row.markers))
-                for rows in (self.declared_rows, self.tool_rows)
-            )
-            found = self._rows_for[keys] = declared, built_in
+            found = self._new_key_set(attributes)
+            if len(names) <= _MAX_KEPT_NAMES:
+                if len(self._key_sets) >= _MAX_KEY_SETS:
+                    self._key_sets.clear()
+                self._key_sets[names] = found
         return found
+
+    def _new_key_set(self, attributes: Mapping[str, Any]) -> KeySet:
+        declared, built_in = (
+            tuple(row for row in rows if any(key in attributes for key in row.markers))
+            for rows in (self.declared_rows, self.tool_rows)
+        )
+        return KeySet(
+            declared, built_in, tuple(key for key in self.conversations if key in attributes),
+            *(_found(wanted.keys, attributes) for wanted in (self.inputs, self.outputs, self.transcripts)),
+        )  # fmt: skip
+
+    def message_keys(self, wanted: MessageKeys, attributes: Mapping[str, Any]) -> Keys:
+        """The keys of ``inputs``, ``outputs`` or ``transcripts`` that these attributes have, in their order."""
+        known = self.key_set(attributes)
+        return known.inputs if wanted is self.inputs else known.outputs if wanted is self.outputs else known.transcripts
 
     def _combine_tools(self, rows: Sequence[Dialect]) -> None:
         self.markers = frozenset(key for row in self for key in row.markers)
@@ -184,6 +216,15 @@ def _keys(fields: Iterable[Keys]) -> Keys:
     return tuple(dict.fromkeys(key for keys in fields for key in keys))
 
 
+def _found(keys: Keys, attributes: Mapping[str, Any]) -> Keys:
+    """The keys that are names of attributes, or with a dot at their end begin some."""
+    return tuple(
+        key
+        for key in keys
+        if key in attributes or (key[-1:] == "." and any(name.startswith(key) for name in attributes))
+    )
+
+
 def _given(fields: Iterable[T | None]) -> tuple[T, ...]:
     """The fields that a row has filled in."""
     return tuple(one for one in fields if one is not None)
@@ -223,13 +264,13 @@ def is_copy(span: SpanView, table: DialectTable = DIALECTS) -> bool:
 def recognise(span: SpanView, dialects: Sequence[Dialect] = DIALECTS) -> Dialect | None:
     """The dialect of a tool span, None if the span is no tool span."""
     table = table_of(dialects)
-    declared, built_in = table.rows_for(span.attributes)
-    for row in declared:
+    known = table.key_set(span.attributes)
+    for row in known.declared:
         if row.matches(span):
             return row
-    if not built_in or is_rejected(span, table):
+    if not known.built_in or is_rejected(span, table):
         return None
-    for row in built_in:
+    for row in known.built_in:
         if row.matches(span):
             return row
     return None

@@ -14,7 +14,7 @@ from opentelemetry import context as otel_context
 from opentelemetry import metrics as otel_metrics
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
-from opentelemetry.trace import StatusCode
+from opentelemetry.trace import SpanKind, StatusCode
 
 from trajectory_guard import telemetry
 from trajectory_guard.callbacks import Intervention, notify
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from trajectory_guard.spending.spending import Spending
 
 _log: Final = logging.getLogger(telemetry.LOGGER)
-_KINDS: Final = ("internal", "server", "client", "producer", "consumer")
-_STATUS: Final = {StatusCode.UNSET: "unset", StatusCode.OK: "ok", StatusCode.ERROR: "error"}
+_KINDS: Final = {kind._value_: kind.name.lower() for kind in SpanKind}
+_STATUS: Final = {StatusCode.UNSET._value_: "unset", StatusCode.OK._value_: "ok", StatusCode.ERROR._value_: "error"}
 _LATENCY_SAMPLE: Final = 16
 _EXPIRY_CHECK: Final = 256
 _EXPIRY_LOOK: Final = 64
@@ -369,7 +369,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
 def plain_attributes(span: ReadableSpan) -> Mapping[str, Any]:
     """A span's attributes as a plain dict: a look-up in the SDK's mapping runs Python code, ten times slower."""
     attributes = span.attributes
-    if not attributes:
+    if attributes is None:
         return {}
     copy = getattr(attributes, "copy", None)
     return copy() if copy is not None else dict(attributes)
@@ -385,8 +385,8 @@ def view_of(span: ReadableSpan, attributes: Mapping[str, Any]) -> SpanView:
         f"{context.trace_id:032x}" if context is not None else "",
         f"{context.span_id:016x}" if context is not None else "",
         f"{parent.span_id:016x}" if parent is not None else None,
-        "internal" if kind is None else _KINDS[kind.value],
-        _STATUS[status.status_code],
+        "internal" if kind is None else _KINDS[kind._value_],  # ``value``, and a look-up by the member, run Python code
+        _STATUS[status.status_code._value_],
         status.description or "",
         [SpanEvent(event.name, event.attributes or {}) for event in events] if events else (),
         start / 1e9,

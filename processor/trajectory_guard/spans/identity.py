@@ -19,8 +19,8 @@ def conversation_id(attributes: Mapping[str, Any], table: DialectTable = DIALECT
         value = attributes.get(key)
         if value is not None and value != "":
             return str(value)
-    for key in table.conversations:
-        value = attributes.get(key)
+    for key in table.key_set(attributes).conversations:
+        value = attributes[key]
         if value is not None and value != "":
             return _unquote(value)
     metadata = _metadata(attributes, table)
@@ -33,8 +33,8 @@ def conversation_id(attributes: Mapping[str, Any], table: DialectTable = DIALECT
 
 def all_conversation_ids(attributes: Mapping[str, Any], table: DialectTable = DIALECTS) -> Iterator[str]:
     """Every id on the span that may name the conversation: a gate may know it by another one than the tracer."""
-    for key in table.conversations:
-        value = attributes.get(key)
+    for key in table.key_set(attributes).conversations:
+        value = attributes[key]
         if value:
             yield _unquote(value)
     metadata = _metadata(attributes, table)

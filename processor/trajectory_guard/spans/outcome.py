@@ -9,7 +9,7 @@ from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import INTERRUPTED, SUCCESS, Outcome
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable
-from trajectory_guard.spans.results import Payload
+from trajectory_guard.spans.results import UNKNOWN, Payload
 
 _CONTROL_TYPES: Final = ("GraphInterrupt", "NodeInterrupt", "ParentCommand", "GraphBubbleUp")
 _CONTROL: Final = re.compile(rf"\b(?:{'|'.join(_CONTROL_TYPES)})\b|^\(?Interrupt\(value=|^\(Interrupt\(|^Command\(")
@@ -37,7 +37,7 @@ def outcome(
 ) -> Outcome:
     """The outcome of a tool span."""
     control = _control_flow(span, table)
-    if arguments_known and payload == Payload() and any(test(span) for test in table.approval_tests):
+    if arguments_known and payload == UNKNOWN and any(test(span) for test in table.approval_tests):
         return INTERRUPTED
     if control is not None and payload.text is None and not payload.control:
         return control
@@ -47,13 +47,14 @@ def outcome(
 
 
 def _control_flow(span: SpanView, table: DialectTable) -> Outcome | None:
-    texts = [span.status_description, str(span.attributes.get("error.type", ""))]
-    texts += [str(span.attributes.get(key, "")) for key in table.status_messages]
+    attributes = span.attributes
+    texts = [span.status_description, str(attributes.get("error.type", ""))]
+    texts += [str(attributes[key]) for key in table.status_messages if key in attributes]
     for event in span.events:
         if event.name == "exception":
             texts += [str(event.attributes.get(key, "")) for key in ("exception.type", "exception.message")]
     texts = [text[:_STATUS_CHARS] for text in texts if text]
-    if not any(_CONTROL.search(text) for text in texts):
+    if not texts or not any(_CONTROL.search(text) for text in texts):
         return None
     return INTERRUPTED if any(_INTERRUPT.search(text) for text in texts) else SUCCESS
 

@@ -61,7 +61,10 @@ def decode_result(value: Any) -> Payload:
 
 def _may_be_wrapper(text: str) -> bool:
     """Whether a JSON object may be one of those ``_from_dict`` knows: most payloads are not and need no decoding."""
-    return any(key in text for key in _WRAPPER_KEYS)
+    for key in _WRAPPER_KEYS:  # noqa: SIM110  a generator would cost more than the searches
+        if key in text:
+            return True
+    return False
 
 
 def _from_value(value: Any, original: str | None) -> Payload:

@@ -78,7 +78,7 @@ def _best(sources: Iterator[Callable[[], Any]], last: int | None = None) -> list
 def _sources(span: SpanView, wanted: MessageKeys, table: DialectTable) -> Iterator[Callable[[], Any]]:
     """Where messages may stand on a span, as functions that fetch the raw value."""
     attributes = span.attributes
-    for key in wanted.keys:
+    for key in table.message_keys(wanted, attributes):
         if key.endswith("."):
             if any(name.startswith((f"{key}0.", f"{key}1.")) for name in attributes):
                 yield partial(unflatten, attributes, key)

@@ -119,7 +119,7 @@ def _input_texts(span: SpanView, table: DialectTable) -> list[str]:
 def _first_source(span: SpanView, wanted: MessageKeys, table: DialectTable) -> Iterator[Any]:
     """The values of the first source that holds messages, undecoded; keys over which they are spread count as well."""
     attributes = span.attributes
-    for key in wanted.keys:
+    for key in table.message_keys(wanted, attributes):
         if key.endswith("."):
             spread = [(name, value) for name, value in attributes.items() if name.startswith(key)]
             if spread:

@@ -67,6 +67,7 @@ def _digits(match: re.Match[str]) -> str:
     return "".join(char for char in match[0] if char.isdigit())
 
 
+@lru_cache(maxsize=256)
 def fold(text: str) -> str:
     """``text`` without case, spacing and punctuation: equal for two spellings of one text."""
     return " ".join(piece for token in tokens(text) for piece, _ in pieces(plain(token))).casefold()
@@ -291,6 +292,7 @@ _ELSEWHERE: Final = vocab.FUNCTION_WORDS | vocab.BINDING_WORDS | frozenset("aeio
 """Words that prove nothing for English: ``a``, ``in``, ``no`` and ``me`` are words of other languages as well."""
 
 
+@lru_cache(maxsize=256)
 def features(text: str) -> TextFeatures:
     """The comparable content of ``text``."""
     found = [plain(raw) for raw in tokens(text)]
