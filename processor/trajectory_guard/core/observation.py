@@ -12,7 +12,7 @@ from trajectory_guard.core.history import UNKNOWN, Symbol
 from trajectory_guard.core.masking import mask_text, masked_hash
 from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.result_text import carries_content, describes_state, is_acknowledgement
-from trajectory_guard.core.steps import EMPTY, SUCCESS, StepRecord
+from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, StepRecord
 from trajectory_guard.core.tools import is_lookup, moves_cursor
 
 MAX_THOUGHT_CHARS: Final = 2_000
@@ -178,8 +178,14 @@ class Observation:
 
     @property
     def variation(self) -> Certainty:
-        """The strongest evidence for rules over *changing* calls: an action's acknowledgement weakens none of them."""
-        return Certainty.WAITING if self.certainty is Certainty.WAITING else Certainty.CERTAIN
+        """The strongest evidence for rules over *changing* calls: an action's acknowledgement weakens none of them.
+
+        An error that may pass does: the call that is retried is one and the same.
+        """
+        weak = self.certainty is Certainty.WAITING or (
+            self.certainty is Certainty.ACKNOWLEDGED and self.outcome == ERROR and self.in_a_row
+        )
+        return self.certainty if weak else Certainty.CERTAIN
 
     @property
     def variation_pace(self) -> float:
@@ -208,6 +214,17 @@ class Observation:
             and is_acknowledgement((step.result or "").strip())
             and not is_lookup(step.tool_name)
             and not carries_content(step.args)
+        )
+
+    @property
+    def is_acknowledged_move(self) -> bool:
+        """Whether the step moves some position by one once more, and only this is acknowledged."""
+        step = self.step
+        return (
+            self.outcome == SUCCESS
+            and self.certainty is Certainty.ACKNOWLEDGED
+            and self.is_bare_acknowledgement
+            and moves_cursor(step.tool_name, step.args)
         )
 
     @_computed

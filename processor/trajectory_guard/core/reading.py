@@ -14,6 +14,7 @@ from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import (
     error_signature,
     is_empty_result,
+    is_lasting,
     is_pending,
     is_transient,
     looks_like_error,
@@ -50,6 +51,7 @@ _PACE_BESIDE_OTHERS: Final = 2
 _NOTHING: Final = digest64(b"nothing was found")
 _KEPT_LINES: Final = 128
 _PACE_WITHOUT_PAUSE: Final = 5 / 3
+_PACE_OF_MOVES: Final = 2  # every move leads on: only its end would show, and a long page has many screens
 
 
 class Reader:
@@ -236,12 +238,14 @@ class Reader:
     def _weigh(self, run: Run, seen: Observation, policy: ToolSettings | None) -> None:
         """Set the strongest evidence that this step can give, and the factor on the required number of repeats."""
         if seen.repeats > 1:
-            run.pause_s = (run.pause_s + seen.gap_s) / 2 if seen.in_a_row and seen.repeats > 2 else seen.gap_s
+            run.pause_s = _pause_s(run.pause_s, seen)
         pause_s = run.pause_s if seen.in_a_row and seen.repeats > 1 else seen.gap_s
         seen.certainty = _certainty(seen, policy, pause_s, paced=scope.is_paced(run, seen.gap_s))
         seen.pace = seen.pace_of(seen.certainty)
         if seen.certainty is Certainty.ACKNOWLEDGED and not seen.is_bare_acknowledgement:
             seen.pace = 1  # detected as early as any repeat; only escalation is slow
+        elif seen.is_acknowledged_move:
+            seen.pace *= _PACE_OF_MOVES
         if seen.certainty is not Certainty.WAITING and seen.repeats > 1:
             before = seen.repeated_at[-2]
             # a look at something is part of the lap, or was this very call, and there is a long pause again
@@ -258,6 +262,16 @@ class Reader:
             seen.pace = max(seen.pace, _PACE_BESIDE_OTHERS)
 
 
+def _pause_s(before_s: float, seen: Observation) -> float:
+    """Idle seconds before the repeats of the current call, on an average. A deliberate pause may jitter by a half."""
+    if not seen.in_a_row or seen.repeats <= 2:
+        return seen.gap_s
+    mean_s = (before_s + seen.gap_s) / 2
+    if before_s >= scope.RETRY_PAUSE_S <= 2 * seen.gap_s:
+        return max(mean_s, scope.RETRY_PAUSE_S)
+    return mean_s
+
+
 def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *, paced: bool) -> Certainty:
     step, text = seen.step, (seen.step.result or "").strip()
     if (policy is not None and policy.poll) or is_waiting(step.tool_name, step.args):
@@ -267,8 +281,11 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
     if seen.outcome == ERROR or seen.signature is not None:
         if is_transient(both_ends(text, _ERROR_CHARS), step.error_class):
             return Certainty.WAITING
-        if seen.gap_s >= scope.RETRY_PAUSE_S and seen.outcome == ERROR:
-            return Certainty.ACKNOWLEDGED  # a deliberate wait before each retry may have a reason
+        if seen.outcome == ERROR and seen.in_a_row:
+            if pause_s >= scope.RETRY_PAUSE_S:
+                return Certainty.ACKNOWLEDGED  # a deliberate wait before each retry may have a reason
+            if not is_lasting(both_ends(text, _ERROR_CHARS), step.error_class):
+                return Certainty.ACKNOWLEDGED  # an error in unknown words may be one that passes
         return Certainty.LIKELY if seen.outcome == SUCCESS else Certainty.CERTAIN
     short = not text or is_short(text)
     if took_its_time(step.args, step.duration, short=not text or is_brief(text)):
