@@ -115,6 +115,7 @@ class Observation:
         listed: symbol of the result where it is a list of hits: without their order and scores; empty otherwise.
         echo: the result holds the request's own words only.
         signature: masked error class, None unless the outcome is an error, or a result seen before reads like one.
+        killed: the result says that the call was ended by a time limit.
         progress: the result is new; resets every suspicion. Without progress a step was unproductive: it returned an
         error seen before, nothing, or a result that was returned before.
         repeats: number of times this call returned this result since the last progress, this step included.
@@ -144,6 +145,7 @@ class Observation:
     listed: Symbol = UNKNOWN
     echo = False
     signature: str | None = None
+    killed = False
     progress = False
     repeats = 0
     recurrences = 0

@@ -218,9 +218,18 @@ def error_signature(result: str | None, error_class: str | None) -> str | None:
     """
     if not result:
         return error_class.lower() if error_class else None
-    line = _URLS.sub("<url>", mask_text(_error_line(result)))
+    line = _URLS.sub("<url>", mask_text(_stated_error(result) or _error_line(result)))
     line = _PATHS.sub("<path>", _QUOTED.sub("<q>", line))
     return _NUMBERS.sub("#", line).lower()[:160] or None
+
+
+def _stated_error(result: str) -> str:
+    """The texts of an object that states an error, without its lists of hints; empty if it is no object."""
+    if result[:1] != "{" or len(result) > _STATED_CHARS:
+        return ""
+    members = list(_object_in(result).values())
+    members += [item for one in members if isinstance(one, dict) for item in one.values()]
+    return " ".join(" ".join(one.split()) for one in members if isinstance(one, str))[:_READ_CHARS]
 
 
 def looks_like_error(result: str) -> bool:

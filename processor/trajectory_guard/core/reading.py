@@ -34,6 +34,7 @@ from trajectory_guard.core.result_text import (
     lines_of,
     quotes,
     reports_status,
+    values_of,
 )
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
@@ -48,6 +49,8 @@ _TRACEBACK: Final = re.compile(
 )
 _ERROR_CHARS: Final = 4_096
 _PACE_BESIDE_OTHERS: Final = 2
+_MIN_COMMAND_CHARS: Final = 8
+_MAX_SENTENCE_CHARS: Final = 120
 _NOTHING: Final = digest64(b"nothing was found")
 _KEPT_LINES: Final = 128
 _PACE_WITHOUT_PAUSE: Final = 5 / 3
@@ -79,6 +82,8 @@ class Reader:
                 seen.outcome = EMPTY
             elif states_failure(step.result):
                 seen.outcome, seen.signature = ERROR, _signature(step)
+            elif limit := _limit_reached(step):
+                seen.outcome, seen.signature, seen.killed = ERROR, error_signature(limit, None), True
         if seen.outcome == EMPTY and seen.result and not step.stated:
             seen.result = _NOTHING  # in whatever words, and beside whatever date
         seen.last_progress = run.last_progress
@@ -279,6 +284,8 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
     if seen.outcome == DENIED:
         return Certainty.CERTAIN
     if seen.outcome == ERROR or seen.signature is not None:
+        if seen.killed:
+            return Certainty.LIKELY  # the limit is the host's own: it does not pass, the next call has to be shorter
         if is_transient(both_ends(text, _ERROR_CHARS), step.error_class):
             return Certainty.WAITING
         if seen.outcome == ERROR and seen.in_a_row:
@@ -321,6 +328,22 @@ def _all_known(run: Run, lines: bytes) -> bool:
     if new:
         run.lines = (known + b"".join(dict.fromkeys(new)))[-_KEPT_LINES * width :]
     return not new
+
+
+def _limit_reached(step: StepRecord) -> str:
+    """The first sentence of a result, if it quotes the whole request and says that the call ran into a limit; else "".
+
+    A command that was killed comes back so, with or without its output, and often without an exit status. A terminal
+    that echoes the command says nothing beside it.
+    """
+    text = step.result or ""
+    for value in values_of(step.args):
+        at = text.find(value) if _MIN_COMMAND_CHARS <= len(value) <= len(text) else -1
+        if 0 <= at <= _MAX_SENTENCE_CHARS and "\n" not in text[:at].lstrip():
+            rest = text[at + len(value) :][: 2 * _MAX_SENTENCE_CHARS].partition("\n")[0]
+            sentence = f"{text[:at]} {rest}"
+            return sentence if len(rest) <= _MAX_SENTENCE_CHARS and is_transient(sentence, None) else ""
+    return ""
 
 
 def _reads_as_error(result: str) -> bool:

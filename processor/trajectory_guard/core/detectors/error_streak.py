@@ -23,13 +23,17 @@ _SEARCHED_CHARS: Final = 4_096  # searching a megabyte takes a tenth of a second
 
 
 class _Failure(NamedTuple):
-    """A failed step: index, digests of its error class, tool and call, and whether it names what was asked for."""
+    """A failed step: index, digests of its error class, tool and call.
+
+    ``named``: it names what was asked for; ``passing``: it is of a kind that passes, and says nothing of the next call.
+    """
 
     at: int
     key: str
     tool: str
     call: str
     named: bool
+    passing: bool = False
 
 
 class ErrorStreak(Detector):
@@ -72,7 +76,9 @@ class ErrorStreak(Detector):
         if seen.signature is None:
             if seen.progress and self.recent:
                 tool, listed = _digest(seen.tool), not _runs_program(seen)
-                self.recent = tuple(one for one in self.recent if one.tool != tool or not (one.named or listed))
+                self.recent = tuple(
+                    one for one in self.recent if one.tool != tool or not (one.named or listed or one.passing)
+                )
             return None
         if seen.moved:  # the same command fails otherwise than before, as tests do that are being mended
             tool = _digest(seen.tool)
@@ -88,7 +94,8 @@ class ErrorStreak(Detector):
     def _failure(self, seen: Observation) -> _Failure:
         text = both_ends(seen.step.result or "", _SEARCHED_CHARS)
         key = _digest(f"{seen.tool}\0{seen.signature}")
-        return _Failure(seen.index, key, _digest(seen.tool), seen.call.hex(), _names_argument(seen, text))
+        passing = seen.certainty is Certainty.WAITING
+        return _Failure(seen.index, key, _digest(seen.tool), seen.call.hex(), _names_argument(seen, text), passing)
 
     def _evaluate(self, seen: Observation, streak: list[_Failure]) -> DetectionResult | None:
         unlike = len({one.call for one in streak}) == len(streak)
