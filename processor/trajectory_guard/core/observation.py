@@ -116,6 +116,10 @@ class Observation:
         echo: the result holds the request's own words only.
         signature: masked error class, None unless the outcome is an error, or a result seen before reads like one.
         killed: the result says that the call was ended by a time limit.
+        asks_anew: an unproductive call asks for something that its series has not asked for: the next entry of a list.
+        alike: number of different calls of this tool in a row, without progress in between, with one answer, whatever
+            it quotes of the request; alike_list: they are entries of a list; alike_first: index of the first.
+        has_found: the tool returned something new in this run.
         progress: the result is new; resets every suspicion. Without progress a step was unproductive: it returned an
         error seen before, nothing, or a result that was returned before.
         repeats: number of times this call returned this result since the last progress, this step included.
@@ -146,6 +150,11 @@ class Observation:
     echo = False
     signature: str | None = None
     killed = False
+    asks_anew = False
+    alike = 0
+    alike_list = False
+    alike_first = -1
+    has_found = False
     progress = False
     repeats = 0
     recurrences = 0

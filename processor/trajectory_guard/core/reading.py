@@ -102,6 +102,7 @@ class Reader:
             self._weigh(run, seen, policy)
         if step.model_scope is None:
             self._known_ground(run, seen)
+            _inquire(run, seen)
         run.failed = seen.outcome == ERROR
         return seen
 
@@ -265,6 +266,31 @@ class Reader:
         elif seen.others_progress:  # their progress may have changed the state that this call reads
             seen.certainty = weakest(seen.certainty, Certainty.LIKELY)
             seen.pace = max(seen.pace, _PACE_BESIDE_OTHERS)
+
+
+def _inquire(run: Run, seen: Observation) -> None:
+    """Add the step to the series of unproductive calls, or end the series where something new was found."""
+    inquiry = run.inquiry
+    if seen.signature is not None:
+        answer = f"!{seen.signature}"
+    elif seen.progress:
+        inquiry.note_found(seen.tool, seen.step.result or "")
+        return
+    else:
+        answer = _answer(seen)
+    if not answer or not seen.call:
+        return
+    seen.asks_anew = inquiry.update(seen, digest64(text_bytes(answer)).hex())
+    seen.alike, seen.alike_list, seen.alike_first = inquiry.count, inquiry.is_list(), inquiry.first
+    seen.has_found = inquiry.has_found(seen.tool)
+
+
+def _answer(seen: Observation) -> str:
+    """What an unproductive call returned beside the words of its request; empty if that is unknown."""
+    result = seen.step.result
+    if seen.listed or result is None or len(result) > MAX_FORM_CHARS or seen.outcome == EMPTY or seen.step.stated:
+        return (seen.listed or seen.result).hex()
+    return answer_form(result, seen.step.args, error=False, scores=True) or seen.result.hex()
 
 
 def _pause_s(before_s: float, seen: Observation) -> float:

@@ -88,15 +88,18 @@ def _request(args: Any) -> list[str]:
     return values
 
 
-def answer_form(result: str, args: Any, *, error: bool) -> str:
+def answer_form(result: str, args: Any, *, error: bool, scores: bool = False) -> str:
     """The words of a short result without what the request named and without what moves; empty if nothing is left.
+
+    ``scores``: decimals stay, which may be scores that move, and may be what was asked for.
 
     >>> answer_form("Your search - red shoes - did not match any documents.", {"q": "red shoes"}, error=False)
     'your search did not match any documents'
     >>> answer_form("Error: file '/src/main.py' not found", {"path": "/src/main.py"}, error=True)
     'error file not found'
     """
-    text = _DECIMAL.sub(" ", both_ends(result, MAX_FORM_CHARS)).casefold()
+    text = both_ends(result, MAX_FORM_CHARS).casefold()
+    text = text if scores else _DECIMAL.sub(" ", text)
     left = []  # values that the answer does not quote: it may hold some of their words
     for value in _request(args):
         quotable = _MIN_ECHO_CHARS <= len(value) <= _MAX_ECHO_CHARS and (len(value) > 2 or not value.isascii())

@@ -25,7 +25,7 @@ _SEARCHED_CHARS: Final = 4_096  # searching a megabyte takes a tenth of a second
 class _Failure(NamedTuple):
     """A failed step: index, digests of its error class, tool and call.
 
-    ``named``: it names what was asked for; ``passing``: it is of a kind that passes, and says nothing of the next call.
+    ``anew``: it asked for something not asked for before; ``named``: it names what was asked for; ``passing``: it is of a kind that passes, and says nothing of the next call.
     """
 
     at: int
@@ -34,6 +34,7 @@ class _Failure(NamedTuple):
     call: str
     named: bool
     passing: bool = False
+    anew: bool = False
 
 
 class ErrorStreak(Detector):
@@ -95,14 +96,19 @@ class ErrorStreak(Detector):
         text = both_ends(seen.step.result or "", _SEARCHED_CHARS)
         key = _digest(f"{seen.tool}\0{seen.signature}")
         passing = seen.certainty is Certainty.WAITING
-        return _Failure(seen.index, key, _digest(seen.tool), seen.call.hex(), _names_argument(seen, text), passing)
+        named = _names_argument(seen, text)
+        return _Failure(seen.index, key, _digest(seen.tool), seen.call.hex(), named, passing, seen.asks_anew)
 
     def _evaluate(self, seen: Observation, streak: list[_Failure]) -> DetectionResult | None:
         unlike = len({one.call for one in streak}) == len(streak)
         pace = seen.variation_pace
         if unlike and seen.certainty is Certainty.WAITING:
             pace = max(pace, seen.waiting_pace)  # each call may try something else, at full speed for good reason
-        needed = (_LISTED if unlike and streak[-1].named else _COUNT) * pace
+        listed = unlike and 4 * sum(not one.anew for one in streak[1:]) < len(streak)
+        listed = listed and not _runs_program(seen)
+        if listed and seen.has_found:
+            return None  # some entries of the list exist: that others do not is what there is to find out
+        needed = (_LISTED if unlike and (streak[-1].named or listed) else _COUNT) * pace
         if len(streak) < needed:
             return None
         steps = tuple(one.at for one in streak)

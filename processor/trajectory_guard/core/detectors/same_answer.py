@@ -1,0 +1,77 @@
+"""Type II by answer: ever different calls of one tool, and every answer says the same beside what was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+from trajectory_guard.core.certainty import PACE, Certainty
+from trajectory_guard.core.detectors.base import TYPE_II, DetectionResult, Detector
+from trajectory_guard.core.detectors.insanity import Insanity, is_silent_command, is_value
+from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.result_text import is_acknowledgement
+from trajectory_guard.core.steps import EMPTY
+from trajectory_guard.core.tools import is_communication, is_lookup
+
+_CALLS: Final = 6
+_LISTED: Final = 12
+
+
+class SameAnswer(Detector):
+    """Fires when six different calls of one tool in a row get one answer, whatever the answer quotes of the request.
+
+    A setting is turned, a name is guessed, a question is worded anew, and nothing comes of it: the answer is empty, or
+    it is the same without the words of the request. Twice as many are allowed where each call asks for something
+    that was not asked for before, as in a list of look-ups; three times as many where the answer may be the
+    acknowledgement of an action. Messages, single values and commands that print nothing never count. Errors have
+    rules of their own.
+
+    >>> from trajectory_guard.core.demonstration import fires
+    >>> fires("same_answer", (f"ocr(image=scan.png, dpi={dpi}) -> [empty] " for dpi in (150, 200, 300, 400, 600, 900)))
+    step 4: 5 times, 0.50, likely, OBSERVE
+    step 5: 6 times, 1.00, likely, NUDGE
+
+    Reference: patience of the rule for errors that name what was asked for (``error_streak``).
+    """
+
+    name: ClassVar[str] = "same_answer"
+    rules: ClassVar[tuple[str, ...]] = ("same_answer",)
+    loop_type: ClassVar[str] = TYPE_II
+    weight: ClassVar[float] = 1.5
+    shared: ClassVar[bool] = True
+    advice: ClassVar[tuple[str, ...]] = Insanity.advice
+    recommendation: ClassVar[str] = Insanity.recommendation
+    thresholds: ClassVar[Mapping[str, int]] = {"calls": _CALLS, "listed": _LISTED}
+    __slots__ = ()
+
+    def update(self, seen: Observation) -> DetectionResult | None:
+        """Look at the current series of equal answers."""
+        if seen.alike < _CALLS - 1 or seen.alike_list or seen.signature is not None or not _is_answer(seen):
+            return None
+        needed = _CALLS * _pace(seen)
+        if seen.alike < needed - 1:
+            return None
+        return self.found(
+            seen, 1.0 if seen.alike >= needed else 0.5, "same_answer", Certainty.LIKELY, count=seen.alike,
+            first_step=seen.alike_first, varied=True,
+        )  # fmt: skip
+
+    @classmethod
+    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
+        """One sentence with the number of calls and their answer."""
+        return f"{found.count} different calls in a row got the same answer; {call} returned {answer}."
+
+
+def _is_answer(seen: Observation) -> bool:
+    """Whether the step asked for something, as far as its tool and its result tell."""
+    if is_communication(seen.step.tool_name) or seen.step.stated or is_silent_command(seen):
+        return False
+    return seen.outcome == EMPTY or not is_value(seen.step.result or "")
+
+
+def _pace(seen: Observation) -> float:
+    """As for rules over changing calls; slower where the answer may acknowledge an action."""
+    text = (seen.step.result or "").strip()
+    if seen.outcome != EMPTY and is_acknowledgement(text) and not is_lookup(seen.step.tool_name):
+        return max(seen.variation_pace, PACE[Certainty.ACKNOWLEDGED])
+    return seen.variation_pace

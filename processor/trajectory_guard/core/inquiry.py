@@ -1,0 +1,134 @@
+"""Unproductive calls of one tool in a row: a list of things looked up one by one, or one thing again and again.
+
+A list never returns to what it asked before: each call names something else. Other words for one question, and guesses
+at one name, recombine the same parts; a setting that is turned leaves most of the request as it was. This holds in any
+language, so no words have to be known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+from zlib import crc32
+
+from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.outcome import looks_like_error
+from trajectory_guard.core.plain import Plain
+from trajectory_guard.core.result_text import MAX_FORM_CHARS, values_of
+
+_WORD: Final = re.compile(r"[^\W_]+")
+_STEM_CHARS: Final = 4
+_MAX_WORDS: Final = 16
+_MAX_SEEN: Final = 64
+_MAX_VALUES: Final = 6
+_KEPT_CALLS: Final = 8
+_KEPT_TOOLS: Final = 8
+_QUARTER: Final = 4
+_NAME_SHARE: Final = 0.5
+_PROSE_SHARE: Final = 0.75
+
+
+def parts_of(text: str) -> tuple[int, ...]:
+    """The parts of a request: beginnings of words, numbers, in scripts without spaces pairs of characters.
+
+    Each is a checksum with the length of the whole word (up to 31) in its last five bits.
+
+    >>> len(parts_of("reports of March 2026")), parts_of("the report.") == parts_of("The report")
+    (4, True)
+    """
+    found: dict[str, int] = {}
+    for word in _WORD.findall(text[:MAX_FORM_CHARS].casefold()):
+        if word.isascii() or word[0] < "\u2e80":
+            found[word if any(map(str.isdigit, word)) else word[:_STEM_CHARS]] = len(word)
+        else:
+            found.update(dict.fromkeys((word[at : at + 2] for at in range(max(1, len(word) - 1))), 1))
+    return tuple(_checksum(part) << _LENGTH_BITS | min(length, _MAX_LENGTH) for part, length in found.items())
+
+
+_LENGTH_BITS: Final = 5
+_MAX_LENGTH: Final = (1 << _LENGTH_BITS) - 1
+
+
+def _checksum(text: str) -> int:
+    return crc32(text.encode("utf-8", "surrogatepass"))
+
+
+def _length(parts: Iterable[int]) -> int:
+    return sum(part & _MAX_LENGTH for part in parts)
+
+
+class Inquiry(Plain):
+    """The current series of unproductive calls of one tool. Checksums only, bounded.
+
+    Attributes:
+        tool: name, case-folded; answer: what all newest answers have in common; empty without one.
+        count: number of different calls in a row with this answer, without progress in between; first: index of the
+            first of them; entries: how many of them asked for something that was not asked for before.
+        calls: those calls (the newest eight).
+        parts: parts of the newest request; seen: parts, values: checksums of the values of all requests of the series
+            (the newest 64).
+        found: checksums of the tools that returned something new in this run (the newest eight).
+    """
+
+    __slots__ = ("answer", "calls", "count", "entries", "first", "found", "parts", "seen", "tool", "values")
+
+    def __init__(self) -> None:
+        self.tool = self.answer = ""
+        self.count = self.entries = 0
+        self.first = -1
+        self.calls: tuple[str, ...] = ()
+        self.parts: tuple[int, ...] = ()
+        self.seen: tuple[int, ...] = ()
+        self.values: tuple[int, ...] = ()
+        self.found: tuple[int, ...] = ()
+
+    def note_found(self, tool: str, result: str) -> None:
+        """Record that a call of the tool returned something new, unless it reads like an error."""
+        self.answer, self.count, self.entries, self.calls = "", 0, 0, ()
+        if tool == self.tool:
+            self.tool, self.parts, self.seen, self.values = "", (), (), ()
+        key = _checksum(tool)
+        if key not in self.found and not looks_like_error(result):
+            self.found = (*self.found[1 - _KEPT_TOOLS :], key)
+
+    def has_found(self, tool: str) -> bool:
+        """Whether a call of the tool returned something new in this run."""
+        return _checksum(tool) in self.found
+
+    def update(self, seen: Observation, answer: str) -> bool:
+        """Add an unproductive call; returns whether it asks for something that this series has not asked for yet."""
+        if seen.tool != self.tool:
+            self.tool, self.parts, self.seen, self.values, self.answer = seen.tool, (), (), (), ""
+        entry = self._ask(seen.step.args)
+        if answer != self.answer:
+            self.answer, self.count, self.entries, self.first, self.calls = answer, 0, 0, seen.index, ()
+        name = seen.call.hex()
+        if name not in self.calls:
+            self.count += not seen.same_batch or not self.count
+            self.entries += entry and (not seen.same_batch or not self.entries)
+            self.calls = (*self.calls[1 - _KEPT_CALLS :], name)
+        return entry
+
+    def is_list(self) -> bool:
+        """Whether the calls with one answer ask for ever different things: less than one in four does not."""
+        return (self.count - self.entries) * _QUARTER < self.count
+
+    def _ask(self, args: Any) -> bool:
+        """Take in a request. Whether one of its values, and a main one, was not there before in any of its parts."""
+        texts = [text for _, text in zip(range(_MAX_VALUES), values_of(args), strict=False)]
+        least = sum(map(len, texts)) / _QUARTER
+        before, known, requests = frozenset(self.parts), frozenset(self.seen), frozenset(self.values)
+        parts: list[int] = []
+        anew = not known
+        for text in texts:
+            own = parts_of(text)[:_MAX_WORDS]
+            parts += own
+            if len(text) >= least and _checksum(text) not in requests:
+                changed = [part for part in own if part not in before]
+                share = _PROSE_SHARE if text.count(" ") > 1 else _NAME_SHARE
+                anew = anew or 0 < share * _length(changed) <= _length(part for part in changed if part not in known)
+        self.parts = tuple(parts[:_MAX_WORDS])
+        self.seen = tuple(dict.fromkeys((*self.seen, *self.parts)))[-_MAX_SEEN:]
+        self.values = tuple(dict.fromkeys((*self.values, *map(_checksum, texts))))[-_MAX_SEEN:]
+        return anew
