@@ -7,7 +7,6 @@ language, so no words have to be known.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any, Final
 from zlib import crc32
@@ -15,9 +14,8 @@ from zlib import crc32
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import looks_like_error
 from trajectory_guard.core.plain import Plain
-from trajectory_guard.core.result_text import MAX_FORM_CHARS, values_of
+from trajectory_guard.core.result_text import MAX_FORM_CHARS, WORD, values_of
 
-_WORD: Final = re.compile(r"[^\W_]+")
 _STEM_CHARS: Final = 4
 _MAX_WORDS: Final = 16
 _MAX_SEEN: Final = 64
@@ -25,22 +23,22 @@ _MAX_VALUES: Final = 6
 _KEPT_CALLS: Final = 8
 _KEPT_TOOLS: Final = 8
 _QUARTER: Final = 4
-_NAME_SHARE: Final = 0.5
-_PROSE_SHARE: Final = 0.75
+_FRESH_SHARE: Final = 0.75
 
 
 def parts_of(text: str) -> tuple[int, ...]:
     """The parts of a request: beginnings of words, numbers, in scripts without spaces pairs of characters.
 
-    Each is a checksum with the length of the whole word (up to 31) in its last five bits.
+    Each is a checksum with its length (up to 31) in the last five bits.
 
     >>> len(parts_of("reports of March 2026")), parts_of("the report.") == parts_of("The report")
     (4, True)
     """
     found: dict[str, int] = {}
-    for word in _WORD.findall(text[:MAX_FORM_CHARS].casefold()):
+    for word in WORD.findall(text[:MAX_FORM_CHARS].casefold().replace("_", " ")):
         if word.isascii() or word[0] < "\u2e80":
-            found[word if any(map(str.isdigit, word)) else word[:_STEM_CHARS]] = len(word)
+            part = word if any(map(str.isdigit, word)) else word[:_STEM_CHARS]
+            found[part] = len(part)
         else:
             found.update(dict.fromkeys((word[at : at + 2] for at in range(max(1, len(word) - 1))), 1))
     return tuple(_checksum(part) << _LENGTH_BITS | min(length, _MAX_LENGTH) for part, length in found.items())
@@ -126,8 +124,8 @@ class Inquiry(Plain):
             parts += own
             if len(text) >= least and _checksum(text) not in requests:
                 changed = [part for part in own if part not in before]
-                share = _PROSE_SHARE if text.count(" ") > 1 else _NAME_SHARE
-                anew = anew or 0 < share * _length(changed) <= _length(part for part in changed if part not in known)
+                fresh = _length(part for part in changed if part not in known)
+                anew = anew or 0 < _FRESH_SHARE * _length(changed) <= fresh
         self.parts = tuple(parts[:_MAX_WORDS])
         self.seen = tuple(dict.fromkeys((*self.seen, *self.parts)))[-_MAX_SEEN:]
         self.values = tuple(dict.fromkeys((*self.values, *map(_checksum, texts))))[-_MAX_SEEN:]

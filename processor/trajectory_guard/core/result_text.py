@@ -24,7 +24,7 @@ _MAX_WORDS: Final = 80
 _MIN_ECHO_CHARS: Final = 2
 _MAX_ECHO_CHARS: Final = 200
 _DECIMAL: Final = re.compile(r"\d{1,18}[.,]\d+")
-_WORD: Final = re.compile(
+WORD: Final = re.compile(
     r"[^\s!-/:-@\[-^`{-~\u2010-\u205e\u3001-\u3003\u3008-\u3011\uff01-\uff0f\uff1a-\uff20«»¿¡،؟।]+"
 )
 """Runs of anything but spaces and punctuation: ``\\w`` would split words of scripts with combining signs."""
@@ -100,15 +100,13 @@ def answer_form(result: str, args: Any, *, error: bool, scores: bool = False) ->
     """
     text = both_ends(result, MAX_FORM_CHARS).casefold()
     text = text if scores else _DECIMAL.sub(" ", text)
-    left = []  # values that the answer does not quote: it may hold some of their words
-    for value in _request(args):
+    request = _request(args)
+    for value in request:
         quotable = _MIN_ECHO_CHARS <= len(value) <= _MAX_ECHO_CHARS and (len(value) > 2 or not value.isascii())
         if quotable and value in text:
             text = text.replace(value, " ")
-        else:
-            left.append(value)
-    asked = frozenset(_WORD.findall("\n".join(left)))
-    words = [word for word in _WORD.findall((mask_text if error else mask_noise)(text)) if word not in asked]
+    asked = frozenset(WORD.findall("\n".join(request)))
+    words = [word for word in WORD.findall((mask_text if error else mask_noise)(text)) if word not in asked]
     if error:
         words = [word for word in words if not any(map(str.isdigit, word))]
     return " ".join(words[:_MAX_WORDS])
@@ -240,7 +238,7 @@ def hits_form(result: str, args: Any = None) -> str:
     >>> hits_form("- b.md (0.71)\\n- a.md (0.66)\\n- c.md (0.21)").split("\\n")
     ['- a.md ()', '- b.md ()', '- c.md ()']
     """
-    if result[:1] not in ("{", "["):
+    if result[:1] not in ("{", "[") or (result[:1] == "[" and "{" not in result):
         return _listed_form(result)
     if len(result) > _MAX_HITS_CHARS or result.count("{") < 2:
         return ""
@@ -276,11 +274,16 @@ def _listed_form(result: str) -> str:
     if len(result) > _MAX_LISTED_CHARS or result.count("\n") < _MIN_LISTED_LINES - 1:
         return ""
     lines = [line.strip() for line in result.splitlines() if line.strip()]
-    if len(lines) < _MIN_LISTED_LINES or any(line[0] != lines[0][0] or line[0].isalnum() for line in lines):
+    if len(lines) < _MIN_LISTED_LINES:
+        return ""
+    if all(_RANK.match(line) for line in lines):
+        lines = [_RANK.sub("", line) for line in lines]
+    elif any(line[0] != lines[0][0] or line[0].isalnum() for line in lines):
         return ""
     return "\n".join(sorted(_DECIMAL.sub("", line) for line in lines))
 
 
+_RANK: Final = re.compile(r"\A\d{1,3}[.):]\s+")
 LINE_BYTES: Final = 4
 
 
