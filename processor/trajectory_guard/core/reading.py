@@ -152,7 +152,9 @@ class Reader:
         if form:
             seen.listed = digest64(text_bytes(form))
         elif len(result) <= MAX_FORM_CHARS:
-            form = answer_form(result, seen.step.args, error=seen.signature is not None)
+            error = seen.signature is not None
+            form = answer_form(result, seen.step.args, error=error)
+            form = form or answer_form(result, seen.step.args, error=error, scores=True)  # a figure is all there is
             seen.echo = not form
             seen.echoes = quotes(result, seen.step.args)
         if form:

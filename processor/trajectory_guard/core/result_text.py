@@ -105,7 +105,7 @@ def answer_form(result: str, args: Any, *, error: bool, scores: bool = False) ->
         quotable = _MIN_ECHO_CHARS <= len(value) <= _MAX_ECHO_CHARS and (len(value) > 2 or not value.isascii())
         if quotable and value in text:
             text = text.replace(value, " ")
-    asked = frozenset(WORD.findall("\n".join(request)))
+    asked = frozenset(word for word in WORD.findall("\n".join(request)) if len(word) > 1)
     words = [word for word in WORD.findall((mask_text if error else mask_noise)(text)) if word not in asked]
     if error:
         words = [word for word in words if not any(map(str.isdigit, word))]

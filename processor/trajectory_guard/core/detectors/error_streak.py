@@ -15,6 +15,7 @@ from trajectory_guard.core.similarity.keys import CODE, SHELL, SQL, classify_key
 _COUNT: Final = 3
 _WINDOW: Final = 10
 _LISTED: Final = 6
+_VARIED_RETRIES: Final = 2.4  # so that without a pause the fifth try is the one too many
 _NAME_WORDS: Final = 3
 _KEPT: Final = 16
 _MIN_NAME_CHARS: Final = 3
@@ -101,14 +102,13 @@ class ErrorStreak(Detector):
 
     def _evaluate(self, seen: Observation, streak: list[_Failure]) -> DetectionResult | None:
         unlike = len({one.call for one in streak}) == len(streak)
-        pace = seen.variation_pace
-        if unlike and seen.certainty is Certainty.WAITING:
-            pace = max(pace, seen.waiting_pace)  # each call may try something else, at full speed for good reason
-        listed = unlike and 4 * sum(not one.anew for one in streak[1:]) < len(streak)
-        listed = listed and not _runs_program(seen)
+        listed = unlike and not _runs_program(seen) and 4 * sum(not one.anew for one in streak[1:]) < len(streak)
         if listed and seen.has_found:
             return None  # some entries of the list exist: that others do not is what there is to find out
-        needed = (_LISTED if unlike and (streak[-1].named or listed) else _COUNT) * pace
+        needed = (_LISTED if unlike and (streak[-1].named or listed) else _COUNT) * seen.variation_pace
+        if seen.certainty is Certainty.WAITING and unlike:
+            # each entry of a list is tried for the first time; other words for one thing are tries of the same
+            needed = _COUNT * seen.waiting_pace if listed or _runs_program(seen) else _VARIED_RETRIES * seen.pace
         if len(streak) < needed:
             return None
         steps = tuple(one.at for one in streak)
