@@ -20,10 +20,12 @@ _STEM_CHARS: Final = 4
 _MAX_WORDS: Final = 16
 _MAX_SEEN: Final = 64
 _MAX_VALUES: Final = 6
+_NEXT: Final = 0  # ends the parts of one value
 _KEPT_CALLS: Final = 8
 _KEPT_TOOLS: Final = 8
 _QUARTER: Final = 4
-_FRESH_SHARE: Final = 0.75
+_NAME_SHARE: Final = 0.75
+_PROSE_SHARE: Final = 0.85
 
 
 def parts_of(text: str) -> tuple[int, ...]:
@@ -116,17 +118,44 @@ class Inquiry(Plain):
         """Take in a request. Whether one of its values, and a main one, was not there before in any of its parts."""
         texts = [text for _, text in zip(range(_MAX_VALUES), values_of(args), strict=False)]
         least = sum(map(len, texts)) / _QUARTER
-        before, known, requests = frozenset(self.parts), frozenset(self.seen), frozenset(self.values)
-        parts: list[int] = []
-        anew = not known
-        for text in texts:
-            own = parts_of(text)[:_MAX_WORDS]
-            parts += own
-            if len(text) >= least and _checksum(text) not in requests:
-                changed = [part for part in own if part not in before]
-                fresh = _length(part for part in changed if part not in known)
-                anew = anew or 0 < _FRESH_SHARE * _length(changed) <= fresh
-        self.parts = tuple(parts[:_MAX_WORDS])
-        self.seen = tuple(dict.fromkeys((*self.seen, *self.parts)))[-_MAX_SEEN:]
+        requests = [parts_of(text)[:_MAX_WORDS] for text in texts]
+        before, known, asked = _split(self.parts), frozenset(self.seen), frozenset(self.values)
+        if len(before) != len(requests):
+            before = [tuple(part for parts in before for part in parts)] * len(requests)
+        anew = not known or any(
+            len(text) >= least
+            and _checksum(text) not in asked
+            and _is_entry(parts, last, known, _PROSE_SHARE if " " in text else _NAME_SHARE)
+            for text, parts, last in zip(texts, requests, before, strict=True)
+        )
+        self.parts = tuple(part for parts in requests for part in (*parts, _NEXT))
+        self.seen = tuple(dict.fromkeys((*self.seen, *(part for part in self.parts if part != _NEXT))))[-_MAX_SEEN:]
         self.values = tuple(dict.fromkeys((*self.values, *map(_checksum, texts))))[-_MAX_SEEN:]
         return anew
+
+
+def _split(parts: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The parts of each value of a request."""
+    found: list[tuple[int, ...]] = []
+    at = 0
+    while at < len(parts):
+        end = parts.index(_NEXT, at)
+        found.append(parts[at:end])
+        at = end + 1
+    return found
+
+
+def _is_entry(parts: tuple[int, ...], before: tuple[int, ...], known: frozenset[int], share: float) -> bool:
+    """Whether a value differs in one stretch from the one before it, and there it says mostly what nobody said yet."""
+    start = _common(parts, before)
+    end = _common(parts[start:][::-1], before[start:][::-1])
+    changed, replaced = parts[start : len(parts) - end], before[start : len(before) - end]
+    if not changed or not set(changed).isdisjoint(replaced):
+        return False
+    return share * _length(changed) <= _length(part for part in changed if part not in known)
+
+
+def _common(parts: tuple[int, ...], others: tuple[int, ...]) -> int:
+    """Number of parts in which two requests begin alike."""
+    pairs = zip(parts, others, strict=False)
+    return next((at for at, (one, two) in enumerate(pairs) if one != two), min(len(parts), len(others)))

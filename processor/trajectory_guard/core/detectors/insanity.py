@@ -342,7 +342,7 @@ class Insanity(Detector):
     ) -> DetectionResult | None:  # fmt: skip
         steps = tuple(sorted(same + openly))
         needed = _COUNT * seen.variation_pace
-        if openly and seen.alike_list:
+        if openly and seen.alike_list and len(steps) > _COUNT:
             needed *= 2  # ever different things are asked for, as in a list of look-ups
         if weight < needed - 1 or len(steps) < needed:
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from trajectory_guard.core.certainty import PACE, Certainty
+from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import TYPE_II, DetectionResult, Detector
 from trajectory_guard.core.detectors.insanity import Insanity, is_silent_command, is_value
 from trajectory_guard.core.observation import Observation
@@ -14,7 +14,6 @@ from trajectory_guard.core.steps import EMPTY
 from trajectory_guard.core.tools import is_communication, is_lookup
 
 _CALLS: Final = 6
-_LISTED: Final = 12
 
 
 class SameAnswer(Detector):
@@ -41,14 +40,14 @@ class SameAnswer(Detector):
     shared: ClassVar[bool] = True
     advice: ClassVar[tuple[str, ...]] = Insanity.advice
     recommendation: ClassVar[str] = Insanity.recommendation
-    thresholds: ClassVar[Mapping[str, int]] = {"calls": _CALLS, "listed": _LISTED}
+    thresholds: ClassVar[Mapping[str, int]] = {"calls": _CALLS}
     __slots__ = ()
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Look at the current series of equal answers."""
         if seen.alike < _CALLS - 1 or seen.alike_list or seen.signature is not None or not _is_answer(seen):
             return None
-        needed = _CALLS * _pace(seen)
+        needed = _CALLS * seen.variation_pace
         if seen.alike < needed - 1:
             return None
         return self.found(
@@ -66,12 +65,7 @@ def _is_answer(seen: Observation) -> bool:
     """Whether the step asked for something, as far as its tool and its result tell."""
     if is_communication(seen.step.tool_name) or seen.step.stated or is_silent_command(seen):
         return False
-    return seen.outcome == EMPTY or not is_value(seen.step.result or "")
-
-
-def _pace(seen: Observation) -> float:
-    """As for rules over changing calls; slower where the answer may acknowledge an action."""
     text = (seen.step.result or "").strip()
-    if seen.outcome != EMPTY and is_acknowledgement(text) and not is_lookup(seen.step.tool_name):
-        return max(seen.variation_pace, PACE[Certainty.ACKNOWLEDGED])
-    return seen.variation_pace
+    if seen.outcome == EMPTY:
+        return True
+    return not is_value(text) and (is_lookup(seen.step.tool_name) or not is_acknowledgement(text))
