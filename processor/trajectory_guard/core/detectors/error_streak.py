@@ -105,7 +105,7 @@ class ErrorStreak(Detector):
         listed = unlike and not _runs_program(seen) and 4 * sum(not one.anew for one in streak[1:]) < len(streak)
         if listed and seen.has_found:
             return None  # some entries of the list exist: that others do not is what there is to find out
-        needed = (_LISTED if unlike and (streak[-1].named or listed) else _COUNT) * seen.variation_pace
+        needed = (_LISTED if listed or (unlike and streak[-1].named and _runs_program(seen)) else _COUNT) * seen.variation_pace
         if seen.certainty is Certainty.WAITING and unlike:
             # each entry of a list is tried for the first time; other words for one thing are tries of the same
             needed = _COUNT * seen.waiting_pace if listed or _runs_program(seen) else _VARIED_RETRIES * seen.pace
