@@ -118,6 +118,11 @@ def mask_noise(text: str) -> str:
     return _NOISE.sub(_kind, text) if _may_hold_noise(text) else text
 
 
+def mask_lines(text: str) -> str:
+    """As ``mask_noise``, line by line: the breaks between lines stay."""
+    return _NOISE.sub(_kind, text) if _may_hold_noise(text) else text
+
+
 def _with_single_spaces(text: str) -> str:
     """First of all: a pattern would scan a run of blanks again from each of its places."""
     return " ".join(text.split())

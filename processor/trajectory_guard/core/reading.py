@@ -234,7 +234,7 @@ class Reader:
 
     def _known_ground(self, run: Run, seen: Observation) -> None:
         """Count the steps in a row that described nothing but states that were there before."""
-        known_lines = not seen.step.stated and _all_known(run, lines_of(seen.step.result or ""))
+        known_lines = not seen.step.stated and _all_known(run, lines_of(seen.step.result or "", seen.step.args))
         if (seen.result in run.history.results and seen.describes_state) or known_lines:
             run.known_ground += not seen.same_batch
         elif seen.progress or run.history.calls.last(seen.call) < 0:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from trajectory_guard.core.fingerprints import parse_json
-from trajectory_guard.core.masking import mask_noise, mask_text
+from trajectory_guard.core.masking import mask_lines, mask_noise, mask_text
 
 MAX_FORM_CHARS: Final = 400
 """Longer results have no form: they say more than that something was not found."""
@@ -287,16 +287,25 @@ _RANK: Final = re.compile(r"\A\d{1,3}[.):]\s+")
 LINE_BYTES: Final = 4
 
 
-def lines_of(result: str) -> bytes:
-    """Checksums, ``LINE_BYTES`` each, of the lines of a result, scores and other fractions aside; none below three.
+def lines_of(result: str, args: Any = None) -> bytes:
+    """Checksums, ``LINE_BYTES`` each, of the lines of a result; none below three.
+
+    Scores and other fractions aside, clocks and other noise too, and the lines of the request, which a terminal echoes.
 
     >>> lines_of("[0.8] a\\n[0.7] b\\n[0.6] c") == lines_of("[0.9] a\\n[0.5] b\\n[0.1] c")
+    True
+    >>> lines_of("$ ls -a\\n.\\n..\\n$", {"cmd": "ls -a"}) == lines_of("$ ls --all\\n.\\n..\\n$", {"cmd": "ls --all"})
     True
     """
     if "\n" not in result:
         return b""
-    text = _DECIMAL.sub("", result[:_MAX_LINES_CHARS]).encode("utf-8", "surrogatepass")
-    lines = [line for line in map(bytes.strip, text.split(b"\n")) if line]
+    text = mask_lines(_DECIMAL.sub("", both_ends(result, _MAX_LINES_CHARS)))
+    for value in values_of(args):
+        for line in value[:_MAX_LINES_CHARS].splitlines():
+            if len(line) >= _MIN_QUOTE_CHARS and line in text:
+                text = text.replace(line, "")
+    data = text.encode("utf-8", "surrogatepass")
+    lines = [line for line in map(bytes.strip, data.split(b"\n")) if line]
     return (
         b"".join(crc32(line).to_bytes(LINE_BYTES, "big") for line in lines) if len(lines) >= _MIN_LISTED_LINES else b""
     )

@@ -159,7 +159,7 @@ def is_silent_command(seen: Observation) -> bool:
     args = seen.step.args if isinstance(seen.step.args, dict) else {seen.tool: seen.step.args}
     commands = [value for key, value in args.items() if classify_key(key) == SHELL and isinstance(value, str)]
     return bool(commands) and not any(
-        is_lookup(command.split(maxsplit=1)[0]) for command in commands if command.strip()
+        is_lookup(command.split(maxsplit=1)[0]) and "<<" not in command for command in commands if command.strip()
     )
 
 
