@@ -24,6 +24,7 @@ _NEXT: Final = 0  # ends the parts of one value
 _KEPT_CALLS: Final = 8
 _KEPT_TOOLS: Final = 8
 _QUARTER: Final = 4
+_MAIN_SHARE: Final = 3  # a value that is less than a third of its request is a setting, or a detail
 _NAME_SHARE: Final = 0.75
 _PROSE_SHARE: Final = 0.85
 
@@ -117,7 +118,7 @@ class Inquiry(Plain):
     def _ask(self, args: Any) -> bool:
         """Take in a request. Whether one of its values, and a main one, was not there before in any of its parts."""
         texts = [text for _, text in zip(range(_MAX_VALUES), values_of(args), strict=False)]
-        least = sum(map(len, texts)) / _QUARTER
+        least = sum(map(len, texts)) / _MAIN_SHARE
         requests = [parts_of(text)[:_MAX_WORDS] for text in texts]
         before, known, asked = _split(self.parts), frozenset(self.seen), frozenset(self.values)
         if len(before) != len(requests):

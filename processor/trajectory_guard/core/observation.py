@@ -13,7 +13,7 @@ from trajectory_guard.core.masking import mask_text, masked_hash
 from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.result_text import carries_content, describes_state, is_acknowledgement
 from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, StepRecord
-from trajectory_guard.core.tools import is_lookup, moves_cursor
+from trajectory_guard.core.tools import is_lookup, moves_cursor, scrolls
 
 MAX_THOUGHT_CHARS: Final = 2_000
 _Value = TypeVar("_Value")
@@ -235,7 +235,7 @@ class Observation:
             self.outcome == SUCCESS
             and self.certainty is Certainty.ACKNOWLEDGED
             and self.is_bare_acknowledgement
-            and moves_cursor(step.tool_name, step.args)
+            and scrolls(step.tool_name, step.args)
         )
 
     @_computed

@@ -100,16 +100,34 @@ def answer_form(result: str, args: Any, *, error: bool, scores: bool = False) ->
     """
     text = both_ends(result, MAX_FORM_CHARS).casefold()
     text = text if scores else _DECIMAL.sub(" ", text)
-    request = _request(args)
-    for value in request:
+    left, quoted = [], []  # an answer may hold some words of a value that it does not quote
+    for value in _request(args):
         quotable = _MIN_ECHO_CHARS <= len(value) <= _MAX_ECHO_CHARS and (len(value) > 2 or not value.isascii())
         if quotable and value in text:
             text = text.replace(value, " ")
-    asked = frozenset(word for word in WORD.findall("\n".join(request)) if len(word) > 1)
+            quoted.append(value)
+        else:
+            left.append(value)
+    asked = frozenset(WORD.findall("\n".join(left)))
     words = [word for word in WORD.findall((mask_text if error else mask_noise)(text)) if word not in asked]
+    if quoted:
+        words = _without_runs(words, frozenset(WORD.findall("\n".join(quoted))))
     if error:
         words = [word for word in words if not any(map(str.isdigit, word))]
     return " ".join(words[:_MAX_WORDS])
+
+
+def _without_runs(words: list[str], quoted: frozenset[str]) -> list[str]:
+    """``words`` without two and more in a row that were quoted before: the request once more, cut into words."""
+    kept: list[str] = []
+    run: list[str] = []
+    for word in (*words, ""):
+        if word in quoted:
+            run.append(word)
+            continue
+        kept += [*(run if len(run) == 1 else ()), word]
+        run = []
+    return kept[:-1]
 
 
 def quotes(result: str, args: Any) -> bool:

@@ -127,6 +127,8 @@ ABLATIONS = (
              _replaced(insanity, "compare", _equal_forms_only)),
     Ablation("recurring results off", "one question asked again and again among others",
              _replaced(Recurrence, "update", _never)),
+    Ablation("same answer off", "settings that are turned and names that are guessed, one answer each time",
+             _replaced(SameAnswer, "update", _never)),
     Ablation("known ground off", "walks through states that are all known", _replaced(Wandering, "update", _never)),
     Ablation("claims to be done off", "the commonest loop of strong models", _replaced(Monologue, "_claim", _never)),
     Ablation("equal messages off", "the same sentence with every step", _replaced(Monologue, "_message", _never)),

@@ -48,7 +48,8 @@ class ErrorStreak(Detector):
     themselves (time-outs, rate limits, 5xx) are waiting.
 
     >>> from trajectory_guard.core.demonstration import fires
-    >>> fires("same_error", (f"run(column={name}) -> [error] KeyError: '{name}'" for name in "abcd"))
+    >>> names = ("user", "users", "user_id", "id")
+    >>> fires("same_error", (f"run(column={name}) -> [error] KeyError: '{name}'" for name in names))
     step 2: 3 times, 0.75, likely, OBSERVE
     step 3: 4 times, 1.00, likely, NUDGE
 

@@ -20,10 +20,9 @@ class SameAnswer(Detector):
     """Fires when six different calls of one tool in a row get one answer, whatever the answer quotes of the request.
 
     A setting is turned, a name is guessed, a question is worded anew, and nothing comes of it: the answer is empty, or
-    it is the same without the words of the request. Twice as many are allowed where each call asks for something
-    that was not asked for before, as in a list of look-ups; three times as many where the answer may be the
-    acknowledgement of an action. Messages, single values and commands that print nothing never count. Errors have
-    rules of their own.
+    it is the same without the words of the request. Where each call asks for something that was not asked for before,
+    the calls are a list of look-ups, and never count. Neither do messages, single values, commands that print nothing,
+    and answers that may acknowledge an action. Errors have rules of their own.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> fires("same_answer", (f"ocr(image=scan.png, dpi={dpi}) -> [empty] " for dpi in (150, 200, 300, 400, 600, 900)))
@@ -63,9 +62,9 @@ class SameAnswer(Detector):
 
 def _is_answer(seen: Observation) -> bool:
     """Whether the step asked for something, as far as its tool and its result tell."""
-    if is_communication(seen.step.tool_name) or seen.step.stated or is_silent_command(seen):
+    if is_communication(seen.step.tool_name) or seen.step.stated:
         return False
     text = (seen.step.result or "").strip()
     if seen.outcome == EMPTY:
-        return True
+        return bool(text) or not is_silent_command(seen)
     return not is_value(text) and (is_lookup(seen.step.tool_name) or not is_acknowledgement(text))
