@@ -17,6 +17,7 @@ from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.result_text import MAX_FORM_CHARS, WORD, values_of
 
 _STEM_CHARS: Final = 4
+_WORD_CHARS: Final = 6
 _MAX_WORDS: Final = 16
 _MAX_SEEN: Final = 64
 _MAX_VALUES: Final = 6
@@ -25,23 +26,22 @@ _KEPT_CALLS: Final = 8
 _KEPT_TOOLS: Final = 8
 _QUARTER: Final = 4
 _MAIN_SHARE: Final = 3  # a value that is less than a third of its request is a setting, or a detail
-_NAME_SHARE: Final = 0.75
-_PROSE_SHARE: Final = 0.85
+_FRESH_SHARE: Final = 0.75
 
 
 def parts_of(text: str) -> tuple[int, ...]:
     """The parts of a request: beginnings of words, numbers, in scripts without spaces pairs of characters.
 
-    Each is a checksum with its length (up to 31) in the last five bits.
+    Each is a checksum with its length (up to 31) in the last five bits. All long words are of one length: endings vary.
 
-    >>> len(parts_of("reports of March 2026")), parts_of("the report.") == parts_of("The report")
+    >>> len(parts_of("reports of March 2026")), parts_of("the report.") == parts_of("The reports")
     (4, True)
     """
     found: dict[str, int] = {}
     for word in WORD.findall(text[:MAX_FORM_CHARS].casefold().replace("_", " ")):
         if word.isascii() or word[0] < "\u2e80":
-            part = word if any(map(str.isdigit, word)) else word[:_STEM_CHARS]
-            found[part] = len(part)
+            cut = len(word) > _STEM_CHARS and not any(map(str.isdigit, word))
+            found[word[:_STEM_CHARS] if cut else word] = _WORD_CHARS if cut else len(word)
         else:
             found.update(dict.fromkeys((word[at : at + 2] for at in range(max(1, len(word) - 1))), 1))
     return tuple(_checksum(part) << _LENGTH_BITS | min(length, _MAX_LENGTH) for part, length in found.items())
@@ -126,7 +126,7 @@ class Inquiry(Plain):
         anew = not known or any(
             len(text) >= least
             and _checksum(text) not in asked
-            and _is_entry(parts, last, known, _PROSE_SHARE if " " in text else _NAME_SHARE)
+            and _is_entry(parts, last, known)
             for text, parts, last in zip(texts, requests, before, strict=True)
         )
         self.parts = tuple(part for parts in requests for part in (*parts, _NEXT))
@@ -146,14 +146,14 @@ def _split(parts: tuple[int, ...]) -> list[tuple[int, ...]]:
     return found
 
 
-def _is_entry(parts: tuple[int, ...], before: tuple[int, ...], known: frozenset[int], share: float) -> bool:
+def _is_entry(parts: tuple[int, ...], before: tuple[int, ...], known: frozenset[int]) -> bool:
     """Whether a value differs in one stretch from the one before it, and there it says mostly what nobody said yet."""
     start = _common(parts, before)
     end = _common(parts[start:][::-1], before[start:][::-1])
     changed, replaced = parts[start : len(parts) - end], before[start : len(before) - end]
     if not changed or not set(changed).isdisjoint(replaced):
         return False
-    return share * _length(changed) <= _length(part for part in changed if part not in known)
+    return _FRESH_SHARE * _length(changed) <= _length(part for part in changed if part not in known)
 
 
 def _common(parts: tuple[int, ...], others: tuple[int, ...]) -> int:

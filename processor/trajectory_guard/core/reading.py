@@ -35,6 +35,7 @@ from trajectory_guard.core.result_text import (
     quotes,
     reports_status,
     values_of,
+    width,
 )
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
@@ -53,6 +54,7 @@ _MIN_COMMAND_CHARS: Final = 8
 _MAX_SENTENCE_CHARS: Final = 120
 _NOTHING: Final = digest64(b"nothing was found")
 _KEPT_LINES: Final = 128
+_ANSWER_WORDS: Final = 3
 _PACE_WITHOUT_PAUSE: Final = 5 / 3
 _PACE_OF_MOVES: Final = 2  # every move leads on: only its end would show, and a long page has many screens
 
@@ -292,7 +294,9 @@ def _answer(seen: Observation) -> str:
     result = seen.step.result
     if seen.listed or result is None or len(result) > MAX_FORM_CHARS or seen.outcome == EMPTY or seen.step.stated:
         return (seen.listed or seen.result).hex()
-    return answer_form(result, seen.step.args, error=False, scores=True) or seen.result.hex()
+    answer = answer_form(result, seen.step.args, error=False, scores=True)
+    # less than a short sentence is a value, or the prompt of a terminal
+    return answer if len(set(answer.split())) >= _ANSWER_WORDS or width(answer) > len(answer) else ""
 
 
 def _pause_s(before_s: float, seen: Observation) -> float:
