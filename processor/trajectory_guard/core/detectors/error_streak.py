@@ -4,29 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple
+from zlib import crc32
 
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import TYPE_V, DetectionResult, Detector
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.result_text import both_ends, values_of
+from trajectory_guard.core.result_text import WORD, both_ends, values_of
 from trajectory_guard.core.similarity.keys import CODE, SHELL, SQL, classify_key
 
 _COUNT: Final = 3
 _WINDOW: Final = 10
 _LISTED: Final = 6
 _VARIED_RETRIES: Final = 2.4  # so that without a pause the fifth try is the one too many
+_KILLED: Final = 4  # as with time-outs: the fifth is the one too many
 _NAME_WORDS: Final = 3
 _KEPT: Final = 16
 _MIN_NAME_CHARS: Final = 3
 _MAX_NAME_CHARS: Final = 80
+_MAX_LINE_CHARS: Final = 160
 _SEARCHED_CHARS: Final = 4_096  # searching a megabyte takes a tenth of a second
 
 
 class _Failure(NamedTuple):
     """A failed step: index, digests of its error class, tool and call.
 
-    ``anew``: it asked for something not asked for before; ``named``: it names what was asked for; ``passing``: it is of a kind that passes, and says nothing of the next call.
+    ``names``: checksums of the parts of a command that its last line names; ``anew``: it asked for something not asked for before; ``named``: it names what was asked for; ``passing``: it is of a kind that passes, and says nothing of the next call.
     """
 
     at: int
@@ -36,6 +39,7 @@ class _Failure(NamedTuple):
     named: bool
     passing: bool = False
     anew: bool = False
+    names: tuple[int, ...] = ()
 
 
 class ErrorStreak(Detector):
@@ -98,18 +102,23 @@ class ErrorStreak(Detector):
         text = both_ends(seen.step.result or "", _SEARCHED_CHARS)
         key = _digest(f"{seen.tool}\0{seen.signature}")
         passing = seen.certainty is Certainty.WAITING
-        named = _names_argument(seen, text)
-        return _Failure(seen.index, key, _digest(seen.tool), seen.call.hex(), named, passing, seen.asks_anew)
+        named, names, anew = not seen.killed and _names_argument(seen, text), (), seen.asks_anew
+        if _runs_program(seen):
+            names = _named_parts(seen, text)
+            anew = not set(names) <= {name for one in self.recent if one.key == key for name in one.names}
+        return _Failure(seen.index, key, _digest(seen.tool), seen.call.hex(), named, passing, anew, names)
 
     def _evaluate(self, seen: Observation, streak: list[_Failure]) -> DetectionResult | None:
         unlike = len({one.call for one in streak}) == len(streak)
-        listed = unlike and not _runs_program(seen) and 4 * sum(not one.anew for one in streak[1:]) < len(streak)
-        if listed and seen.has_found:
+        listed = unlike and 4 * sum(not one.anew for one in streak[1:]) < len(streak)
+        program = _runs_program(seen)
+        if listed and seen.has_found and not program:
             return None  # some entries of the list exist: that others do not is what there is to find out
-        needed = (_LISTED if listed or (unlike and streak[-1].named and _runs_program(seen)) else _COUNT) * seen.variation_pace
+        base = _KILLED if seen.killed else _COUNT
+        needed = (_LISTED if listed or (unlike and streak[-1].named and program) else base) * seen.variation_pace
         if seen.certainty is Certainty.WAITING and unlike:
             # each entry of a list is tried for the first time; other words for one thing are tries of the same
-            needed = _COUNT * seen.waiting_pace if listed or _runs_program(seen) else _VARIED_RETRIES * seen.pace
+            needed = _COUNT * seen.waiting_pace if listed or program else _VARIED_RETRIES * seen.pace
         if len(streak) < needed:
             return None
         steps = tuple(one.at for one in streak)
@@ -130,7 +139,7 @@ class ErrorStreak(Detector):
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        self.recent = tuple(_Failure(*one) for one in data)
+        self.recent = tuple(_Failure(*one[:-1], tuple(one[-1])) for one in data)
 
 
 def _digest(text: str) -> str:
@@ -143,6 +152,16 @@ def _runs_program(seen: Observation) -> bool:
     if not isinstance(args, dict):
         return True
     return any(classify_key(key) in (CODE, SQL, SHELL) for key in args if isinstance(key, str))
+
+
+def _named_parts(seen: Observation, text: str) -> tuple[int, ...]:
+    """Checksums of the parts of a shell command that the last line of an error names, at most four."""
+    args = seen.step.args if isinstance(seen.step.args, dict) else {"command": seen.step.args}
+    commands = [str(value) for key, value in args.items() if classify_key(str(key)) == SHELL]
+    line = text.rstrip().rpartition("\n")[2][:_MAX_LINE_CHARS]
+    asked = set(WORD.findall("\n".join(commands)[:_SEARCHED_CHARS]))
+    named = [word for word in dict.fromkeys(WORD.findall(line)) if word in asked]
+    return tuple(crc32(word.encode("utf-8", "surrogatepass")) for word in named[:4])
 
 
 def _names_argument(seen: Observation, text: str) -> bool:
