@@ -124,9 +124,7 @@ class Inquiry(Plain):
         if len(before) != len(requests):
             before = [tuple(part for parts in before for part in parts)] * len(requests)
         anew = not known or any(
-            len(text) >= least
-            and _checksum(text) not in asked
-            and _is_entry(parts, last, known)
+            len(text) >= least and _checksum(text) not in asked and _is_entry(parts, last, known)
             for text, parts, last in zip(texts, requests, before, strict=True)
         )
         self.parts = tuple(part for parts in requests for part in (*parts, _NEXT))

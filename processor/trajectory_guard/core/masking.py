@@ -48,11 +48,15 @@ _EPOCH: Final = r"(?P<epoch>\b1[5-9]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b)"
 _SHORT_TIME: Final = r"ns|us|µs|ms|msec|millis(?:econds?)?|s|secs?|seconds?"
 _COMPOUND: Final = r"\b(?:\d+h ?)?\d+m ?\d+(?:\.\d+)?s\b|"
 _LASTED: Final = (
-    r"(?P<lasted>" + _COMPOUND + r"\b\d+(?:\.\d+)? ?(?=[a-zµ])(?:"
+    r"(?P<lasted>"
+    + _COMPOUND
+    + r"\b\d+(?:\.\d+)? ?(?=[a-zµ])(?:"
     + _SHORT_TIME
     + r"|mins?|minutes?|hours?|hrs?|days?)\b(?: (?:ago|elapsed))?)"
 )
-_LASTED_SHORT: Final = r"(?P<lasted>" + _COMPOUND + r"\b\d+(?:\.\d+)? ?(?=[a-zµ])(?:" + _SHORT_TIME + r")\b(?: (?:ago|elapsed))?)"
+_LASTED_SHORT: Final = (
+    r"(?P<lasted>" + _COMPOUND + r"\b\d+(?:\.\d+)? ?(?=[a-zµ])(?:" + _SHORT_TIME + r")\b(?: (?:ago|elapsed))?)"
+)
 _NUMBERED: Final = r")(?: ?(?:id|no|number|num|count))?[ :=#.(\[]{1,3}\d+(?:\.\d+)?\b)"
 _COUNTED: Final = (
     r"(?:attempt|retry|retries|try|tries|pid|process|thread|tid|req(?:uest)?|trace|span|session|seed|nonce|timestamp"

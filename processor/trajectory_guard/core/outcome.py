@@ -308,12 +308,6 @@ def is_transient(text: str, error_class: str | None) -> bool:
     return _TRANSIENT_WORDS.search(text) is not None and _LASTING_STATUS.search(line) is None
 
 
-_LASTING_WORDS: Final = re.compile(
-    rf"\b\w+(?:Error|Exception|Errno)\b|\b(?:{ERROR_WORDS})\b|\b(?:not found|no such|denied|missing|illegal|unexpected)\b",
-    re.IGNORECASE,
-)
-
-
 def is_lasting(text: str, error_class: str | None) -> bool:
     """Whether an error is known to be none that passes: by exception type, status code or wording.
 
@@ -324,8 +318,9 @@ def is_lasting(text: str, error_class: str | None) -> bool:
     """
     if is_transient(text, error_class):
         return False
-    line = text[:_MAX_CODE_CHARS]
-    return bool(error_class) or _LASTING_STATUS.search(line) is not None or _LASTING_WORDS.search(text) is not None
+    if error_class or _LASTING_STATUS.search(text[:_MAX_CODE_CHARS]) is not None:
+        return True
+    return looks_like_error(text) or _ERROR_LINE.search(text) is not None
 
 
 # --- something is under way ----------------------------------------------------------------------------------

@@ -14,7 +14,16 @@ from tests.bench.accuracy.tables import Table
 from tests.bench.situations import SETS, judge_situation, situations
 from trajectory_guard.core import reading, relay, volatile
 from trajectory_guard.core.certainty import Certainty
-from trajectory_guard.core.detectors import LOOP_TYPES, Insanity, Monologue, Recurrence, SameEffect, Wandering, insanity
+from trajectory_guard.core.detectors import (
+    LOOP_TYPES,
+    Insanity,
+    Monologue,
+    Recurrence,
+    SameAnswer,
+    SameEffect,
+    Wandering,
+    insanity,
+)
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.run import Run as EngineRun
 from trajectory_guard.core.settings import EngineSettings

@@ -29,7 +29,11 @@ _SEARCHED_CHARS: Final = 4_096  # searching a megabyte takes a tenth of a second
 class _Failure(NamedTuple):
     """A failed step: index, digests of its error class, tool and call.
 
-    ``names``: checksums of the parts of a command that its last line names; ``anew``: it asked for something not asked for before; ``named``: it names what was asked for; ``passing``: it is of a kind that passes, and says nothing of the next call.
+    Fields:
+        named: the error names what was asked for.
+        passing: it is of a kind that passes, and says nothing of the next call.
+        anew: it asked for something that was not asked for before.
+        names: checksums of the parts of a shell command that the last line of the error names.
     """
 
     at: int
@@ -47,9 +51,11 @@ class ErrorStreak(Detector):
 
     Names, numbers and paths in the message are ignored, the arguments too: an agent that drifts from one variant to
     the next against one wall is caught. Different errors are not: they are information. Six tries are allowed where
-    every message names what was asked for ("order 17 not found") and every call asks for something else, as in a list
-    of look-ups, and where changing calls are refused. Progress of the same tool ends the streak. Errors that pass by
-    themselves (time-outs, rate limits, 5xx) are waiting.
+    every call asks for something that was not asked for before, as in a list of look-ups (commands: where every error
+    names another missing part), and where changing calls are refused. A list is left alone for good if the tool has
+    found something in this run. Progress of the same tool ends the streak. Errors that pass by themselves (time-outs,
+    rate limits, 5xx) are waiting; without a pause, and where one thing is tried in ever new ways, the fifth try is one
+    too many. So is the fifth command that was killed by a time limit.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> names = ("user", "users", "user_id", "id")
@@ -102,7 +108,8 @@ class ErrorStreak(Detector):
         text = both_ends(seen.step.result or "", _SEARCHED_CHARS)
         key = _digest(f"{seen.tool}\0{seen.signature}")
         passing = seen.certainty is Certainty.WAITING
-        named, names, anew = not seen.killed and _names_argument(seen, text), (), seen.asks_anew
+        named, anew = not seen.killed and _names_argument(seen, text), seen.asks_anew
+        names: tuple[int, ...] = ()
         if _runs_program(seen):
             names = _named_parts(seen, text)
             anew = not set(names) <= {name for one in self.recent if one.key == key for name in one.names}
@@ -139,7 +146,7 @@ class ErrorStreak(Detector):
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        self.recent = tuple(_Failure(*one[:-1], tuple(one[-1])) for one in data)
+        self.recent = tuple(_Failure(*one)._replace(names=tuple(one[-1])) for one in data)
 
 
 def _digest(text: str) -> str:
