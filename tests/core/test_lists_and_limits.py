@@ -151,6 +151,12 @@ LISTS: dict[str, list[tuple[Any, ...]]] = {
         ("seite_blaettern", {"richtung": "unten"}, f"Sichtbar: Zeilen {at * 25 + 1}\u2013{at * 25 + 25} von 225")
         for at in range(9)
     ],
+    "program text that prints nothing": [
+        ("python", {"code": f"def part_{at}(x):\n    return x + {at}"}, "", "empty") for at in range(9)
+    ],
+    "actions that return nothing": [
+        ("click", {"x": 100 + at % 3, "y": 300 + at % 2, "label": f"row {at % 4}"}, "", "empty") for at in range(9)
+    ],
     "commands of a terminal that echoes them and prints nothing": [
         ("terminal", {"keys": one}, f"admin@srv:~$ {one}\nadmin@srv:~$ ")
         for one in ("mkdir -p /srv/app", "cp -r dist /srv/app", "chown -R www /srv/app", "rm -rf /tmp/dist",

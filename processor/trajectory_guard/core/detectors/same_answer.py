@@ -21,11 +21,11 @@ class SameAnswer(Detector):
 
     A setting is turned, a name is guessed, a question is worded anew, and nothing comes of it: the answer is empty, or
     it is the same without the words of the request. Where each call asks for something that was not asked for before,
-    the calls are a list of look-ups, and never count. Neither do messages, single values, commands that print nothing,
-    and answers that may acknowledge an action. Errors have rules of their own.
+    the calls are a list of look-ups, and never count. Neither do messages, single values, actions and commands that
+    return nothing at all, and answers that may acknowledge an action. Errors have rules of their own.
 
     >>> from trajectory_guard.core.demonstration import fires
-    >>> fires("same_answer", (f"ocr(image=scan.png, dpi={dpi}) -> [empty] " for dpi in (150, 200, 300, 400, 600, 900)))
+    >>> fires("same_answer", (f"ocr(image=scan.png, dpi={dpi}) -> [empty] []" for dpi in (150, 200, 300, 400, 600, 900)))
     step 4: 5 times, 0.50, likely, OBSERVE
     step 5: 6 times, 1.00, likely, NUDGE
 
@@ -66,5 +66,5 @@ def _is_answer(seen: Observation) -> bool:
         return False
     text = (seen.step.result or "").strip()
     if seen.outcome == EMPTY:
-        return bool(text) or not is_silent_command(seen)
+        return bool(text) or (is_lookup(seen.step.tool_name) and not is_silent_command(seen))
     return not is_value(text) and (is_lookup(seen.step.tool_name) or not is_acknowledgement(text))
