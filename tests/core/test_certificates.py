@@ -46,6 +46,7 @@ REPLAYED = {
 }
 OWN_WORDS = {REPLAYABLE, FROZEN, *map(str, Level), *map(str, Certainty), *RULES, *weights()}
 ROOM = "You are in room {}: two doors, a table, and a lamp."
+NAMES = ("user", "users", "id", "user_id", "users_id", "uid", "user_uid", "id_user", "uid_users", "users_uid", "id_id")
 PAGE = "Cart: 1 item. Please choose a size to continue."
 
 
@@ -66,7 +67,10 @@ def loops() -> dict[str, list[Any]]:
         "denied_again": [record("delete", {"path": "/data"}, "not allowed", "denied")] * 5,
         "cycle": lap * 8,
         "same_meaning": [record("search", {"query": one}, "", "empty") for one in queries * 3],
-        "same_error": [record("run", {"column": one}, f"KeyError: '{one}'", "error") for one in "abcdefghijkl"],
+        "same_error": [record("run", {"column": one}, f"KeyError: '{one}'", "error") for one in NAMES],
+        "same_answer": [
+            record("ocr", {"image": "scan_004.png", "dpi": dpi}, '{"text": ""}', "empty") for dpi in range(100, 1500, 100)
+        ],
         "same_state": [record(tool, {"at": "size"}, PAGE) for tool in ("click", "scroll", "type")],
         "same_effect": [record("click", {"on": one}, PAGE) for one in ("buy", "pay", "next", "ok", "go", "more", "up")],
         "claims_done": [record("submit", {"answer": one}, "noted") for one in ("four", "five", "six", "seven", "one")],

@@ -64,6 +64,7 @@ def noisy_steps(seed: int, count: int) -> Iterator[StepRecord]:
         record("go", {"way": way}, f"You are in room {at}: two doors and a table.")
         for way, at in zip(walk[1:], walk, strict=False)
     ]
+    rare += [record("ocr", {"image": "scan_004.png", "dpi": dpi}, "[]", "empty") for dpi in range(100, 900, 100)]
     for at, step in enumerate(rare, count + 12):
         yield step._replace(step_id=f"{at:016x}", timestamp=at * 2.0)
 

@@ -6,14 +6,15 @@ import pytest
 
 from tests.bench.situations import Outcome, judge_situation, situations
 
-FLOORS = {"given": 0.95, "first": 0.93, "second": 0.9, "third": 0.88, "fourth": 0.9}
+FLOORS = {"given": 0.95, "first": 0.95, "second": 0.95, "third": 0.95, "fourth": 0.94, "sixth": 0.96}
 """Share that has to come out right. ``tests/data/README.md`` says which were at hand when the rules were written."""
 STOPPED = {
     "given": set[str](),
     "first": {"many_lookups/anonymous-access-audit"},
-    "second": {"transient_errors/сервис-недоступен"},
-    "third": {"transient/exchange-delay", "transient/motor-driver-busy"},
-    "fourth": {"acknowledged_on_purpose/scroll-to-the-end", "waiting/android-emulator-boot"},
+    "second": set[str](),
+    "third": set[str](),
+    "fourth": set[str](),
+    "sixth": set[str](),
 }
 """Runs that are stopped and should not be. No other may join them."""
 

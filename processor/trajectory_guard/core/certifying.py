@@ -145,6 +145,10 @@ def _one_state(found: DetectionResult, seen: Observation, rows: list[Row], unkno
     return _loop(rows, max(0, found.count - different_calls(rows)), tools=len(found.names))
 
 
+def _answers(found: DetectionResult, seen: Observation, rows: list[Row], unknown: int) -> dict[str, Any]:
+    return _loop(rows, unknown, pace=seen.variation_pace)
+
+
 def _cycle(found: DetectionResult, seen: Observation, rows: list[Row], unknown: int) -> dict[str, Any]:
     stated = seen.index - found.first_step - found.period + 1
     batches = batches_of(rows)
@@ -161,6 +165,7 @@ _LOOPS: Final[Mapping[str, _Loop]] = {
     "same_model_call": _repeats,
     "same_state": _one_state,
     "same_effect": _one_state,
+    "same_answer": _answers,
     "cycle": _cycle,
     "nothing_new": _series,
     "handoffs": _series,

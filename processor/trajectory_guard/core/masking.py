@@ -54,12 +54,17 @@ _HEX: Final = (
 _LONG_HEX: Final = r"(?P<hex>\b(?=[0-9a-fA-F]{16})(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{16,64}\b)"
 _EPOCH: Final = r"(?P<epoch>\b1[5-9]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b)"
 _SHORT_TIME: Final = r"ns|us|µs|ms|msec|millis(?:econds?)?|s|secs?|seconds?"
+_COMPOUND: Final = r"\b(?:\d+h ?)?\d+m ?\d+(?:\.\d+)?s\b|"
 _LASTED: Final = (
-    r"(?P<lasted>\b\d+(?:\.\d+)? ?(?=[a-zµ])(?:"
+    r"(?P<lasted>"
+    + _COMPOUND
+    + r"\b\d+(?:\.\d+)? ?(?=[a-zµ])(?:"
     + _SHORT_TIME
     + r"|mins?|minutes?|hours?|hrs?|days?)\b(?: (?:ago|elapsed))?)"
 )
-_LASTED_SHORT: Final = r"(?P<lasted>\b\d+(?:\.\d+)? ?(?=[a-zµ])(?:" + _SHORT_TIME + r")\b(?: (?:ago|elapsed))?)"
+_LASTED_SHORT: Final = (
+    r"(?P<lasted>" + _COMPOUND + r"\b\d+(?:\.\d+)? ?(?=[a-zµ])(?:" + _SHORT_TIME + r")\b(?: (?:ago|elapsed))?)"
+)
 _NUMBERED: Final = r")(?: ?(?:id|no|number|num|count))?[ :=#.(\[]{1,3}\d+(?:\.\d+)?\b)"
 _COUNTED: Final = (
     r"(?:attempt|retry|retries|try|tries|pid|process|thread|tid|req(?:uest)?|trace|span|session|seed|nonce|timestamp"
@@ -127,6 +132,11 @@ def mask_noise(text: str) -> str:
     return _NOISE.sub(_kind, text) if _may_hold_noise(text) else text
 
 
+def mask_lines(text: str) -> str:
+    """As ``mask_noise``, line by line: the breaks between lines stay."""
+    return _NOISE.sub(_kind, text) if _may_hold_noise(text) else text
+
+
 def _with_single_spaces(text: str) -> str:
     """First of all: a pattern would scan a run of blanks again from each of its places."""
     return " ".join(text.split())
@@ -146,7 +156,7 @@ def _may_hold_noise(text: str) -> bool:
     )
 
 
-_NOISY_NUMBER: Final = re.compile(rf"\d(?::\d{{2}}:\d{{2}}|\d{{9}}| ?(?:{_SHORT_TIME})\b)")
+_NOISY_NUMBER: Final = re.compile(rf"\dm ?\d|\d(?::\d{{2}}:\d{{2}}|\d{{9}}| ?(?:{_SHORT_TIME})\b)")
 _HEX_RUN: Final = re.compile(r"[0-9a-fA-F]{8}")
 _MARK: Final = r"[ :=#.(\[]"
 _LETTER: Final = r"(?<=[^\W\d_]"

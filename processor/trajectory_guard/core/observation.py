@@ -12,8 +12,8 @@ from trajectory_guard.core.history import UNKNOWN, Symbol
 from trajectory_guard.core.masking import mask_text, masked_hash
 from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.result_text import carries_content, describes_state, is_acknowledgement
-from trajectory_guard.core.steps import EMPTY, SUCCESS, StepRecord
-from trajectory_guard.core.tools import is_lookup, moves_cursor
+from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, StepRecord
+from trajectory_guard.core.tools import is_lookup, moves_cursor, scrolls
 
 MAX_THOUGHT_CHARS: Final = 2_000
 _Value = TypeVar("_Value")
@@ -115,6 +115,11 @@ class Observation:
         listed: symbol of the result where it is a list of hits: without their order and scores; empty otherwise.
         echo: the result holds the request's own words only.
         signature: masked error class, None unless the outcome is an error, or a result seen before reads like one.
+        killed: the result says that the call was ended by a time limit.
+        asks_anew: an unproductive call asks for something that its series has not asked for: the next entry of a list.
+        alike: number of different calls of this tool in a row, without progress in between, with one answer, whatever
+            it quotes of the request; alike_list: they are entries of a list; alike_first: index of the first.
+        has_found: the tool returned something new in this run.
         progress: the result is new; resets every suspicion. Without progress a step was unproductive: it returned an
         error seen before, nothing, or a result that was returned before.
         repeats: number of times this call returned this result since the last progress, this step included.
@@ -144,6 +149,12 @@ class Observation:
     listed: Symbol = UNKNOWN
     echo = False
     signature: str | None = None
+    killed = False
+    asks_anew = False
+    alike = 0
+    alike_list = False
+    alike_first = -1
+    has_found = False
     progress = False
     repeats = 0
     recurrences = 0
@@ -178,8 +189,14 @@ class Observation:
 
     @property
     def variation(self) -> Certainty:
-        """The strongest evidence for rules over *changing* calls: an action's acknowledgement weakens none of them."""
-        return Certainty.WAITING if self.certainty is Certainty.WAITING else Certainty.CERTAIN
+        """The strongest evidence for rules over *changing* calls: an action's acknowledgement weakens none of them.
+
+        An error that may pass does: the call that is retried is one and the same.
+        """
+        weak = self.certainty is Certainty.WAITING or (
+            self.certainty is Certainty.ACKNOWLEDGED and self.outcome == ERROR and self.in_a_row
+        )
+        return self.certainty if weak else Certainty.CERTAIN
 
     @property
     def variation_pace(self) -> float:
@@ -208,6 +225,17 @@ class Observation:
             and is_acknowledgement((step.result or "").strip())
             and not is_lookup(step.tool_name)
             and not carries_content(step.args)
+        )
+
+    @property
+    def is_acknowledged_move(self) -> bool:
+        """Whether the step moves some position by one once more, and only this is acknowledged."""
+        step = self.step
+        return (
+            self.outcome == SUCCESS
+            and self.certainty is Certainty.ACKNOWLEDGED
+            and self.is_bare_acknowledgement
+            and scrolls(step.tool_name, step.args)
         )
 
     @_computed

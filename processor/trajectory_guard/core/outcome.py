@@ -195,6 +195,7 @@ ERROR_WORDS: Final = (
     "|fehler|erreur|errore|erro|fout|fel|błąd|ошибка|помилка|σφάλμα|hata|خطأ|שגיאה|त्रुटि|ข้อผิดพลาด|lỗi|エラー|错误|錯誤|오류"
 )
 _QUOTED: Final = re.compile(r"'[^'\n]{0,200}'|\"[^\"\n]{0,200}\"|`[^`\n]{0,200}`|\[[^\]\n]{0,200}\]")
+_URLS: Final = re.compile(r"\bhttps?://[^\s\"'<>]+")
 _PATHS: Final = re.compile(
     r"(?:[A-Za-z]:|(?<![\w.~-]))(?:[\w.~-]*/[\w.~-]+)+/?"
     r"|\b[\w-]{1,80}\.(?:py|js|ts|go|rs|java|c|cpp|h|json|ya?ml|txt|md)\b"
@@ -222,8 +223,18 @@ def error_signature(result: str | None, error_class: str | None) -> str | None:
     """
     if not result:
         return error_class.lower() if error_class else None
-    line = _PATHS.sub("<path>", _QUOTED.sub("<q>", mask_text(_error_line(result))))
+    line = _URLS.sub("<url>", mask_text(_stated_error(result) or _error_line(result)))
+    line = _PATHS.sub("<path>", _QUOTED.sub("<q>", line))
     return _NUMBERS.sub("#", line).lower()[:160] or None
+
+
+def _stated_error(result: str) -> str:
+    """The texts of an object that states an error, without its lists of hints; empty if it is no object."""
+    if result[:1] != "{" or len(result) > _STATED_CHARS:
+        return ""
+    members = list(_object_in(result).values())
+    members += [item for one in members if isinstance(one, dict) for item in one.values()]
+    return " ".join(" ".join(one.split()) for one in members if isinstance(one, str))[:_READ_CHARS]
 
 
 def looks_like_error(result: str) -> bool:
@@ -282,18 +293,39 @@ _TRANSIENT_WORDS: Final = re.compile(
     re.IGNORECASE,
 )
 _MAX_CODE_CHARS: Final = 120
+_LASTING_STATUS: Final = re.compile(
+    _TRANSIENT_STATUS.pattern.replace("408|425|429|500|502|503|504|529", r"40[0-7]|41\d|422|451|501")
+)
+"""Not 409 and 423: what conflicts or is locked may be free again."""
 
 
 def is_transient(text: str, error_class: str | None) -> bool:
     """Whether an error is one that passes: by exception type, then by status code, then by wording.
 
-    >>> is_transient("", "ReadTimeout"), is_transient("HTTP 503", None), is_transient("KeyError: 'a'", "KeyError")
+    >>> is_transient("", "ReadTimeout"), is_transient("HTTP 503", None), is_transient("403: ticket is locked", None)
     (True, True, False)
     """
     if error_class and _TRANSIENT_CLASS.search(error_class):
         return True
     line = text[:_MAX_CODE_CHARS]
-    return _TRANSIENT_STATUS.search(line) is not None or _TRANSIENT_WORDS.search(text) is not None
+    if _TRANSIENT_STATUS.search(line) is not None:
+        return True
+    return _TRANSIENT_WORDS.search(text) is not None and _LASTING_STATUS.search(line) is None
+
+
+def is_lasting(text: str, error_class: str | None) -> bool:
+    """Whether an error is known to be none that passes: by exception type, status code or wording.
+
+    An error in words that nobody knows may pass or not.
+
+    >>> is_lasting("404: no such user", None), is_lasting("KeyError: 'a'", None), is_lasting("E-17 driver busy", None)
+    (True, True, False)
+    """
+    if is_transient(text, error_class):
+        return False
+    if error_class or _LASTING_STATUS.search(text[:_MAX_CODE_CHARS]) is not None:
+        return True
+    return looks_like_error(text) or _ERROR_LINE.search(text) is not None
 
 
 # --- something is under way ----------------------------------------------------------------------------------

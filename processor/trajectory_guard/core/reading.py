@@ -15,6 +15,7 @@ from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import (
     error_signature,
     is_empty_result,
+    is_lasting,
     is_pending,
     is_transient,
     looks_like_error,
@@ -34,6 +35,8 @@ from trajectory_guard.core.result_text import (
     lines_of,
     quotes,
     reports_status,
+    values_of,
+    width,
 )
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
@@ -55,11 +58,15 @@ _TRACEBACK: Final = re.compile(
 )
 _ERROR_CHARS: Final = 4_096
 _PACE_BESIDE_OTHERS: Final = 2
+_MIN_COMMAND_CHARS: Final = 8
+_MAX_SENTENCE_CHARS: Final = 120
 _NOTHING: Final = digest64(b"nothing was found")
 _KEPT_LINES: Final = 128
 _LINE: Final = "I"
 """Format of a checksum of ``LINE_BYTES`` bytes: its value depends on the machine, its bytes do not."""
+_ANSWER_WORDS: Final = 3
 _PACE_WITHOUT_PAUSE: Final = 5 / 3
+_PACE_OF_MOVES: Final = 2  # every move leads on: only its end would show, and a long page has many screens
 
 
 class Reader:
@@ -87,6 +94,8 @@ class Reader:
                 seen.outcome = EMPTY
             elif states_failure(step.result):
                 seen.outcome, seen.signature = ERROR, _signature(step)
+            elif limit := _limit_reached(step):
+                seen.outcome, seen.signature, seen.killed = ERROR, error_signature(limit, None), True
         if seen.outcome == EMPTY and seen.result and not step.stated:
             seen.result = _NOTHING  # in whatever words, and beside whatever date
         seen.last_progress = run.last_progress
@@ -105,6 +114,7 @@ class Reader:
             self._weigh(run, seen, policy)
         if step.model_scope is None:
             self._known_ground(run, seen)
+            _inquire(run, seen)
         run.failed = seen.outcome == ERROR
         return seen
 
@@ -154,7 +164,9 @@ class Reader:
         if form:
             seen.listed = digest64(text_bytes(form))
         elif len(result) <= MAX_FORM_CHARS:
-            form = answer_form(result, seen.step.args, error=seen.signature is not None)
+            error = seen.signature is not None
+            form = answer_form(result, seen.step.args, error=error)
+            form = form or answer_form(result, seen.step.args, error=error, scores=True)  # a figure is all there is
             seen.echo = not form
             seen.echoes = quotes(result, seen.step.args)
         if form:
@@ -240,7 +252,7 @@ class Reader:
 
     def _known_ground(self, run: Run, seen: Observation) -> None:
         """Count the steps in a row that described nothing but states that were there before."""
-        known_lines = not seen.step.stated and _all_known(run, lines_of(seen.step.result or ""))
+        known_lines = not seen.step.stated and _all_known(run, lines_of(seen.step.result or "", seen.step.args))
         if (seen.result in run.history.results and seen.describes_state) or known_lines:
             run.known_ground += not seen.same_batch
         elif seen.progress or run.history.calls.last(seen.call) < 0:
@@ -252,12 +264,14 @@ class Reader:
     def _weigh(self, run: Run, seen: Observation, policy: ToolSettings | None) -> None:
         """Set the strongest evidence that this step can give, and the factor on the required number of repeats."""
         if seen.repeats > 1:
-            run.pause_s = (run.pause_s + seen.gap_s) / 2 if seen.in_a_row and seen.repeats > 2 else seen.gap_s
+            run.pause_s = _pause_s(run.pause_s, seen)
         pause_s = run.pause_s if seen.in_a_row and seen.repeats > 1 else seen.gap_s
         seen.certainty = _certainty(seen, policy, pause_s, paced=scope.is_paced(run, seen.gap_s))
         seen.pace = seen.pace_of(seen.certainty)
         if seen.certainty is Certainty.ACKNOWLEDGED and not seen.is_bare_acknowledgement:
             seen.pace = 1  # detected as early as any repeat; only escalation is slow
+        elif seen.is_acknowledged_move:
+            seen.pace *= _PACE_OF_MOVES
         if seen.certainty is not Certainty.WAITING and seen.repeats > 1:
             before = seen.repeated_at[-2]
             # a look at something is part of the lap, or was this very call, and there is a long pause again
@@ -274,6 +288,43 @@ class Reader:
             seen.pace = max(seen.pace, _PACE_BESIDE_OTHERS)
 
 
+def _inquire(run: Run, seen: Observation) -> None:
+    """Add the step to the series of unproductive calls, or end the series where something new was found."""
+    inquiry = run.inquiry
+    if seen.signature is not None:
+        answer = f"!{seen.signature}"
+    elif seen.progress:
+        inquiry.note_found(seen.tool, seen.step.result or "")
+        return
+    else:
+        answer = _answer(seen)
+    if not answer or not seen.call:
+        return
+    seen.asks_anew = inquiry.update(seen, digest64(text_bytes(answer)).hex())
+    seen.alike, seen.alike_list, seen.alike_first = inquiry.count, inquiry.is_list(), inquiry.first
+    seen.has_found = inquiry.has_found(seen.tool)
+
+
+def _answer(seen: Observation) -> str:
+    """What an unproductive call returned beside the words of its request; empty if that is unknown."""
+    result = seen.step.result
+    if seen.listed or result is None or len(result) > MAX_FORM_CHARS or seen.outcome == EMPTY or seen.step.stated:
+        return (seen.listed or seen.result).hex()
+    answer = answer_form(result, seen.step.args, error=False, scores=True)
+    # less than a short sentence is a value, or the prompt of a terminal
+    return answer if len(set(answer.split())) >= _ANSWER_WORDS or width(answer) > len(answer) else ""
+
+
+def _pause_s(before_s: float, seen: Observation) -> float:
+    """Idle seconds before the repeats of the current call, on an average. A deliberate pause may jitter by a half."""
+    if not seen.in_a_row or seen.repeats <= 2:
+        return seen.gap_s
+    mean_s = (before_s + seen.gap_s) / 2
+    if before_s >= scope.RETRY_PAUSE_S <= 2 * seen.gap_s:
+        return max(mean_s, scope.RETRY_PAUSE_S)
+    return mean_s
+
+
 def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *, paced: bool) -> Certainty:
     step, text = seen.step, (seen.step.result or "").strip()
     if (policy is not None and policy.poll) or is_waiting(step.tool_name, step.args):
@@ -281,10 +332,15 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
     if seen.outcome == DENIED:
         return Certainty.CERTAIN
     if seen.outcome == ERROR or seen.signature is not None:
+        if seen.killed:
+            return Certainty.LIKELY  # the limit is the host's own: it does not pass, the next call has to be shorter
         if is_transient(both_ends(text, _ERROR_CHARS), step.error_class):
             return Certainty.WAITING
-        if seen.gap_s >= scope.RETRY_PAUSE_S and seen.outcome == ERROR:
-            return Certainty.ACKNOWLEDGED  # a deliberate wait before each retry may have a reason
+        if seen.outcome == ERROR and seen.in_a_row:
+            if pause_s >= scope.RETRY_PAUSE_S:
+                return Certainty.ACKNOWLEDGED  # a deliberate wait before each retry may have a reason
+            if not is_lasting(both_ends(text, _ERROR_CHARS), step.error_class):
+                return Certainty.ACKNOWLEDGED  # an error in unknown words may be one that passes
         return Certainty.LIKELY if seen.outcome == SUCCESS else Certainty.CERTAIN
     short = not text or is_short(text)
     waited = step.duration >= LEAST_WAIT_S  # only then how long the result is matters
@@ -320,6 +376,22 @@ def _all_known(run: Run, lines: bytes) -> bool:
     if new:
         run.lines = (run.lines + array(_LINE, dict.fromkeys(new)).tobytes())[-_KEPT_LINES * LINE_BYTES :]
     return not new
+
+
+def _limit_reached(step: StepRecord) -> str:
+    """The first sentence of a result, if it quotes the whole request and says that the call ran into a limit; else "".
+
+    A command that was killed comes back so, with or without its output, and often without an exit status. A terminal
+    that echoes the command says nothing beside it.
+    """
+    text = step.result or ""
+    for value in values_of(step.args):
+        at = text.find(value) if _MIN_COMMAND_CHARS <= len(value) <= len(text) else -1
+        if 0 <= at <= _MAX_SENTENCE_CHARS and "\n" not in text[:at].lstrip():
+            rest = text[at + len(value) :][: 2 * _MAX_SENTENCE_CHARS].partition("\n")[0]
+            sentence = f"{text[:at]} {rest}"
+            return sentence if len(rest) <= _MAX_SENTENCE_CHARS and is_transient(sentence, None) else ""
+    return ""
 
 
 def _reads_as_error(result: str) -> bool:

@@ -297,6 +297,14 @@ def _at_least(name: str, *, rows: bool = True) -> Callable[[Claim], _Problems]:
     return check
 
 
+def _same_answer(claim: Claim) -> _Problems:
+    needed = claim.thresholds["calls"] * claim.pace
+    if claim.times < needed - 1:
+        yield f"count {claim.times} is below {needed - 1}"
+    if not claim.is_confident(1.0 if claim.times >= needed else 0.5):
+        yield f"confidence {claim.confidence} does not follow from count {claim.times}"
+
+
 def _nothing_new(claim: Claim) -> _Problems:
     thresholds = claim.thresholds
     if claim.times < thresholds["known_steps"]:
@@ -322,6 +330,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "denied_again": Rule(_denied_again, _anything),
     "same_state": Rule(_same_state, _anything),
     "same_effect": Rule(_same_effect, _anything),
+    "same_answer": Rule(None, _same_answer),
     "cycle": Rule(_cycle, _anything),
     "nothing_new": Rule(None, _nothing_new),
     "same_meaning": Rule(None, _at_least("calls")),

@@ -16,7 +16,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from trajectory_guard.core.fingerprints import parse_json
-from trajectory_guard.core.masking import mask_noise, mask_text
+from trajectory_guard.core.masking import mask_lines, mask_noise, mask_text
 
 MAX_FORM_CHARS: Final = 400
 """Longer results have no form: they say more than that something was not found."""
@@ -26,7 +26,7 @@ _MAX_WORDS: Final = 80
 _MIN_ECHO_CHARS: Final = 2
 _MAX_ECHO_CHARS: Final = 200
 _DECIMAL: Final = re.compile(r"\d{1,18}[.,]\d+")
-_WORD: Final = re.compile(
+WORD: Final = re.compile(
     r"[^\s!-/:-@\[-^`{-~\u2010-\u205e\u3001-\u3003\u3008-\u3011\uff01-\uff0f\uff1a-\uff20«»¿¡،؟।]+"
 )
 """Runs of anything but spaces and punctuation: ``\\w`` would split words of scripts with combining signs."""
@@ -90,27 +90,46 @@ def _request(args: Any) -> list[str]:
     return values
 
 
-def answer_form(result: str, args: Any, *, error: bool) -> str:
+def answer_form(result: str, args: Any, *, error: bool, scores: bool = False) -> str:
     """The words of a short result without what the request named and without what moves; empty if nothing is left.
+
+    ``scores``: decimals stay, which may be scores that move, and may be what was asked for.
 
     >>> answer_form("Your search - red shoes - did not match any documents.", {"q": "red shoes"}, error=False)
     'your search did not match any documents'
     >>> answer_form("Error: file '/src/main.py' not found", {"path": "/src/main.py"}, error=True)
     'error file not found'
     """
-    text = _DECIMAL.sub(" ", both_ends(result, MAX_FORM_CHARS)).casefold()
-    left = []  # values that the answer does not quote: it may hold some of their words
+    text = both_ends(result, MAX_FORM_CHARS).casefold()
+    text = text if scores else _DECIMAL.sub(" ", text)
+    left, quoted = [], []  # an answer may hold some words of a value that it does not quote
     for value in _request(args):
         quotable = _MIN_ECHO_CHARS <= len(value) <= _MAX_ECHO_CHARS and (len(value) > 2 or not value.isascii())
         if quotable and value in text:
             text = text.replace(value, " ")
+            quoted.append(value)
         else:
             left.append(value)
-    asked = frozenset(_WORD.findall("\n".join(left)))
-    words = [word for word in _WORD.findall((mask_text if error else mask_noise)(text)) if word not in asked]
+    asked = frozenset(WORD.findall("\n".join(left)))
+    words = [word for word in WORD.findall((mask_text if error else mask_noise)(text)) if word not in asked]
+    if quoted:
+        words = _without_runs(words, frozenset(WORD.findall("\n".join(quoted))))
     if error:
         words = [word for word in words if not any(map(str.isdigit, word))]
     return " ".join(words[:_MAX_WORDS])
+
+
+def _without_runs(words: list[str], quoted: frozenset[str]) -> list[str]:
+    """``words`` without two and more in a row that were quoted before: the request once more, cut into words."""
+    kept: list[str] = []
+    run: list[str] = []
+    for word in (*words, ""):
+        if word in quoted:
+            run.append(word)
+            continue
+        kept += [*(run if len(run) == 1 else ()), word]
+        run = []
+    return kept[:-1]
 
 
 def quotes(result: str, args: Any) -> bool:
@@ -242,7 +261,7 @@ def hits_form(result: str, args: Any = None) -> str:
     >>> hits_form("- b.md (0.71)\\n- a.md (0.66)\\n- c.md (0.21)").split("\\n")
     ['- a.md ()', '- b.md ()', '- c.md ()']
     """
-    if result[:1] not in ("{", "["):
+    if result[:1] not in ("{", "[") or (result[:1] == "[" and "{" not in result):
         return _listed_form(result)
     if len(result) > _MAX_HITS_CHARS or result.count("{") < 2:
         return ""
@@ -278,25 +297,39 @@ def _listed_form(result: str) -> str:
     if len(result) > _MAX_LISTED_CHARS or result.count("\n") < _MIN_LISTED_LINES - 1:
         return ""
     lines = [line.strip() for line in result.splitlines() if line.strip()]
-    if len(lines) < _MIN_LISTED_LINES or any(line[0] != lines[0][0] or line[0].isalnum() for line in lines):
+    if len(lines) < _MIN_LISTED_LINES:
+        return ""
+    if all(_RANK.match(line) for line in lines):
+        lines = [_RANK.sub("", line) for line in lines]
+    elif any(line[0] != lines[0][0] or line[0].isalnum() for line in lines):
         return ""
     return "\n".join(sorted(_DECIMAL.sub("", line) for line in lines))
 
 
+_RANK: Final = re.compile(r"\A\d{1,3}[.):]\s+")
 LINE_BYTES: Final = 4
 
 
-def lines_of(result: str) -> bytes:
-    """Checksums, ``LINE_BYTES`` each, of the lines of a result, scores and other fractions aside; none below three.
+def lines_of(result: str, args: Any = None) -> bytes:
+    """Checksums, ``LINE_BYTES`` each, of the lines of a result; none below three.
+
+    Scores and other fractions aside, clocks and other noise too, and the lines of the request, which a terminal echoes.
 
     >>> lines_of("[0.8] a\\n[0.7] b\\n[0.6] c") == lines_of("[0.9] a\\n[0.5] b\\n[0.1] c")
     True
+    >>> lines_of("$ ls -a\\n.\\n..\\n$", {"cmd": "ls -a"}) == lines_of("$ ls --all\\n.\\n..\\n$", {"cmd": "ls --all"})
+    True
     """
-    head = result[:_MAX_LINES_CHARS]
-    if head.count("\n") < _MIN_LISTED_LINES - 1:
+    compared = both_ends(result, _MAX_LINES_CHARS)
+    if compared.count("\n") < _MIN_LISTED_LINES - 1:
         return b""
-    text = _DECIMAL.sub("", head).encode("utf-8", "surrogatepass")
-    lines = [line for line in map(bytes.strip, text.split(b"\n")) if line]
+    text = mask_lines(_DECIMAL.sub("", compared))
+    for value in values_of(args):
+        for line in value[:_MAX_LINES_CHARS].splitlines():
+            if len(line) >= _MIN_QUOTE_CHARS and line in text:
+                text = text.replace(line, "")
+    data = text.encode("utf-8", "surrogatepass")
+    lines = [line for line in map(bytes.strip, data.split(b"\n")) if line]
     return pack(f">{len(lines)}I", *map(crc32, lines)) if len(lines) >= _MIN_LISTED_LINES else b""
 
 

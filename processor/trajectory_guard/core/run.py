@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.history import History
+from trajectory_guard.core.inquiry import Inquiry
 from trajectory_guard.core.observation import Observation, SameResultRun
 from trajectory_guard.core.policy import Ladder
 from trajectory_guard.core.scoring import Score
@@ -94,6 +95,7 @@ class Run:
         trace_id: trace of the newest step; boundary: index of the first step after the last uncertain boundary.
         began: start in seconds of the step with which the episode began.
         same_results: the current series of steps with one and the same result.
+        inquiry: the current series of unproductive calls of one tool.
         score, ladder: the loop score, and the position on the escalation ladder.
         gated: a gate delivers the nudges of this run; stoppable: the gate may also stop it.
         detectors: one of each registered detector.
@@ -113,6 +115,7 @@ class Run:
         "gated",
         "history",
         "index",
+        "inquiry",
         "known_ground",
         "label",
         "ladder",
@@ -154,6 +157,7 @@ class Run:
         self.boundary = 0
         self.began = 0.0
         self.same_results = SameResultRun()
+        self.inquiry = Inquiry()
         self.score = Score()
         self.ladder = Ladder()
         self.gated = False
@@ -226,6 +230,7 @@ class Run:
             "boundary": self.boundary,
             "began": self.began,
             "same_results": self.same_results.to_plain(),
+            "inquiry": self.inquiry.to_plain(),
             "score": self.score.to_plain(),
             "ladder": self.ladder.to_plain(),
             "gated": self.gated,
@@ -247,6 +252,7 @@ class Run:
         run.lines = bytes.fromhex(plain["lines"])
         run.batch_end = float("-inf") if plain["batch_end"] is None else plain["batch_end"]
         run.same_results = SameResultRun.from_plain(plain["same_results"])
+        run.inquiry = Inquiry.from_plain(plain["inquiry"])
         run.score, run.ladder = Score.from_plain(plain["score"]), Ladder.from_plain(plain["ladder"])
         for one in detectors:
             if one.name in plain["detectors"]:

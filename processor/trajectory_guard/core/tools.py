@@ -94,6 +94,17 @@ def moves_cursor(tool: str, args: object) -> bool:
     return any(isinstance(value, str) and _is_move(value) for value in _values(args))
 
 
+def scrolls(tool: str, args: object) -> bool:
+    """Whether a call moves some position by one, and is more than the press of some button.
+
+    >>> scrolls("scroll", {"dy": 300}), scrolls("press", {"key": "Tab"}), scrolls("press", {"button": "Buy"})
+    (True, True, False)
+    """
+    if not (_CURSOR - {"press"}).isdisjoint(_words(tool)):
+        return True
+    return any(isinstance(value, str) and _is_move(value) for value in _values(args))
+
+
 def _is_move(text: str) -> bool:
     if len(text) > _MAX_MOVE_CHARS:
         return False

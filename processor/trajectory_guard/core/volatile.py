@@ -31,8 +31,8 @@ _PROGRESS: Final = re.compile(
     r"|records?|found|passed|failed|errors?|eta|left|state|status|phase|stage|%",
     re.IGNORECASE,
 )
-_QUANTITY: Final = re.compile(r"\A(?:\W*\d+(?:[.,]\d{1,3})*\W*(?:[A-Za-z]{1,4}\W*)?|[A-Za-z' -]+)\Z")
-"""A count, a price, a reading, a plain word: a change is progress. All other parts are tokens and noisy decimals."""
+_QUANTITY: Final = re.compile(r"\A(?:\W*\d+(?:[.,]\d{1,3}|[-\u2013]\d{1,6})*\W*(?:[A-Za-z]{1,4}\W*)?|[A-Za-z' -]+)\Z")
+"""A count, a range, a price, a reading, a plain word: a change is progress. Others are tokens and noisy decimals."""
 _TOKENS: Final = re.compile(r"[^\s,;|(){}\[\]]+")
 
 

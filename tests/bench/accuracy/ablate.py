@@ -14,7 +14,16 @@ from tests.bench.accuracy.tables import Table
 from tests.bench.situations import SETS, judge_situation, situations
 from trajectory_guard.core import reading, relay, volatile
 from trajectory_guard.core.certainty import Certainty
-from trajectory_guard.core.detectors import LOOP_TYPES, Insanity, Monologue, Recurrence, SameEffect, Wandering, insanity
+from trajectory_guard.core.detectors import (
+    LOOP_TYPES,
+    Insanity,
+    Monologue,
+    Recurrence,
+    SameAnswer,
+    SameEffect,
+    Wandering,
+    insanity,
+)
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.run import Run as EngineRun
 from trajectory_guard.core.settings import EngineSettings
@@ -127,6 +136,8 @@ ABLATIONS = (
              _replaced(insanity, "compare", _equal_forms_only)),
     Ablation("recurring results off", "one question asked again and again among others",
              _replaced(Recurrence, "update", _never)),
+    Ablation("same answer off", "settings that are turned and names that are guessed, one answer each time",
+             _replaced(SameAnswer, "update", _never)),
     Ablation("known ground off", "walks through states that are all known", _replaced(Wandering, "update", _never)),
     Ablation("claims to be done off", "the commonest loop of strong models", _replaced(Monologue, "_claim", _never)),
     Ablation("equal messages off", "the same sentence with every step", _replaced(Monologue, "_message", _never)),

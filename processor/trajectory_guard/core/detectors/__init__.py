@@ -25,11 +25,12 @@ from trajectory_guard.core.detectors.phantom import Phantom, SameEffect
 from trajectory_guard.core.detectors.pingpong import HandOffs, PingPong
 from trajectory_guard.core.detectors.recurrence import Recurrence, Wandering
 from trajectory_guard.core.detectors.reported import REPORTED, Integrity, Stagnation
+from trajectory_guard.core.detectors.same_answer import SameAnswer
 from trajectory_guard.core.detectors.stutter import Stutter
 
 _BUILT_IN: tuple[type[Detector], ...] = (
-    Stutter, Recurrence, DeniedAgain, Insanity, SameEffect, Phantom, Wandering, PingPong, HandOffs, ErrorStreak,
-    Monologue, SameModelCall,
+    Stutter, Recurrence, DeniedAgain, Insanity, SameAnswer, SameEffect, Phantom, Wandering, PingPong, HandOffs,
+    ErrorStreak, Monologue, SameModelCall,
 )  # fmt: skip
 LOOP_TYPES: tuple[str, ...] = (TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI)
 """The built-in loop types; ``weights()`` knows registered ones too."""
@@ -104,6 +105,7 @@ __all__ = [
     "Phantom",
     "PingPong",
     "Recurrence",
+    "SameAnswer",
     "SameEffect",
     "SameModelCall",
     "Stagnation",

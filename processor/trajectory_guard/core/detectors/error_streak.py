@@ -4,32 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple
+from zlib import crc32
 
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import TYPE_V, DetectionResult, Detector
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.result_text import both_ends, values_of
+from trajectory_guard.core.result_text import WORD, both_ends, values_of
 from trajectory_guard.core.similarity.keys import CODE, SHELL, SQL, classify_key
 
 _COUNT: Final = 3
 _WINDOW: Final = 10
 _LISTED: Final = 6
+_VARIED_RETRIES: Final = 2.4  # so that without a pause the fifth try is the one too many
+_KILLED: Final = 4  # as with time-outs: the fifth is the one too many
 _NAME_WORDS: Final = 3
 _KEPT: Final = 16
 _MIN_NAME_CHARS: Final = 3
 _MAX_NAME_CHARS: Final = 80
+_MAX_LINE_CHARS: Final = 160
 _SEARCHED_CHARS: Final = 4_096  # searching a megabyte takes a tenth of a second
 
 
 class _Failure(NamedTuple):
-    """A failed step: index, digests of its error class, tool and call, and whether it names what was asked for."""
+    """A failed step: index, digests of its error class, tool and call.
+
+    Fields:
+        named: the error names what was asked for.
+        passing: it is of a kind that passes, and says nothing of the next call.
+        anew: it asked for something that was not asked for before.
+        names: checksums of the parts of a shell command that the last line of the error names.
+    """
 
     at: int
     key: str
     tool: str
     call: str
     named: bool
+    passing: bool = False
+    anew: bool = False
+    names: tuple[int, ...] = ()
 
 
 class ErrorStreak(Detector):
@@ -37,12 +51,15 @@ class ErrorStreak(Detector):
 
     Names, numbers and paths in the message are ignored, the arguments too: an agent that drifts from one variant to
     the next against one wall is caught. Different errors are not: they are information. Six tries are allowed where
-    every message names what was asked for ("order 17 not found") and every call asks for something else, as in a list
-    of look-ups, and where changing calls are refused. Progress of the same tool ends the streak. Errors that pass by
-    themselves (time-outs, rate limits, 5xx) are waiting.
+    every call asks for something that was not asked for before, as in a list of look-ups (commands: where every error
+    names another missing part), and where changing calls are refused. A list is left alone for good if the tool has
+    found something in this run. Progress of the same tool ends the streak. Errors that pass by themselves (time-outs,
+    rate limits, 5xx) are waiting; without a pause, and where one thing is tried in ever new ways, the fifth try is one
+    too many. So is the fifth command that was killed by a time limit.
 
     >>> from trajectory_guard.core.demonstration import fires
-    >>> fires("same_error", (f"run(column={name}) -> [error] KeyError: '{name}'" for name in "abcd"))
+    >>> names = ("user", "users", "user_id", "id")
+    >>> fires("same_error", (f"run(column={name}) -> [error] KeyError: '{name}'" for name in names))
     step 2: 3 times, 0.75, likely, OBSERVE
     step 3: 4 times, 1.00, likely, NUDGE
 
@@ -72,7 +89,9 @@ class ErrorStreak(Detector):
         if seen.signature is None:
             if seen.progress and self.recent:
                 tool, listed = _digest(seen.tool), not _runs_program(seen)
-                self.recent = tuple(one for one in self.recent if one.tool != tool or not (one.named or listed))
+                self.recent = tuple(
+                    one for one in self.recent if one.tool != tool or not (one.named or listed or one.passing)
+                )
             return None
         if seen.moved:  # the same command fails otherwise than before, as tests do that are being mended
             tool = _digest(seen.tool)
@@ -88,14 +107,25 @@ class ErrorStreak(Detector):
     def _failure(self, seen: Observation) -> _Failure:
         text = both_ends(seen.step.result or "", _SEARCHED_CHARS)
         key = _digest(f"{seen.tool}\0{seen.signature}")
-        return _Failure(seen.index, key, _digest(seen.tool), seen.call.hex(), _names_argument(seen, text))
+        passing = seen.certainty is Certainty.WAITING
+        named, anew = not seen.killed and _names_argument(seen, text), seen.asks_anew
+        names: tuple[int, ...] = ()
+        if _runs_program(seen):
+            names = _named_parts(seen, text)
+            anew = not set(names) <= {name for one in self.recent if one.key == key for name in one.names}
+        return _Failure(seen.index, key, _digest(seen.tool), seen.call.hex(), named, passing, anew, names)
 
     def _evaluate(self, seen: Observation, streak: list[_Failure]) -> DetectionResult | None:
         unlike = len({one.call for one in streak}) == len(streak)
-        pace = seen.variation_pace
-        if unlike and seen.certainty is Certainty.WAITING:
-            pace = max(pace, seen.waiting_pace)  # each call may try something else, at full speed for good reason
-        needed = (_LISTED if unlike and streak[-1].named else _COUNT) * pace
+        listed = unlike and 4 * sum(not one.anew for one in streak[1:]) < len(streak)
+        program = _runs_program(seen)
+        if listed and seen.has_found and not program:
+            return None  # some entries of the list exist: that others do not is what there is to find out
+        base = _KILLED if seen.killed else _COUNT
+        needed = (_LISTED if listed or (unlike and streak[-1].named and program) else base) * seen.variation_pace
+        if seen.certainty is Certainty.WAITING and unlike:
+            # each entry of a list is tried for the first time; other words for one thing are tries of the same
+            needed = _COUNT * seen.waiting_pace if listed or program else _VARIED_RETRIES * seen.pace
         if len(streak) < needed:
             return None
         steps = tuple(one.at for one in streak)
@@ -116,7 +146,7 @@ class ErrorStreak(Detector):
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        self.recent = tuple(_Failure(*one) for one in data)
+        self.recent = tuple(_Failure(*one)._replace(names=tuple(one[-1])) for one in data)
 
 
 def _digest(text: str) -> str:
@@ -129,6 +159,16 @@ def _runs_program(seen: Observation) -> bool:
     if not isinstance(args, dict):
         return True
     return any(classify_key(key) in (CODE, SQL, SHELL) for key in args if isinstance(key, str))
+
+
+def _named_parts(seen: Observation, text: str) -> tuple[int, ...]:
+    """Checksums of the parts of a shell command that the last line of an error names, at most four."""
+    args = seen.step.args if isinstance(seen.step.args, dict) else {"command": seen.step.args}
+    commands = [str(value) for key, value in args.items() if classify_key(str(key)) == SHELL]
+    line = text.rstrip().rpartition("\n")[2][:_MAX_LINE_CHARS]
+    asked = set(WORD.findall("\n".join(commands)[:_SEARCHED_CHARS]))
+    named = [word for word in dict.fromkeys(WORD.findall(line)) if word in asked]
+    return tuple(crc32(word.encode("utf-8", "surrogatepass")) for word in named[:4])
 
 
 def _names_argument(seen: Observation, text: str) -> bool:

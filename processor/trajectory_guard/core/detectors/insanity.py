@@ -152,14 +152,14 @@ def _common(text: str, other: str) -> int:
     return next((at for at, (one, two) in enumerate(pairs) if one != two), min(len(text), len(other)))
 
 
-def _is_silent_command(seen: Observation) -> bool:
+def is_silent_command(seen: Observation) -> bool:
     """Whether a command printed nothing, and is none whose silence means that nothing was found."""
     if (seen.step.result or "").strip():
         return False
     args = seen.step.args if isinstance(seen.step.args, dict) else {seen.tool: seen.step.args}
     commands = [value for key, value in args.items() if classify_key(key) == SHELL and isinstance(value, str)]
     return bool(commands) and not any(
-        is_lookup(command.split(maxsplit=1)[0]) for command in commands if command.strip()
+        is_lookup(command.split(maxsplit=1)[0]) and "<<" not in command for command in commands if command.strip()
     )
 
 
@@ -192,7 +192,7 @@ def _is_paging(form: NormalForm, other: NormalForm) -> bool:
     return bool(differing) and all(is_position(key.rpartition(".")[2]) for key in differing)
 
 
-def _is_value(text: str) -> bool:
+def is_value(text: str) -> bool:
     """Whether a result is one word: a label or a figure, and so an answer."""
     words = text.split()
     return len(words) < 2 and width(text.strip()) < _MIN_REMARK_WIDTH
@@ -310,7 +310,7 @@ class Insanity(Detector):
 
     def _doubt(self, seen: Observation, form: NormalForm, attempt: _Attempt, relation: Relation) -> float:
         """How much an open pair counts: short queries for something that keeps coming back with one short result."""
-        if attempt.form is None or attempt.at < seen.last_progress or _is_silent_command(seen):
+        if attempt.form is None or attempt.at < seen.last_progress or is_silent_command(seen):
             return 0.0
         if seen.outcome in ("empty", "error") and _is_paging(form, attempt.form):
             return _OPEN
@@ -321,7 +321,7 @@ class Insanity(Detector):
         if not (_is_query(text, form) and _is_query(other, attempt.form)):
             return known
         found_nothing = seen.outcome in ("empty", "error")
-        if not found_nothing and (seen.describes_state or _is_value(seen.step.result or "")) and not seen.echoes:
+        if not found_nothing and (seen.describes_state or is_value(seen.step.result or "")) and not seen.echoes:
             return known
         if relation is Relation.MAYBE:
             return _OPEN
@@ -342,6 +342,8 @@ class Insanity(Detector):
     ) -> DetectionResult | None:  # fmt: skip
         steps = tuple(sorted(same + openly))
         needed = _COUNT * seen.variation_pace
+        if openly and seen.alike_list and len(steps) > _COUNT:
+            needed *= 2  # ever different things are asked for, as in a list of look-ups
         if weight < needed - 1 or len(steps) < needed:
             return None
         return self.found(

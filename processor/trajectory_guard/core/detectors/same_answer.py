@@ -1,0 +1,70 @@
+"""Type II by answer: ever different calls of one tool, and every answer says the same beside what was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+from trajectory_guard.core.certainty import Certainty
+from trajectory_guard.core.detectors.base import TYPE_II, DetectionResult, Detector
+from trajectory_guard.core.detectors.insanity import Insanity, is_silent_command, is_value
+from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.result_text import is_acknowledgement
+from trajectory_guard.core.steps import EMPTY
+from trajectory_guard.core.tools import is_communication, is_lookup
+
+_CALLS: Final = 6
+
+
+class SameAnswer(Detector):
+    """Fires when six different calls of one tool in a row get one answer, whatever the answer quotes of the request.
+
+    A setting is turned, a name is guessed, a question is worded anew, and nothing comes of it: the answer is empty, or
+    it is the same without the words of the request. Where each call asks for something that was not asked for before,
+    the calls are a list of look-ups, and never count. Neither do messages, single values, actions and commands that
+    return nothing at all, and answers that may acknowledge an action. Errors have rules of their own.
+
+    >>> from trajectory_guard.core.demonstration import fires
+    >>> fires("same_answer", (f"ocr(image=scan.png, dpi={dpi}) -> [empty] []" for dpi in (150, 200, 300, 400, 600, 900)))
+    step 4: 5 times, 0.50, likely, OBSERVE
+    step 5: 6 times, 1.00, likely, NUDGE
+
+    Reference: patience of the rule for errors that name what was asked for (``error_streak``).
+    """
+
+    name: ClassVar[str] = "same_answer"
+    rules: ClassVar[tuple[str, ...]] = ("same_answer",)
+    loop_type: ClassVar[str] = TYPE_II
+    weight: ClassVar[float] = 1.5
+    shared: ClassVar[bool] = True
+    advice: ClassVar[tuple[str, ...]] = Insanity.advice
+    recommendation: ClassVar[str] = Insanity.recommendation
+    thresholds: ClassVar[Mapping[str, int]] = {"calls": _CALLS}
+    __slots__ = ()
+
+    def update(self, seen: Observation) -> DetectionResult | None:
+        """Look at the current series of equal answers."""
+        if seen.alike < _CALLS - 1 or seen.alike_list or seen.signature is not None or not _is_answer(seen):
+            return None
+        needed = _CALLS * seen.variation_pace
+        if seen.alike < needed - 1:
+            return None
+        return self.found(
+            seen, 1.0 if seen.alike >= needed else 0.5, "same_answer", Certainty.LIKELY, count=seen.alike,
+            first_step=seen.alike_first, varied=True,
+        )  # fmt: skip
+
+    @classmethod
+    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
+        """One sentence with the number of calls and their answer."""
+        return f"{found.count} different calls in a row got the same answer; {call} returned {answer}."
+
+
+def _is_answer(seen: Observation) -> bool:
+    """Whether the step asked for something, as far as its tool and its result tell."""
+    if is_communication(seen.step.tool_name) or seen.step.stated:
+        return False
+    text = (seen.step.result or "").strip()
+    if seen.outcome == EMPTY:
+        return bool(text) or (is_lookup(seen.step.tool_name) and not is_silent_command(seen))
+    return not is_value(text) and (is_lookup(seen.step.tool_name) or not is_acknowledgement(text))

@@ -1,0 +1,160 @@
+"""Unproductive calls of one tool in a row: a list of things looked up one by one, or one thing again and again.
+
+A list never returns to what it asked before: each call names something else. Other words for one question, and guesses
+at one name, recombine the same parts; a setting that is turned leaves most of the request as it was. This holds in any
+language, so no words have to be known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+from zlib import crc32
+
+from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.outcome import looks_like_error
+from trajectory_guard.core.plain import Plain
+from trajectory_guard.core.result_text import MAX_FORM_CHARS, WORD, values_of
+
+_STEM_CHARS: Final = 4
+_WORD_CHARS: Final = 6
+_MAX_WORDS: Final = 16
+_MAX_SEEN: Final = 64
+_MAX_VALUES: Final = 6
+_NEXT: Final = 0  # ends the parts of one value
+_KEPT_CALLS: Final = 8
+_KEPT_TOOLS: Final = 8
+_QUARTER: Final = 4
+_MAIN_SHARE: Final = 3  # a value that is less than a third of its request is a setting, or a detail
+_FRESH_SHARE: Final = 0.75
+
+
+def parts_of(text: str) -> tuple[int, ...]:
+    """The parts of a request: beginnings of words, numbers, in scripts without spaces pairs of characters.
+
+    Each is a checksum with its length (up to 31) in the last five bits. All long words are of one length: endings vary.
+
+    >>> len(parts_of("reports of March 2026")), parts_of("the report.") == parts_of("The reports")
+    (4, True)
+    """
+    found: dict[str, int] = {}
+    for word in WORD.findall(text[:MAX_FORM_CHARS].casefold().replace("_", " ")):
+        if word.isascii() or word[0] < "\u2e80":
+            cut = len(word) > _STEM_CHARS and not any(map(str.isdigit, word))
+            found[word[:_STEM_CHARS] if cut else word] = _WORD_CHARS if cut else len(word)
+        else:
+            found.update(dict.fromkeys((word[at : at + 2] for at in range(max(1, len(word) - 1))), 1))
+    return tuple(_checksum(part) << _LENGTH_BITS | min(length, _MAX_LENGTH) for part, length in found.items())
+
+
+_LENGTH_BITS: Final = 5
+_MAX_LENGTH: Final = (1 << _LENGTH_BITS) - 1
+
+
+def _checksum(text: str) -> int:
+    return crc32(text.encode("utf-8", "surrogatepass"))
+
+
+def _length(parts: Iterable[int]) -> int:
+    return sum(part & _MAX_LENGTH for part in parts)
+
+
+class Inquiry(Plain):
+    """The current series of unproductive calls of one tool. Checksums only, bounded.
+
+    Attributes:
+        tool: name, case-folded; answer: what all newest answers have in common; empty without one.
+        count: number of different calls in a row with this answer, without progress in between; first: index of the
+            first of them; entries: how many of them asked for something that was not asked for before.
+        calls: those calls (the newest eight).
+        parts: parts of the newest request; seen: parts, values: checksums of the values of all requests of the series
+            (the newest 64).
+        found: checksums of the tools that returned something new in this run (the newest eight).
+    """
+
+    __slots__ = ("answer", "calls", "count", "entries", "first", "found", "parts", "seen", "tool", "values")
+
+    def __init__(self) -> None:
+        self.tool = self.answer = ""
+        self.count = self.entries = 0
+        self.first = -1
+        self.calls: tuple[str, ...] = ()
+        self.parts: tuple[int, ...] = ()
+        self.seen: tuple[int, ...] = ()
+        self.values: tuple[int, ...] = ()
+        self.found: tuple[int, ...] = ()
+
+    def note_found(self, tool: str, result: str) -> None:
+        """Record that a call of the tool returned something new, unless it reads like an error."""
+        self.answer, self.count, self.entries, self.calls = "", 0, 0, ()
+        if tool == self.tool:
+            self.tool, self.parts, self.seen, self.values = "", (), (), ()
+        key = _checksum(tool)
+        if key not in self.found and not looks_like_error(result):
+            self.found = (*self.found[1 - _KEPT_TOOLS :], key)
+
+    def has_found(self, tool: str) -> bool:
+        """Whether a call of the tool returned something new in this run."""
+        return _checksum(tool) in self.found
+
+    def update(self, seen: Observation, answer: str) -> bool:
+        """Add an unproductive call; returns whether it asks for something that this series has not asked for yet."""
+        if seen.tool != self.tool:
+            self.tool, self.parts, self.seen, self.values, self.answer = seen.tool, (), (), (), ""
+        entry = self._ask(seen.step.args)
+        if answer != self.answer:
+            self.answer, self.count, self.entries, self.first, self.calls = answer, 0, 0, seen.index, ()
+        name = seen.call.hex()
+        if name not in self.calls:
+            self.count += not seen.same_batch or not self.count
+            self.entries += entry and (not seen.same_batch or not self.entries)
+            self.calls = (*self.calls[1 - _KEPT_CALLS :], name)
+        return entry
+
+    def is_list(self) -> bool:
+        """Whether the calls with one answer ask for ever different things: less than one in four does not."""
+        return (self.count - self.entries) * _QUARTER < self.count
+
+    def _ask(self, args: Any) -> bool:
+        """Take in a request. Whether one of its values, and a main one, was not there before in any of its parts."""
+        texts = [text for _, text in zip(range(_MAX_VALUES), values_of(args), strict=False)]
+        least = sum(map(len, texts)) / _MAIN_SHARE
+        requests = [parts_of(text)[:_MAX_WORDS] for text in texts]
+        before, known, asked = _split(self.parts), frozenset(self.seen), frozenset(self.values)
+        if len(before) != len(requests):
+            before = [tuple(part for parts in before for part in parts)] * len(requests)
+        anew = not known or any(
+            len(text) >= least and _checksum(text) not in asked and _is_entry(parts, last, known)
+            for text, parts, last in zip(texts, requests, before, strict=True)
+        )
+        self.parts = tuple(part for parts in requests for part in (*parts, _NEXT))
+        self.seen = tuple(dict.fromkeys((*self.seen, *(part for part in self.parts if part != _NEXT))))[-_MAX_SEEN:]
+        self.values = tuple(dict.fromkeys((*self.values, *map(_checksum, texts))))[-_MAX_SEEN:]
+        return anew
+
+
+def _split(parts: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The parts of each value of a request."""
+    found: list[tuple[int, ...]] = []
+    at = 0
+    while at < len(parts):
+        end = parts.index(_NEXT, at)
+        found.append(parts[at:end])
+        at = end + 1
+    return found
+
+
+def _is_entry(parts: tuple[int, ...], before: tuple[int, ...], known: frozenset[int]) -> bool:
+    """Whether a value differs in one stretch from the one before it, and there it says mostly what nobody said yet."""
+    start = _common(parts, before)
+    end = _common(parts[start:][::-1], before[start:][::-1])
+    changed, replaced = parts[start : len(parts) - end], before[start : len(before) - end]
+    if not changed or not set(changed).isdisjoint(replaced):
+        return False
+    return _FRESH_SHARE * _length(changed) <= _length(part for part in changed if part not in known)
+
+
+def _common(parts: tuple[int, ...], others: tuple[int, ...]) -> int:
+    """Number of parts in which two requests begin alike."""
+    pairs = zip(parts, others, strict=False)
+    return next((at for at, (one, two) in enumerate(pairs) if one != two), min(len(parts), len(others)))
