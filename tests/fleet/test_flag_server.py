@@ -47,7 +47,7 @@ def reader() -> FlagReader:
 def client(reader: FlagReader, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     monkeypatch.setattr(module, "_DELIVERY_S", 1.5)  # no broker takes a flag by hand
     one = config()
-    service = FlagService(KafkaFlags(one, reader), one.guard, Metrics(more=catalogue.METRICS))
+    service = FlagService(KafkaFlags(one, reader), one.guard, Metrics(more=catalogue.METRICS), ())
     return TestClient(Starlette(routes=service.routes(Authenticator(one.flags.readers), Authenticator(one.flags.auth))))
 
 
@@ -73,7 +73,7 @@ def test_a_flag_by_hand_that_no_broker_takes_was_not_raised(client: TestClient, 
     reader.table.put(record("c"), time.time())
     reply = client.post("/v1/flags/c", json={"level": "STOP", "reason": "enough"}, headers=PEOPLE)
     assert reply.status_code == 503
-    assert reply.json()["error"].startswith("the flag was not written: ")
+    assert reply.json()["error"].startswith("the flag is not confirmed: ")
 
 
 def test_a_file_of_tokens_and_a_port_that_cannot_be_used_are_named(tmp_path: Path) -> None:

@@ -146,7 +146,10 @@ def test_flags_by_hand_are_carried_out_in_the_order_of_the_steps_and_once() -> N
     assert answer(run.flags.find, "c", 1 << 30, 0)["by_hand"]["ordinal"] == 1
     assert answer(run.flags.find, "c", 1 << 30, 1)["level"] == "OBSERVE"
     run.feed(records([request(tool("s5", at=5.0))]))
-    run.read("spans", *[one for topic, one in run.topics if topic == "spans" and run.topics[topic, one]], 10)
+    for partition in range(PARTITIONS):
+        run.read(
+            "spans", partition, 10
+        )  # the step stands before the record of the person, and is cleared with the others
     run.by_hand(Kind.CLEAR, "c", reason="all is well")
     run.drain()
     assert answer(run.flags.find, "c", None, None)["level"] == "OBSERVE"
@@ -167,10 +170,10 @@ def test_flags_by_hand_with_crashes_are_those_of_one_process(seed: int) -> None:
         act = chance.choice(["raise", "clear", None, None])
         if act == "raise":
             flag = HandFlag.of("NUDGE" if at % 2 else "STOP", f"reason {at}", "maria")
-            asyncio.run(one.raise_flag("c", flag))
+            asyncio.run(one.raise_flag(("", "c"), flag))
             run.by_hand(Kind.RAISE, "c", level=flag.level.value, reason=flag.reason, actor=flag.actor)
         elif act == "clear":
-            asyncio.run(one.clear_flag("c", "", ""))
+            asyncio.run(one.clear_flag(("", "c"), "", ""))
             run.by_hand(Kind.CLEAR, "c", reason="-")
         if chance.random() < 0.3:
             for partition in range(PARTITIONS):
@@ -214,6 +217,21 @@ def test_a_name_of_several_conversations_finds_none_and_a_trace_of_its_own_gives
     for at in order:
         one.put(some[at], 1_000.0)
     assert [found and found.key[1] for found in map(one.find, ("trace", "shared", "a", "b"))] == ["a", None, "a", "b"]
+
+
+def test_equal_ids_of_tenants_are_told_apart_by_the_caller_and_else_find_none() -> None:
+    spans = [loop(3), loop(2, prefix="t", trace="two")]
+    requests = [
+        request(*some, resource={"service.namespace": name}) for some, name in zip(spans, ("eu", "us"), strict=True)
+    ]
+    run, scorer = Simulation(records(requests)), scored(requests)
+    run.drain()
+    for find in (run.flags.find, FleetFlags(scorer.fleet).find):
+        found = [find("c", tenant) for tenant in ("eu", "us", "asia", None)]
+        assert [one and (one.key, one.standing.nudge is not None) for one in found] == [
+            (("eu", "c"), True), (("us", "c"), False), None, None,
+        ]  # fmt: skip
+        assert find(spans[0][0].trace_id.hex()) == found[0]
 
 
 def test_the_highest_revision_holds_and_one_that_is_gone_is_unknown() -> None:
