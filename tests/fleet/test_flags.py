@@ -116,6 +116,24 @@ def test_the_record_of_a_slow_agent_is_renewed_before_readers_forget_it() -> Non
     assert not answer(run.flags.find, "c", None, None)["known"]
 
 
+def test_the_state_of_an_earlier_version_gets_its_flag_with_the_next_step() -> None:
+    spans = loop(5)
+    resource = {"service.namespace": "eu"}
+    run = Simulation(records([request(one, resource=resource) for one in spans[:4]]))
+    run.drain()
+    for (stage, _), names in run._stored.items():
+        if stage == "operations":
+            plain = orjson.loads(names["h"][0])
+            del plain["head"]["flag"], plain["head"]["scores"], plain["head"]["trajectory"]["folded"]
+            names["h"] = (orjson.dumps(plain), names["h"][1])
+    run.flags = FlagTable(10, 3_600.0, lambda reason: None, clock=lambda: run._now_s)
+    run.restart()
+    run.feed(records([request(spans[4], resource=resource)]))
+    run.drain()
+    assert answer(run.flags.find, "c", None, None)["level"] == "STOP"
+    assert "state.trajectory" not in run.metrics.render()[0].decode()
+
+
 def test_names_beyond_the_bound_are_forgotten_and_counted_and_the_own_one_stays() -> None:
     run = Simulation([])
     forgotten: list[None] = []

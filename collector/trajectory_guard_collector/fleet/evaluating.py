@@ -320,7 +320,7 @@ class EvaluatingStage:
         one.now_s, one.revision, one.named = head["now_s"], head["revision"], head["named"]
         one.key = trajectory.key
         # Earlier versions wrote no flags and no scores: the first commit with a change does.
-        one.flagged, one.flagged_s, names, done = head.get("flag", ("", 0.0, (), ()))
+        one.flagged, one.flagged_s, names, done = head.get("flag", ("", 0.0, trajectory.key[1:], ()))
         one.aliases, one.scores = dict.fromkeys(names), self._scores.book(head.get("scores")) if self._scores else None
         one.done.extend(done)
         one.restore(trajectory, {})
