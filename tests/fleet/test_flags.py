@@ -86,14 +86,18 @@ def test_a_step_that_moves_takes_the_flag_with_it() -> None:
         assert (found["trajectory"], found["level"]) == ("c", "STOP")
 
 
-def test_a_healthy_agent_costs_one_record_and_one_for_each_name() -> None:
-    """Each reader reads the records of all workers."""
-    run = Simulation([])
+@pytest.mark.parametrize("live_mib", [0.0, 64.0])
+def test_a_healthy_agent_costs_one_record_and_one_for_each_name(live_mib: float) -> None:
+    """Each reader reads the records of all workers. Also where trajectories are read again from the store."""
+    run = Simulation([], live_mib=live_mib)
     for at in range(30):
-        run.feed(records([request(tool(f"s{at}", {"q": at}, f"answer {at}", at=at, trace=f"trace-{at // 10}"))]))
-        run.drain()
-    assert len(run.written["flags"]) == 3
-    assert [len(flag_record_of(one).names) for one in run.written["flags"]] == [2, 3, 4]
+        for name in ("one", "two"):
+            trace = f"trace-{at // 10}-{name}"
+            step = tool(f"{name}{at}", {"q": at}, f"answer {at}", at=at, trace=trace, conversation=name)
+            run.feed(records([request(step)]))
+            run.drain()
+    written = [flag_record_of(one) for one in run.written["flags"]]
+    assert [len(one.names) for one in written] == [2, 2, 3, 3, 4, 4]
 
 
 def test_a_second_delivery_writes_no_flag() -> None:

@@ -98,8 +98,7 @@ class LiveTrajectory(Fleet):
     def name(self, key: Key, names: Iterable[str]) -> None:
         """Remember further names, and write them with the flag. The trajectory's own id is never forgotten."""
         for name in names:
-            self.aliases.pop(name, None)
-            self.aliases[name] = None
+            self.aliases.setdefault(name)
         while len(self.aliases) > self._max_names:
             del self.aliases[next(name for name in self.aliases if name != key[1])]
             self._on_forgotten()
@@ -320,7 +319,7 @@ class EvaluatingStage:
         one.now_s, one.revision, one.named = head["now_s"], head["revision"], head["named"]
         one.key = trajectory.key
         # Earlier versions wrote no flags and no scores: the first commit with a change does.
-        one.flagged, one.flagged_s, names, done = head.get("flag", ("", 0.0, trajectory.key[1:], ()))
+        one.flagged, one.flagged_s, names, done = head.get("flag", ("", 0.0, (), ()))
         one.aliases, one.scores = dict.fromkeys(names), self._scores.book(head.get("scores")) if self._scores else None
         one.done.extend(done)
         one.restore(trajectory, {})
