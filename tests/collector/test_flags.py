@@ -34,8 +34,11 @@ def url(collector: Collector) -> str:
 
 
 async def send(collector: Collector, *spans: Any, headers: dict[str, str] | None = None) -> None:
+    await post(collector, request(*spans), headers)
+
+
+async def post(collector: Collector, body: bytes, headers: dict[str, str] | None = None) -> None:
     async with httpx.AsyncClient() as client:
-        body = request(*spans)
         more = {"content-type": "application/x-protobuf", **(headers or {})}
         reply = await client.post(f"http://{collector.endpoints['otlp/http']}/v1/traces", content=body, headers=more)
         assert reply.status_code == 200, reply.text
@@ -101,6 +104,15 @@ async def test_other_names_and_names_with_slashes_are_found(collector: Collector
     await send(collector, *spans)
     assert (await flag(collector, "team/7"))["level"] == "NUDGE"
     assert (await flag(collector, spans[0].trace_id.hex()))["trajectory"] == "team/7"
+
+
+async def test_equal_ids_of_tenants_are_told_apart_by_the_caller_and_else_find_none(collector: Collector) -> None:
+    for tenant, steps in (("eu", 3), ("us", 2)):
+        body = request(*loop(steps, prefix=tenant, trace=tenant), resource={"service.namespace": tenant})
+        await post(collector, body)
+    found = [await flag(collector, "c", **{"resource.service.namespace": one}) for one in ("eu", "us", "asia")]
+    assert [(one["known"], one["level"]) for one in found] == [(True, "NUDGE"), (True, "OBSERVE"), (False, "OBSERVE")]
+    assert (await flag(collector, "c"))["known"] is False
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "ends\n", "\nbegins", "a\r\nb/c\u2028d", "50%?#;&="])

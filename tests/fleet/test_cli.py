@@ -50,13 +50,24 @@ def test_no_configuration_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         ("guard: {langfuse_scores: true}", "guard.langfuse_scores: has no effect"),
         ("state: {ttl_s: yes}", "state.ttl_s: expected a number"),
+        ("flags: {endpoint: 'localhost:8889'}", "telemetry.endpoint: the port is taken by flags.endpoint"),
+        ("flags: {max_names: 1}", "flags.max_names: "),
+        ("flags: {auth: {bearer_tokens: ['a b']}}", "flags.auth.bearer_tokens.0: a token must be printable ASCII"),
+        ("langfuse: {endpoint: 'ftp://x'}", "langfuse.endpoint: expected an http(s) URL, got 'ftp://x'"),
+        ("langfuse: {tls: {cert_file: a.pem}}", "langfuse.tls.key_file: required with cert_file"),
+        ("langfuse: {tls: {insecure: true}}", "langfuse.tls.insecure: "),
+        (
+            "langfuse: {retry_on_failure: {max_elapsed_time_s: 9}}",
+            "langfuse.retry_on_failure.max_elapsed_time_s: has no effect here",
+        ),
+        ("topics: {flags: trajectory_guard_scores}", "topics: topic 'trajectory_guard_scores' has two roles"),
     ],
 )
 def test_a_mistake_is_named_with_its_key(
     text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = written(tmp_path, text)
-    for command in ("validate", "print-config", "run", "topics"):
+    for command in ("validate", "print-config", "run", "flags", "scores", "topics"):
         assert main([command, "--config", file]) == 2
         error = capsys.readouterr().err
         assert f"trajectory-guard-fleet: {file}: {message}" in error, error
@@ -66,19 +77,27 @@ def test_a_mistake_is_named_with_its_key(
 def test_validate_looks_for_the_files_that_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "--set", f"kafka.security.ca_file={tmp_path}/ca.pem"]) == 2
     assert f"kafka.security.ca_file: {tmp_path}/ca.pem: " in capsys.readouterr().err
+    for key in ("flags.auth.bearer_tokens_file", "flags.readers.bearer_tokens_file", "langfuse.tls.ca_file"):
+        assert main(["validate", "--set", f"{key}={tmp_path}/none"]) == 2
+        assert f"{key}: {tmp_path}/none: " in capsys.readouterr().err
 
 
 def test_print_config_hides_the_password(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["print-config", "--set", "kafka.security.password=very secret"]) == 0
+    secrets = (
+        "kafka.security.password=very secret",
+        "langfuse.secret_key=very secret",
+        "flags.auth.bearer_tokens=[very-secret]",
+    )
+    assert main(["print-config", *(f"--set={one}" for one in secrets)]) == 0
     text = capsys.readouterr().out
-    assert "very secret" not in text
+    assert "secret" not in text.replace("secret_key", "")
     assert yaml.safe_load(text)["kafka"]["security"]["password"] == "[REDACTED]"
 
 
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(tmp_path: Path) -> None:
     """Without the stream engine the configuration can be checked, and nothing else."""
     site = site_without(tmp_path / "site", {"quixstreams", "confluent_kafka"})
-    wanted_status = {"validate": 0, "print-config": 0, "run": 2, "topics": 2}
+    wanted_status = {"validate": 0, "print-config": 0, "run": 2, "flags": 2, "scores": 2, "topics": 2}
     found = run_commands(site, [("trajectory_guard_collector.fleet.cli", [command]) for command in wanted_status])
     for (command, status), done in zip(wanted_status.items(), found, strict=True):
         assert (done["status"], done["failure"]) == (status, None), command

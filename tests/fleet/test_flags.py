@@ -86,14 +86,18 @@ def test_a_step_that_moves_takes_the_flag_with_it() -> None:
         assert (found["trajectory"], found["level"]) == ("c", "STOP")
 
 
-def test_a_healthy_agent_costs_one_record_and_one_for_each_name() -> None:
-    """Each reader reads the records of all workers."""
-    run = Simulation([])
+@pytest.mark.parametrize("live_mib", [0.0, 64.0])
+def test_a_healthy_agent_costs_one_record_and_one_for_each_name(live_mib: float) -> None:
+    """Each reader reads the records of all workers. Also where trajectories are read again from the store."""
+    run = Simulation([], live_mib=live_mib)
     for at in range(30):
-        run.feed(records([request(tool(f"s{at}", {"q": at}, f"answer {at}", at=at, trace=f"trace-{at // 10}"))]))
-        run.drain()
-    assert len(run.written["flags"]) == 3
-    assert [len(flag_record_of(one).names) for one in run.written["flags"]] == [2, 3, 4]
+        for name in ("one", "two"):
+            trace = f"trace-{at // 10}-{name}"
+            step = tool(f"{name}{at}", {"q": at}, f"answer {at}", at=at, trace=trace, conversation=name)
+            run.feed(records([request(step)]))
+            run.drain()
+    written = [flag_record_of(one) for one in run.written["flags"]]
+    assert [len(one.names) for one in written] == [2, 2, 3, 3, 4, 4]
 
 
 def test_a_second_delivery_writes_no_flag() -> None:
@@ -114,6 +118,24 @@ def test_the_record_of_a_slow_agent_is_renewed_before_readers_forget_it() -> Non
         assert answer(run.flags.find, "c", None, None)["known"], at
     run.feed([(b"0" * 32, b"")] * 5)  # time passes
     assert not answer(run.flags.find, "c", None, None)["known"]
+
+
+def test_the_state_of_an_earlier_version_gets_its_flag_with_the_next_step() -> None:
+    spans = loop(5)
+    resource = {"service.namespace": "eu"}
+    run = Simulation(records([request(one, resource=resource) for one in spans[:4]]))
+    run.drain()
+    for (stage, _), names in run._stored.items():
+        if stage == "operations":
+            plain = orjson.loads(names["h"][0])
+            del plain["head"]["flag"], plain["head"]["scores"], plain["head"]["trajectory"]["folded"]
+            names["h"] = (orjson.dumps(plain), names["h"][1])
+    run.flags = FlagTable(10, 3_600.0, lambda reason: None, clock=lambda: run._now_s)
+    run.restart()
+    run.feed(records([request(spans[4], resource=resource)]))
+    run.drain()
+    assert answer(run.flags.find, "c", None, None)["level"] == "STOP"
+    assert "state.trajectory" not in run.metrics.render()[0].decode()
 
 
 def test_names_beyond_the_bound_are_forgotten_and_counted_and_the_own_one_stays() -> None:
@@ -146,7 +168,10 @@ def test_flags_by_hand_are_carried_out_in_the_order_of_the_steps_and_once() -> N
     assert answer(run.flags.find, "c", 1 << 30, 0)["by_hand"]["ordinal"] == 1
     assert answer(run.flags.find, "c", 1 << 30, 1)["level"] == "OBSERVE"
     run.feed(records([request(tool("s5", at=5.0))]))
-    run.read("spans", *[one for topic, one in run.topics if topic == "spans" and run.topics[topic, one]], 10)
+    for partition in range(PARTITIONS):
+        run.read(
+            "spans", partition, 10
+        )  # the step stands before the record of the person, and is cleared with the others
     run.by_hand(Kind.CLEAR, "c", reason="all is well")
     run.drain()
     assert answer(run.flags.find, "c", None, None)["level"] == "OBSERVE"
@@ -167,10 +192,10 @@ def test_flags_by_hand_with_crashes_are_those_of_one_process(seed: int) -> None:
         act = chance.choice(["raise", "clear", None, None])
         if act == "raise":
             flag = HandFlag.of("NUDGE" if at % 2 else "STOP", f"reason {at}", "maria")
-            asyncio.run(one.raise_flag("c", flag))
+            asyncio.run(one.raise_flag(("", "c"), flag))
             run.by_hand(Kind.RAISE, "c", level=flag.level.value, reason=flag.reason, actor=flag.actor)
         elif act == "clear":
-            asyncio.run(one.clear_flag("c", "", ""))
+            asyncio.run(one.clear_flag(("", "c"), "", ""))
             run.by_hand(Kind.CLEAR, "c", reason="-")
         if chance.random() < 0.3:
             for partition in range(PARTITIONS):
@@ -214,6 +239,21 @@ def test_a_name_of_several_conversations_finds_none_and_a_trace_of_its_own_gives
     for at in order:
         one.put(some[at], 1_000.0)
     assert [found and found.key[1] for found in map(one.find, ("trace", "shared", "a", "b"))] == ["a", None, "a", "b"]
+
+
+def test_equal_ids_of_tenants_are_told_apart_by_the_caller_and_else_find_none() -> None:
+    spans = [loop(3), loop(2, prefix="t", trace="two")]
+    requests = [
+        request(*some, resource={"service.namespace": name}) for some, name in zip(spans, ("eu", "us"), strict=True)
+    ]
+    run, scorer = Simulation(records(requests)), scored(requests)
+    run.drain()
+    for find in (run.flags.find, FleetFlags(scorer.fleet).find):
+        found = [find("c", tenant) for tenant in ("eu", "us", "asia", None)]
+        assert [one and (one.key, one.standing.nudge is not None) for one in found] == [
+            (("eu", "c"), True), (("us", "c"), False), None, None,
+        ]  # fmt: skip
+        assert find(spans[0][0].trace_id.hex()) == found[0]
 
 
 def test_the_highest_revision_holds_and_one_that_is_gone_is_unknown() -> None:

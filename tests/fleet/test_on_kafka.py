@@ -19,6 +19,7 @@ from tests.fleet.broker import Broker
 from tests.fleet.kit import Record, compared, expected_verdicts, records_of
 from tests.fleet.workers import PARTITIONS, FleetRun, wait_until
 from trajectory_guard_collector.fleet.cli import main
+from trajectory_guard_collector.fleet.topics import Roles
 
 pytestmark = pytest.mark.slow  # those that wait longest come first: they run side by side
 NewRun = Callable[..., FleetRun]
@@ -239,17 +240,17 @@ def test_poison_is_dead_lettered_and_costs_no_other_record(new_run: NewRun) -> N
 def test_the_topics_command_creates_what_is_missing_and_names_what_does_not_fit(
     broker: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    roles = ("spans", "operations", "verdicts", "guard_spans", "dead_letters")
+    roles = Roles._fields
     names = [f"--set=topics.{role}=command-{role}" for role in roles]
     common = [*names, f"--set=kafka.brokers=[{broker}]", "--set=kafka.group=command"]
     assert main(["topics", *common]) == 1
     captured = capsys.readouterr()
-    assert captured.out.count("missing") == 7
-    assert captured.err.count("is missing: create it with `topics --create`") == 7
+    assert captured.out.count("missing") == 9
+    assert captured.err.count("is missing: create it with `topics --create`") == 9
     assert main(["topics", "--create", *common, "--set=topics.partitions=3"]) == 0
-    assert capsys.readouterr().out.count("3 partitions, created") == 7
+    assert capsys.readouterr().out.count("3 partitions, created") == 9
     assert main(["topics", "--create", *common, "--set=topics.partitions=5"]) == 0
-    assert capsys.readouterr().out.count("3 partitions\n") == 7
+    assert capsys.readouterr().out.count("3 partitions\n") == 9
     other = [*common, "--set=topics.operations=command-others"]
     client = AdminClient({"bootstrap.servers": broker})
     client.create_topics([NewTopic("command-others", 2)])["command-others"].result(30)

@@ -4,15 +4,19 @@ from the records of all workers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.by_hand import RULE, HandFlag
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
+from trajectory_guard_collector.otlp.span_view import tenant_of
 from trajectory_guard_collector.scoring.standing import Standing
 from trajectory_guard_collector.scoring.trajectory import Key, Trajectory
 
+_PREFIX: Final = "resource."
+_SERVICE: Final = "service.name"
 _RANK: Final = {Level.OBSERVE: 0, Level.NUDGE: 1, Level.STOP: 2}
 
 
@@ -37,6 +41,18 @@ class FlagState(NamedTuple):
     def of(cls, one: Trajectory) -> FlagState:
         """The state of a trajectory of this process."""
         return cls(one.key, one.steps, one.score, one.episode, one.nudges, one.standing, one.by_hand)
+
+
+def tenant_asked(query: Mapping[str, str], separate_by: Sequence[str]) -> str | None:
+    """The tenant of the caller, by ``service`` and ``resource.<key>`` of a query; None if it names no resource.
+
+    >>> tenant_asked({"service": "shop", "resource.service.namespace": "eu"}, ("service.namespace", "service.name"))
+    'eu/shop'
+    """
+    resource = {key.removeprefix(_PREFIX): one for key, one in query.items() if key.startswith(_PREFIX)}
+    if not resource:
+        return None
+    return tenant_of({_SERVICE: query.get("service", ""), **resource}, separate_by)
 
 
 def flag_answer(

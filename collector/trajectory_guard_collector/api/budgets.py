@@ -10,15 +10,13 @@ from trajectory_guard.spending.answers import plain_status
 from trajectory_guard.spending.budget import BudgetLevel
 from trajectory_guard.spending.spending import Spending
 from trajectory_guard.spending.stores import StoreError
-from trajectory_guard_collector.otlp.span_view import tenant_of
+from trajectory_guard_collector.api.answers import tenant_asked
 from trajectory_guard_collector.scoring.booking import named
 from trajectory_guard_collector.scoring.registry import Fleet
 
 _HIGHEST: Final = {
     "enforce": BudgetLevel.BLOCKED, "nudge": BudgetLevel.AGGRESSIVE, "observe": BudgetLevel.NORMAL,
 }  # fmt: skip
-_PREFIX: Final = "resource."
-_SERVICE: Final = "service.name"
 _PAUSE_S: Final = 1.0
 
 
@@ -65,9 +63,8 @@ class FleetBudgets:
 
     def _key(self, name: str, query: Mapping[str, str]) -> tuple[str, str]:
         """Tenant and id of a trajectory."""
-        known = self._fleet.find(name)
-        resource = {key.removeprefix(_PREFIX): one for key, one in query.items() if key.startswith(_PREFIX)}
-        if not resource:
+        tenant = tenant_asked(query, self._separate_by)
+        known = self._fleet.find(name, tenant)
+        if tenant is None:
             return known.key if known is not None else ("", name)
-        tenant = tenant_of({_SERVICE: query.get("service", ""), **resource}, self._separate_by)
         return known.key if known is not None and known.key[0] == tenant else (tenant, name)

@@ -10,7 +10,7 @@ raises such a flag, ``DELETE`` clears every flag of the trajectory.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from starlette.convertors import StringConvertor, register_url_convertor
@@ -23,11 +23,11 @@ from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.policy import Level
 from trajectory_guard.logs import log_flag
-from trajectory_guard_collector.api.answers import FlagState, flag_answer
+from trajectory_guard_collector.api.answers import FlagState, flag_answer, tenant_asked
 from trajectory_guard_collector.authentication import Authenticator, BearerAuth
 from trajectory_guard_collector.errors import UnavailableError
 from trajectory_guard_collector.scoring.registry import Fleet
-from trajectory_guard_collector.scoring.trajectory import Trajectory
+from trajectory_guard_collector.scoring.trajectory import Key, Trajectory
 from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
@@ -63,14 +63,17 @@ class _Readers:
 class FlagSource(Protocol):
     """The trajectories that flags are read from, raised on and cleared of."""
 
-    def find(self, name: str) -> FlagState | None:
+    def find(self, name: str, tenant: str | None = None) -> FlagState | None:
         """The trajectory with this name: its id, or a trace, thread or session id that it is known by.
+
+        Parameters:
+            tenant: of the caller, None if it is unknown; among equal ids that of this tenant is found.
 
         Raises:
             UnavailableError: it is not known yet.
         """
 
-    async def raise_flag(self, name: str, flag: HandFlag) -> Written | None:
+    async def raise_flag(self, key: Key, flag: HandFlag) -> Written | None:
         """Raise a flag. Returns None if it stands now, else the record that is going to be carried out.
 
         Raises:
@@ -78,7 +81,7 @@ class FlagSource(Protocol):
             UnavailableError: the flag cannot be raised now.
         """
 
-    async def clear_flag(self, name: str, reason: str, actor: str) -> Written | None:
+    async def clear_flag(self, key: Key, reason: str, actor: str) -> Written | None:
         """Clear every flag of a trajectory. Result and errors as of ``raise_flag``."""
 
 
@@ -93,25 +96,25 @@ class FleetFlags:
     def __init__(self, fleet: Fleet, save: Callable[[], Awaitable[None]] | None = None) -> None:
         self._fleet, self._save = fleet, save
 
-    def find(self, name: str) -> FlagState | None:
+    def find(self, name: str, tenant: str | None = None) -> FlagState | None:
         """See ``FlagSource``."""
-        trajectory = self._fleet.find(name)
+        trajectory = self._fleet.find(name, tenant)
         return FlagState.of(trajectory) if trajectory is not None else None
 
-    async def raise_flag(self, name: str, flag: HandFlag) -> None:
+    async def raise_flag(self, key: Key, flag: HandFlag) -> None:
         """See ``FlagSource``."""
-        self._fleet.raise_flag(self._known(name), flag)
+        self._fleet.raise_flag(self._known(key), flag)
         await self._saved()
 
-    async def clear_flag(self, name: str, reason: str, actor: str) -> None:
+    async def clear_flag(self, key: Key, reason: str, actor: str) -> None:
         """See ``FlagSource``."""
-        self._fleet.clear_flag(self._known(name))
+        self._fleet.clear_flag(self._known(key))
         await self._saved()
 
-    def _known(self, name: str) -> Trajectory:
-        trajectory = self._fleet.find(name)
+    def _known(self, key: Key) -> Trajectory:
+        trajectory = self._fleet.get(key)
         if trajectory is None:
-            raise LookupError(name)
+            raise LookupError(key[1])
         return trajectory
 
     async def _saved(self) -> None:
@@ -126,13 +129,20 @@ class FlagService:
         source: the trajectories.
         guard: the mode, which limits the level of flags, and the score at which health is 0.
         metrics: counts requests by status, and flags raised and cleared.
+        separate_by: resource attributes that form the tenant.
         budgets: the budgets in an answer, by the name and the query; None if none are configured.
     """
 
     def __init__(
-        self, source: FlagSource, guard: GuardConfig, metrics: Metrics, budgets: Budgets = lambda name, query: None
+        self,
+        source: FlagSource,
+        guard: GuardConfig,
+        metrics: Metrics,
+        separate_by: Sequence[str],
+        budgets: Budgets = lambda name, query: None,
     ) -> None:
         self._source = source
+        self._separate_by = tuple(separate_by)
         self._guard = guard
         self._metrics = metrics
         self._budgets = budgets
@@ -164,14 +174,14 @@ class FlagService:
             return self._reply({"error": error.message}, 503)
 
     def _flag_reply(self, request: Request, name: str, after: int | None = None, hands: int | None = None) -> Response:
-        budget = self._budgets(name, request.query_params)
-        return self._reply({**self.flag(name, after, hands), "budget": budget}, 200)
+        answer = flag_answer(
+            name, self._source.find(name, self._tenant(request)), after, hands, mode=self._guard.mode,
+            max_score=self._guard.max_score,
+        )  # fmt: skip
+        return self._reply({**answer, "budget": self._budgets(name, request.query_params)}, 200)
 
-    def flag(self, name: str, after: int | None = None, hands: int | None = None) -> dict[str, Any]:
-        """``flag_answer`` for a trajectory id, or a trace, thread or session id it is known by."""
-        return flag_answer(
-            name, self._source.find(name), after, hands, mode=self._guard.mode, max_score=self._guard.max_score
-        )
+    def _tenant(self, request: Request) -> str | None:
+        return tenant_asked(request.query_params, self._separate_by)
 
     # --- raising and clearing --------------------------------------------------------------------------------
 
@@ -181,10 +191,10 @@ class FlagService:
     async def _change(self, request: Request) -> Response:
         try:
             name, said = _name(request), await _said(request)
-            found = self._source.find(name)
+            found = self._source.find(name, self._tenant(request))
             if found is None:
                 raise LookupError(name)
-            written = await (self._clear if request.method == "DELETE" else self._raise)(name, found.key[1], said)
+            written = await (self._clear if request.method == "DELETE" else self._raise)(found.key, said)
         except LookupError:
             return self._reply({"error": f"no trajectory {name[:80]!r} is known"}, 404)
         except ValueError as mistake:
@@ -193,18 +203,18 @@ class FlagService:
             return self._reply({"error": error.message}, 503)
         return self._flag_reply(request, name) if written is None else self._reply(dict(written), 202)
 
-    async def _raise(self, name: str, trajectory: str, said: dict[str, Any]) -> Written | None:
+    async def _raise(self, key: Key, said: dict[str, Any]) -> Written | None:
         flag = HandFlag.of(said.get("level"), said.get("reason"), said.get("actor", ""), mode=self._guard.mode)
-        written = await self._source.raise_flag(name, flag)
+        written = await self._source.raise_flag(key, flag)
         self._metrics.add(catalogue.HAND_FLAGS, action="raised")
-        log_flag("RAISED", trajectory, str(flag.level), flag.reason, flag.actor)
+        log_flag("RAISED", key[1], str(flag.level), flag.reason, flag.actor)
         return written
 
-    async def _clear(self, name: str, trajectory: str, said: dict[str, Any]) -> Written | None:
+    async def _clear(self, key: Key, said: dict[str, Any]) -> Written | None:
         checked = HandFlag.of(Level.NUDGE, said.get("reason") or "-", said.get("actor", ""))
-        written = await self._source.clear_flag(name, checked.reason, checked.actor)
+        written = await self._source.clear_flag(key, checked.reason, checked.actor)
         self._metrics.add(catalogue.HAND_FLAGS, action="cleared")
-        log_flag("CLEARED", trajectory, "", checked.reason, checked.actor)
+        log_flag("CLEARED", key[1], "", checked.reason, checked.actor)
         return written
 
     def _reply(self, body: dict[str, Any], status: int) -> Response:

@@ -99,7 +99,10 @@ class Collector:
         budgets = FleetBudgets(
             self.scorer.spending, self.scorer.fleet, config.trajectories.separate_by, config.guard.mode
         )
-        flags = FlagService(FleetFlags(self.scorer.fleet, save), config.guard, self.metrics, budgets.answer)
+        flags = FlagService(
+            FleetFlags(self.scorer.fleet, save), config.guard, self.metrics, config.trajectories.separate_by,
+            budgets.answer,
+        )  # fmt: skip
         self._admin = AdminServer(
             config.telemetry, self.metrics, self.ready, self.rows, max_score=config.guard.max_score,
             routes=flags.routes(self._auth, people) if config.flags.enabled else [],

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from trajectory_guard.config import GuardConfig
-from trajectory_guard_collector.config.checks import Mistake, guard_mistakes, is_endpoint, port_mistakes, refuse
-from trajectory_guard_collector.config.models import Auth, ClientTls, Model, Retry, Trajectories
+from trajectory_guard_collector.config.checks import (
+    Mistake,
+    exporter_mistakes,
+    guard_mistakes,
+    is_endpoint,
+    port_mistakes,
+    refuse,
+)
+from trajectory_guard_collector.config.models import Auth, ClientTls, Exporter, Model, Retry, Trajectories
 from trajectory_guard_collector.config.pem import why_unreadable
 from trajectory_guard_collector.config.render import unusable_tokens
 from trajectory_guard_collector.config.tokens import HANDS, READERS
@@ -196,7 +203,7 @@ class Langfuse(Model):
     tls: ClientTls = ClientTls()
     """TLS files and trust."""
     retry_on_failure: Retry = Retry()
-    """Retries; ``max_elapsed_time_s`` has no effect, since scores are never given up."""
+    """Retries, without an end."""
     batches_per_minute: float = Field(default=30.0, gt=0.0, le=6000.0)
     """Batches of up to 15 scores; 30 is what the smallest plan of Langfuse Cloud allows."""
     max_episodes: int = Field(default=16, ge=1)
@@ -240,8 +247,25 @@ class FleetConfig(Model):
     def _consistent(self) -> FleetConfig:
         endpoints = {"flags.endpoint": self.flags.endpoint, "telemetry.endpoint": self.telemetry.endpoint}
         listening = {key: endpoint for key, endpoint in endpoints.items() if endpoint is not None}
-        refuse([*port_mistakes(listening), *guard_mistakes(self.guard)])
+        refuse([*port_mistakes(listening), *_langfuse_mistakes(self.langfuse), *guard_mistakes(self.guard)])
         return self
+
+
+def _langfuse_mistakes(langfuse: Langfuse) -> Iterator[Mistake]:
+    """Mistakes as in an exporter of the collector, except for the keys, which ``scores`` alone needs."""
+    key = SecretStr("-")
+    exporter = Exporter(
+        endpoint=langfuse.endpoint, headers=langfuse.headers, tls=langfuse.tls, public_key=key, secret_key=key
+    )
+    yield from exporter_mistakes("langfuse", exporter)
+    of_no_effect = {
+        ("tls", "insecure"): langfuse.tls.insecure,
+        ("tls", "server_name_override"): langfuse.tls.server_name_override,
+        ("retry_on_failure", "max_elapsed_time_s"): langfuse.retry_on_failure.max_elapsed_time_s,
+    }
+    for place, value in of_no_effect.items():
+        if value:
+            yield Mistake(("langfuse", *place), "has no effect here")
 
 
 def unusable_files(config: FleetConfig) -> list[str]:

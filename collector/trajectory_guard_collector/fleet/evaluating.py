@@ -98,8 +98,7 @@ class LiveTrajectory(Fleet):
     def name(self, key: Key, names: Iterable[str]) -> None:
         """Remember further names, and write them with the flag. The trajectory's own id is never forgotten."""
         for name in names:
-            self.aliases.pop(name, None)
-            self.aliases[name] = None
+            self.aliases.setdefault(name)
         while len(self.aliases) > self._max_names:
             del self.aliases[next(name for name in self.aliases if name != key[1])]
             self._on_forgotten()

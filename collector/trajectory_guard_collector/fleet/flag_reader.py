@@ -20,6 +20,7 @@ from trajectory_guard_collector.fleet.connection import connection
 from trajectory_guard_collector.fleet.flag_table import FlagTable
 from trajectory_guard_collector.fleet.records import PoisonError, operation_records
 from trajectory_guard_collector.scoring.operations import Kind, Operation
+from trajectory_guard_collector.scoring.trajectory import Key
 from trajectory_guard_collector.telemetry.catalogue import ERRORS
 from trajectory_guard_collector.telemetry.metrics import Metrics
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
@@ -142,29 +143,26 @@ class KafkaFlags:
             "delivery.timeout.ms": round(_DELIVERY_S * 1_000), "linger.ms": 0,
         })  # fmt: skip
 
-    def find(self, name: str) -> FlagState | None:
+    def find(self, name: str, tenant: str | None = None) -> FlagState | None:
         """See ``FlagSource``."""
         if not self._reader.ready:
             raise UnavailableError("the flags are being read")
-        return self._reader.table.find(name)
+        return self._reader.table.find(name, tenant)
 
-    async def raise_flag(self, name: str, flag: HandFlag) -> dict[str, Any]:
+    async def raise_flag(self, key: Key, flag: HandFlag) -> dict[str, Any]:
         """See ``FlagSource``."""
         said = {"level": flag.level.value, "reason": flag.reason, "actor": flag.actor}
-        return await self._write(name, Kind.RAISE, said)
+        return await self._write(key, Kind.RAISE, said)
 
-    async def clear_flag(self, name: str, reason: str, actor: str) -> dict[str, Any]:
+    async def clear_flag(self, key: Key, reason: str, actor: str) -> dict[str, Any]:
         """See ``FlagSource``."""
-        return await self._write(name, Kind.CLEAR, {"reason": reason, "actor": actor})
+        return await self._write(key, Kind.CLEAR, {"reason": reason, "actor": actor})
 
-    async def _write(self, name: str, kind: Kind, said: dict[str, Any]) -> dict[str, Any]:
-        found = self.find(name)
-        if found is None:
-            raise LookupError(name)
+    async def _write(self, key: Key, kind: Kind, said: dict[str, Any]) -> dict[str, Any]:
         content = {"id": uuid4().hex, **said}
-        ((key, value),) = operation_records([Operation(kind, found.key, content)])
-        await asyncio.to_thread(self._send, key, value)
-        return {"trajectory": found.key[1], "accepted": kind.value, **content}
+        (record,) = operation_records([Operation(kind, key, content)])
+        await asyncio.to_thread(self._send, *record)
+        return {"trajectory": key[1], "accepted": kind.value, **content}
 
     def _send(self, key: bytes, value: bytes) -> None:
         failed: list[str] = []
@@ -183,4 +181,4 @@ class KafkaFlags:
         while not settled.is_set() and time.monotonic() < until:
             self._producer.poll(_POLL_S)
         if failed or not settled.is_set():
-            raise UnavailableError(f"the flag was not written: {failed[0] if failed else 'no broker answers'}")
+            raise UnavailableError(f"the flag is not confirmed: {failed[0] if failed else 'no broker answers'}")

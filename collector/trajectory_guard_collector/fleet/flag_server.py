@@ -35,7 +35,7 @@ def flag_server(config: FleetConfig, metrics: Metrics) -> Iterator[FlagReader | 
     readers = Authenticator(config.flags.readers, path=READERS, failed=unreadable)
     people = Authenticator(config.flags.auth, path=HANDS, failed=unreadable)
     reader = FlagReader(config, metrics)
-    service = FlagService(KafkaFlags(config, reader), config.guard, metrics)
+    service = FlagService(KafkaFlags(config, reader), config.guard, metrics, config.trajectories.separate_by)
     with serving(config.flags.endpoint, Starlette(routes=service.routes(readers, people)), "flags.endpoint"):
         reader.start()
         try:

@@ -74,16 +74,21 @@ class FlagTable:
                 self._remove(next(iter(self._entries)))
                 self._evicted(FULL)
 
-    def find(self, name: str) -> FlagState | None:
+    def find(self, name: str, tenant: str | None = None) -> FlagState | None:
         """The trajectory with this name: its id, or a trace, thread or session id that it is known by.
 
         A name of several trajectories finds none of them, and a trajectory that is named after its trace gives way.
+
+        Parameters:
+            tenant: of the caller, None if it is unknown; among equal ids that of this tenant is found.
         """
         with self._lock:
             claims = self._claims.get(name) or [("", name)]
             owners = [key for key in claims if key[1] != name] or claims
-            entry = self._entries.get(owners[0]) if len(owners) == 1 else None
-            if entry is None or entry.gone or self._is_old(entry):
+            if tenant is not None and self._live((tenant, name)) is not None:
+                owners = [(tenant, name)]
+            entry = self._live(owners[0]) if len(owners) == 1 else None
+            if entry is None:
                 return None
         return flag_record_of(entry.data).state()
 
@@ -93,6 +98,10 @@ class FlagTable:
             for key in [key for key, entry in self._entries.items() if self._is_old(entry)]:
                 self._remove(key)
                 self._evicted(IDLE)
+
+    def _live(self, key: Key) -> _Entry | None:
+        entry = self._entries.get(key)
+        return None if entry is None or entry.gone or self._is_old(entry) else entry
 
     def _is_old(self, entry: _Entry) -> bool:
         return self._clock() - entry.at_s > self._kept_s

@@ -42,7 +42,7 @@ class Output(Protocol):
         """Hand over a record.
 
         Parameters:
-            topic: its role: ``operations``, ``verdicts``, ``guard_spans`` or ``dead_letters``.
+            topic: its role: ``operations``, ``verdicts``, ``guard_spans``, ``flags``, ``scores`` or ``dead_letters``.
             at_ms: its timestamp in milliseconds since the epoch.
 
         Raises:

@@ -174,11 +174,14 @@ class Fleet:
     def name(self, key: Key, names: Iterable[str]) -> None:
         """Register further names for flag lookups of a trajectory.
 
-        A name of several trajectories, such as a trace around several conversations, finds none of them.
+        A name of several trajectories, such as a trace around several conversations, or an id that several tenants use,
+        finds none of them.
         """
         for name in names:
             known = self._names.find(name)
-            if known is not None and known[1] == name:  # a trace's own trajectory gives way
+            if known is not None and known[1] != key[1] == name:
+                continue  # a trace's own trajectory gives way
+            if known is not None and known[1] == name != key[1]:
                 self._names.forget(name)
             self._names.learn(name, key)
 
@@ -401,11 +404,20 @@ class Fleet:
 
     # --- reading ---------------------------------------------------------------------------------------------
 
-    def find(self, name: str) -> Trajectory | None:
-        """The trajectory with this name: its id, or a trace, thread or session id that was linked to it."""
-        if self._names.is_shared(name):
-            return None
+    def find(self, name: str, tenant: str | None = None) -> Trajectory | None:
+        """The trajectory with this name: its id, or a trace, thread or session id that was linked to it.
+
+        Parameters:
+            tenant: of the caller, None if it is unknown; among equal ids that of this tenant is found.
+        """
+        own = self._all.get((tenant, name)) if tenant is not None else None
+        if own is not None or self._names.is_shared(name):
+            return own
         return self._all.get(self._names.find(name) or ("", name))
+
+    def get(self, key: Key) -> Trajectory | None:
+        """The trajectory with this key."""
+        return self._all.get(key)
 
     def newest(self, count: int) -> list[Trajectory]:
         """The trajectories used last, newest first."""
