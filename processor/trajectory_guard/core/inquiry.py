@@ -69,7 +69,7 @@ class Inquiry(Plain):
         calls: those calls (the newest eight).
         parts: parts of the newest request; seen: parts, values: checksums of the values of all requests of the series
             (the newest 64).
-        found: checksums of the tools that returned something new in this run (the newest eight).
+        found: names of the tools that returned something new in this run (the newest eight).
     """
 
     __slots__ = ("answer", "calls", "count", "entries", "first", "found", "parts", "seen", "tool", "values")
@@ -82,20 +82,16 @@ class Inquiry(Plain):
         self.parts: tuple[int, ...] = ()
         self.seen: tuple[int, ...] = ()
         self.values: tuple[int, ...] = ()
-        self.found: tuple[int, ...] = ()
+        self.found: tuple[str, ...] = ()
 
     def note_found(self, tool: str, result: str) -> None:
         """Record that a call of the tool returned something new, unless it reads like an error."""
-        self.answer, self.count, self.entries, self.calls = "", 0, 0, ()
+        if self.count:
+            self.answer, self.count, self.entries, self.calls = "", 0, 0, ()
         if tool == self.tool:
             self.tool, self.parts, self.seen, self.values = "", (), (), ()
-        key = _checksum(tool)
-        if key not in self.found and not looks_like_error(result):
-            self.found = (*self.found[1 - _KEPT_TOOLS :], key)
-
-    def has_found(self, tool: str) -> bool:
-        """Whether a call of the tool returned something new in this run."""
-        return _checksum(tool) in self.found
+        if tool not in self.found and not looks_like_error(result):
+            self.found = (*self.found[1 - _KEPT_TOOLS :], tool)
 
     def update(self, seen: Observation, answer: str) -> bool:
         """Add an unproductive call; returns whether it asks for something that this series has not asked for yet."""

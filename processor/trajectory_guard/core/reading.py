@@ -291,18 +291,16 @@ class Reader:
 def _inquire(run: Run, seen: Observation) -> None:
     """Add the step to the series of unproductive calls, or end the series where something new was found."""
     inquiry = run.inquiry
-    if seen.signature is not None:
-        answer = f"!{seen.signature}"
-    elif seen.progress:
+    if seen.progress and seen.signature is None:
         inquiry.note_found(seen.tool, seen.step.result or "")
         return
-    else:
-        answer = _answer(seen)
-    if not answer or not seen.call:
-        return
-    seen.asks_anew = inquiry.update(seen, digest64(text_bytes(answer)).hex())
+    if seen.repeats < 2 or seen.call.hex() not in inquiry.calls:  # a repeat asks what was asked already
+        answer = f"!{seen.signature}" if seen.signature is not None else _answer(seen)
+        if not answer or not seen.call:
+            return
+        seen.asks_anew = inquiry.update(seen, digest64(text_bytes(answer)).hex())
     seen.alike, seen.alike_list, seen.alike_first = inquiry.count, inquiry.is_list(), inquiry.first
-    seen.has_found = inquiry.has_found(seen.tool)
+    seen.has_found = seen.tool in inquiry.found
 
 
 def _answer(seen: Observation) -> str:
@@ -385,9 +383,13 @@ def _limit_reached(step: StepRecord) -> str:
     that echoes the command says nothing beside it.
     """
     text = step.result or ""
+    if text[:1] in ("{", "["):
+        return ""  # no sentence
     for value in values_of(step.args):
-        at = text.find(value) if _MIN_COMMAND_CHARS <= len(value) <= len(text) else -1
-        if 0 <= at <= _MAX_SENTENCE_CHARS and "\n" not in text[:at].lstrip():
+        at = -1
+        if _MIN_COMMAND_CHARS <= len(value) <= len(text):
+            at = text.find(value, 0, len(value) + _MAX_SENTENCE_CHARS)
+        if at >= 0 and "\n" not in text[:at].lstrip():
             rest = text[at + len(value) :][: 2 * _MAX_SENTENCE_CHARS].partition("\n")[0]
             sentence = f"{text[:at]} {rest}"
             return sentence if len(rest) <= _MAX_SENTENCE_CHARS and is_transient(sentence, None) else ""

@@ -167,7 +167,7 @@ def _named_parts(seen: Observation, text: str) -> tuple[int, ...]:
     commands = [str(value) for key, value in args.items() if classify_key(str(key)) == SHELL]
     line = text.rstrip().rpartition("\n")[2][:_MAX_LINE_CHARS]
     asked = set(WORD.findall("\n".join(commands)[:_SEARCHED_CHARS]))
-    named = [word for word in dict.fromkeys(WORD.findall(line)) if word in asked]
+    named = [word for word in dict.fromkeys(WORD.findall(line)) if word in asked and not word.isdigit()]
     return tuple(crc32(word.encode("utf-8", "surrogatepass")) for word in named[:4])
 
 
