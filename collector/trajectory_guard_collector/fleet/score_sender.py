@@ -80,7 +80,7 @@ class ScoreSender:
         self._stopping.set()
 
     def run(self) -> None:
-        """Send scores until ``stop``. What was not committed is sent again by the next member.
+        """Send scores until ``stop``. The next member sends again those that were not committed.
 
         Raises:
             KafkaException: the brokers refuse the group or the topic for good.
