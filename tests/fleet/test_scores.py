@@ -23,8 +23,8 @@ from trajectory_guard_collector.fleet import catalogue
 from trajectory_guard_collector.fleet.cli import main
 from trajectory_guard_collector.fleet.config import OrderWindow
 from trajectory_guard_collector.fleet.records import PoisonError
+from trajectory_guard_collector.fleet.score_delivery import Delivery, StoppedError
 from trajectory_guard_collector.fleet.score_records import score_of
-from trajectory_guard_collector.fleet.score_sender import Delivery, StoppedError
 from trajectory_guard_collector.scoring.scorer import FleetScorer
 from trajectory_guard_collector.telemetry.metrics import Metrics
 

@@ -1,6 +1,6 @@
 """The verdicts of a trajectory that gates act on: a fold over the verdicts of its steps, in their order.
 
-Late steps change verdicts that were there before. What stands is therefore a function of the verdicts alone, and not of
+Late steps change verdicts that were there before. The standing is therefore a function of the verdicts, not of
 the order in which spans arrived: one process and many agree on it.
 """
 
@@ -21,14 +21,14 @@ class Standing(NamedTuple):
     stop: Verdict | None = None
 
     def after(self, verdicts: Iterable[Verdict | None]) -> Standing:
-        """What stands after further steps."""
+        """The standing after further steps."""
         found = self
         for verdict in verdicts:
             found = found.after_item(verdict)
         return found
 
     def after_item(self, verdict: Verdict | None) -> Standing:
-        """What stands after a further step; ``verdict``: None if it did not count."""
+        """The standing after a further step; ``verdict``: None if it did not count."""
         if verdict is None:
             return self
         found = self.after_recovery(verdict.run) if verdict.recovered else self
@@ -41,7 +41,7 @@ class Standing(NamedTuple):
         return found._replace(last=verdict)
 
     def after_recovery(self, run: str) -> Standing:
-        """What stands after a run has recovered."""
+        """The standing after a run has recovered."""
         nudge = None if self.nudge is not None and self.nudge.run == run else self.nudge
         stop = None if self.stop is not None and self.stop.run == run else self.stop
         return self if (nudge, stop) == (self.nudge, self.stop) else self._replace(nudge=nudge, stop=stop)
