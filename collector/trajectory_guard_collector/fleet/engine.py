@@ -276,10 +276,16 @@ def _not_in_the_future(_: Any, __: Any, at_ms: int, ___: Any) -> int:
 
 
 def _lag_of(partition: Mapping[str, int]) -> float:
-    lag = partition["consumer_lag"]
-    if lag >= 0:
-        return float(lag)
-    return float(max(0, partition["hi_offset"] - max(0, partition["lo_offset"])))
+    """Records of a partition that were not handed to the stages yet; without a position all that there are.
+
+    librdkafka's own ``consumer_lag`` is unknown under exactly-once, where the producer commits the offsets. Markers of
+    transactions lie behind the last record: it has none before it once all that was fetched is handed over.
+    """
+    end = partition["ls_offset"] if partition["ls_offset"] >= 0 else partition["hi_offset"]
+    if partition["fetchq_cnt"] == 0 and partition["next_offset"] >= end:
+        return 0.0
+    at = max(partition["app_offset"], partition["committed_offset"], partition["lo_offset"], 0)
+    return float(max(0, end - at))
 
 
 def _application(
