@@ -278,7 +278,7 @@ def _about_workers() -> list[Alert]:
         Alert(
             "GuardWorkersLag", GUARD, WARNING,
             "topic:trajectory_guard_fleet_lag_seconds:ratio\nand\n"
-            "sum by (topic) (trajectory_guard_fleet_lag) >= 100",  # fewer are a few slow polls of a topic that is hardly used
+            "sum by (topic) (trajectory_guard_fleet_lag) >= 100",  # fewer are no lag, however slowly they are read
             60, "10m",
             "The stream workers are {{ $value | humanizeDuration }} behind with the topic of {{ $labels.topic }}.",
             "'Records read and written' says whether they work at all, 'Share of time in commits' whether they are "
