@@ -277,7 +277,7 @@ def _about_workers() -> list[Alert]:
     return [
         Alert(
             "GuardWorkersLag", GUARD, WARNING,
-            # scores are held up by Langfuse's limits, never by workers; markers of transactions count as lag
+            # scores are held up by Langfuse's limits, never by workers; fewer are no lag, however slowly they are read
             'topic:trajectory_guard_fleet_lag_seconds:ratio{topic!="scores"}\nand\n'
             "sum by (topic) (trajectory_guard_fleet_lag) >= 100",
             60, "10m",

@@ -29,6 +29,7 @@ from tests.fleet.workers import wait_until
 from trajectory_guard_collector.fleet import catalogue
 from trajectory_guard_collector.fleet.config import FleetConfig
 from trajectory_guard_collector.fleet.engine import Worker, _not_in_the_future
+from trajectory_guard_collector.fleet.statistics import not_handed_over
 from trajectory_guard_collector.fleet.topics import wanted
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
@@ -176,6 +177,24 @@ def test_a_commit_that_takes_longer_than_its_transaction_may_ends_the_worker(
     worker.app._producer.commit_transaction([], None, timeout=None)
     wait_until(lambda: threading.active_count() <= before, lambda: "a watchdog is left")
     assert statuses == [1]
+
+
+@pytest.mark.parametrize(
+    ("known", "lag"),
+    [
+        ({}, 0),
+        ({"hi_offset": 500, "ls_offset": 500}, 500),  # nothing is read yet
+        ({"hi_offset": 500, "ls_offset": 500, "lo_offset": 450}, 50),  # older records are deleted
+        ({"hi_offset": 500, "ls_offset": 500, "committed_offset": 300}, 200),  # as at a start
+        ({"hi_offset": 500, "ls_offset": 500, "app_offset": 450, "next_offset": 500, "fetchq_cnt": 50}, 50),
+        ({"hi_offset": 500, "ls_offset": 500, "app_offset": 499, "next_offset": 500}, 0),  # the last one is a marker
+        ({"hi_offset": 500, "ls_offset": 480, "app_offset": 480, "next_offset": 480}, 0),  # a transaction is open
+        ({"hi_offset": 500, "ls_offset": -1001, "app_offset": 400, "next_offset": 400}, 100),
+    ],
+)
+def test_lag_is_what_was_not_handed_to_the_stages(known: dict[str, int], lag: float) -> None:
+    names = ("hi_offset", "ls_offset", "lo_offset", "app_offset", "committed_offset", "next_offset")
+    assert not_handed_over({**dict.fromkeys(names, -1001), "fetchq_cnt": 0, **known}) == lag
 
 
 def test_a_record_without_a_time_or_of_the_future_counts_as_of_now() -> None:

@@ -86,6 +86,7 @@ def test_exactly_once_writes_each_revision_once_even_after_kill_9(new_run: NewRu
     run.wait_for(expected, supervised=True)
     written = [(one["span_id"], one["trajectory_id"], one["revision"]) for one in run.verdicts()]
     assert len(written) == len(set(written))
+    wait_until(lambda: second.metric("trajectory_guard_fleet_lag") == 0, lambda: "there is a lag left")
     assert second.terminate() == 0
 
 

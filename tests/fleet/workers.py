@@ -268,10 +268,11 @@ class FleetRun:
         )
 
     def _supervise(self, supervised: bool) -> None:
+        if not supervised:
+            assert any(worker.process.poll() is None for worker in self.workers), f"no worker lives: {self._logs()}"
+            return
         for worker in self.workers:
-            if supervised:
-                worker.restart_if_failed()
-        assert any(worker.process.poll() is None for worker in self.workers), f"no worker lives: {self._logs()}"
+            worker.restart_if_failed()
 
     def _logs(self) -> str:
         return "\n".join(worker.log[-1_500:] for worker in self.workers)

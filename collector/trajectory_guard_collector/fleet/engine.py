@@ -37,7 +37,7 @@ from trajectory_guard_collector.fleet.records import (
     dead_letter_headers,
 )
 from trajectory_guard_collector.fleet.score_records import ScoreRecords
-from trajectory_guard_collector.fleet.statistics import is_member, lag_by_role
+from trajectory_guard_collector.fleet.statistics import is_member, lag_by_role, not_handed_over
 from trajectory_guard_collector.fleet.topics import MAX_MESSAGE_BYTES, Roles
 from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.telemetry.metrics import Metrics
@@ -185,7 +185,7 @@ class Worker:
         """Membership and lag, from librdkafka's statistics."""
         statistics, self._last_sign = orjson.loads(text), time.monotonic()
         self._joined = is_member(statistics)
-        self._lag = lag_by_role(statistics, self._read_roles)
+        self._lag = lag_by_role(statistics, self._read_roles, not_handed_over)
 
     def _watch_state(self) -> None:
         """Measure restores, and let the second stage know of assignments."""

@@ -17,7 +17,7 @@ from trajectory_guard_collector.fleet.connection import connection
 from trajectory_guard_collector.fleet.records import PoisonError, SendError, Source, dead_letter_headers
 from trajectory_guard_collector.fleet.score_delivery import Delivery, StoppedError
 from trajectory_guard_collector.fleet.score_records import score_of
-from trajectory_guard_collector.fleet.statistics import is_member, lag_by_role
+from trajectory_guard_collector.fleet.statistics import is_member, lag_by_role, not_committed
 from trajectory_guard_collector.scoring.langfuse import connection_of
 from trajectory_guard_collector.telemetry.metrics import Metrics
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
@@ -161,4 +161,4 @@ class ScoreSender:
     def _read_statistics(self, text: str) -> None:
         statistics, self._last_sign = orjson.loads(text), time.monotonic()
         self._joined = is_member(statistics)
-        self._lag = lag_by_role(statistics, {self._topics.scores: "scores"})
+        self._lag = lag_by_role(statistics, {self._topics.scores: "scores"}, not_committed)
