@@ -23,7 +23,8 @@ PACKAGES: Final = (trajectory_guard, trajectory_guard_collector)
 RE_CALLS: Final = frozenset(("compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"))
 # those of the stream engine need the extra fleet; operon-ai supports Python 3.11 and later
 UNREAD: Final = (
-    "__main__", "fleet.admin", "fleet.engine", "fleet.run", *(("integrations.a2a",) if sys.version_info < (3, 11) else ()),
+    "__main__", "fleet.admin", "fleet.engine", "fleet.flag_reader", "fleet.flag_server", "fleet.run", "fleet.score_sender",
+    *(("integrations.a2a",) if sys.version_info < (3, 11) else ()),
 )  # fmt: skip
 
 

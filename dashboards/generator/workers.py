@@ -20,7 +20,7 @@ def worker_variable() -> Json:
 
 def workers() -> Json:
     """The row. It is folded, so that a collector without stream workers shows no empty panels."""
-    return folded("Fleet", [*_totals(), *_progress(), *_commits(), *_order()])
+    return folded("Fleet", [*_totals(), *_progress(), *_commits(), *_order(), *_flags()])
 
 
 def _counted(metric: str, window: Window, *by: str) -> str:
@@ -92,4 +92,16 @@ def _order() -> list[Json]:
               query(_counted("trajectory_guard_fleet_dead_letters_total", STEP, "topic"), "{{topic}}"), bars=True),
         graph("Live objects", "Traces and trajectories in memory. Healthy: flat at a flat load.",
               query(f"sum by (kind) (trajectory_guard_fleet_live{{{_AT}}})", "{{kind}}")),
+    ]  # fmt: skip
+
+
+def _flags() -> list[Json]:
+    return [
+        graph("Flags in memory", "Trajectories whose flags a worker, or a program that serves flags, can answer for. "
+              "Healthy: below flags.max_trajectories.",
+              query(f"sum by (instance) (trajectory_guard_fleet_flags{{{_AT}}})", "{{instance}}"), width=12),
+        graph("Flags forgotten", "idle: nobody needs them any more. full: flags.max_trajectories is too low, and gates "
+              "let such runs go on. names: names of one trajectory. Healthy: idle only.",
+              query(_counted("trajectory_guard_fleet_flag_evictions_total", STEP, "reason"), "{{reason}}"), bars=True,
+              width=12),
     ]  # fmt: skip

@@ -23,6 +23,7 @@ from trajectory_guard.core.engine import Engine
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
+from trajectory_guard.spending import sqlite
 from trajectory_guard.spending.ledger import Account, Balance, Change, ModelSum
 from trajectory_guard.spending.spending import Spending
 from trajectory_guard.spending.stores import MemoryStore
@@ -273,7 +274,8 @@ def test_calls_that_wait_for_a_span_that_never_comes_are_bounded() -> None:
     assert balance(scorer, "day", day=DAY).calls == 600
 
 
-def test_equal_names_of_two_tenants_are_two_accounts(tmp_path: Path) -> None:
+def test_equal_names_of_two_tenants_are_two_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "KEEP_DAYS", 100 * 365)  # the spans are of 2023
     scorer = new_scorer(GuardConfig(spending_file=str(tmp_path / "ledger.db")))
     for tenant in ("eu", "us", ""):
         data = request(chat(f"x{tenant}", trace=tenant or "-"), resource={"service.namespace": tenant})

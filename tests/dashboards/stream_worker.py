@@ -29,6 +29,7 @@ class StreamWorker:
         self.metrics.watch(catalogue.READY, lambda: float(self._ready))
         self.metrics.watch_group(catalogue.LAG, lambda: self._lag)
         self.metrics.watch_group(catalogue.LIVE, lambda: {"trace": 30.0, "trajectory": 20.0})
+        self.metrics.watch(catalogue.FLAGS, lambda: 20.0)
         self.metrics.before_scrape(self._work)
         self.metrics.add(common.LATE_STEPS, 5, how="reordered")
         self.metrics.add(common.REJUDGED_STEPS, 8)
@@ -49,6 +50,7 @@ class StreamWorker:
         self.metrics.add(common.LATE_STEPS, 3, how="too_late")
         self.metrics.add(common.DUPLICATES, 4)
         self.metrics.add(catalogue.RESTORE, 1.5)
+        self.metrics.add(catalogue.FLAG_EVICTIONS, 2, reason="full")
 
 
 @contextmanager

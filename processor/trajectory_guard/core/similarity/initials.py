@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 _TOKEN: Final = re.compile(r"[^\W_]+")
 _ACRONYM: Final = re.compile(r"[A-Z]{2,6}\Z")
@@ -13,6 +13,7 @@ _NUMERONYM: Final = re.compile(r"([a-z])(\d{1,2})([a-z])\Z", re.IGNORECASE)
 _LETTERED: Final = re.compile(r"([A-Za-z])(\d{1,3})\Z")
 _MIN_LOWER: Final = 3
 """Two initials prove something only where the words have capitals: "Premier League", not "public library"."""
+_MAX_SHORT_CHARS: Final = 6
 _MAX_LINKS: Final = 2
 """Short words without an initial that may stand in a long form: "Department of Defense"."""
 MAX_TOKENS: Final = 64
@@ -27,22 +28,35 @@ def write_out(a: str, b: str) -> tuple[str, str]:
     >>> write_out("k8s pods", "list Kubernetes pods")[0], write_out("P1 incidents", "incidents of priority 1")[0]
     ('Kubernetes pods', 'priority 1 incidents')
     """
-    left, right = _TOKEN.findall(a), _TOKEN.findall(b)
-    if max(len(left), len(right)) > MAX_TOKENS:
+    left, right = _read(a), _read(b)
+    if not (left.short or right.short) or max(len(left.words), len(right.words)) > MAX_TOKENS:
         return a, b
     return _written_out(a, left, right), _written_out(b, right, left)
 
 
-def _written_out(text: str, own: list[str], other: list[str]) -> str:
-    known = {word.lower() for word in own}
-    for word in own:
-        if (
-            len(word) > 6
-            or word in other
-            or not (word[0].isascii() and (word.isupper() or word[-1].isdigit() or word[1:-1].isdigit()))
-        ):
-            continue
-        form = _long_form(word, other)
+class _Words(NamedTuple):
+    """The words of a text, and those of them that may be short for others."""
+
+    words: list[str]
+    short: list[str]
+
+
+@lru_cache(maxsize=256)
+def _read(text: str) -> _Words:
+    words = _TOKEN.findall(text)
+    return _Words(words, [word for word in words if _may_be_short(word)])
+
+
+def _may_be_short(word: str) -> bool:
+    if len(word) > _MAX_SHORT_CHARS or not word[0].isascii():
+        return False
+    return word.isupper() or word[-1].isdigit() or word[1:-1].isdigit()
+
+
+def _written_out(text: str, own: _Words, other: _Words) -> str:
+    known = {word.lower() for word in own.words} if own.short else frozenset()
+    for word in own.short:
+        form = _long_form(word, other.words) if word not in other.words else ""
         if form and known.isdisjoint(part.lower() for part in form.split() if not part.isdigit() and len(part) > 3):
             text = _TOKEN.sub(partial(_put, word, form), text)
     return text
