@@ -12,6 +12,7 @@ from functools import lru_cache
 from hashlib import blake2b, sha256
 from typing import Any, Final
 
+from trajectory_guard.core.binary import with_digests
 from trajectory_guard.core.budget import MAX_UNDERSTOOD_CHARS, both_ends_and_digest
 from trajectory_guard.core.fingerprints import MAX_DEPTH, canonical_bytes, digest64, parse_json, text_bytes
 
@@ -198,7 +199,7 @@ def masked_hash(result: str, *, error: bool = False) -> bytes:
 
     Of an answer beyond ``MAX_UNDERSTOOD_CHARS`` both ends are masked, and the rest counts as it is.
     """
-    text = both_ends_and_digest(result, MAX_UNDERSTOOD_CHARS)
+    text = both_ends_and_digest(with_digests(result), MAX_UNDERSTOOD_CHARS)
     if len(text) < _REMEMBERED_CHARS:
         return _masked_hash(text, error)
     key = sha256(text_bytes(text)).digest()[:16] + bytes((error,))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from trajectory_guard.core.binary import is_digest
 from trajectory_guard.core.fingerprints import digest64, parse_json, text_bytes
 from trajectory_guard.core.masking import mask_noise
 
@@ -169,6 +170,6 @@ def _is_noise(parts: list[Part], changed: list[int], streaks: list[int], wild: s
 
 
 def _meaningless(part: Part) -> bool:
-    if _PROGRESS.search(part.place) or _PROGRESS.search(part.text):
+    if is_digest(part.text) or _PROGRESS.search(part.place) or _PROGRESS.search(part.text):
         return False
     return _QUANTITY.match(part.text) is None

@@ -25,7 +25,7 @@ class SameAnswer(Detector):
     return nothing at all, and answers that may acknowledge an action. Errors have rules of their own.
 
     >>> from trajectory_guard.core.demonstration import fires
-    >>> fires("same_answer", (f"ocr(image=scan.png, dpi={dpi}) -> [empty] []" for dpi in (150, 200, 300, 400, 600, 900)))
+    >>> fires("same_answer", (f"ocr(image=scan.png, dpi={dpi}) -> [empty] []" for dpi in (150, 200, 300, 400, 600, 96)))
     step 4: 5 times, 0.50, likely, OBSERVE
     step 5: 6 times, 1.00, likely, NUDGE
 
