@@ -53,6 +53,7 @@ _PACE_BESIDE_OTHERS: Final = 2
 _MIN_COMMAND_CHARS: Final = 8
 _MAX_SENTENCE_CHARS: Final = 120
 _NOTHING: Final = digest64(b"nothing was found")
+_ADVANCES: Final = 2  # one step may be any change; two of one kind are a way
 _KEPT_LINES: Final = 128
 _ANSWER_WORDS: Final = 3
 _PACE_WITHOUT_PAUSE: Final = 5 / 3
@@ -279,13 +280,20 @@ def _inquire(run: Run, seen: Observation) -> None:
         answer = f"!{seen.signature}"
     elif seen.progress:
         inquiry.note_found(seen.tool, seen.step.result or "")
+        run.advance.end(seen.tool)
         return
     else:
         answer = _answer(seen)
-    if not answer or not seen.call:
+    brief = not answer  # a value: equal ones tell nothing of the calls, but how the calls go on does
+    answer = answer or f"={(seen.form or seen.result).hex()}"
+    if not seen.result or not seen.call:
         return
-    seen.asks_anew = inquiry.update(seen, digest64(text_bytes(answer)).hex())
-    seen.alike, seen.alike_list, seen.alike_first = inquiry.count, inquiry.is_list(), inquiry.first
+    advances = run.advance.update(seen.tool, seen.step.args, seen.step.result or "")
+    seen.advances = advances if seen.signature is None else 0
+    seen.asks_anew = inquiry.update(seen, digest64(text_bytes(answer)).hex(), further=seen.advances >= _ADVANCES)
+    seen.alike_table = inquiry.is_table()
+    if not brief:
+        seen.alike, seen.alike_list, seen.alike_first = inquiry.count, inquiry.is_list(), inquiry.first
     seen.has_found = inquiry.has_found(seen.tool)
 
 

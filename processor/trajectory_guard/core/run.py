@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import Any, Final
 
+from trajectory_guard.core.advance import Advance
 from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.history import History
 from trajectory_guard.core.inquiry import Inquiry
@@ -95,13 +96,14 @@ class Run:
         trace_id: trace of the newest step; boundary: index of the first step after the last uncertain boundary.
         began: start in seconds of the step with which the episode began.
         same_results: the current series of steps with one and the same result.
-        inquiry: the current series of unproductive calls of one tool.
+        inquiry: the current series of unproductive calls of one tool; advance: how far it has gone on.
         score, ladder: the loop score, and the position on the escalation ladder.
         gated: a gate delivers the nudges of this run; stoppable: the gate may also stop it.
         detectors: one of each registered detector.
     """
 
     __slots__ = (
+        "advance",
         "agent_progress",
         "agents",
         "batch_end",
@@ -158,6 +160,7 @@ class Run:
         self.began = 0.0
         self.same_results = SameResultRun()
         self.inquiry = Inquiry()
+        self.advance = Advance()
         self.score = Score()
         self.ladder = Ladder()
         self.gated = False
@@ -231,6 +234,7 @@ class Run:
             "began": self.began,
             "same_results": self.same_results.to_plain(),
             "inquiry": self.inquiry.to_plain(),
+            "advance": self.advance.to_plain(),
             "score": self.score.to_plain(),
             "ladder": self.ladder.to_plain(),
             "gated": self.gated,
@@ -253,6 +257,7 @@ class Run:
         run.batch_end = float("-inf") if plain["batch_end"] is None else plain["batch_end"]
         run.same_results = SameResultRun.from_plain(plain["same_results"])
         run.inquiry = Inquiry.from_plain(plain["inquiry"])
+        run.advance = Advance.from_plain(plain["advance"])
         run.score, run.ladder = Score.from_plain(plain["score"]), Ladder.from_plain(plain["ladder"])
         for one in detectors:
             if one.name in plain["detectors"]:
