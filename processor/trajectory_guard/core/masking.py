@@ -123,6 +123,16 @@ def mask_noise(text: str) -> str:
     return _NOISE.sub(_kind, text) if _may_hold_noise(text) else text
 
 
+def volatile_parts(text: str) -> list[str]:
+    """The parts of ``text`` that ``mask_noise`` masks.
+
+    >>> volatile_parts("done in 31s; next slot 2026-03-01 10:30, row 7")
+    ['31s']
+    """
+    text = _with_single_spaces(text)
+    return [match[0] for match in _NOISE.finditer(text)] if _may_hold_noise(text) else []
+
+
 def mask_lines(text: str) -> str:
     """As ``mask_noise``, line by line: the breaks between lines stay."""
     return _NOISE.sub(_kind, text) if _may_hold_noise(text) else text

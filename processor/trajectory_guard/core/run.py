@@ -85,6 +85,7 @@ class Run:
         known_ground: steps in a row that described nothing but states that were there before.
         failed: the newest step was an error.
         lines: checksums of the lines of results seen last.
+        written: checksums of the words with digits in calls that may have changed something.
         pause_s: idle seconds before the repeats of the current call, on an average.
         dismissed: index of the first step after a person said that the agent may go on.
         chain: call and result repeated last, how often, since which step, and in which batch last.
@@ -133,6 +134,7 @@ class Run:
         "stoppable",
         "trace_id",
         "usage",
+        "written",
     )  # fmt: skip
 
     def __init__(self, label: str, capacity: int, detectors: tuple[Detector, ...]) -> None:
@@ -149,6 +151,7 @@ class Run:
         self.failed = False
         self.dismissed = 0
         self.lines = b""
+        self.written: tuple[int, ...] = ()
         self.pause_s = 0.0
         self.chain: tuple[str, int, int, int] = ("", 0, -1, -1)
         self.batch_end = float("-inf")
@@ -223,6 +226,7 @@ class Run:
             "failed": self.failed,
             "dismissed": self.dismissed,
             "lines": self.lines.hex(),
+            "written": list(self.written),
             "pause_s": self.pause_s,
             "chain": list(self.chain),
             "batch_end": None if self.batch_end == float("-inf") else self.batch_end,
@@ -254,6 +258,7 @@ class Run:
         run.agent_progress, run.agents = dict(plain["agent_progress"]), tuple(plain["agents"])
         run.chain = tuple(plain["chain"])
         run.lines = bytes.fromhex(plain["lines"])
+        run.written = tuple(plain["written"])
         run.batch_end = float("-inf") if plain["batch_end"] is None else plain["batch_end"]
         run.same_results = SameResultRun.from_plain(plain["same_results"])
         run.inquiry = Inquiry.from_plain(plain["inquiry"])

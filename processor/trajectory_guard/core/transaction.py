@@ -7,8 +7,8 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, Final
 
-from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.advance import Advance
+from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.inquiry import Inquiry
 from trajectory_guard.core.observation import SameResultRun
 from trajectory_guard.core.policy import Ladder
@@ -40,7 +40,8 @@ class Before:
         """Note what a run holds; to be called before the step is evaluated in it."""
         series, score, ladder = run.same_results, run.score, run.ladder
         self._parts += (
-            (run, _of_run(run)), (series, _of_series(series)), (run.inquiry, _of_inquiry(run.inquiry)), (run.advance, _of_advance(run.advance)),
+            (run, _of_run(run)), (series, _of_series(series)), (run.inquiry, _of_inquiry(run.inquiry)),
+            (run.advance, _of_advance(run.advance)),
             (score, _of_score(score)), (ladder, _of_ladder(ladder)),
         )  # fmt: skip
         for one in run.detectors:
