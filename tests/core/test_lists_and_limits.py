@@ -214,3 +214,111 @@ def test_a_search_for_the_words_of_a_time_out_is_no_failure() -> None:
         for at in range(8)
     ]
     assert nudged(judge(steps(found))) is None
+
+
+# --- pages, offsets, hours, cursors ------------------------------------------------------------------------------
+
+
+def _token(at: int) -> str:
+    return f"{at * at * 7919 + 13:x}-{'ghjk'[at % 4] * 3}{at * 31337:o}"
+
+
+WAYS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "pages": ("list_events", {"page": "{n}"}, '{{"items":[],"page":{n},"total_pages":25}}'),
+    "pages, counted as text": ("listar", {"pagina": "{n}"}, "[]"),
+    "pages backwards": ("liste", {"seite": "{back}"}, "Keine Einträge auf Seite {back}."),
+    "offset beside a table": ("query", {"table": "log", "offset": "{n00}"}, "[]"),
+    "hours of a day": ("query_log", {"date": "2026-01-01", "hour": "{n}"}, "no entries"),
+    "a window of two numbers": ("lies_zeilen", {"datei": "a.log", "von": "{n00}", "bis": "{m00}"}, "(nichts)"),
+    "days over the end of a month": ("belegung", {"tag": "{date}"}, "nichts frei"),
+    "weeks in a path": ("ls", {"pfad": "/archiv/2026/kw{n}/"}, "leer"),
+    "an opaque cursor": ("list_events", {"cursor": "{token}"}, '{{"items":[],"next_cursor":"{next}"}}'),
+    "an address of the next page": (
+        "hole", {"url": "https://x.example/v1/a?c={token}"},
+        '{{"data": [], "links": {{"weiter": "https://x.example/v1/a?c={next}"}}}}',
+    ),
+    "a token in a sentence": ("ページ", {"続き": "{token}"}, "該当なし。続き: {next}"),
+    "offset in SQL": ("sql", {"query": "SELECT * FROM t WHERE x = 4 LIMIT 50 OFFSET {n00}"}, "[]"),
+}  # fmt: skip
+
+
+def _way(name: str, count: int) -> list[tuple[Any, ...]]:
+    tool, args, result = WAYS[name]
+    found = []
+    for n in range(1, count + 1):
+        day = n + 10
+        fields = {
+            "n": n, "back": 99 - n, "n00": n * 100, "m00": n * 100 + 100, "token": _token(n), "next": _token(n + 1),
+            "date": f"2026-{day // 28 + 1:02d}-{day % 28 + 1:02d}",
+        }  # fmt: skip
+        filled = {key: value.format(**fields) for key, value in args.items()}
+        numbers = {
+            key: int(value) if value.isdigit() and "Text" not in name else value for key, value in filled.items()
+        }
+        found.append((tool, numbers, result.format(**fields)))
+    return found
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_empty_pages_on_the_way_are_left_alone(name: str) -> None:
+    assert nudged(judge(steps(_way(name, 25)))) is None
+
+
+@pytest.mark.parametrize("name", ["pages", "offset beside a table", "an opaque cursor", "hours of a day"])
+def test_empty_pages_without_an_end_are_stopped_in_the_end(name: str) -> None:
+    verdicts = judge(steps(_way(name, 80)))
+    assert (nudged(verdicts) or 0) >= 25
+    assert (stopped(verdicts) or 0) >= 30
+
+
+def test_empty_pages_behind_full_ones_are_nudged_and_not_stopped_soon() -> None:
+    full = [("lister", {"page": at}, json.dumps({"factures": [f"F-{at}", f"G-{at}"]})) for at in range(1, 4)]
+    empty = [("lister", {"page": at}, '{"factures": []}') for at in range(4, 24)]
+    verdicts = judge(steps([*full, *empty]))
+    assert nudged(verdicts) is not None
+    assert stopped(verdicts) is None
+
+
+def test_a_page_that_is_asked_for_again_and_again_is_no_way() -> None:
+    found = [("list_events", {"page": 1 + at % 2}, "[]") for at in range(20)]
+    assert stopped(judge(steps(found))) is not None
+
+
+# --- cells of a table --------------------------------------------------------------------------------------------
+
+
+def _cells(first: str, second: str, template: str = "{} {}") -> list[str]:
+    return [template.format(one, other) for other in second.split() for one in first.split()]
+
+
+COLOURS = "red blue green white black yellow pink grey orange brown"
+TABLES: dict[str, tuple[str, str, list[str], str]] = {
+    "colours of clothes": ("check_stock", "item", _cells(COLOURS, "shirt trousers hat shoes scarf"), "out of stock"),
+    "colours of clothes, German": (
+        "lagerbestand", "artikel", _cells("rote blaue grüne weiße schwarze", "Hemden Hosen Hüte Schuhe"), "nicht vorrätig",
+    ),
+    "clothes of colours, Spanish": (
+        "consultar", "articulo", _cells("camisa falda gorra abrigo", "roja azul verde negra blanca"), "sin existencias",
+    ),
+    "customers of one name": (
+        "search_orders", "customer", _cells("Anna Bob Carl Dora Eve Fred Gina Hank Ida Jon Kai Lea", "Smith"), "[]",
+    ),
+    "customers of one name, in lower case": (
+        "search_orders", "customer", _cells("anna bob carl dora eve fred gina hank ida jon kai lea", "smith"), "[]",
+    ),
+    "shops in towns": ("find", "q", _cells("bakery butcher florist grocer", "lyon nice lille brest", "{} in {}"), "0 found"),
+    "rooms on floors": ("raum", "name", _cells("Küche Bad Flur Büro", "unten mitte oben hinten", "{} ganz {}"), "kein Alarm"),
+    "sizes of screws": ("teile", "bezeichnung", _cells("kurze lange dicke dünne", "Schraube Mutter Niete Dübel"), "[]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_that_is_worked_through_is_left_alone(name: str) -> None:
+    tool, key, items, answer = TABLES[name]
+    assert nudged(judge(steps([(tool, {key: item}, answer) for item in items]))) is None
+
+
+def test_parts_that_change_their_places_are_no_table() -> None:
+    words = ("red shirt", "shirt red", "red shirts", "the red shirt", "shirt in red", "red colour shirt", "shirt, red",
+             "some red shirt", "red shirt please")  # fmt: skip
+    assert nudged(judge(steps([("check_stock", {"item": one}, "out of stock") for one in words]))) is not None

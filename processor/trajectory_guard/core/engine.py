@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core import relay
+from trajectory_guard.core.binary import with_digests
 from trajectory_guard.core.budget import within_budget
 from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.certificates import Certificate
@@ -199,6 +200,8 @@ class Engine:
         key = _id_symbol(step.step_id)
         if key in state.step_ids:
             return None
+        if step.result is not None and (named := with_digests(step.result)) is not step.result:
+            step = step._replace(result=named)
         step = within_budget(step, self.settings.max_understood_chars)
         run = self._run_of(state, step)
         before = Before(state)

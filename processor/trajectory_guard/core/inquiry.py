@@ -20,6 +20,8 @@ _STEM_CHARS: Final = 4
 _WORD_CHARS: Final = 6
 _MAX_WORDS: Final = 16
 _MAX_SEEN: Final = 64
+_MAX_PLACES: Final = 160
+_LEAST_TABLE: Final = 3
 _MAX_VALUES: Final = 6
 _NEXT: Final = 0  # ends the parts of one value
 _KEPT_CALLS: Final = 8
@@ -69,47 +71,87 @@ class Inquiry(Plain):
         calls: those calls (the newest eight).
         parts: parts of the newest request; seen: parts, values: checksums of the values of all requests of the series
             (the newest 64).
-        found: names of the tools that returned something new in this run (the newest eight).
+        places: checksums of the values of all requests, in parts, and of the places of these parts.
+        paired: number of calls that name another combination of parts in their places.
+        found: checksums of the tools that returned something new in this run (the newest eight).
     """
 
-    __slots__ = ("answer", "calls", "count", "entries", "first", "found", "parts", "seen", "tool", "values")
+    __slots__ = (
+        "answer", "calls", "count", "entries", "first", "found", "paired", "parts", "places", "seen", "tool", "values",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.tool = self.answer = ""
-        self.count = self.entries = 0
+        self.count = self.entries = self.paired = 0
         self.first = -1
         self.calls: tuple[str, ...] = ()
         self.parts: tuple[int, ...] = ()
         self.seen: tuple[int, ...] = ()
         self.values: tuple[int, ...] = ()
-        self.found: tuple[str, ...] = ()
+        self.places: tuple[int, ...] = ()
+        self.found: tuple[int, ...] = ()
 
     def note_found(self, tool: str, result: str) -> None:
         """Record that a call of the tool returned something new, unless it reads like an error."""
         if self.count:
-            self.answer, self.count, self.entries, self.calls = "", 0, 0, ()
+            self.answer, self.count, self.entries, self.paired, self.calls = "", 0, 0, 0, ()
         if tool == self.tool:
-            self.tool, self.parts, self.seen, self.values = "", (), (), ()
-        if tool not in self.found and not looks_like_error(result):
-            self.found = (*self.found[1 - _KEPT_TOOLS :], tool)
+            self.tool, self.parts, self.seen, self.values, self.places = "", (), (), (), ()
+        key = _checksum(tool)
+        if key not in self.found and not looks_like_error(result):
+            self.found = (*self.found[1 - _KEPT_TOOLS :], key)
 
-    def update(self, seen: Observation, answer: str) -> bool:
-        """Add an unproductive call; returns whether it asks for something that this series has not asked for yet."""
+    def has_found(self, tool: str) -> bool:
+        """Whether a call of the tool returned something new in this run."""
+        return _checksum(tool) in self.found
+
+    def update(self, seen: Observation, answer: str, *, further: bool = False) -> bool:
+        """Add an unproductive call; returns whether it asks for something that this series has not asked for yet.
+
+        ``further``: it is known to, as it goes on from the call before.
+        """
         if seen.tool != self.tool:
-            self.tool, self.parts, self.seen, self.values, self.answer = seen.tool, (), (), (), ""
-        entry = self._ask(seen.step.args)
+            self.tool, self.parts, self.seen, self.values, self.answer, self.places = seen.tool, (), (), (), "", ()
+        paired = self._combines(seen.step.args) and seen.signature is None  # a name that is refused may be a guess
+        entry = self._ask(seen.step.args) or further or paired
         if answer != self.answer:
-            self.answer, self.count, self.entries, self.first, self.calls = answer, 0, 0, seen.index, ()
+            self.answer, self.count, self.entries, self.paired = answer, 0, 0, 0
+            self.first, self.calls = seen.index, ()
         name = seen.call.hex()
         if name not in self.calls:
             self.count += not seen.same_batch or not self.count
             self.entries += entry and (not seen.same_batch or not self.entries)
+            self.paired += paired and (not seen.same_batch or not self.paired)
             self.calls = (*self.calls[1 - _KEPT_CALLS :], name)
         return entry
 
     def is_list(self) -> bool:
         """Whether the calls with one answer ask for ever different things: less than one in four does not."""
         return (self.count - self.entries) * _QUARTER < self.count
+
+    def is_table(self) -> bool:
+        """Whether nearly all of the calls with one answer name another combination of parts that keep their places."""
+        return self.count >= _LEAST_TABLE and (self.count - self.paired - 1) * _QUARTER < self.count
+
+    def _combines(self, args: Any) -> bool:
+        """Whether a value is a new combination of as many parts as one before it, and no part has left its place.
+
+        So do the cells of a table: "red shirt", "blue shirt", "blue hat". Other words for one question do not stay in
+        their places, and guesses at a name try its parts at several.
+        """
+        found, places, known = False, [], frozenset(self.places)
+        texts = [text for _, text in zip(range(_MAX_VALUES), values_of(args), strict=False)]
+        least = sum(map(len, texts)) / 2  # what is less than half of the request is a detail of one question
+        for at, text in enumerate(texts):
+            parts = parts_of(text)[:_MAX_WORDS]
+            width = len(parts)
+            own = [_checksum(f"{at} {width} {place} {part}") for place, part in enumerate(parts)]
+            whole, sort = _checksum(f"{at} {parts}"), _checksum(f"{at} {width}")
+            moved = any(part in self.seen and place not in known for part, place in zip(parts, own, strict=True))
+            found = found or (width > 1 and len(text) >= least and sort in known and whole not in known and not moved)
+            places += [sort, whole, *own]
+        self.places = tuple(dict.fromkeys((*self.places, *places)))[-_MAX_PLACES:]
+        return found
 
     def _ask(self, args: Any) -> bool:
         """Take in a request. Whether one of its values, and a main one, was not there before in any of its parts."""

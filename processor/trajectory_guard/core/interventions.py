@@ -10,12 +10,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from trajectory_guard.core.binary import named_blocks
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import DetectionResult, detector_of
 from trajectory_guard.core.detectors.base import TYPE_I
 from trajectory_guard.core.detectors.reported import TYPE_INTEGRITY, TYPE_QUALITY
 from trajectory_guard.core.steps import StepRecord, is_refused_by_guard
-from trajectory_guard.core.text import clip
+from trajectory_guard.core.text import MAX_EXCERPT_CHARS, clip
 
 _NAMES_SHOWN: Final = 5
 _JSON: Final = json.JSONEncoder(ensure_ascii=False, default=repr)
@@ -60,7 +61,12 @@ def _answer(step: StepRecord, excerpt: bool) -> str:
     if step.result is None or not excerpt:
         return "an error" if step.outcome_type == "error" else "a result with nothing new"
     kind = "the error " if step.outcome_type == "error" else ""
-    return f'{kind}"{clip(step.result)}"'
+    return f"{kind}{quoted(step.result)}"
+
+
+def quoted(result: str, limit: int = MAX_EXCERPT_CHARS) -> str:
+    """An excerpt of a result in quotation marks; pictures and other binary data by their kind and size."""
+    return named_blocks(result) or f'"{clip(result, limit)}"'
 
 
 def reason_text(found: DetectionResult, step: StepRecord, *, excerpt: bool = True) -> str:

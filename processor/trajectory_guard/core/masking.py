@@ -12,6 +12,7 @@ from functools import lru_cache
 from hashlib import blake2b, sha256
 from typing import Any, Final
 
+from trajectory_guard.core.binary import with_digests
 from trajectory_guard.core.budget import MAX_UNDERSTOOD_CHARS, both_ends_and_digest
 from trajectory_guard.core.fingerprints import (
     MAX_DEPTH,
@@ -132,6 +133,16 @@ def mask_noise(text: str) -> str:
     return _NOISE.sub(_kind, text) if _may_hold_noise(text) else text
 
 
+def volatile_parts(text: str) -> list[str]:
+    """The parts of ``text`` that ``mask_noise`` masks.
+
+    >>> volatile_parts("done in 31s; next slot 2026-03-01 10:30, row 7")
+    ['31s']
+    """
+    text = _with_single_spaces(text)
+    return [match[0] for match in _NOISE.finditer(text)] if _may_hold_noise(text) else []
+
+
 def mask_lines(text: str) -> str:
     """As ``mask_noise``, line by line: the breaks between lines stay."""
     return _NOISE.sub(_kind, text) if _may_hold_noise(text) else text
@@ -220,7 +231,7 @@ def masked_hash(result: str, *, error: bool = False) -> bytes:
 
     Of an answer beyond ``MAX_UNDERSTOOD_CHARS`` both ends are masked, and the rest counts as it is.
     """
-    text = both_ends_and_digest(result, MAX_UNDERSTOOD_CHARS)
+    text = both_ends_and_digest(with_digests(result), MAX_UNDERSTOOD_CHARS)
     if len(text) < _REMEMBERED_CHARS:
         return _masked_hash(text, error)
     key = sha256(text_bytes(text)).digest()[:16] + bytes((error,))

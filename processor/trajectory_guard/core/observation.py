@@ -117,8 +117,10 @@ class Observation:
         signature: masked error class, None unless the outcome is an error, or a result seen before reads like one.
         killed: the result says that the call was ended by a time limit.
         asks_anew: an unproductive call asks for something that its series has not asked for: the next entry of a list.
+        advances: number of unproductive calls in a row that went on from the one before, to a next page or the like.
         alike: number of different calls of this tool in a row, without progress in between, with one answer, whatever
-            it quotes of the request; alike_list: they are entries of a list; alike_first: index of the first.
+            it quotes of the request; alike_list: they are entries of a list; alike_table: cells of
+            a table; alike_first: index of the first.
         has_found: the tool returned something new in this run.
         progress: the result is new; resets every suspicion. Without progress a step was unproductive: it returned an
         error seen before, nothing, or a result that was returned before.
@@ -151,8 +153,10 @@ class Observation:
     signature: str | None = None
     killed = False
     asks_anew = False
+    advances = 0
     alike = 0
     alike_list = False
+    alike_table = False
     alike_first = -1
     has_found = False
     progress = False

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from array import array
 from typing import Final
+from zlib import crc32
 
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.history import BATCH_MASK, UNKNOWN, Symbol
-from trajectory_guard.core.masking import masked_hash
+from trajectory_guard.core.masking import masked_hash, volatile_parts
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import (
     error_signature,
@@ -30,6 +31,7 @@ from trajectory_guard.core.result_text import (
     hits_form,
     is_acknowledgement,
     is_brief,
+    is_data,
     is_echo,
     is_short,
     lines_of,
@@ -51,7 +53,13 @@ from trajectory_guard.core.tools import (
     took_its_time,
 )
 from trajectory_guard.core.tracking import scope
-from trajectory_guard.core.volatile import NoiseProfile, is_volatile_throughout, learn
+from trajectory_guard.core.volatile import (
+    REPEATS_BESIDE_WORK,
+    REPEATS_TO_LEARN,
+    NoiseProfile,
+    is_volatile_throughout,
+    learn,
+)
 
 _TRACEBACK: Final = re.compile(
     r"\bline \d+, in \b|^Traceback |^E   |^\s{0,8}at [^\s(]{1,200}\([^\s:]{1,200}:\d+\)", re.MULTILINE
@@ -61,6 +69,10 @@ _PACE_BESIDE_OTHERS: Final = 2
 _MIN_COMMAND_CHARS: Final = 8
 _MAX_SENTENCE_CHARS: Final = 120
 _NOTHING: Final = digest64(b"nothing was found")
+_ADVANCES: Final = 2  # one step may be any change; two of one kind are a way
+_FIGURE: Final = re.compile(r"\w+")
+_KEPT_FIGURES: Final = 128
+_MAX_WRITTEN_CHARS: Final = 2_000
 _KEPT_LINES: Final = 128
 _LINE: Final = "I"
 """Format of a checksum of ``LINE_BYTES`` bytes: its value depends on the machine, its bytes do not."""
@@ -145,6 +157,8 @@ class Reader:
 
     def _read_new(self, run: Run, seen: Observation) -> None:
         """A call not made before is progress unless its result is empty, an echo, or was returned before."""
+        if not is_lookup(seen.step.tool_name) and (written := _figures("\n".join(values_of(seen.step.args)))):
+            run.written = tuple(dict.fromkeys((*run.written, *written)))[-_KEPT_FIGURES:]
         run.last_fresh = run.index if seen.call else run.last_fresh
         result, step = seen.step.result, seen.step
         if not seen.result or result is None:
@@ -244,7 +258,10 @@ class Reader:
         key = seen.call.hex()
         saved = state.noise.get(key)
         masked = masked_hash(text, error=_TRACEBACK.search(text) is not None).hex()
-        profile, noise = learn(NoiseProfile(*saved) if saved is not None else None, masked, text)
+        worked = run.last_fresh > previous
+        known = NoiseProfile(*saved) if saved is not None else None
+        profile, noise = learn(known, masked, text, REPEATS_BESIDE_WORK if worked else REPEATS_TO_LEARN)
+        noise = noise and not (worked and _was_written(run, text))
         learned = {call: one for call, one in state.noise.items() if call != key}
         learned[key] = list(profile)
         state.noise = dict(list(learned.items())[-MAX_NOISE_PROFILES:])
@@ -288,19 +305,42 @@ class Reader:
             seen.pace = max(seen.pace, _PACE_BESIDE_OTHERS)
 
 
+def _was_written(run: Run, text: str) -> bool:
+    """Whether a part of a result that looks volatile is one that the agent wrote itself: a time-out, a date, an id."""
+    return any(
+        figures and set(figures) <= set(run.written)
+        for figures in map(_figures, volatile_parts(text[:_MAX_WRITTEN_CHARS]))
+    )
+
+
+def _figures(text: str) -> list[int]:
+    """Checksums of the words of a text that hold a digit."""
+    words = _FIGURE.findall(text[:_MAX_WRITTEN_CHARS])
+    return [crc32(word.encode("utf-8", "surrogatepass")) for word in words if any(map(str.isdigit, word))]
+
+
 def _inquire(run: Run, seen: Observation) -> None:
     """Add the step to the series of unproductive calls, or end the series where something new was found."""
     inquiry = run.inquiry
     if seen.progress and seen.signature is None:
         inquiry.note_found(seen.tool, seen.step.result or "")
+        run.advance.end(seen.tool)
         return
-    if seen.repeats < 2 or seen.call.hex() not in inquiry.calls:  # a repeat asks what was asked already
+    if not seen.result or not seen.call:
+        return
+    if seen.repeats > 1 and seen.call.hex() in inquiry.calls:  # a repeat asks what was asked already
+        seen.alike_list, seen.alike_first = inquiry.is_list(), inquiry.first
+    else:
         answer = f"!{seen.signature}" if seen.signature is not None else _answer(seen)
-        if not answer or not seen.call:
-            return
-        seen.asks_anew = inquiry.update(seen, digest64(text_bytes(answer)).hex())
-    seen.alike, seen.alike_list, seen.alike_first = inquiry.count, inquiry.is_list(), inquiry.first
-    seen.has_found = seen.tool in inquiry.found
+        brief = not answer  # a value: equal ones tell nothing of the calls, but how the calls go on does
+        answer = answer or f"={(seen.form or seen.result).hex()}"
+        advances = run.advance.update(seen.tool, seen.step.args, seen.step.result or "")
+        seen.advances = advances if seen.signature is None else 0
+        seen.asks_anew = inquiry.update(seen, digest64(text_bytes(answer)).hex(), further=seen.advances >= _ADVANCES)
+        if not brief:
+            seen.alike, seen.alike_list, seen.alike_first = inquiry.count, inquiry.is_list(), inquiry.first
+    seen.alike_table = inquiry.is_table()
+    seen.has_found = inquiry.has_found(seen.tool)
 
 
 def _answer(seen: Observation) -> str:
@@ -398,7 +438,9 @@ def _limit_reached(step: StepRecord) -> str:
 
 def _reads_as_error(result: str) -> bool:
     """Whether a result that brought nothing new, and was reported as a success, says that the call failed."""
-    return looks_like_error(result) or (len(result) <= MAX_FORM_CHARS and is_transient(result, None))
+    if looks_like_error(result):
+        return True
+    return len(result) <= MAX_FORM_CHARS and is_transient(result, None) and not is_data(result)
 
 
 def _signature(step: StepRecord) -> str | None:

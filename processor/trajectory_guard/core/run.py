@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import Any, Final
 
+from trajectory_guard.core.advance import Advance
 from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.history import History
 from trajectory_guard.core.inquiry import Inquiry
@@ -84,6 +85,7 @@ class Run:
         known_ground: steps in a row that described nothing but states that were there before.
         failed: the newest step was an error.
         lines: checksums of the lines of results seen last.
+        written: checksums of the words with digits in calls that may have changed something.
         pause_s: idle seconds before the repeats of the current call, on an average.
         dismissed: index of the first step after a person said that the agent may go on.
         chain: call and result repeated last, how often, since which step, and in which batch last.
@@ -95,13 +97,14 @@ class Run:
         trace_id: trace of the newest step; boundary: index of the first step after the last uncertain boundary.
         began: start in seconds of the step with which the episode began.
         same_results: the current series of steps with one and the same result.
-        inquiry: the current series of unproductive calls of one tool.
+        inquiry: the current series of unproductive calls of one tool; advance: how far it has gone on.
         score, ladder: the loop score, and the position on the escalation ladder.
         gated: a gate delivers the nudges of this run; stoppable: the gate may also stop it.
         detectors: one of each registered detector.
     """
 
     __slots__ = (
+        "advance",
         "agent_progress",
         "agents",
         "batch_end",
@@ -131,6 +134,7 @@ class Run:
         "stoppable",
         "trace_id",
         "usage",
+        "written",
     )  # fmt: skip
 
     def __init__(self, label: str, capacity: int, detectors: tuple[Detector, ...]) -> None:
@@ -147,6 +151,7 @@ class Run:
         self.failed = False
         self.dismissed = 0
         self.lines = b""
+        self.written: tuple[int, ...] = ()
         self.pause_s = 0.0
         self.chain: tuple[str, int, int, int] = ("", 0, -1, -1)
         self.batch_end = float("-inf")
@@ -158,6 +163,7 @@ class Run:
         self.began = 0.0
         self.same_results = SameResultRun()
         self.inquiry = Inquiry()
+        self.advance = Advance()
         self.score = Score()
         self.ladder = Ladder()
         self.gated = False
@@ -220,6 +226,7 @@ class Run:
             "failed": self.failed,
             "dismissed": self.dismissed,
             "lines": self.lines.hex(),
+            "written": list(self.written),
             "pause_s": self.pause_s,
             "chain": list(self.chain),
             "batch_end": None if self.batch_end == float("-inf") else self.batch_end,
@@ -231,6 +238,7 @@ class Run:
             "began": self.began,
             "same_results": self.same_results.to_plain(),
             "inquiry": self.inquiry.to_plain(),
+            "advance": self.advance.to_plain(),
             "score": self.score.to_plain(),
             "ladder": self.ladder.to_plain(),
             "gated": self.gated,
@@ -250,9 +258,11 @@ class Run:
         run.agent_progress, run.agents = dict(plain["agent_progress"]), tuple(plain["agents"])
         run.chain = tuple(plain["chain"])
         run.lines = bytes.fromhex(plain["lines"])
+        run.written = tuple(plain["written"])
         run.batch_end = float("-inf") if plain["batch_end"] is None else plain["batch_end"]
         run.same_results = SameResultRun.from_plain(plain["same_results"])
         run.inquiry = Inquiry.from_plain(plain["inquiry"])
+        run.advance = Advance.from_plain(plain["advance"])
         run.score, run.ladder = Score.from_plain(plain["score"]), Ladder.from_plain(plain["ladder"])
         for one in detectors:
             if one.name in plain["detectors"]:

@@ -7,6 +7,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, Final
 
+from trajectory_guard.core.advance import Advance
 from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.inquiry import Inquiry
 from trajectory_guard.core.observation import SameResultRun
@@ -19,6 +20,7 @@ _UNSET: Final = object()
 _of_run: Final = attrgetter(*Run.__slots__)
 _of_series: Final = attrgetter(*SameResultRun.__slots__)
 _of_inquiry: Final = attrgetter(*Inquiry.__slots__)
+_of_advance: Final = attrgetter(*Advance.__slots__)
 _of_score: Final = attrgetter(*Score.__slots__)
 _of_ladder: Final = attrgetter(*Ladder.__slots__)
 
@@ -39,6 +41,7 @@ class Before:
         series, score, ladder = run.same_results, run.score, run.ladder
         self._parts += (
             (run, _of_run(run)), (series, _of_series(series)), (run.inquiry, _of_inquiry(run.inquiry)),
+            (run.advance, _of_advance(run.advance)),
             (score, _of_score(score)), (ladder, _of_ladder(ladder)),
         )  # fmt: skip
         for one in run.detectors:

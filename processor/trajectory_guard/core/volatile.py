@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from trajectory_guard.core.binary import is_digest
 from trajectory_guard.core.fingerprints import digest64, parse_json, text_bytes
 from trajectory_guard.core.masking import mask_noise
 
@@ -23,6 +24,8 @@ MAX_TEXT_CHARS: Final = 4_096
 """Longer texts are not split into parts; JSON is."""
 REPEATS_TO_LEARN: Final = 3
 """So many repeats in a row in which nothing but the same parts differed make them noise."""
+REPEATS_BESIDE_WORK: Final = 24
+"""As before, where something was done between the repeats: what differs may well be what was done."""
 _TOKEN_BYTES: Final = 4
 MAX_VOLATILE_CHARS: Final = 200
 _MASKS: Final = re.compile(r"<[a-z]{2,8}>")
@@ -111,12 +114,15 @@ class NoiseProfile(NamedTuple):
     numbers: list[list[int]] = []  # noqa: RUF012  never mutated
 
 
-def learn(profile: NoiseProfile | None, masked: str, result: str) -> tuple[NoiseProfile, bool]:
+def learn(
+    profile: NoiseProfile | None, masked: str, result: str, repeats: int = REPEATS_TO_LEARN
+) -> tuple[NoiseProfile, bool]:  # fmt: skip
     """Take in one more answer to a call; returns the new profile and whether the answer says nothing new.
 
     Parameters:
         profile: what is known so far, None at the first repeat.
         masked: masked form of ``result``.
+        repeats: so many in a row in which nothing but the same parts differed make them noise.
     """
     parts = split(result)
     if parts is None:
@@ -130,7 +136,7 @@ def learn(profile: NoiseProfile | None, masked: str, result: str) -> tuple[Noise
     streaks = [profile.streaks[at] + 1 if at in changed else 0 for at in range(len(parts))]
     numbers = _numbers(parts, {place: (value, ups, downs) for place, value, ups, downs in profile.numbers})
     wild = {place for place, _, ups, downs in numbers if ups and downs}
-    noise = profile.masked == masked or _is_noise(parts, changed, streaks, wild)
+    noise = profile.masked == masked or _is_noise(parts, changed, streaks, wild, repeats)
     return NoiseProfile(masked, tokens.hex(), streaks, numbers), noise
 
 
@@ -158,17 +164,17 @@ _MIN_ID_DIGITS: Final = 5
 _MAX_ID_DIGITS: Final = 15
 
 
-def _is_noise(parts: list[Part], changed: list[int], streaks: list[int], wild: set[int]) -> bool:
+def _is_noise(parts: list[Part], changed: list[int], streaks: list[int], wild: set[int], repeats: int) -> bool:
     """Few parts differ, the same ones each time, and each looks like a token or a measurement, not like a quantity.
 
     ``wild``: places of long numbers that jumped up and down.
     """
     if not changed or len(changed) * 2 > len(parts):
         return False
-    return all(streaks[at] >= REPEATS_TO_LEARN and (at in wild or _meaningless(parts[at])) for at in changed)
+    return all(streaks[at] >= repeats and (at in wild or _meaningless(parts[at])) for at in changed)
 
 
 def _meaningless(part: Part) -> bool:
-    if _PROGRESS.search(part.place) or _PROGRESS.search(part.text):
+    if is_digest(part.text) or _PROGRESS.search(part.place) or _PROGRESS.search(part.text):
         return False
     return _QUANTITY.match(part.text) is None

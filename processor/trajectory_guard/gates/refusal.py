@@ -11,18 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
+from trajectory_guard.core.binary import with_digests
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.denied import DeniedAgain
 from trajectory_guard.core.detectors.stutter import Stutter
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.fingerprints import args_hash
-from trajectory_guard.core.interventions import args_excerpt
+from trajectory_guard.core.interventions import args_excerpt, quoted
 from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.outcome import is_pending, is_transient
 from trajectory_guard.core.recall import LEAST_TIMES, KnownCall
 from trajectory_guard.core.settings import ToolSettings
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, NOT_RUN, Outcome
-from trajectory_guard.core.text import clip
 from trajectory_guard.core.tools import is_lookup, is_status_lookup, is_waiting, moves_cursor
 from trajectory_guard.gates.messages import MAX_LOOK_BACK, TurnCall, calls_of_turn
 
@@ -194,7 +194,7 @@ def _text(kind: Kind, tool: str, args: Any, times: int, past: Past, *, redact: b
     call = f"{tool}, with these arguments," if redact else _named(tool, args)
     lines = [f"{NOT_RUN}{call} {_WHY[kind].format(times=times)}."]
     if past.text.strip() and not redact:
-        lines.append(f'Last answer: "{clip(past.text.strip(), _RESULT_CHARS)}"')
+        lines.append(f"Last answer: {quoted(with_digests(past.text.strip()), _RESULT_CHARS)}")
     if past.others and kind != "denied":
         named = [one.tool if redact else _named(one.tool, one.args) for one in past.others]
         lines.append(f"Also without success in this turn: {', '.join(dict.fromkeys(named))}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from trajectory_guard.core.budget import both_ends_and_digest
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash, state_hash
 from trajectory_guard.core.steps import ERROR, Evidence, ModelTokens, StepRecord, Usage
@@ -63,7 +64,7 @@ def _record(
     decoded = _arguments(dialect, raw, payload)
     payload = _complete(span, dialect, payload, decoded)
     kind = outcome(span, payload, arguments_known=decoded.value is not None, table=table)
-    text = payload.text if payload.text is None else payload.text[:MAX_RESULT_CHARS]
+    text = payload.text if payload.text is None else both_ends_and_digest(payload.text, MAX_RESULT_CHARS)
     failure = error_class(span) if kind == ERROR else None
     visible = text if text is not None else _failure_text(span, kind)
     stated = span.attributes.get(STATE_KEY)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Set
 from typing import Final
 
+from trajectory_guard.core.budget import both_ends_and_digest
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.outcome import classify
@@ -41,7 +42,7 @@ def step_of(requested: RequestedCall, above: Iterable[SpanView], table: DialectT
     answer, its duration 0: nothing shows how long the call took.
     """
     span, text = requested.span, result_text(requested.result)
-    text = text if text is None else text[:MAX_RESULT_CHARS]
+    text = text if text is None else both_ends_and_digest(text, MAX_RESULT_CHARS)
     kind = outcome_of(requested, text)
     own, around = (span,) if requested.transcript else (), list(above)
     known = Evidence.FULL if text is not None or kind == ERROR else Evidence.NO_RESULT

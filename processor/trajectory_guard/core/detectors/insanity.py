@@ -274,6 +274,7 @@ class Insanity(Detector):
         worded = not is_communication(seen.step.tool_name)  # other words are another message
         same, openly, equal, reworded = [seen.index], [], True, False
         doubt, related = 0.0, seen.outcome in ("empty", "error")
+        listed = seen.alike_table or seen.advances > 1  # the next cell of a table, or the next page
         for attempt in recent:
             if attempt.outcome != outcome:
                 continue
@@ -286,6 +287,8 @@ class Insanity(Detector):
             if relation is Relation.SAME:
                 same.append(attempt.at)
                 reworded, equal = True, equal and attempt.digest == digest
+                continue
+            if listed:
                 continue
             weight = self._doubt(seen, form, attempt, relation) if worded else 0.0
             if worded and thought and thought == attempt.thought and weight == 0.0 and _same_names(form, attempt.form):

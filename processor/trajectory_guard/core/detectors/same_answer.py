@@ -14,6 +14,8 @@ from trajectory_guard.core.steps import EMPTY
 from trajectory_guard.core.tools import is_communication, is_lookup
 
 _CALLS: Final = 6
+_FAR: Final = 30
+_PAST_END: Final = 8
 
 
 class SameAnswer(Detector):
@@ -21,11 +23,13 @@ class SameAnswer(Detector):
 
     A setting is turned, a name is guessed, a question is worded anew, and nothing comes of it: the answer is empty, or
     it is the same without the words of the request. Where each call asks for something that was not asked for before,
-    the calls are a list of look-ups, and never count. Neither do messages, single values, actions and commands that
-    return nothing at all, and answers that may acknowledge an action. Errors have rules of their own.
+    the calls are a list of look-ups, and never count; where each is the next page, offset or hour, or follows a cursor,
+    thirty in a row count, and slowly eight empty ones where pages before them held something. Messages, single values,
+    actions and commands that return nothing at all, and answers that may acknowledge an action never count. Errors have
+    rules of their own.
 
     >>> from trajectory_guard.core.demonstration import fires
-    >>> fires("same_answer", (f"ocr(image=scan.png, dpi={dpi}) -> [empty] []" for dpi in range(100, 700, 100)))
+    >>> fires("same_answer", (f"ocr(image=scan.png, dpi={dpi}) -> [empty] []" for dpi in (150, 200, 300, 400, 600, 96)))
     step 4: 5 times, 0.50, likely, OBSERVE
     step 5: 6 times, 1.00, likely, NUDGE
 
@@ -44,6 +48,12 @@ class SameAnswer(Detector):
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Look at the current series of equal answers."""
+        far = min(seen.advances, seen.alike)
+        if far >= (_PAST_END if seen.has_found and seen.outcome == EMPTY else _FAR):
+            certainty = Certainty.LIKELY if far >= _FAR else Certainty.ACKNOWLEDGED
+            return self.found(
+                seen, 1.0, "same_answer", certainty, count=seen.alike, first_step=seen.alike_first, varied=True
+            )
         if seen.alike < _CALLS - 1 or seen.alike_list or seen.signature is not None or not _is_answer(seen):
             return None
         needed = _CALLS * seen.variation_pace

@@ -1,0 +1,136 @@
+"""Pictures and other binary data in results: compared whole and by digest, never read as text.
+
+A mask finds clocks and ids in any text that is long enough, and in random letters it finds them by chance. So binary
+data is replaced, before anything reads a result, by its kind, its size and a digest of all of it.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from typing import Final
+
+from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.core.text import clip
+
+_LETTERS: Final = str.maketrans("0123456789abcdef", "ghijklmnopqrstuv")
+_STEP: Final = 100
+_MIN_CHARS: Final = 2 * _STEP
+_HEAD_CHARS: Final = 512
+_MIN_DISTINCT: Final = 8  # a ruler and a row of zeros are no data
+_MAX_SHOWN: Final = 3
+_WINDOW: Final = re.compile(rf"[\w+/=\\\r\n-]{{{_STEP}}}|[\d,\s]{{{_STEP}}}", re.ASCII)
+_URI: Final = r"data:(?P<mime>[\w.+-]+/[\w.+-]+)?(?:;[\w.+=-]+)*,[^\s\"'<>)]{64,}"
+_WRAPPED: Final = r"[\w+/\\-]{60,}(?:\r?\n[\w+/\\-]{60,})*(?:\r?\n[\w+/\\-]{1,75})?={0,2}"
+_NUMBERS: Final = r"\[\s*(?:\d{1,3}\s*,\s*){64,}\d{1,3}\s*\]"
+_BLOCK: Final = re.compile(rf"(?<![\w+/=\\-])(?:{_URI}|{_WRAPPED})|{_NUMBERS}", re.ASCII)
+_ESCAPED: Final = re.compile(r"\bb'(?:[^'\\]|\\.)*'|\bb\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+_MAGIC: Final = {
+    "iVBORw0KGgo": "image", "/9j/": "image", "R0lGOD": "image", "UklGR": "image", "Qk0": "image", "JVBERi0": "PDF file",
+    "SUkq": "image", "T2dnUw": "recording", "SUQz": "recording", "UEsDB": "archive",
+}  # fmt: skip
+_MIME: Final = re.compile(r"\b(image|audio|video)/[\w.+-]+")
+_MARK: Final = re.compile(r"(?P<name>[A-Za-z ]{1,20} \(\d+ k?B\)) [g-v]{32}\u2026")
+
+
+def with_digests(text: str) -> str:
+    """``text`` with each binary block replaced by its kind, its size and a digest of all of it.
+
+    Blocks: data URIs, base64 and hexadecimal data of 200 characters and more, broken into lines or not, lists of bytes,
+    literals of bytes, and text that was decoded from something that is none.
+
+    >>> block = "iVBORw0KGgo" + "aGVsbG8gd29ybGQ" * 20
+    >>> with_digests("see " + block)
+    'see image (233 B) hnojutqorulgqlnskmgmmsvjonkhsvhq…'
+    """
+    if len(text) < _MIN_CHARS:
+        return text
+    if "\ufffd" in text and _is_undecoded(text):
+        return _mark("binary data", text, len(text))
+    if "\\x" in text:
+        text = _ESCAPED.sub(_of_literal, text)
+    if not _may_hold_block(text):
+        return text
+    mime = _MIME.search(text)
+    return _BLOCK.sub(lambda match: _of_block(match, mime), text)
+
+
+def is_digest(text: str) -> bool:
+    """Whether a part of a result is the digest of binary data, which is never noise."""
+    return text.endswith("\u2026") and _DIGEST.search(text) is not None
+
+
+_DIGEST: Final = re.compile(r"[g-v]{32}\u2026\Z")
+
+
+def named_blocks(text: str) -> str | None:
+    """A result with binary data in words: its kinds and sizes, and the texts beside them; None if it holds none.
+
+    >>> named_blocks('[{"type": "image", "base64": "image (102 kB) ' + "g" * 32 + '…"}]')
+    'an image (102 kB)'
+    """
+    marks = [f"{_article(match['name'])} {match['name']}" for match in _MARK.finditer(text)]
+    if not marks:
+        return None
+    names = marks[:_MAX_SHOWN] + ([f"{len(marks) - _MAX_SHOWN} more"] if len(marks) > _MAX_SHOWN else [])
+    said = _texts_of_blocks(text) if text[:1] in ("[", "{") else " ".join(_MARK.sub("", text).split())
+    return ", ".join(([f'"{clip(said)}"'] if said else []) + names)
+
+
+def _article(name: str) -> str:
+    return "an" if name[0] in "aeiou" else "a"
+
+
+def _texts_of_blocks(text: str) -> str:
+    """The texts of a list of content blocks."""
+    try:
+        value = parse_json(text)
+    except (ValueError, RecursionError):
+        return ""
+    blocks = value if isinstance(value, list) else []
+    texts = [one.get("text") for one in blocks if isinstance(one, dict)]
+    return " ".join(one for one in texts if isinstance(one, str) and _MARK.search(one) is None)
+
+
+def _may_hold_block(text: str) -> bool:
+    """Whether some stretch without the marks of a sentence is long enough: a few looks spare most texts a search."""
+    if "data:" in text:
+        return True
+    return any(_WINDOW.match(text, at) is not None for at in range(0, len(text) - _STEP + 1, _STEP))
+
+
+def _is_undecoded(text: str) -> bool:
+    return text.count("\ufffd") * 20 > len(text)
+
+
+def _of_block(match: re.Match[str], mime: re.Match[str] | None) -> str:
+    block = match[0]
+    if block.startswith("data:"):
+        data, kind = block.partition(",")[2], _MIME.match(match["mime"] or "")
+        return _mark(_kind_of(data, kind), block, len(data) * 3 // 4)
+    if block[0] == "[":
+        return _mark(_kind_of("", mime), block, block.count(",") + 1)
+    if len(block) < _MIN_CHARS or len(set(block[:_HEAD_CHARS])) < _MIN_DISTINCT:
+        return block
+    return _mark(_kind_of(block, mime), block, len(block) * 3 // 4)
+
+
+def _of_literal(match: re.Match[str]) -> str:
+    block = match[0]
+    escapes = block.count("\\x")
+    if len(block) < _MIN_CHARS or escapes * 16 < len(block):
+        return block
+    return _mark("image" if "PNG" in block[:12] else "binary data", block, len(block) - 3 * escapes)
+
+
+def _kind_of(data: str, mime: re.Match[str] | None) -> str:
+    found = next((kind for magic, kind in _MAGIC.items() if data.startswith(magic)), None)
+    if found is None and mime is not None:
+        found = "image" if mime[1] == "image" else "recording"
+    return found or "binary data"
+
+
+def _mark(kind: str, block: str, size: int) -> str:
+    """Letters that no mask takes for a hexadecimal number, and an end by which ``is_digest`` knows them."""
+    digest = sha256(block.encode("utf-8", "surrogatepass")).hexdigest()[:32].translate(_LETTERS)
+    return f"{kind} ({size // 1024} kB) {digest}\u2026" if size >= 1024 else f"{kind} ({size} B) {digest}\u2026"
