@@ -77,6 +77,8 @@ _KEPT_LINES: Final = 128
 _LINE: Final = "I"
 """Format of a checksum of ``LINE_BYTES`` bytes: its value depends on the machine, its bytes do not."""
 _ANSWER_WORDS: Final = 3
+_BRIEF: Final = "="
+"""Marks values among answers: equal ones tell nothing of the calls, but how the calls go on does."""
 _PACE_WITHOUT_PAUSE: Final = 5 / 3
 _PACE_OF_MOVES: Final = 2  # every move leads on: only its end would show, and a long page has many screens
 
@@ -328,17 +330,16 @@ def _inquire(run: Run, seen: Observation) -> None:
         return
     if not seen.result or not seen.call:
         return
-    if seen.repeats > 1 and seen.call.hex() in inquiry.calls:  # a repeat asks what was asked already
-        seen.alike_list, seen.alike_first = inquiry.is_list(), inquiry.first
-    else:
+    if seen.repeats < 2 or seen.call.hex() not in inquiry.calls:  # a repeat asks what was asked already
         answer = f"!{seen.signature}" if seen.signature is not None else _answer(seen)
-        brief = not answer  # a value: equal ones tell nothing of the calls, but how the calls go on does
+        mark = "" if answer else _BRIEF
         answer = answer or f"={(seen.form or seen.result).hex()}"
         advances = run.advance.update(seen.tool, seen.step.args, seen.step.result or "")
         seen.advances = advances if seen.signature is None else 0
-        seen.asks_anew = inquiry.update(seen, digest64(text_bytes(answer)).hex(), further=seen.advances >= _ADVANCES)
-        if not brief:
-            seen.alike, seen.alike_list, seen.alike_first = inquiry.count, inquiry.is_list(), inquiry.first
+        further = seen.advances >= _ADVANCES
+        seen.asks_anew = inquiry.update(seen, mark + digest64(text_bytes(answer)).hex(), further=further)
+    if not inquiry.answer.startswith(_BRIEF):
+        seen.alike, seen.alike_list, seen.alike_first = inquiry.count, inquiry.is_list(), inquiry.first
     seen.alike_table = inquiry.is_table()
     seen.has_found = inquiry.has_found(seen.tool)
 
