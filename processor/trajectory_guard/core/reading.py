@@ -43,7 +43,14 @@ from trajectory_guard.core.run import Run
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.state import MAX_DENIALS, MAX_NOISE_PROFILES, TrajectoryState
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, StepRecord, is_refused_by_guard
-from trajectory_guard.core.tools import is_lookup, is_status_lookup, is_waiting, moves_cursor, took_its_time
+from trajectory_guard.core.tools import (
+    asks_to_wait,
+    is_lookup,
+    is_status_lookup,
+    is_waiting,
+    moves_cursor,
+    took_its_time,
+)
 from trajectory_guard.core.tracking import scope
 from trajectory_guard.core.volatile import (
     REPEATS_BESIDE_WORK,
@@ -367,6 +374,8 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
     short = not text or is_short(text)
     if took_its_time(step.args, step.duration, short=not text or is_brief(text)):
         return Certainty.WAITING
+    if seen.outcome == EMPTY and seen.in_a_row and asks_to_wait(step.args):
+        return Certainty.WAITING  # a long poll of a queue that is empty
     if seen.outcome == EMPTY and seen.in_a_row and not step.stated and pause_s >= scope.RETRY_PAUSE_S:
         return Certainty.ACKNOWLEDGED  # something may be to turn up: a message, a file, a value
     if not text:
