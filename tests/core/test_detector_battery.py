@@ -64,7 +64,10 @@ def noisy_steps(seed: int, count: int) -> Iterator[StepRecord]:
         record("go", {"way": way}, f"You are in room {at}: two doors and a table.")
         for way, at in zip(walk[1:], walk, strict=False)
     ]
-    rare += [record("ocr", {"image": "scan_004.png", "dpi": dpi}, "[]", "empty") for dpi in range(100, 900, 100)]
+    rare += [
+        record("ocr", {"image": "scan_004.png", "dpi": dpi}, "[]", "empty")
+        for dpi in (150, 200, 300, 400, 600, 96, 72, 240)
+    ]
     for at, step in enumerate(rare, count + 12):
         yield step._replace(step_id=f"{at:016x}", timestamp=at * 2.0)
 

@@ -18,7 +18,7 @@ _NUMBER: Final = re.compile(r"\d{1,15}(?!\d)")
 _TOKEN: Final = re.compile(r"[^\s\"',{}\[\]()<>]{4,512}")
 _MAX_VALUES: Final = 6
 _MAX_NUMBERS: Final = 24
-_MAX_OFFERED: Final = 64
+_MAX_OFFERED: Final = 24
 _MAX_RESULT_CHARS: Final = 2_000
 
 

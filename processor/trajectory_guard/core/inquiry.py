@@ -20,7 +20,7 @@ _STEM_CHARS: Final = 4
 _WORD_CHARS: Final = 6
 _MAX_WORDS: Final = 16
 _MAX_SEEN: Final = 64
-_MAX_PLACES: Final = 160
+_MAX_PLACES: Final = 96
 _LEAST_TABLE: Final = 3
 _MAX_VALUES: Final = 6
 _NEXT: Final = 0  # ends the parts of one value
@@ -150,7 +150,8 @@ class Inquiry(Plain):
             moved = any(part in self.seen and place not in known for part, place in zip(parts, own, strict=True))
             found = found or (width > 1 and len(text) >= least and sort in known and whole not in known and not moved)
             places += [sort, whole, *own]
-        self.places = tuple(dict.fromkeys((*self.places, *places)))[-_MAX_PLACES:]
+        new = dict.fromkeys(places)  # the newest last: what comes again is not forgotten
+        self.places = (*(one for one in self.places if one not in new), *new)[-_MAX_PLACES:]
         return found
 
     def _ask(self, args: Any) -> bool:

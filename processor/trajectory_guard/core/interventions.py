@@ -82,8 +82,8 @@ _WAITING_ADVICE: Final = (
     "If it still has not changed then, report that it is still under way, and end.",
 )
 _ACKNOWLEDGED_ADVICE: Final = (
-    "Check with another tool whether the action has the effect you want.",
-    "If it has, go on with the next step; if it has not, repeating it will not help.",
+    "If the call is to have an effect, check with another tool whether it has: repeating it at once will not help.",
+    "If it looks for something that is still to come, wait longer before the next look, or report what you have.",
 )
 _RETRY_AFTER: Final = re.compile(
     r"retry[- ]after\W{0,3}(\d{1,6}(?:\.\d{1,3})?)\s?(ms|s|sec|seconds?|m|min|minutes?)?\b", re.IGNORECASE

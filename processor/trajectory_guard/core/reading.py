@@ -46,6 +46,7 @@ from trajectory_guard.core.state import MAX_DENIALS, MAX_NOISE_PROFILES, Traject
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, StepRecord, is_refused_by_guard
 from trajectory_guard.core.tools import (
     LEAST_WAIT_S,
+    asks_to_wait,
     is_lookup,
     is_status_lookup,
     is_waiting,
@@ -71,7 +72,7 @@ _MAX_SENTENCE_CHARS: Final = 120
 _NOTHING: Final = digest64(b"nothing was found")
 _ADVANCES: Final = 2  # one step may be any change; two of one kind are a way
 _FIGURE: Final = re.compile(r"\w+")
-_KEPT_FIGURES: Final = 128
+_KEPT_FIGURES: Final = 64
 _MAX_WRITTEN_CHARS: Final = 2_000
 _KEPT_LINES: Final = 128
 _LINE: Final = "I"
@@ -385,6 +386,8 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
     waited = step.duration >= LEAST_WAIT_S  # only then how long the result is matters
     if waited and took_its_time(step.args, step.duration, short=not text or is_brief(text)):
         return Certainty.WAITING
+    if seen.outcome == EMPTY and seen.in_a_row and asks_to_wait(step.args):
+        return Certainty.WAITING  # a long poll of a queue that is empty
     if seen.outcome == EMPTY and seen.in_a_row and not step.stated and pause_s >= scope.RETRY_PAUSE_S:
         return Certainty.ACKNOWLEDGED  # something may be to turn up: a message, a file, a value
     if not text:

@@ -238,7 +238,7 @@ class Run:
             "began": self.began,
             "same_results": self.same_results.to_plain(),
             "inquiry": self.inquiry.to_plain(),
-            "advance": self.advance.to_plain(),
+            "advance": self.advance.to_plain() if self.advance.tool else None,
             "score": self.score.to_plain(),
             "ladder": self.ladder.to_plain(),
             "gated": self.gated,
@@ -262,7 +262,8 @@ class Run:
         run.batch_end = float("-inf") if plain["batch_end"] is None else plain["batch_end"]
         run.same_results = SameResultRun.from_plain(plain["same_results"])
         run.inquiry = Inquiry.from_plain(plain["inquiry"])
-        run.advance = Advance.from_plain(plain["advance"])
+        if plain["advance"] is not None:
+            run.advance = Advance.from_plain(plain["advance"])
         run.score, run.ladder = Score.from_plain(plain["score"]), Ladder.from_plain(plain["ladder"])
         for one in detectors:
             if one.name in plain["detectors"]:

@@ -54,6 +54,20 @@ def is_waiting(tool: str, args: object) -> bool:
     return any(isinstance(value, str) and _WAIT_COMMAND.match(value[:80]) is not None for value in _values(args))
 
 
+def asks_to_wait(args: object) -> bool:
+    """Whether an argument says by its name and number that the call is to wait for something.
+
+    >>> asks_to_wait({"queue": "q", "waitTimeSeconds": 20}), asks_to_wait({"wait": 0}), asks_to_wait({"wait_for": "#a"})
+    (True, False, False)
+    """
+    return isinstance(args, dict) and any(
+        isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+        and not _WAITING.isdisjoint(_words(key))
+        for key, value in args.items()
+        if isinstance(key, str) and len(key) <= _MAX_MOVE_CHARS
+    )  # fmt: skip
+
+
 _WAIT_COMMAND: Final = re.compile(r"\A\s*(?:sleep|wait)\s+[\d.$%-]", re.IGNORECASE)
 
 

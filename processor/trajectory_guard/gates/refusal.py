@@ -23,7 +23,7 @@ from trajectory_guard.core.outcome import is_pending, is_transient
 from trajectory_guard.core.recall import LEAST_TIMES, KnownCall
 from trajectory_guard.core.settings import ToolSettings
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, NOT_RUN, Outcome
-from trajectory_guard.core.tools import is_lookup, is_status_lookup, is_waiting, moves_cursor
+from trajectory_guard.core.tools import asks_to_wait, is_lookup, is_status_lookup, is_waiting, moves_cursor
 from trajectory_guard.gates.messages import MAX_LOOK_BACK, TurnCall, calls_of_turn
 
 Kind = Literal["denied", "failed", "empty", "repeated"]
@@ -176,6 +176,8 @@ def _kind(
 def _may_change(tool: str, args: Any, past: Past) -> bool:
     """Whether the call may be waiting for something, or leads to another place each time."""
     if is_waiting(tool, args) or is_status_lookup(tool) or moves_cursor(tool, args) or is_pending(past.text):
+        return True
+    if past.outcome == EMPTY and asks_to_wait(args):
         return True
     return past.outcome == ERROR and is_transient(past.text[:_TRANSIENT_CHARS], None)
 
