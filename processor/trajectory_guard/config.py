@@ -35,7 +35,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "gate": ("mode", "nudge_text", "on_intervention", "stop_text"),
     "collector": ("collector_timeout_s", "collector_token", "collector_url"),
     "langfuse": ("langfuse_batches_per_minute", "langfuse_max_waiting", "langfuse_scores"),
-    "spending": ("budgets", "model_prices", "outlier_deviations", "spending_file", "track_spending"),
+    "spending": ("budgets", "model_prices", "outlier_deviations", "outlier_tokens", "spending_file", "track_spending"),
     "quality": (
         "quality_deviations", "quality_drop", "quality_evaluations", "quality_floor", "quality_judge", "quality_queue",
         "quality_recent", "quality_sample", "quality_timeout_s", "quality_window", "track_quality",
@@ -190,6 +190,8 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
     """USD per million tokens by model, as spans name it; they come before those of the extra ``prices``."""
     outlier_deviations: float = Field(default=3.0, ge=0.0, le=1_000.0)
     """Standard deviations above an agent's usual tokens from which a model call is reported; 0 reports none."""
+    outlier_tokens: int = Field(default=1_000, ge=0)
+    """Tokens above them below which a model call is not reported, however many deviations they are."""
     spending_file: str | None = Field(default=None, min_length=1)
     """SQLite file of the ledger, which processes of one machine share; by default it is kept in memory."""
     track_spending: bool = False
