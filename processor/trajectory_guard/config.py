@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
@@ -50,6 +50,8 @@ GATE_KEYS: Final = frozenset(SECTIONS["gate"])
 _MAX_SHOWN: Final = 80
 _MAX_MESSAGE_CHARS: Final = 500
 _UNKNOWN_KEY: Final = "unknown key"
+_EXPECTED: Final = {"tuple_type": "expected a list"}
+"""Messages for types of errors that pydantic names by Python's."""
 _USERINFO: Final = re.compile(r"//[^/@\s]{1,256}@")
 _ENGINE: Final = EngineSettings()
 _TOOL: Final = ToolSettings()
@@ -209,7 +211,10 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
     @classmethod
     def _complete(cls, data: Any) -> Any:
         if isinstance(data, Mapping):
-            data = dict(data)
+            data = {key: value for key, value in data.items() if value is not None or not _holds_many(cls, key)}
+            for key in _NAMES & data.keys():
+                if isinstance(data[key], str) and "," not in data[key]:
+                    data[key] = (data[key],)  # one name, instead of a list of one
             if isinstance(data.get("weights"), Mapping):
                 data["weights"] = {**default_weights(), **data["weights"]}
             if isinstance(data.get("tools"), Mapping):
@@ -308,6 +313,14 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
         return self.model_copy(update={key: getattr(given, key) for key in GATE_KEYS & type(self).model_fields.keys()})
 
 
+def _holds_many(model: type[BaseModel], key: str) -> bool:
+    """Whether a key has a list or a mapping: None, and an empty key of a file, leave it empty."""
+    field = model.model_fields.get(key)
+    return field is not None and get_origin(field.annotation) in (tuple, Mapping)
+
+
+_NAMES: Final = {key for key, field in GuardConfig.model_fields.items() if field.annotation == tuple[str, ...]}
+"""Keys that have a list of names."""
 _INNER: Final[Mapping[str, type[BaseModel]]] = {
     "tools": ToolPolicy,
     "budgets": BudgetSettings,
@@ -416,4 +429,5 @@ def _mistakes(error: ValidationError, model: type[BaseModel]) -> Iterator[Mistak
             yield Mistake(reason.path, reason.message)
         else:
             value = f", got {item['input']!r}" if path else ""
-            yield Mistake(path, (item["msg"].removeprefix("Value error, ") + value)[:_MAX_MESSAGE_CHARS])
+            text = _EXPECTED.get(item["type"]) or item["msg"].removeprefix("Value error, ")
+            yield Mistake(path, (text + value)[:_MAX_MESSAGE_CHARS])

@@ -87,7 +87,15 @@ def test_required_actions_in_their_order(done: str, missing: str) -> None:
     cursor = Cursor()
     for tool in done:
         run(cursor, tool)
-    assert cursor.report("ABC", ordered=True).missing_required_actions == tuple(missing)
+    assert cursor.report(list("ABC"), ordered=True).missing_required_actions == tuple(missing)
+
+
+def test_one_required_action_may_be_given_by_its_name() -> None:
+    cursor = Cursor()
+    run(cursor, "look")
+    assert cursor.report("save").missing_required_actions == cursor.missing("save") == ("save",)
+    assert cursor.report("look", ordered=True).missing_required_actions == ()
+    assert "Required and not done yet: save." in cursor.text(required="save")
 
 
 def test_required_actions_of_the_turn_before_do_not_count() -> None:

@@ -211,7 +211,12 @@ def _repeats(view: View, task: Task) -> int:
 
 
 def missing_of(view: View, required: Sequence[str], *, ordered: bool) -> tuple[str, ...]:
-    """The required tools that have not succeeded, in the order given; if ``ordered``, not after those before them."""
+    """The required tools that have not succeeded, in the order given; if ``ordered``, not after those before them.
+
+    Parameters:
+        required: names; a text is one name.
+    """
+    required = (required,) if isinstance(required, str) else required
     done: list[str] = []
     for task in view.tasks.values():
         done += [str(tool).casefold() for tool, succeeded in task.gone if succeeded]
