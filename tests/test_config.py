@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import pytest
 
@@ -102,6 +103,11 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
         ({"decay": -0.1}, r"decay: .*, got -0\.1"),
         ({"history_steps": 3}, r"history_steps: .*12, got 3"),
         ({"tools": [1]}, r"tools: .*, got \[1\]"),
+        ({"required_actions": "read, write"}, r"required_actions: expected a list, got 'read, write'"),
+        ({"quality_evaluations": "a,b"}, r"quality_evaluations: expected a list, got 'a,b'"),
+        ({"required_actions": 7}, r"required_actions: expected a list, got 7"),
+        ({"budgets": {"scope": "day", "usd": 1}}, r"budgets: expected a list, got \{'scope'"),
+        ({"dialects": "crewai"}, r"dialects: expected a list, got 'crewai'"),
         ({"max_score": 2.5}, r"nudge_threshold <= stop_threshold <= max_score must hold, got 2\.0 / 3\.0 / 2\.5"),
     ],
 )
@@ -276,6 +282,45 @@ def test_a_bad_variable_is_refused_with_source_key_and_value() -> None:
 
 def test_an_empty_environment_gives_the_defaults() -> None:
     assert GuardConfig.from_env({}) == GuardConfig()
+
+
+LISTS = [key for key, field in GuardConfig.model_fields.items() if get_origin(field.annotation) in (tuple, Mapping)]
+
+
+def test_a_list_or_mapping_may_be_none_wherever_it_comes_from(tmp_path: Path) -> None:
+    """The table of the README gives "none" as their default."""
+    assert {"required_actions", "budgets", "dialects", "quality_evaluations", "tools", "model_prices"} <= {*LISTS}
+    for key in LISTS:
+        file = tmp_path / f"{key}.yaml"
+        file.write_text(f"{key}:\n", encoding="utf-8")
+        for config in (
+            GuardConfig(**{key: None}),
+            GuardConfig.from_mapping({key: None}, source="x"),
+            GuardConfig.from_env({f"TRAJECTORY_GUARD_{key.upper()}": "null"}),
+            GuardConfig.from_file(file),
+        ):
+            assert config == GuardConfig(), key
+
+
+def test_none_in_the_place_of_a_number_is_still_refused() -> None:
+    with pytest.raises(ConfigError, match=r"decay: .*, got None"):
+        GuardConfig(decay=None)
+
+
+def test_one_name_is_a_list_of_one(tmp_path: Path) -> None:
+    file = tmp_path / "guard.toml"
+    file.write_text(
+        '[record]\nrequired_actions = "write_file"\n[quality]\nquality_evaluations = "Relevance"\n', encoding="utf-8"
+    )
+    for config in (
+        GuardConfig(required_actions="write_file", quality_evaluations="Relevance"),
+        GuardConfig.from_file(file),
+        GuardConfig.from_env(
+            {"TRAJECTORY_GUARD_REQUIRED_ACTIONS": "write_file", "TRAJECTORY_GUARD_QUALITY_EVALUATIONS": "Relevance"}
+        ),
+    ):
+        assert (config.required_actions, config.quality_evaluations) == (("write_file",), ("Relevance",))
+        assert config.cursor
 
 
 # --- values --------------------------------------------------------------------------------------------------

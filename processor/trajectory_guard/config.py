@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
@@ -35,7 +35,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "gate": ("mode", "nudge_text", "on_intervention", "stop_text"),
     "collector": ("collector_timeout_s", "collector_token", "collector_url"),
     "langfuse": ("langfuse_batches_per_minute", "langfuse_max_waiting", "langfuse_scores"),
-    "spending": ("budgets", "model_prices", "outlier_deviations", "spending_file", "track_spending"),
+    "spending": ("budgets", "model_prices", "outlier_deviations", "outlier_tokens", "spending_file", "track_spending"),
     "quality": (
         "quality_deviations", "quality_drop", "quality_evaluations", "quality_floor", "quality_judge", "quality_queue",
         "quality_recent", "quality_sample", "quality_timeout_s", "quality_window", "track_quality",
@@ -50,6 +50,8 @@ GATE_KEYS: Final = frozenset(SECTIONS["gate"])
 _MAX_SHOWN: Final = 80
 _MAX_MESSAGE_CHARS: Final = 500
 _UNKNOWN_KEY: Final = "unknown key"
+_EXPECTED: Final = {"tuple_type": "expected a list"}
+"""Messages for types of errors that pydantic names by Python's."""
 _USERINFO: Final = re.compile(r"//[^/@\s]{1,256}@")
 _ENGINE: Final = EngineSettings()
 _TOOL: Final = ToolSettings()
@@ -190,6 +192,8 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
     """USD per million tokens by model, as spans name it; they come before those of the extra ``prices``."""
     outlier_deviations: float = Field(default=3.0, ge=0.0, le=1_000.0)
     """Standard deviations above an agent's usual tokens from which a model call is reported; 0 reports none."""
+    outlier_tokens: int = Field(default=1_000, ge=0)
+    """Tokens above them below which a model call is not reported, however many deviations they are."""
     spending_file: str | None = Field(default=None, min_length=1)
     """SQLite file of the ledger, which processes of one machine share; by default it is kept in memory."""
     track_spending: bool = False
@@ -207,7 +211,10 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
     @classmethod
     def _complete(cls, data: Any) -> Any:
         if isinstance(data, Mapping):
-            data = dict(data)
+            data = {key: value for key, value in data.items() if value is not None or not _holds_many(cls, key)}
+            for key in _NAMES & data.keys():
+                if isinstance(data[key], str) and "," not in data[key]:
+                    data[key] = (data[key],)  # one name, instead of a list of one
             if isinstance(data.get("weights"), Mapping):
                 data["weights"] = {**default_weights(), **data["weights"]}
             if isinstance(data.get("tools"), Mapping):
@@ -306,6 +313,14 @@ class GuardConfig(CursorSettings, QualityKeys, _Model):
         return self.model_copy(update={key: getattr(given, key) for key in GATE_KEYS & type(self).model_fields.keys()})
 
 
+def _holds_many(model: type[BaseModel], key: str) -> bool:
+    """Whether a key has a list or a mapping: None, and an empty key of a file, leave it empty."""
+    field = model.model_fields.get(key)
+    return field is not None and get_origin(field.annotation) in (tuple, Mapping)
+
+
+_NAMES: Final = {key for key, field in GuardConfig.model_fields.items() if field.annotation == tuple[str, ...]}
+"""Keys that have a list of names."""
 _INNER: Final[Mapping[str, type[BaseModel]]] = {
     "tools": ToolPolicy,
     "budgets": BudgetSettings,
@@ -414,4 +429,5 @@ def _mistakes(error: ValidationError, model: type[BaseModel]) -> Iterator[Mistak
             yield Mistake(reason.path, reason.message)
         else:
             value = f", got {item['input']!r}" if path else ""
-            yield Mistake(path, (item["msg"].removeprefix("Value error, ") + value)[:_MAX_MESSAGE_CHARS])
+            text = _EXPECTED.get(item["type"]) or item["msg"].removeprefix("Value error, ")
+            yield Mistake(path, (text + value)[:_MAX_MESSAGE_CHARS])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,21 @@ def test_the_guards_spans_verify_as_json_and_protobuf(tmp_path: Path, capsys: py
         status, found, err = verify(capsys, path)
         assert (status, err) == (0, "")
         assert [(one["status"], one["level"]) for one in found] == [("replayed", "NUDGE"), ("replayed", "STOP")]
+
+
+def test_verify_counts_steps_as_replay_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    step = {"tool": "search", "args": {"q": "hours"}, "result": "Closed on Mondays, open from nine to five."}
+    lines = write(tmp_path / "steps.jsonl", {"id": "loop", "steps": [step] * 8})
+    main(["replay", lines])
+    replayed = [int(at) for at in re.findall(r"(?:nudge|stop) at step (\d+)", capsys.readouterr().out)]
+    found = interventions()
+    for source in (exported(found), *[[verdict_entry(one)] for one in found]):
+        values = source if isinstance(source, list) else [source]
+        main(["verify", write(tmp_path / "recorded.json", *json.loads(json.dumps(values)))])
+        stated = [int(at) for at in re.findall(r"at step (\d+)", capsys.readouterr().out)]
+        assert stated
+        assert set(stated) <= set(replayed)
+    assert replayed == [one.step_index + 1 for one in found]
 
 
 def test_log_lines_stop_payloads_and_certificates_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

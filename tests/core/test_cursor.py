@@ -87,7 +87,15 @@ def test_required_actions_in_their_order(done: str, missing: str) -> None:
     cursor = Cursor()
     for tool in done:
         run(cursor, tool)
-    assert cursor.report("ABC", ordered=True).missing_required_actions == tuple(missing)
+    assert cursor.report(list("ABC"), ordered=True).missing_required_actions == tuple(missing)
+
+
+def test_one_required_action_may_be_given_by_its_name() -> None:
+    cursor = Cursor()
+    run(cursor, "look")
+    assert cursor.report("save").missing_required_actions == cursor.missing("save") == ("save",)
+    assert cursor.report("look", ordered=True).missing_required_actions == ()
+    assert "Required and not done yet: save." in cursor.text(required="save")
 
 
 def test_required_actions_of_the_turn_before_do_not_count() -> None:
@@ -310,6 +318,95 @@ def test_the_order_of_sources_changes_no_report(calls: list[tuple[str, int, str,
     expected = (len(calls), sum(ran), sum(ran), len(calls) - sum(ran))
     assert (seen["proposal"], seen["execution"], seen["result"], seen["denial"]) == expected
     assert len(mixed.tasks) == 1
+
+
+# --- many parallel calls -----------------------------------------------------------------------------------------
+
+
+def parallel(cursor: Cursor, number: int, order: list[int], outcomes: list[str]) -> None:
+    """The calls of one model message: all are requested, then answered in ``order``, each by span and message."""
+    shown = []
+    for place in range(len(order)):
+        tool, call, digests = (
+            "save" if place == 0 else "look",
+            f"{number}.{place}",
+            digests_of({"at": [number, place // 2]}),
+        )
+        key, batch = f"m{number}/{call}", f"m{number}"
+        shown.append(Sighting(tool, "messages", key, call, *digests, task="/turn", batch=batch))
+    calls = [cursor.sight(seen) for seen in shown]
+    for call in calls:
+        cursor.propose(call)
+    for place in order:
+        span = shown[place]._replace(source="span", key=f"s{number}.{place}", task="/?", batch=f"step {number}")
+        cursor.finish(cursor.sight(span), outcomes[place % len(outcomes)])
+        cursor.finish(calls[place], "success")
+
+
+@given(
+    st.lists(st.integers(1, 60).flatmap(lambda size: st.permutations(range(size))), min_size=1, max_size=4),
+    st.lists(OUTCOMES, min_size=1, max_size=5),
+)
+def test_many_parallel_calls_leave_the_record_of_few(orders: list[list[int]], outcomes: list[str]) -> None:
+    small, large = Cursor(8), Cursor(4096)
+    for number, order in enumerate(orders):
+        for cursor in (small, large):
+            parallel(cursor, number, order, outcomes)
+        assert len(small.calls) <= 8
+    one, other = small.report(["save"]), large.report(["save"])
+    assert one[:7] == other[:7]
+    assert list(small.entries) == list(large.entries)[-8:]
+    assert (small.index, small.call_count) == (large.index, large.call_count)
+
+
+def test_more_parallel_calls_than_are_kept_still_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trajectory_guard.core.cursor.MAX_PARALLEL", 16)
+    cursor, count = Cursor(8), 100
+    shown = [
+        Sighting("look", "messages", f"m/c{at}", f"c{at}", *digests_of({"at": at}), batch="m") for at in range(count)
+    ]
+    calls = [cursor.sight(seen) for seen in shown]
+    for call in calls:
+        cursor.propose(call)
+    assert len(cursor.calls) == 24
+    for call in calls:
+        cursor.finish(call, "success")
+    report = cursor.report()
+    assert (report.cursor, len(report.path[""]), cursor.index) == (f"task.1.step.{count}", count, 3 * count)
+    assert len(cursor.calls) <= 24
+
+
+def test_open_calls_above_the_size_are_restored() -> None:
+    cursor = Cursor(8)
+    shown = [Sighting("look", "messages", f"m/c{at}", f"c{at}", *digests_of({"at": at}), batch="m") for at in range(40)]
+    for seen in shown:
+        cursor.propose(cursor.sight(seen))
+    restored = Cursor.from_plain(json.loads(json.dumps(cursor.to_plain())))
+    assert restored == cursor
+    for one in (cursor, restored):
+        for seen in shown:
+            one.finish(one.sight(seen), "success")
+    assert restored == cursor
+    assert (restored.report().cursor, restored.index) == ("task.1.step.40", 120)
+
+
+def test_calls_that_were_left_open_are_dropped_when_the_agent_goes_on() -> None:
+    cursor = Cursor(8)
+    for message in range(30):
+        seen = Sighting("look", "messages", f"m{message}/c", f"c{message}", *digests_of({}), batch=f"m{message}")
+        cursor.propose(cursor.sight(seen))
+    assert len(cursor.calls) == 8
+    assert cursor.report().unrecorded_boundaries == 7
+
+
+def test_an_agent_that_waits_for_one_below_keeps_no_more_of_its_calls() -> None:
+    cursor = Cursor(8)
+    cursor.propose(cursor.sight(Sighting("delegate", "messages", "m/c", "c", *digests_of({}), task="/turn", batch="m")))
+    for at in range(100):
+        seen = Sighting("look", "messages", f"m{at}/c", f"c{at}", *digests_of({"at": at}), task="a:1", instance="a:1", batch=f"m{at}")  # fmt: skip
+        cursor.finish(cursor.sight(seen), "success")
+    assert len(cursor.calls) == 8
+    assert cursor.report().open_calls == 1
 
 
 # --- for a model -----------------------------------------------------------------------------------------------

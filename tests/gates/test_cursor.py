@@ -312,6 +312,87 @@ def test_spans_of_models_and_tools_beside_the_gate_add_nothing_twice(make: Any, 
     assert [step.attempt for step in report.steps] == [1, 1, 1, 2]
 
 
+# --- many parallel calls ---------------------------------------------------------------------------------------
+
+
+def many(count: int, rounds_: int = 1) -> Policy:
+    return script(*[[("lookup", {"key": f"{turn} {at}"}) for at in range(count)] for turn in range(rounds_)])
+
+
+def is_complete(board: FlagBoard, calls_: int, entries: int) -> None:
+    report = cursor_of(board).report()
+    assert (report.cursor, sum(map(len, report.path.values()))) == (f"task.1.step.{calls_}", calls_)
+    assert (report.dropped, report.open_calls, report.unrecorded_boundaries) == (entries - 64, 0, 0)
+    assert (report.repeat_loop_count, board.counts["errors.cursor"]) == (0, 0)
+
+
+@SURFACES
+def test_more_parallel_calls_than_are_kept_are_entered_once(make: Any, run: Any) -> None:
+    board = new_board(cursor=True)
+    run(make(many(100, 2), [lookup], board))
+    is_complete(board, 200, 600)
+
+
+@WITNESSES
+def test_more_parallel_calls_than_are_kept_with_spans(make: Any, run: Any, traced: Any) -> None:
+    board = traced(cursor=True)
+    run(make(many(80, 2), [lookup], board))
+    is_complete(board, 160, 480)
+
+
+def test_more_parallel_calls_with_allowances_of_the_guard() -> None:
+    board = new_board(cursor=True)
+    middleware_agent(many(80), [lookup], board, refuse_pointless=True).invoke(TASK, thread())
+    is_complete(board, 80, 320)
+
+
+def test_more_parallel_calls_than_are_kept_in_two_processes() -> None:
+    """The model's process ends before the tools run; another one goes on from the checkpoint."""
+    saver, boards = InMemorySaver(), [new_board(cursor=True) for _ in range(2)]
+    first = middleware_agent(many(80), [lookup], boards[0], saver=saver)
+    first.invoke(TASK, thread(), interrupt_before=["tools"])
+    middleware_agent(many(80), [lookup], boards[1], saver=saver).invoke(None, thread())
+    is_complete(boards[1], 80, 240)
+
+
+def test_more_parallel_calls_than_are_kept_some_of_them_failing() -> None:
+    @tool
+    def odd(at: int) -> str:
+        """Works for odd numbers."""
+        if at % 2 == 0:
+            raise ValueError(f"{at} is even")
+        return f"{at} is odd"
+
+    board = new_board(cursor=True)
+    retry = ToolRetryMiddleware(max_retries=0, on_failure="continue")
+    policy = script([("odd", {"at": at}) for at in range(100)])
+    middleware_agent(policy, [odd], board, retry).invoke(TASK, thread())
+    is_complete(board, 100, 300)
+
+
+def test_a_required_action_among_many_parallel_calls_is_done() -> None:
+    board = new_board(cursor=True, required_actions=["search"])
+    policy = script([("search", {"query": "x"}), *(("lookup", {"key": str(at)}) for at in range(150))])
+    middleware_agent(policy, [search, lookup], board).invoke(TASK, thread())
+    is_complete(board, 151, 453)
+    assert cursor_of(board).report(["search"]).missing_required_actions == ()
+
+
+@WITNESSES
+def test_the_work_for_a_call_does_not_grow_with_those_beside_it(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_for = Counter[int]()
+    found = Cursor.find
+
+    def find(self: Cursor, seen: Any) -> Any:
+        looked_for[count] += 1
+        return found(self, seen)
+
+    monkeypatch.setattr(Cursor, "find", find)
+    for count in (20, 120):
+        make(many(count), [lookup], new_board(cursor=True)).invoke(TASK, thread())
+    assert all(looked_for[count] <= 6 * count for count in (20, 120))
+
+
 # --- people ----------------------------------------------------------------------------------------------------
 
 

@@ -219,6 +219,20 @@ def test_trajectories_give_way_with_their_scores() -> None:
 # --- values ----------------------------------------------------------------------------------------------------------
 
 
+def test_scores_that_nobody_measures_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    one = FlagBoard(GuardConfig())
+    with caplog.at_level(logging.WARNING, telemetry.LOGGER):
+        for at in range(3):
+            assert one.score(f"t{at}", 0.4, "thumbs") is None
+    (line,) = caplog.messages
+    assert "'thumbs' is dropped" in line
+    assert "GuardConfig(track_quality=True)" in line
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, telemetry.LOGGER):
+        board().score("t", 0.4, "thumbs")
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize("config", [{}, {"track_quality": False}])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -0.1, 1.1, "0.5", None])
 def test_a_wrong_score_is_an_error_also_where_nothing_is_measured(config: dict[str, Any], value: Any) -> None:
@@ -353,7 +367,7 @@ def test_the_keys_of_a_file(tmp_path: Path) -> None:
     ({"quality_recent": 26}, "quality_window: at least twice quality_recent (26), got 50"),
     ({"quality_judge": "a name"}, "quality_judge: "), ({"quality_sample": 0.0}, "quality_sample: "),
     ({"quality_sample": 1.1}, "quality_sample: "), ({"quality_queue": 0}, "quality_queue: "),
-    ({"quality_timeout_s": 0}, "quality_timeout_s: "), ({"quality_evaluations": "Relevance"}, "quality_evaluations: "),
+    ({"quality_timeout_s": 0}, "quality_timeout_s: "), ({"quality_evaluations": 7}, "quality_evaluations: "),
     ({"quality_flor": 0.4}, "unknown key 'quality_flor' (did you mean 'quality_floor'?)"),
 ])  # fmt: skip
 def test_mistakes_are_named(values: dict[str, Any], message: str) -> None:

@@ -243,6 +243,22 @@ def test_outliers_can_be_switched_off(logged: Any) -> None:
     assert logged("SPENDING_OUTLIER") == []
 
 
+def test_the_least_tokens_of_an_outlier_can_be_set(logged: Any) -> None:
+    app = App(track_spending=True, outlier_tokens=200_000)
+    app.run(15)
+    app.run(1, tokens=(90_000, 10_000))
+    assert logged("SPENDING_OUTLIER") == []
+
+
+def test_calls_of_two_sizes_in_turn_are_told_twice_at_most(logged: Any) -> None:
+    app = App(track_spending=True)
+    app.run(15)
+    for _ in range(20):
+        app.run(1, tokens=(9_000, 1_000))
+        app.run(1)
+    assert len(logged("SPENDING_OUTLIER")) <= 2
+
+
 # --- failures --------------------------------------------------------------------------------------------------
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trajectory_guard.spending.outliers import NEW_NORMAL, WARM_UP, Baseline
+from trajectory_guard.spending.outliers import LEAST_TOKENS, NEW_NORMAL, RECENT, RECURRING, WARM_UP, Baseline
 
 
 def warm(value: float = 1000.0) -> Baseline:
@@ -51,12 +52,54 @@ def test_usage_that_grows_steadily_is_followed() -> None:
         assert baseline.check(value) is None
 
 
-def test_many_outliers_in_a_row_are_the_new_usual() -> None:
+def test_a_larger_size_that_stays_is_the_new_usual() -> None:
     baseline = warm()
-    found = [baseline.check(50_000) for _ in range(NEW_NORMAL + WARM_UP + 5)]
-    assert all(one is not None for one in found[:NEW_NORMAL])
-    assert all(one is None for one in found[NEW_NORMAL:])
-    assert round(baseline.mean) == 50_000
+    found = [baseline.check(50_000) is not None for _ in range(40)]
+    assert found == [True] * RECURRING + [False] * (40 - RECURRING)
+    assert round(baseline.mean, -3) == 50_000
+
+
+def test_outliers_of_growing_size_are_the_new_usual_after_ten() -> None:
+    baseline = warm()
+    found = [baseline.check(10_000 * 1.6**at) is not None for at in range(NEW_NORMAL + 5)]
+    assert found == [True] * NEW_NORMAL + [False] * 5
+
+
+@pytest.mark.parametrize("small", [7, 500, 2_000])
+@pytest.mark.parametrize("every", [2, 3, 5, 20])
+@pytest.mark.parametrize("first", [10, 30, 100])
+def test_two_sizes_that_alternate_are_both_usual(small: int, every: int, first: int) -> None:
+    """An agent answers shortly where it calls a tool, and at length at the end; or a cheap route alternates with another."""
+    baseline = Baseline()
+    assert not any(baseline.check(small) for _ in range(first))
+    found = [at for at in range(400) if baseline.check(50 * small if at % every == 0 else small)]
+    assert len(found) <= RECURRING
+
+
+def test_three_sizes_in_any_order_are_usual() -> None:
+    baseline, sizes = warm(), [1_000, 1_000, 9_000, 1_000, 30_000, 9_000, 1_000]
+    found = [at for at in range(300) if baseline.check(sizes[at * at % 7])]
+    assert len(found) <= 2 * RECURRING
+
+
+def test_a_spike_after_two_sizes_is_still_an_outlier() -> None:
+    baseline = warm()
+    for at in range(60):
+        baseline.check(1_000 if at % 2 else 9_000)
+    assert baseline.check(200_000) is not None
+
+
+def test_spikes_that_are_rare_are_each_an_outlier() -> None:
+    baseline = warm()
+    assert sum(baseline.check(100_000 if at % RECENT == 0 else 1_000) is not None for at in range(10 * RECENT)) == 10
+
+
+@pytest.mark.parametrize("usual", [1, 7, 40, 300])
+def test_few_tokens_above_the_usual_are_no_outlier(usual: int) -> None:
+    baseline = warm(usual)
+    assert baseline.check(usual + 0.98 * LEAST_TOKENS) is None
+    assert warm(usual).check(usual * 1.1 + LEAST_TOKENS) is not None
+    assert warm(usual).check(20 * usual + 60, least=0) is not None, "the floor can be switched off"
 
 
 @given(st.lists(st.floats(0, 1e12), max_size=200))

@@ -87,9 +87,14 @@ def run_verify(options: argparse.Namespace) -> int:
     return finish(diagnostics, FINE if count and not failed else NOT_SOUND)
 
 
+def _at(step: int) -> str:
+    """The step as people count it, from 1, as ``replay`` and ``report`` do; fields of data count from 0."""
+    return f"at step {step + 1}" if step >= 0 else "at an unknown step"
+
+
 def _line(checked: Checked) -> str:
     head = f"{'ok' if checked.sound else 'FAILED':<6} {checked.status:<8} {checked.source}:{checked.place}"
-    what = f"  {checked.rule} {checked.level} at step {checked.step}" if checked.rule else ""
+    what = f"  {checked.rule} {checked.level} {_at(checked.step)}" if checked.rule else ""
     return "; ".join((head + what, *checked.problems))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from trajectory_guard.core.fingerprints import digest64, text_bytes
+
 PROPOSAL: Final = "proposal"
 DECISION: Final = "decision"
 EXECUTION: Final = "execution"
@@ -160,6 +162,8 @@ class Task:
         gone: executed calls that are no longer kept, each as the tool and whether it succeeded.
         gone_repeats: number of those that repeat the one before; gone_last: the last of them, tool and digest.
         read: the newest model message of which all calls have been read to their end.
+        asked: stands for the newest model message whose calls have been entered, and for what followed it then.
+        batches: labels of the newest two model messages; a message has one in its span and one in the graph state.
     """
 
     label: str
@@ -171,3 +175,46 @@ class Task:
     gone_repeats: int = 0
     gone_last: list[str] = field(default_factory=list)
     read: str = ""
+    asked: str = ""
+    batches: list[str] = field(default_factory=list)
+
+    def requested_by(self, batch: str) -> None:
+        """Note that a model message of the task has requested a call."""
+        if batch and batch not in self.batches:
+            self.batches = [*self.batches[-1:], batch]
+
+
+def batch_digest(batch: str) -> str:
+    """Stands for a model message in ``Cursor.gone_batches``; empty without a label."""
+    return digest64(text_bytes(batch)).hex() if batch else ""
+
+
+def may_be(call: Call, seen: Sighting) -> bool:
+    """Whether a source shows this call, and not another one with the same id: some models use ids again."""
+    known = call.seen.get(seen.source)
+    if known is not None and known != seen.key:
+        bare = seen.call_id in (known, seen.key)  # a message that had no id yet
+        return not call.outcome or (bare and seen.source == "messages")
+    if known is None and call.outcome and call.digest and seen.digest and not _has_arguments(call, seen):
+        return seen.source == "messages" and call.decision == ALLOWED  # edited on its way
+    return seen.source != "" or not call.outcome
+
+
+def is_free(call: Call, seen: Sighting) -> bool:
+    """Whether a source that names no id may show this call: equal arguments, and not yet shown by this source."""
+    if not seen.source:
+        return not seen.call_id and not call.outcome
+    known = call.seen.get(seen.source)
+    if known is not None:
+        return known == seen.key
+    return _has_arguments(call, seen)
+
+
+def _has_arguments(call: Call, seen: Sighting) -> bool:
+    """Whether both show equal arguments, or one text under an argument name that one of them dropped."""
+    return (seen.digest != "" and seen.digest == call.digest) or (seen.single != "" and seen.single == call.single)
+
+
+def overlap(before: Call, seen: Sighting) -> bool:
+    """Whether a call began before an earlier one had ended."""
+    return seen.start > 0.0 and seen.start < before.end

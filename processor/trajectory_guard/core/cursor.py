@@ -14,6 +14,7 @@ and several times: each boundary of a call is entered once, and the report is th
 from __future__ import annotations
 
 import copy
+from bisect import insort
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -34,6 +35,10 @@ from trajectory_guard.core.boundary import (
     Call,
     Sighting,
     Task,
+    batch_digest,
+    is_free,
+    may_be,
+    overlap,
 )
 from trajectory_guard.core.cursor_plain import read_plain, write_plain
 from trajectory_guard.core.cursor_report import CursorReport, View, are_parallel, missing_of, report_of, text_of
@@ -46,6 +51,9 @@ LEAST_ENTRIES: Final = 8
 DEFAULT_TEXT_CHARS: Final = 1_200
 _MAX_TASKS: Final = 32
 _MAX_GONE: Final = 256
+_MAX_BATCHES: Final = 32
+MAX_PARALLEL: Final = 1_024
+"""Calls that are kept above the size, while a model message that requested them still waits for answers."""
 _DIGEST_CHARS: Final = 16
 _MAX_SINGLE_CHARS: Final = 512
 
@@ -66,12 +74,14 @@ class Cursor:
     """The record of one trajectory. Not thread-safe: the board hands out copies.
 
     Parameters:
-        size: entries, and calls, that are kept; the oldest are dropped and counted.
+        size: entries, and calls, that are kept; the oldest are dropped and counted. Calls of a model message that waits
+            for answers stay until they are in, ``MAX_PARALLEL`` of them.
 
     Attributes:
         entries: the newest entries, oldest first; dropped: the number of those before.
         index: ordinal of the next entry.
         calls: the newest calls by number; tasks: the newest tasks by label.
+        gone_batches: digests of the newest model messages of which a call has been dropped.
         last: the entry that advanced the cursor last, None before the first outcome.
 
     Raises:
@@ -85,6 +95,9 @@ class Cursor:
         self.entries: deque[Boundary] = deque(maxlen=size)
         self.index = self.call_count = self.task_count = 0
         self.calls: dict[int, Call] = {}
+        self.gone_batches: list[str] = []
+        self._blocking: Call | None = None  # the first open call of the message because of which no call can be dropped
+        self._numbers: dict[str, list[int]] = {}  # of calls by their id, ascending; those without one under ""
         self.tasks: dict[str, Task] = {}
         self.last: Boundary | None = None
 
@@ -94,7 +107,7 @@ class Cursor:
         return self.index - len(self.entries)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Cursor) and vars(self) == vars(other)
+        return isinstance(other, Cursor) and self.to_plain() == other.to_plain()
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -148,26 +161,41 @@ class Cursor:
         is_known = call.seen.get(seen.source) == seen.key
         if seen.source:
             call.seen[seen.source] = seen.key
-        call.call_id, call.single = call.call_id or seen.call_id, call.single or seen.single
+        if seen.call_id and not call.call_id:
+            self._unlist(call)
+            call.call_id = seen.call_id
+            self._list(call)
+        call.single = call.single or seen.single
         if seen.source == "messages" and not call.proposed:
             call.digest = seen.digest or call.digest
         call.digest = call.digest or seen.digest
-        call.args, call.batch = call.args or seen.args, seen.batch or call.batch
+        call.args = call.args or seen.args
+        if seen.batch and (seen.source == "messages" or "messages" not in call.seen):
+            call.batch = seen.batch
         call.agent, call.live = call.agent or seen.agent, call.live or seen.live
         if seen.source == "messages" and not is_known:  # a parent may repeat the messages of the agents below it
             self._move(call, seen)
+        if seen.source == "messages":
+            self.tasks[call.task].requested_by(seen.batch)
         return call
 
     def find(self, seen: Sighting) -> Call | None:
         """The call that a source shows; None if it is new."""
-        found, call_id, tool = None, seen.call_id, seen.tool.casefold()
-        for call in reversed(self.calls.values()):
-            if call_id and call.call_id:
-                if call_id == call.call_id and _may_be(call, seen):
-                    return call
-            elif _is_free(call, seen) and call.tool.casefold() == tool:
-                found = call  # without an id: the oldest one
-        return found
+        for number in reversed(self._numbers.get(seen.call_id, ())) if seen.call_id else ():
+            if may_be(self.calls[number], seen):
+                return self.calls[number]
+        numbers = self._numbers.get("", ()) if seen.call_id else self.calls
+        tool, others = seen.tool.casefold(), (self.calls[number] for number in numbers)
+        return next((call for call in others if is_free(call, seen) and call.tool.casefold() == tool), None)
+
+    def _list(self, call: Call) -> None:
+        insort(self._numbers.setdefault(call.call_id, []), call.number)
+
+    def _unlist(self, call: Call) -> None:
+        numbers = self._numbers[call.call_id]
+        numbers.remove(call.number)
+        if not numbers:
+            del self._numbers[call.call_id]
 
     def _begin(self, seen: Sighting) -> Call:
         self.call_count += 1
@@ -175,15 +203,46 @@ class Cursor:
             self.call_count, seen.tool, seen.call_id, seen.digest, seen.single, seen.args, seen.task, seen.agent,
             seen.batch, {seen.source: seen.key} if seen.source else {}, self.index, live=seen.live,
         )  # fmt: skip
-        self._task(seen.task, seen.instance)
+        self._task(seen.task, seen.instance).requested_by(seen.batch)
         before = self._last_equal(call)
         self.calls[call.number] = call
-        if before is not None and before.outcome in (ERROR, DENIED) and not _overlap(before, seen):
+        self._list(call)
+        if before is not None and before.outcome in (ERROR, DENIED) and not overlap(before, seen):
             call.retries = [before.outcome, before.by]
-        while len(self.calls) > self.size:
-            over = (number for number, one in self.calls.items() if one.outcome)  # an open call may still be answered
-            self._forget(self.calls.pop(next(over, next(iter(self.calls)))))
+        self._shrink(call)
         return call
+
+    def _shrink(self, changed: Call) -> None:
+        """Drop the calls above the size. Not looked for again while the call that blocked the others is still open."""
+        blocking, most = self._blocking, self.size + MAX_PARALLEL
+        is_blocked = blocking is not None and not blocking.outcome and blocking.batch == changed.batch
+        while len(self.calls) > (most if is_blocked else self.size) and (number := self._over()) is not None:
+            call = self.calls.pop(number)
+            self._unlist(call)
+            self._forget(call)
+            batch = batch_digest(call.batch)
+            if batch and batch not in self.gone_batches:
+                self.gone_batches = [*self.gone_batches, batch][-_MAX_BATCHES:]
+
+    def _over(self) -> int | None:
+        """The call to drop next: the oldest with an outcome; of one message none before an open one that precedes it.
+
+        Open calls of the newest messages of their task are about to be answered, and stay above the size.
+        """
+        waiting: dict[str, Call] = {}
+        left: int | None = None
+        for number, call in self.calls.items():
+            if call.outcome:
+                if call.batch not in waiting:
+                    return number
+            elif call.batch in self.tasks[call.task].batches:
+                waiting.setdefault(call.batch, call)
+            elif left is None:
+                left = number
+        self._blocking = next(iter(waiting.values()), None)
+        if left is None and len(self.calls) > self.size + MAX_PARALLEL:
+            return next(iter(self.calls))
+        return left
 
     def _last_equal(self, call: Call) -> Call | None:
         digest = call.digest
@@ -273,8 +332,11 @@ class Cursor:
         call.outcome, call.by, call.note = outcome, by, note
         task.position += 1
         kind = DENIAL if outcome == DENIED else RESULT
-        self.last = self._enter(kind, call, outcome="" if outcome == DENIED else outcome, by=by, note=note)
-        return self.last
+        self.last = entry = self._enter(kind, call, outcome="" if outcome == DENIED else outcome, by=by, note=note)
+        if call.number not in self.calls:  # dropped on its way
+            self._forget(call)
+        self._shrink(call)
+        return entry
 
     def _execute(self, call: Call) -> Boundary | None:
         if call.executed:
@@ -323,7 +385,9 @@ class Cursor:
         below = (label for label, task in self.tasks.items() if task.instance and label != new)
         oldest = next(below, next(iter(self.tasks)))
         del self.tasks[oldest]
-        self.calls = {number: call for number, call in self.calls.items() if call.task != oldest}
+        for call in [call for call in self.calls.values() if call.task == oldest]:
+            del self.calls[call.number]
+            self._unlist(call)
 
     def _move(self, call: Call, seen: Sighting) -> None:
         """Move a call to the task that the messages name, and behind the calls that were requested before it."""
@@ -345,10 +409,12 @@ class Cursor:
                 after.number, after.began = min(after.number, before.number), min(after.began, before.began)
                 self.tasks.pop(old, None)
         if not call.proposed:  # requested before it ran: the order of requests is that of the messages
-            self.calls.pop(call.number, None)
+            del self.calls[call.number]
+            self._unlist(call)
             self.call_count += 1
             call.number = self.call_count
             self.calls[call.number] = call
+            self._list(call)
 
     def begin_task(self, label: str, instance: str) -> Task:
         """The task of an agent instance in a user turn, created if it is new."""
@@ -420,38 +486,10 @@ class Cursor:
         Raises:
             StateFormatError: it is no snapshot, or of another version; the key is named.
         """
-        fields = read_plain(plain, least=LEAST_ENTRIES)
+        fields = read_plain(plain, least=LEAST_ENTRIES, above=MAX_PARALLEL)
         cursor = cls(fields.pop("size"))
         cursor.entries.extend(fields.pop("entries"))
         vars(cursor).update(fields)
+        for call in cursor.calls.values():
+            cursor._list(call)
         return cursor
-
-
-def _may_be(call: Call, seen: Sighting) -> bool:
-    """Whether a source shows this call, and not another one with the same id: some models use ids again."""
-    known = call.seen.get(seen.source)
-    if known is not None and known != seen.key:
-        bare = seen.call_id in (known, seen.key)  # a message that had no id yet
-        return not call.outcome or (bare and seen.source == "messages")
-    if known is None and call.outcome and call.digest and seen.digest and not _has_arguments(call, seen):
-        return seen.source == "messages" and call.decision == ALLOWED  # edited on its way
-    return seen.source != "" or not call.outcome
-
-
-def _is_free(call: Call, seen: Sighting) -> bool:
-    """Whether a source that names no id may show this call: equal arguments, and not yet shown by this source."""
-    if not seen.source:
-        return not seen.call_id and not call.outcome
-    known = call.seen.get(seen.source)
-    if known is not None:
-        return known == seen.key
-    return _has_arguments(call, seen)
-
-
-def _has_arguments(call: Call, seen: Sighting) -> bool:
-    """Whether both show equal arguments, or one text under an argument name that one of them dropped."""
-    return (seen.digest != "" and seen.digest == call.digest) or (seen.single != "" and seen.single == call.single)
-
-
-def _overlap(before: Call, seen: Sighting) -> bool:
-    return seen.start > 0.0 and seen.start < before.end

@@ -25,6 +25,7 @@ def write_plain(cursor: Cursor) -> dict[str, Any]:
         "calls": [_plain(call, _CALL_DEFAULTS) for call in cursor.calls.values()],
         "tasks": [_plain(task, _TASK_DEFAULTS) for task in cursor.tasks.values()],
         "last": _entry_plain(cursor.last) if cursor.last is not None else None,
+        **({"gone_batches": list(cursor.gone_batches)} if cursor.gone_batches else {}),
     }
 
 
@@ -46,8 +47,12 @@ _CALL_DEFAULTS: Final = {one.name: _default(one) for one in fields(Call) if one.
 _TASK_DEFAULTS: Final = {one.name: _default(one) for one in fields(Task)}
 
 
-def read_plain(plain: Mapping[str, Any], *, least: int) -> dict[str, Any]:
+def read_plain(plain: Mapping[str, Any], *, least: int, above: int) -> dict[str, Any]:
     """The fields of a snapshot.
+
+    Parameters:
+        least: the smallest size.
+        above: calls that may be kept above the size.
 
     Raises:
         StateFormatError: a key is missing, unknown, or has a value that cannot be; the key is named.
@@ -67,9 +72,13 @@ def read_plain(plain: Mapping[str, Any], *, least: int) -> dict[str, Any]:
     for at, call in enumerate(calls):
         if call.task not in labels:
             raise StateFormatError(f"cursor.calls[{at}].task: {call.task!r} is none of the tasks")
-    for name, size in (("entries", len(entries)), ("calls", len(calls))):
-        if size > numbers["size"]:
-            raise StateFormatError(f"cursor.{name}: {size} are more than the size {numbers['size']}")
+    for name, size, most in (("entries", len(entries), 0), ("calls", len(calls), above)):
+        if size > numbers["size"] + most:
+            raise StateFormatError(f"cursor.{name}: {size} are more than the size {numbers['size'] + most}")
+    batches = _list(plain, "gone_batches") if "gone_batches" in plain else []
+    wrong = next((at for at, one in enumerate(batches) if not isinstance(one, str)), None)
+    if wrong is not None:
+        raise StateFormatError(f"cursor.gone_batches[{wrong}]: expected a text, got {batches[wrong]!r}")
     if numbers["index"] < len(entries):
         raise StateFormatError(f"cursor.index: {numbers['index']!r} is below the number of entries")
     last = plain.get("last")
@@ -79,6 +88,7 @@ def read_plain(plain: Mapping[str, Any], *, least: int) -> dict[str, Any]:
         "calls": {call.number: call for call in calls},
         "tasks": {task.label: task for task in tasks},
         "last": None if last is None else _entry(last, "cursor.last"),
+        "gone_batches": list(batches),
     }
 
 

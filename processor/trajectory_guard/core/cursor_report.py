@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -108,7 +108,8 @@ class View(NamedTuple):
 def report_of(view: View, required: Sequence[str], *, ordered: bool, current: View) -> CursorReport:
     """The report on ``view``; required actions are looked for in ``current``."""
     attempts = _attempts(view.calls)
-    steps = tuple(_step(view, call, attempt) for call, attempt in zip(view.calls, attempts, strict=True))
+    left = left_behind(view)
+    steps = tuple(_step(call, left, attempt) for call, attempt in zip(view.calls, attempts, strict=True))
     statuses = [step.status for step in steps]
     last = view.last if view.last is not None and view.last.task in view.tasks else None
     return CursorReport(
@@ -137,33 +138,44 @@ def _entry(last: Boundary, number: int) -> str:
     return f"{last.kind}(tool={last.tool}, {outcome}task={number})"
 
 
-def _step(view: View, call: Call, attempt: int) -> CursorStep:
-    status = status_of(view, call)
+def _step(call: Call, left: Collection[int], attempt: int) -> CursorStep:
+    status = status_of(call, left)
     return CursorStep(call.task, call.name, call.tool, status, call.outcome, attempt, call.by, call.note)
 
 
-def status_of(view: View, call: Call) -> str:
-    """One of ``planned``, ``executed``, ``denied``, ``skipped``, ``errored``."""
+def status_of(call: Call, left: Collection[int]) -> str:
+    """One of ``planned``, ``executed``, ``denied``, ``skipped``, ``errored``.
+
+    Parameters:
+        left: numbers of calls that the agent left behind.
+    """
     if call.outcome == DENIED:
         return DENIED_STATUS
     if call.outcome == ERROR:
         return ERRORED
     if call.outcome:
         return EXECUTED if call.executed else SKIPPED
-    return SKIPPED if _was_left(view, call) else PLANNED
+    return SKIPPED if call.number in left else PLANNED
 
 
-def _was_left(view: View, call: Call) -> bool:
-    """Whether the agent went on without an answer: a later model message, or a later task of the same instance."""
-    own = view.tasks.get(call.task)
-    if own is not None and any(
-        task.instance == own.instance and task.number > own.number for task in view.tasks.values()
-    ):
-        return True
-    return any(
-        other.number > call.number and other.task == call.task and "" != other.batch != call.batch != ""
-        for other in view.calls
-    )
+def left_behind(view: View) -> set[int]:
+    """Numbers of the open calls after which the agent went on: a later model message, or a later task of the instance.
+
+    Messages that come later are collected from the newest call backwards, so that many parallel calls cost little.
+    """
+    newest: dict[str, int] = {}
+    for task in view.tasks.values():
+        newest[task.instance] = max(task.number, newest.get(task.instance, 0))
+    ended = {label for label, task in view.tasks.items() if task.number < newest[task.instance]}
+    later: dict[str, set[str]] = {}
+    left: set[int] = set()
+    for call in reversed(view.calls):
+        batches = later.setdefault(call.task, set())
+        if not call.outcome and (call.task in ended or (call.batch and len(batches - {call.batch}) > 0)):
+            left.add(call.number)
+        if call.batch and len(batches) < 2:  # two tell every call that there is another message
+            batches.add(call.batch)
+    return left
 
 
 def _attempts(calls: Sequence[Call]) -> list[int]:
@@ -199,7 +211,12 @@ def _repeats(view: View, task: Task) -> int:
 
 
 def missing_of(view: View, required: Sequence[str], *, ordered: bool) -> tuple[str, ...]:
-    """The required tools that have not succeeded, in the order given; if ``ordered``, not after those before them."""
+    """The required tools that have not succeeded, in the order given; if ``ordered``, not after those before them.
+
+    Parameters:
+        required: names; a text is one name.
+    """
+    required = (required,) if isinstance(required, str) else required
     done: list[str] = []
     for task in view.tasks.values():
         done += [str(tool).casefold() for tool, succeeded in task.gone if succeeded]
@@ -226,8 +243,9 @@ def text_of(view: View, missing: Sequence[str], limit: int, *, redact: bool = Fa
         limit: at least ``LEAST_TEXT_CHARS``.
     """
     groups: dict[str, list[Call]] = {}
+    left = left_behind(view)
     for call in view.calls:
-        groups.setdefault(status_of(view, call), []).append(call)
+        groups.setdefault(status_of(call, left), []).append(call)
     gone = sum(len(task.gone) for task in view.tasks.values())
     if not groups and not gone:
         return ""

@@ -6,11 +6,12 @@ Messages are read by attribute, so that this module needs no framework.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from trajectory_guard.core.boundary import ALLOWED, APPLICATION, ASKED, GUARD, PERSON, Call, Sighting
+from trajectory_guard.core.boundary import ALLOWED, APPLICATION, ASKED, GUARD, PERSON, Call, Sighting, batch_digest
 from trajectory_guard.core.cursor import Cursor, digests_of
 from trajectory_guard.core.outcome import is_refused_by_person
 from trajectory_guard.core.steps import DENIED, ERROR, INTERRUPTED, NOT_RUN, SUCCESS, Outcome
@@ -20,10 +21,11 @@ from trajectory_guard.cursor.table import excerpt, short
 from trajectory_guard.gates.messages import (
     MAX_LOOK_BACK,
     answer_of,
+    first_request,
     is_guard_message,
     is_refusal_message,
     is_tool_message,
-    requesting,
+    request_with,
     requests_of,
     step_id_of,
     turn_of,
@@ -83,6 +85,26 @@ def requests_in(messages: Sequence[Any], read: str) -> list[Request]:
     return labelled
 
 
+def _end_of(messages: Sequence[Any]) -> str:
+    """Stands for the newest model message that requests tools, and for the number of messages behind it."""
+    for behind in range(min(len(messages), MAX_LOOK_BACK)):
+        message = messages[-1 - behind]
+        if (first := first_request(message)) is not None:
+            place = "" if getattr(message, "id", None) else f"@{len(messages)}"
+            return f"{short(step_id_of(message, first))}{place}+{behind}"
+    return ""
+
+
+def _was_dropped(cursor: Cursor, message: Any, seen: Sighting) -> bool:
+    """Whether a call was entered and dropped: calls of its message were, and this one is not kept."""
+    return (
+        bool(cursor.gone_batches)
+        and bool(getattr(message, "id", None))  # without an id, messages are not distinct
+        and batch_digest(seen.batch) in cursor.gone_batches
+        and cursor.find(seen) is None
+    )
+
+
 def _turn_between(messages: Sequence[Any], first: int, last: int, before: str | None) -> str | None:
     for position in range(last - 1, first, -1):
         message = messages[position]
@@ -96,6 +118,7 @@ class Boundaries:
 
     def __init__(self, board: FlagBoard) -> None:
         self.board = board
+        self._newest: tuple[weakref.ref[Any], dict[str, dict[str, Any]]] | None = None
 
     @property
     def redact(self) -> bool:
@@ -126,18 +149,27 @@ class Boundaries:
             calls = [self._request(cursor, request, one, label, instance, is_live) for one in request.calls]
             for call, one in zip(calls, request.calls, strict=True):
                 answer = request.answers.get(str(one.get("id")))
-                if answer is not None:
+                if call is not None and answer is not None:
                     self._answer(cursor, call, answer, witness)
             if request.is_answered and getattr(request.message, "id", None):
                 read = request.key
         task = cursor.begin_task(label_of(instance, turn_of(messages)), instance)
-        task.read = read or task.read
+        task.read, task.asked = read or task.read, _end_of(messages)
+
+    def _catch_up(self, instance: str, messages: Sequence[Any], cursor: Cursor, *, live: bool = False) -> None:
+        """``_read``, unless these messages have been read: each of many parallel calls brings them again."""
+        task = cursor.tasks.get(label_of(instance, turn_of(messages)))
+        if task is None or task.asked != _end_of(messages):
+            self._read(instance, messages, True, live, cursor)
 
     def _request(
         self, cursor: Cursor, request: Request, one: Mapping[str, Any], label: str, instance: str, live: bool
-    ) -> Call:
+    ) -> Call | None:
+        """The requested call; None if it has been entered to its end and dropped."""
         seen = self._sighting(one, "messages", step_id_of(request.message, dict(one)), label, instance)
         seen = seen._replace(agent=getattr(request.message, "name", None), batch=short(request.key), live=live)
+        if _was_dropped(cursor, request.message, seen):
+            return None
         call = cursor.sight(seen)
         if call.digest != seen.digest and not call.decision and not call.outcome:
             cursor.edit(call, seen, by=APPLICATION)
@@ -173,7 +205,7 @@ class Boundaries:
         """Enter that the guard has answered a requested call."""
 
         def change(cursor: Cursor) -> None:
-            self._read(instance, messages, True, True, cursor)
+            self._catch_up(instance, messages, cursor, live=True)
             call = self._at_tool(cursor, instance, messages, one)
             cursor.finish(call, DENIED, by=GUARD, note=self._note(DENIED, reason))
 
@@ -182,10 +214,29 @@ class Boundaries:
     def _at_tool(self, cursor: Cursor, instance: str, messages: Sequence[Any], one: Mapping[str, Any]) -> Call:
         """The call that has come to its tool: as the messages know it, if they do."""
         label = label_of(instance, turn_of(messages))
-        request = requesting(messages, one.get("id"))
-        if request is None:
+        found = self._request_with(messages, one.get("id"))
+        if found is None:
             return cursor.sight(self._sighting(one, "gate", str(one.get("id")), label, instance))
-        return cursor.sight(self._sighting(one, "messages", request, label, instance))
+        message = found[0]
+        seen = self._sighting(one, "messages", step_id_of(*found), label, instance)
+        seen = seen._replace(batch=short(step_id_of(message, first_request(message) or found[1])))
+        was_dropped = _was_dropped(cursor, message, seen)  # before it ran: more are open than a cursor keeps
+        call = cursor.sight(seen)
+        call.proposed |= was_dropped
+        return call
+
+    def _request_with(self, messages: Sequence[Any], call_id: Any) -> tuple[Any, dict[str, Any]] | None:
+        """``request_with``; the calls of the newest message by id are kept, because parallel calls ask one by one."""
+        newest = next((one for one in reversed(messages[-MAX_LOOK_BACK:]) if first_request(one) is not None), None)
+        known = self._newest
+        if newest is None or known is None or known[0]() is not newest or call_id not in known[1]:
+            try:
+                known = weakref.ref(newest), {str(call.get("id")): call for call in requests_of(newest)}
+            except TypeError:  # a state of its own kind
+                return request_with(messages, call_id)
+            self._newest = known
+        call = known[1].get(call_id)
+        return (newest, call) if call is not None else request_with(messages, call_id)
 
     def execution(
         self, trajectory: str, instance: str, messages: Sequence[Any], one: Mapping[str, Any],
@@ -199,8 +250,8 @@ class Boundaries:
             by_guard: the guard was asked whether the call may run, and allowed it.
         """
 
-        def begin(cursor: Cursor) -> None:
-            self._read(instance, messages, True, False, cursor)
+        def begin(cursor: Cursor) -> tuple[Cursor, Call]:
+            self._catch_up(instance, messages, cursor)
             call = self._at_tool(cursor, instance, messages, one)
             cursor.repeat(call, by=APPLICATION)
             edited = (state.get(_EDITED) or {}).get(one.get("id")) if isinstance(state, Mapping) else None
@@ -211,10 +262,14 @@ class Boundaries:
                 cursor.edit(call, self._sighting(one, "gate", "", call.task, instance), by=APPLICATION)
             elif by_guard and not call.outcome:
                 cursor.decide(call, ALLOWED, by=GUARD)
+            return cursor, call
 
         def end(seen: Callable[[], _Ending], cursor: Cursor) -> None:
             outcome, text, asked, answer = seen()
-            call = self._at_tool(cursor, instance, messages, one)
+            if begun is not None and begun[0] is cursor and begun[1].task in cursor.tasks:
+                call = begun[1]  # even if it was dropped meanwhile
+            else:
+                call = self._at_tool(cursor, instance, messages, one)
             if asked:
                 cursor.decide(call, ASKED, by=PERSON)
                 return
@@ -223,7 +278,7 @@ class Boundaries:
                 outcome, by = DENIED, PERSON  # the answer to the question, which came in place of the tool's
             cursor.finish(call, outcome, by=by, note=self._note(outcome, text))
 
-        self.board.record(trajectory, begin)
+        begun = self.board.record(trajectory, begin)
         return Execution(lambda seen: self.board.record(trajectory, partial(end, seen)))
 
     # --- what is said to the agent -----------------------------------------------------------------------------

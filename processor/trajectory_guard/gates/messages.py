@@ -190,6 +190,12 @@ def requests_of(message: Any) -> list[dict[str, Any]]:
     return _tool_calls(message)
 
 
+def first_request(message: Any) -> dict[str, Any] | None:
+    """The first tool call that a message requests, None if it requests none."""
+    calls = getattr(message, "tool_calls", None) or getattr(message, "invalid_tool_calls", None)
+    return (calls[0] if getattr(message, "tool_calls", None) else _tool_calls(message)[0]) if calls else None
+
+
 def answer_of(answer: Any) -> tuple[Outcome, str]:
     """Outcome and text of a tool message."""
     text = _content_text(answer.content)
@@ -198,10 +204,16 @@ def answer_of(answer: Any) -> tuple[Outcome, str]:
 
 def requesting(messages: Sequence[Any], call_id: Any) -> str | None:
     """The step id of the newest request with this call id, None if the messages hold none."""
+    found = request_with(messages, call_id)
+    return step_id_of(*found) if found is not None else None
+
+
+def request_with(messages: Sequence[Any], call_id: Any) -> tuple[Any, dict[str, Any]] | None:
+    """The newest model message that requests a call with this id, and the call; None if there is none."""
     for message in reversed(messages[-MAX_LOOK_BACK:]):
         for call in _tool_calls(message):
             if call.get("id") == call_id:
-                return step_id_of(message, call)
+                return message, call
     return None
 
 

@@ -41,6 +41,7 @@ class QualityScores(HandFlags, ABC):
 
     quality: Quality | None = None
     publisher: Callable[[Verdict], None] | None = None
+    _has_warned = False
 
     def measure_quality(self, config: GuardConfig) -> None:
         """Measure as configured from now on; remembered scores stay."""
@@ -64,7 +65,7 @@ class QualityScores(HandFlags, ABC):
     def score(self, trajectory_id: str, value: float, name: str = "score", *, agent: str = "") -> Verdict | None:
         """Record the quality of an answer: the application's own evaluation, feedback of a user, a test.
 
-        Does nothing while quality is not measured (``track_quality``); a wrong value is an error all the same.
+        Does nothing but warn once while quality is not measured (``track_quality``); a wrong value is an error still.
 
         Parameters:
             trajectory_id: or a trace, thread or session id that it is known by.
@@ -84,9 +85,20 @@ class QualityScores(HandFlags, ABC):
         for key, text, least in (("name", name, 1), ("agent", agent, 0)):
             if not isinstance(text, str) or not least <= len(text) <= MAX_NAME_CHARS:
                 raise ValueError(f"{key}: expected a text of {least} to {MAX_NAME_CHARS} characters, got {text!r:.80}")
+        if self.quality is None:
+            self._warn_unmeasured(name)
+            return None
         verdict = self.record_score(trajectory_id, score, name=name, source=API, agent=agent)
         self.publish_score(verdict)
         return verdict
+
+    def _warn_unmeasured(self, name: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "trajectory_guard: the score %r is dropped: quality is not measured; GuardConfig(track_quality=True) "
+                "measures it (logged once)", name,
+            )  # fmt: skip
 
     def judge_answer(self, trajectory_id: str, request: str, response: str, *, agent: str = "") -> None:
         """Queue an answer for ``quality_judge``; gates do so themselves. Does nothing without a judge."""

@@ -41,4 +41,5 @@ def spending_of(config: GuardConfig, prices: PriceTable, counts: Counter[str]) -
         prices=prices,
         counts=counts,
         outlier_deviations=config.outlier_deviations,
+        outlier_tokens=config.outlier_tokens,
     )

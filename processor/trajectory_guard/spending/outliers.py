@@ -1,13 +1,15 @@
 """Model calls that cost far more tokens than the calls of the same agent usually do. Pure.
 
-An exponentially weighted mean and variance (two numbers an agent). Three things differ from the textbook. A call is
-compared before it is learned from. An outlier is left out, since one spike at weight 0.3 would otherwise be a third of
-the new mean. The spread is never taken for less than a tenth of the mean, or an agent whose calls are all alike would
-make an outlier of every other call.
+An exponentially weighted mean and variance, and the sizes of the newest calls. Five things differ from the textbook. A
+call is compared before it is learned from. An outlier is left out, since one spike at weight 0.3 would otherwise be a
+third of the new mean. The spread is never taken for less than a tenth of the mean, or an agent whose calls are all
+alike would make an outlier of every other call. A size that has come twice of late is usual: an agent may have several,
+one for tool calls and one for answers. Few tokens above the mean are none, whatever the deviations.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from math import sqrt
 from typing import Final, NamedTuple
 
@@ -19,6 +21,13 @@ NEW_NORMAL: Final = 10
 """Outliers in a row after which they are the new usual: learning begins anew."""
 THRESHOLD: Final = 3.0
 """Standard deviations above the mean from which a call is an outlier."""
+LEAST_TOKENS: Final = 1_000
+"""Tokens above the mean below which a call is no outlier."""
+RECENT: Final = 50
+"""Newest calls among which a size that recurs is looked for."""
+RECURRING: Final = 2
+"""Calls of this size among them, outliers included, from which on it is usual."""
+_SAME_SIZE: Final = 0.8
 _LEAST_SPREAD: Final = 0.1
 
 
@@ -48,18 +57,25 @@ class Baseline:
     True
     """
 
-    __slots__ = ("in_a_row", "mean", "seen", "variance")
+    __slots__ = ("in_a_row", "mean", "recent", "seen", "variance")
 
     def __init__(self) -> None:
+        self.recent: deque[float] = deque(maxlen=RECENT)
         self._restart()
 
     def _restart(self) -> None:
         self.seen = self.in_a_row = 0
         self.mean = self.variance = 0.0
 
-    def check(self, value: float, threshold: float = THRESHOLD) -> Outlier | None:
-        """Compare a call with those before it, then learn from it unless it is an outlier."""
-        found = self._compare(value, threshold)
+    def check(self, value: float, threshold: float = THRESHOLD, least: float = LEAST_TOKENS) -> Outlier | None:
+        """Compare a call with those before it, then learn from it unless it is an outlier.
+
+        Parameters:
+            value: tokens of the call.
+            threshold: standard deviations above the mean, and least: tokens above it, from which it is an outlier.
+        """
+        found = self._compare(value, threshold, least)
+        self.recent.append(value)
         if found is None:
             self.in_a_row = 0
             self._learn(value)
@@ -70,8 +86,10 @@ class Baseline:
                 self._learn(value)
         return found
 
-    def _compare(self, value: float, threshold: float) -> Outlier | None:
-        if self.seen < WARM_UP:
+    def _compare(self, value: float, threshold: float, least: float) -> Outlier | None:
+        if self.seen < WARM_UP or value - self.mean < least:
+            return None
+        if sum(one >= _SAME_SIZE * value for one in self.recent) >= RECURRING:
             return None
         spread = max(sqrt(self.variance), _LEAST_SPREAD * self.mean, 1.0)
         deviations = (value - self.mean) / spread

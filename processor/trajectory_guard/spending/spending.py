@@ -31,7 +31,7 @@ from trajectory_guard.spending.ledger import (
     balance_of,
     sum_of,
 )
-from trajectory_guard.spending.outliers import Baseline, Outlier
+from trajectory_guard.spending.outliers import LEAST_TOKENS, THRESHOLD, Baseline, Outlier
 from trajectory_guard.spending.stores import SpendingStore, StoreError
 
 MAX_WAITING: Final = 1_000
@@ -115,7 +115,8 @@ class Spending:
         rates: prices by model that come before those of ``prices``.
         prices: maintained prices, looked up in the background.
         counts: where events are counted.
-        outlier_deviations: standard deviations from which a call is an outlier; 0 compares none.
+        outlier_deviations: standard deviations, and outlier_tokens: tokens above the usual from which a call is an
+            outlier; 0 deviations compare none.
     """
 
     def __init__(
@@ -126,14 +127,15 @@ class Spending:
         rates: Mapping[str, Rate] | None = None,
         prices: PriceTable | None = None,
         counts: Counter[str] | None = None,
-        outlier_deviations: float = 3.0,
+        outlier_deviations: float = THRESHOLD,
+        outlier_tokens: int = LEAST_TOKENS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.store, self.budgets = store, tuple(budgets)
         self.counts: Counter[str] = Counter() if counts is None else counts
         self.service = ""  # of the spans seen last
         self._rates, self._prices = dict(rates or {}), prices or PriceTable()
-        self._deviations, self._clock = outlier_deviations, clock
+        self._deviations, self._least, self._clock = outlier_deviations, outlier_tokens, clock
         self._baselines: BoundedTable[tuple[str, str], Baseline] = BoundedTable(_AGENTS)
         self._raised: BoundedTable[tuple[str, Account, int], None] = BoundedTable(_RAISED)
         self._booked_here: BoundedTable[str, ModelSum] = BoundedTable(_MODELS)
@@ -248,7 +250,7 @@ class Spending:
         baseline = self._baselines.touch(agent)
         if baseline is None:
             baseline = self._baselines[agent] = Baseline()
-        found = baseline.check(entry.tokens, self._deviations)
+        found = baseline.check(entry.tokens, self._deviations, self._least)
         if found is not None:
             self.counts["spending.outliers"] += 1
         return found

@@ -1,0 +1,114 @@
+"""Every Python block of these pages runs as it is printed, with the names only that each page takes for granted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from langchain_core.tools import tool
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+
+from tests.helpers import record
+from trajectory_guard import StagnationGate, runtime, shared_board, uninstrument
+from trajectory_guard.cli.demo.scripted import ScriptedChatModel, call
+
+ROOT = Path(__file__).parent.parent
+PAGES = ("docs/cursor.md", "docs/quality.md", "docs/spending.md", "docs/certificates.md", "processor/README.md")
+
+MARKS = {"operon_ai": "a2a", "openai": "AsyncOpenAI", "langchain_openai": "openai:"}
+"""Packages that a block needs, by a text in it."""
+
+
+@tool
+def search(query: str) -> str:
+    """Search."""
+    return "No results"
+
+
+def think(state: MessagesState) -> dict[str, Any]:
+    return {"messages": [("assistant", "I will look for the return policy once more.")]}
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+def stuck(gate: Any) -> None:
+    """Drive the gate of a page until it fires."""
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("think", gate.wrap(think))
+    graph.add_edge(START, "think")
+    graph.add_conditional_edges("think", gate.edge(forward="think", break_to=END))
+    graph.compile().invoke({"messages": [("user", "go")]}, {"configurable": {"thread_id": "t"}, "recursion_limit": 20})
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """Models, tools, graphs and objects that an application has already."""
+    monkeypatch.chdir(tmp_path)  # of ledgers
+    monkeypatch.setattr(runtime, "_process", runtime.Process())
+    monkeypatch.setattr(trace, "get_tracer_provider", TracerProvider)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("GUARD_TOKEN", "none")
+    model = ScriptedChatModel(policy=lambda messages, turn: call("search", {"query": "returns"}, turn))
+    yield {
+        "model": model,
+        "small_model": model,
+        "tools": [search],
+        "think": think,
+        "agent_node": think,
+        "agent_node_with_a_small_model": think,
+        "browser_page": SimpleNamespace(content=lambda: "<p>"),
+        "proposal": SimpleNamespace(tool_name="shell", args={"cmd": "ls"}, id="1", execute=lambda: "a b c"),
+        "decision": SimpleNamespace(allowed=False),
+    }
+    uninstrument()
+
+
+def builder() -> Any:
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("model", lambda state: {"messages": [("assistant", "Done.")]})
+    graph.add_node("tools", ToolNode([search]))
+    graph.add_edge(START, "model")
+    graph.add_conditional_edges("model", tools_condition)
+    graph.add_edge("tools", "model")
+    return graph
+
+
+@pytest.mark.parametrize(("page", "place"), [(page, at) for page in PAGES for at in range(len(blocks(page)))])
+def test_a_block_runs_as_it_is_printed(page: str, place: int, names: dict[str, Any]) -> None:
+    code = blocks(page)[place]
+    for package in MARKS:
+        if re.search(MARKS[package], code):
+            pytest.importorskip(package)
+    names["builder"] = builder()
+    if "raise_flag" in code:
+        shared_board().observe(record(trajectory="conversation-7"))
+    if "gate.certificates" in code:
+        names["gate"] = StagnationGate(threshold=0.2, critical_duration=2)
+        stuck(names["gate"])
+    exec(compile(code, page, "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_has_blocks(page: str) -> None:
+    assert blocks(page)
+
+
+def test_an_account_is_read_with_and_without_a_ledger(names: dict[str, Any]) -> None:
+    from trajectory_guard import GuardConfig
+
+    (code,) = [one for one in blocks("docs/spending.md") if "Account(" in one]
+    exec(code, names)
+    assert names["spending"] is None
+    runtime._process = runtime.Process()
+    shared_board(GuardConfig(track_spending=True))
+    exec(code, names)
+    assert names["balance"].calls == 0
