@@ -26,6 +26,7 @@ _CALL_RUNS: Final = 64
 _RECENT_STEPS: Final = 16
 _MAX_AWAITING: Final = 32
 MAX_INSTANCES: Final = 32
+MAX_READ: Final = 32
 
 
 class Flag(NamedTuple):
@@ -79,6 +80,14 @@ class GateRun(NamedTuple):
         return label_of(self.instance, self.turn)
 
 
+class ReadCall(NamedTuple):
+    """A call that a gate has read from the messages, in a user turn."""
+
+    turn: str | None
+    step_id: str
+    call_id: str | None
+
+
 class Entry:
     """One trajectory: its state, the flags of its runs, and the ids and records by which its calls are recognised.
 
@@ -91,6 +100,7 @@ class Entry:
         lossy: no step so far was fully visible.
         message_steps: ids of steps that a gate has read from the graph's messages; message_calls: their tool call ids,
             which some models use again in every turn; message_tools: their tools.
+        read_calls: the calls of the agent at the top that a gate has read last (``branches``).
         gates: the gate's run by the agent instance (or trace) that spans name; empty while no gate follows anything.
         saved_index: steps covered by the state saved last.
         stating: agent instances whose gate supplies a state; awaiting_state: their steps that spans have reported, and
@@ -105,7 +115,8 @@ class Entry:
 
     __slots__ = (
         "awaiting_state", "by_hand", "call_runs", "calls", "cursor", "cursors_saved", "flags", "gates", "hands",
-        "last_used", "lock", "lossy", "message_calls", "message_steps", "message_tools", "quality", "recent",
+        "last_used", "lock", "lossy", "message_calls", "message_steps", "message_tools", "quality", "read_calls",
+        "recent",
         "remote_hands", "replay", "reported", "saved_index", "state", "stating", "trajectory_id",
     )  # fmt: skip
 
@@ -122,6 +133,7 @@ class Entry:
         self.message_steps = Ring(_CALL_IDS)
         self.message_calls = Ring(_CALL_IDS)
         self.message_tools: set[str] = set()
+        self.read_calls: deque[ReadCall] = deque(maxlen=MAX_READ)
         self.gates: BoundedTable[str, GateRun] = BoundedTable(MAX_INSTANCES)
         self.saved_index = 0
         self.stating: BoundedTable[str, bool] = BoundedTable(MAX_INSTANCES)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import logging
 import sys
 import time
@@ -26,6 +24,7 @@ from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.entry import Flag, GateRun
 from trajectory_guard.gates.boundaries import STATE, Boundaries
+from trajectory_guard.gates.branches import saved_state
 from trajectory_guard.gates.messages import (
     is_answer,
     new_steps,
@@ -250,13 +249,11 @@ class Gate:
         return self.board.find_call(call_id) if call_id else None
 
     def _restore(self, trajectory: str, status: Mapping[str, Any]) -> None:
-        saved = status.get("state")
-        if not saved:
-            return
         try:
-            data = zlib.decompress(saved if isinstance(saved, bytes) else base64.b64decode(saved))
-            self.board.adopt(trajectory, data, int(status.get("steps_taken", sys.maxsize)))
-        except (StateFormatError, binascii.Error, zlib.error, TypeError, ValueError) as error:
+            data = saved_state(status)
+            if data is not None:
+                self.board.adopt(trajectory, data, int(status.get("steps_taken", sys.maxsize)))
+        except (StateFormatError, TypeError, ValueError) as error:
             self.board.counts["errors.saved_state"] += 1
             _log.warning("trajectory_guard: saved state of %r ignored: %s", trajectory, error)
 

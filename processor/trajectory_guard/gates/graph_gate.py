@@ -20,6 +20,7 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.boundary import PERSON
 from trajectory_guard.core.policy import Level
+from trajectory_guard.gates.branches import follow_branch
 from trajectory_guard.gates.gate import Decision, Gate, LoopDetectedError
 from trajectory_guard.gates.messages import MARK, is_answer, is_guard_message, is_tool_message
 from trajectory_guard.gates.quality import has_advice
@@ -95,6 +96,13 @@ class GraphGate:
             namespace=namespace_of(config), peek=self.on_stop == "interrupt",
             read_state=supplied, witness=self.witness,
         )  # fmt: skip
+
+    def follow_branch(self, messages: Sequence[Any], status: Any, config: Mapping[str, Any]) -> None:
+        """Before a decision, and before a model call without one: a checkpoint may be resumed once more."""
+        has_saver = configurable_of(config).get("__pregel_checkpointer") is not None
+        thread_id = thread_id_of(config)
+        if thread_id is not None and not namespace_of(config):
+            follow_branch(self.gate.board, thread_id, as_messages(messages), status or {}, has_saver=has_saver)
 
     def has_to_decide(self, messages: Sequence[Any], config: Mapping[str, Any]) -> bool:
         """Whether a decision is needed: not at the start of a turn, unless the model is asked the same again there.

@@ -187,10 +187,11 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             if task in self._open:
                 return self._open[task]
             messages = request.state.get("messages") or []
-            if not self._gate.has_to_decide(messages, config):
-                return None
             state: Mapping[str, Any] = request.state
             status = {**(state.get("loop_status") or {}), **(state.get(MEMORY) or {})}
+            self._gate.follow_branch(messages, status, config)
+            if not self._gate.has_to_decide(messages, config):
+                return None
             decision = self._gate.decide(messages, status, config, state)
             if task:
                 self._open[task] = decision
