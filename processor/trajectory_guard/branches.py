@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Collection
 
 from trajectory_guard.core.calls import call_key
+from trajectory_guard.core.tracking.scope import ASKED, label_of
 from trajectory_guard.entries import EntryTable
 from trajectory_guard.entry import MAX_READ, ReadCall
 from trajectory_guard.quality.board import clear_flags
@@ -18,6 +19,40 @@ class BranchTable(EntryTable):
         """The newest call that a gate has read from the messages of the agent at the top; None before the first."""
         entry = self._find(trajectory_id)
         return entry.read_calls[-1] if entry is not None and entry.read_calls else None
+
+    def turn_in(self, trajectory_id: str, instance: str) -> str | None:
+        """Label of the current user turn of an agent instance, as last reported by a gate."""
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return None
+        return entry.turns_read[-1] if not instance and entry.turns_read else entry.state.turns.get(instance)
+
+    def note_turn(self, trajectory_id: str, turn: str) -> None:
+        """Remember the user turn that begins at the top, before anything happens in it."""
+        entry = self._find(trajectory_id)
+        if entry is not None:
+            with entry.lock:
+                entry.note_turn(turn)
+
+    def run_of(self, trajectory_id: str, instance: str) -> str:
+        """Label of the current run of an agent instance, as last reported by a gate."""
+        return label_of(instance, self.turn_in(trajectory_id, instance))
+
+    def known_turns(self, trajectory_id: str, turn: str) -> tuple[Collection[str], Collection[str]]:
+        """Labels of the user turns that gates have begun, and step ids of the known calls of ``turn`` at the top."""
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return (), ()
+        with entry.lock:
+            requested = entry.requested[1] if entry.requested[0] == turn else ()
+            read = (one.step_id for one in entry.read_calls if one.turn == turn)
+            return tuple(entry.turns_read), {*read, *requested}
+
+    def note_requested(self, trajectory_id: str, run: str, step_ids: Collection[str]) -> None:
+        """Remember the calls that the agent at the top has requested last; those of other runs are left out."""
+        entry = self._find(trajectory_id)
+        if entry is not None and run == self.run_of(trajectory_id, ""):
+            entry.requested = (self.turn_in(trajectory_id, "") or "", tuple(step_ids))
 
     def go_back(self, trajectory_id: str, data: bytes | None, kept: Collection[str]) -> None:
         """Take a trajectory back to a checkpoint.
@@ -38,6 +73,8 @@ class BranchTable(EntryTable):
         with entry.lock:
             if data is None:
                 saved.noise = entry.state.noise  # learned about the tools, whatever the branch
+            entry.turns_read = deque(maxlen=MAX_READ)
+            entry.note_turn(saved.turns.get("", ASKED))
             entry.state, entry.saved_index, entry.replay = saved, saved.index, []
             entry.reported = min(entry.reported, saved.index)
             left = [one for one in entry.read_calls if one.step_id not in kept]

@@ -306,18 +306,14 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         entry = self._find(trajectory_id)
         if entry is not None:
             with entry.lock:
+                if not instance:
+                    entry.note_turn(turn)
                 before = entry.state.turns.get(instance)
                 if before is not None and before != turn and not before.startswith(ASKED):
                     self._end_run(entry, label_of(instance, before))
                 if before != turn:
                     entry.state.begin_turn(instance, turn)
         return label
-
-    def run_of(self, trajectory_id: str, instance: str) -> str:
-        """Label of the current run of an agent instance, as last reported by a gate."""
-        entry = self._find(trajectory_id)
-        turn = entry.state.turns.get(instance) if entry is not None else None
-        return label_of(instance, turn)
 
     def is_gated(self, trajectory_id: str, run: str) -> bool:
         """Whether a gate delivers the nudges of a run."""
@@ -493,6 +489,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
                 **saved.runs,
             }
             entry.state, entry.saved_index = saved, saved.index
+            entry.note_turn(saved.turns.get("", ASKED))
             clear_flags(entry)
             for step in replay:
                 self._evaluate(entry, step, again=True)

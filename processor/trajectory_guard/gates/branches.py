@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from trajectory_guard import telemetry
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.entry import ReadCall
-from trajectory_guard.gates.messages import requests_of, step_id_of, turn_of
+from trajectory_guard.gates.messages import requests_of, step_id_of, turn_of, with_summaries
 
 if TYPE_CHECKING:
     from trajectory_guard.store import FlagBoard
@@ -72,3 +72,9 @@ def _is_older(messages: Sequence[Any], status: Mapping[str, Any], newest: ReadCa
     if turn_of(messages) == newest.turn:
         return True
     return has_saver or bool(status.get("calls"))
+
+
+def with_summaries_marked(board: FlagBoard, trajectory: str, instance: str, messages: Sequence[Any]) -> Sequence[Any]:
+    """``messages`` of the agent at the top with a mark on summaries that bear none; below it LangChain's only."""
+    turn = board.turn_in(trajectory, instance) if not instance else None
+    return messages if turn is None else with_summaries(messages, turn, *board.known_turns(trajectory, turn))
