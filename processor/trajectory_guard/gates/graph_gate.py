@@ -34,6 +34,7 @@ from trajectory_guard.gates.messages import (
 from trajectory_guard.gates.quality import has_advice
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.state_of import StateOf, read_state
+from trajectory_guard.gates.status import note_status
 from trajectory_guard.store import FlagBoard
 
 NudgeRole = Literal["user", "system", "tool"]
@@ -148,6 +149,11 @@ class GraphGate:
             LoopDetectedError: the run must stop and ``on_stop`` is ``"raise"``.
             GraphInterrupt: the run must stop, and LangGraph asks a person.
         """
+        outcome = self._outcome(decision, config)
+        note_status(outcome.decision.status)
+        return outcome
+
+    def _outcome(self, decision: Decision, config: Mapping[str, Any]) -> Outcome:
         if decision.level is not Level.STOP:
             return Outcome(decision, decision.nudge, ends=False)
         payload = decision.payload or {}
