@@ -12,7 +12,7 @@ from trajectory_guard.core.history import Ring
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, StepRecord
-from trajectory_guard.core.tracking.scope import instance_in, label_of, run_label
+from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, run_label
 from trajectory_guard.core.tracking.tables import BoundedTable
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ _CALL_RUNS: Final = 64
 _RECENT_STEPS: Final = 16
 _MAX_AWAITING: Final = 32
 MAX_INSTANCES: Final = 32
+MAX_READ: Final = 32
 
 
 class Flag(NamedTuple):
@@ -79,6 +80,14 @@ class GateRun(NamedTuple):
         return label_of(self.instance, self.turn)
 
 
+class ReadCall(NamedTuple):
+    """A call that a gate has read from the messages, in a user turn."""
+
+    turn: str | None
+    step_id: str
+    call_id: str | None
+
+
 class Entry:
     """One trajectory: its state, the flags of its runs, and the ids and records by which its calls are recognised.
 
@@ -91,6 +100,9 @@ class Entry:
         lossy: no step so far was fully visible.
         message_steps: ids of steps that a gate has read from the graph's messages; message_calls: their tool call ids,
             which some models use again in every turn; message_tools: their tools.
+        read_calls: the calls of the agent at the top that a gate has read last (``branches``).
+        requested: the calls that the agent at the top has requested last, with the label of its user turn.
+        turns_read: labels of the user turns that gates have begun.
         gates: the gate's run by the agent instance (or trace) that spans name; empty while no gate follows anything.
         saved_index: steps covered by the state saved last.
         stating: agent instances whose gate supplies a state; awaiting_state: their steps that spans have reported, and
@@ -105,8 +117,10 @@ class Entry:
 
     __slots__ = (
         "awaiting_state", "by_hand", "call_runs", "calls", "cursor", "cursors_saved", "flags", "gates", "hands",
-        "last_used", "lock", "lossy", "message_calls", "message_steps", "message_tools", "quality", "recent",
-        "remote_hands", "replay", "reported", "saved_index", "state", "stating", "trajectory_id",
+        "last_used", "lock", "lossy", "message_calls", "message_steps", "message_tools", "quality", "read_calls",
+        "recent",
+        "remote_hands", "replay", "reported", "requested", "saved_index", "state", "stating",
+        "trajectory_id", "turns_read",
     )  # fmt: skip
 
     def __init__(self, state: TrajectoryState) -> None:
@@ -122,6 +136,9 @@ class Entry:
         self.message_steps = Ring(_CALL_IDS)
         self.message_calls = Ring(_CALL_IDS)
         self.message_tools: set[str] = set()
+        self.requested: tuple[str, tuple[str, ...]] = ("", ())
+        self.turns_read: deque[str] = deque(maxlen=MAX_READ)
+        self.read_calls: deque[ReadCall] = deque(maxlen=MAX_READ)
         self.gates: BoundedTable[str, GateRun] = BoundedTable(MAX_INSTANCES)
         self.saved_index = 0
         self.stating: BoundedTable[str, bool] = BoundedTable(MAX_INSTANCES)
@@ -140,6 +157,11 @@ class Entry:
         if flag is None:
             flag = self.flags[run] = RunFlag()
         return flag
+
+    def note_turn(self, turn: str) -> None:
+        """Remember the current user turn at the top, unless spans have named it."""
+        if not turn.startswith(ASKED) and (not self.turns_read or self.turns_read[-1] != turn):
+            self.turns_read.append(turn)
 
     def follow(self, instance: str, run: GateRun) -> None:
         """Assign the spans of this agent instance (or trace) to a gate's run from now on."""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from trajectory_guard.branches import BranchTable
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.calls import CallRecord, call_key, consume, is_fuller, reported, truncate_for_replay
 from trajectory_guard.core.detectors import DetectionResult
@@ -15,7 +16,7 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, run_label
 from trajectory_guard.cursor.table import CursorTable
-from trajectory_guard.entry import Entry, Flag, GateRun
+from trajectory_guard.entry import Entry, Flag, GateRun, ReadCall
 from trajectory_guard.logs import log_recovery
 from trajectory_guard.prices import PriceTable
 from trajectory_guard.quality.board import QualityScores, carry_over, clear_flags, join_scores
@@ -31,7 +32,7 @@ _MAX_REPLAY: Final = 16
 _RANK: Final = {Level.OBSERVE: 0, Level.NUDGE: 1, Level.STOP: 2}
 
 
-class FlagBoard(QualityScores, CursorTable):
+class FlagBoard(QualityScores, CursorTable, BranchTable):
     """Thread-safe store of all trajectories of a process, bounded by count and idle time.
 
     Parameters:
@@ -106,6 +107,8 @@ class FlagBoard(QualityScores, CursorTable):
         with entry.lock:
             entry.message_steps.append(call_key(step.step_id))
             entry.message_calls.append(key)
+            if not step.run:
+                entry.read_calls.append(ReadCall(step.turn, step.step_id, step.call_id))
             if len(entry.message_tools) < _MAX_TOOLS:
                 entry.message_tools.add(step.tool_name.casefold())
             reported_by = self._reported_in(entry, step, key)
@@ -118,7 +121,9 @@ class FlagBoard(QualityScores, CursorTable):
             awaiting = entry.take_awaiting(step)
             if awaiting is not None:
                 self._gated(entry, label, stoppable)
-                return self._evaluate(entry, awaiting if state is None else _with_state(awaiting, step))
+                return self._evaluate(
+                    entry, awaiting if state is None else awaiting._replace(state_snapshot_hash=state, stated=True)
+                )
             if reported_by == label:
                 self._gated(entry, label, stoppable)
                 return None
@@ -126,7 +131,17 @@ class FlagBoard(QualityScores, CursorTable):
                 self._gated(entry, label, stoppable)
                 return None
             self._gated(entry, label, stoppable)
-            return self._evaluate(entry, step, again=True)
+            return self._evaluate_again(entry, step)
+
+    def _evaluate_again(self, entry: Entry, step: StepRecord) -> Verdict | None:
+        """Evaluate a step in another run than its span did: it is one step all the same."""
+        state = entry.state
+        index, ids = state.index, (state.step_ids.data, state.step_ids.start)
+        state.uncount(1)
+        verdict = self._evaluate(entry, step, again=True)
+        if verdict is None:
+            state.index, (state.step_ids.data, state.step_ids.start) = index, ids
+        return verdict
 
     def _reported_in(self, entry: Entry, step: StepRecord, key: bytes) -> str | None:
         """Label of the run in which a span has reported the call; None if no span has."""
@@ -291,18 +306,14 @@ class FlagBoard(QualityScores, CursorTable):
         entry = self._find(trajectory_id)
         if entry is not None:
             with entry.lock:
+                if not instance:
+                    entry.note_turn(turn)
                 before = entry.state.turns.get(instance)
                 if before is not None and before != turn and not before.startswith(ASKED):
                     self._end_run(entry, label_of(instance, before))
                 if before != turn:
                     entry.state.begin_turn(instance, turn)
         return label
-
-    def run_of(self, trajectory_id: str, instance: str) -> str:
-        """Label of the current run of an agent instance, as last reported by a gate."""
-        entry = self._find(trajectory_id)
-        turn = entry.state.turns.get(instance) if entry is not None else None
-        return label_of(instance, turn)
 
     def is_gated(self, trajectory_id: str, run: str) -> bool:
         """Whether a gate delivers the nudges of a run."""
@@ -478,13 +489,9 @@ class FlagBoard(QualityScores, CursorTable):
                 **saved.runs,
             }
             entry.state, entry.saved_index = saved, saved.index
+            entry.note_turn(saved.turns.get("", ASKED))
             clear_flags(entry)
             for step in replay:
                 self._evaluate(entry, step, again=True)
             self.counts["adopted"] += 1
             return True
-
-
-def _with_state(reported: StepRecord, read: StepRecord) -> StepRecord:
-    """A step that a span reported, with the state that the gate read after it."""
-    return reported._replace(state_snapshot_hash=read.state_snapshot_hash, stated=True)

@@ -94,6 +94,14 @@ class Writer:
             return found
 
 
+class Constant(Writer):
+    """A writer whose prompt holds the task only."""
+
+    def write(self, state: Letter) -> Letter:
+        """As ``Writer.write``, without the messages of the guard."""
+        return super().write({**state, "messages": state["messages"][:1]})
+
+
 def chat_attributes(asked: Sequence[str], answer: str) -> dict[str, Any]:
     """A model span by the semantic conventions, content captured."""
     return {
@@ -139,6 +147,30 @@ def test_a_writer_that_heeds_nothing_is_stopped_after_two_nudges(way: str) -> No
     assert len(writer.asked) < 20
     assert done["loop_status"]["status"] == "stopped"
     assert done["loop_status"]["stop"]["rule"] == "same_model_call"
+
+
+@pytest.mark.parametrize("way", ["with_node", "applied"])
+@pytest.mark.parametrize("keeps", [False, True], ids=["beside the messages", "as messages"])
+@pytest.mark.parametrize("answer", [DRAFT, "Ich denke noch darüber nach.", "还在考虑。", '{"status": "thinking"}', "?"])
+def test_a_prompt_that_never_shows_the_nudges_is_ended_too(way: str, keeps: bool, answer: str) -> None:
+    """The node asks the same whatever the state holds. Each answer it gets is the repeat, and no recovery."""
+    board = new_board()
+    writer = Constant(board, lambda messages, turn: AIMessage(answer), keeps=keeps, rounds=40)
+    done = writer.run(getattr(writer, way)())
+    assert (done["loop_status"]["status"], len(nudges(done["messages"]))) == ("stopped", 2)
+    assert len(writer.asked) == 9
+    assert board.counts["recoveries"] == 0
+
+
+@pytest.mark.parametrize("way", ["with_node", "applied"])
+def test_an_answer_that_changes_after_the_second_nudge_is_a_recovery(way: str) -> None:
+    board = new_board()
+    writer = Writer(board, lambda messages, turn: AIMessage("A refund." if len(nudges(messages)) > 1 else DRAFT))
+    writer.check = lambda state: END if state["draft"] == "A refund." else "again"  # type: ignore[method-assign]
+    done = writer.run(getattr(writer, way)())
+    assert done["draft"] == "A refund."
+    assert (len(nudges(done["messages"])), closing(done["messages"])) == (2, [])
+    assert board.counts["recoveries"] == 1
 
 
 def test_a_writer_with_new_drafts_is_left_alone() -> None:

@@ -59,6 +59,16 @@ class Ring:
         self.data = self.data[:offset] + _BLANK + self.data[offset + WIDTH :]
         return True
 
+    def truncate(self, steps: int) -> None:
+        """Drop the newest ``steps`` symbols, and give their indices out again."""
+        end = self.start + len(self) - steps
+        self.data = self.data[: max(0, end - self.start) * WIDTH]
+        self.start = min(self.start, max(0, end))
+
+    def clear(self) -> None:
+        """Forget all symbols."""
+        self.data = b""
+
     def last(self, symbol: Symbol) -> int:
         """Index of the newest occurrence, -1 if there is none (or ``symbol`` is unknown)."""
         if not symbol or symbol not in self.data:

@@ -265,9 +265,10 @@ def finish_recovery(ladder: Ladder) -> bool:
     """Evaluate the recovery of a run that pauses or ends; if it recovered, close the episode and return True.
 
     It recovered if it was nudged, has not repeated since, and did something else: a step of progress, or (where a gate
-    delivered the nudge, so that the agent has read it) an answer.
+    delivered the nudge, so that the agent has read it) an answer. While a further nudge waits for delivery, the answer
+    is the repeat that made it due.
     """
-    heeded = ladder.since == 0 and (ladder.progressed or ladder.given)
+    heeded = ladder.since == 0 and not ladder.awaiting and (ladder.progressed or ladder.given)
     if not (ladder.active and ladder.nudged and not ladder.stopped and heeded):
         return False
     reset_episode(ladder)

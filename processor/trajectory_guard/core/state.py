@@ -88,6 +88,11 @@ class TrajectoryState:
         if not instance:
             self.denied = {}
 
+    def uncount(self, steps: int) -> None:
+        """Take the newest ordinals back: these steps do not count, or are about to be evaluated again."""
+        self.index = max(0, self.index - steps)
+        self.step_ids.truncate(steps)
+
     def rename_run(self, label: str, new_label: str, instance: str, turn: str | None) -> None:
         """Move a run to the label of an agent instance in a user turn, once that label is known."""
         self.note_model_calls(new_label, self.model_calls.get(label, ()))

@@ -183,6 +183,7 @@ class GuardedAgent(Runnable[Any, Any]):
         if task in self._open:
             return self._open[task]
         messages = self._messages(input, config)
+        self._gate.follow_branch(messages or (), _status_in(config), config)
         if not self._gate.has_to_decide(messages or (), config) or (self._entered_guarded and _is_entry(config)):
             return None
         decision = self._gate.decide(messages or (), _status_in(config), config, input)

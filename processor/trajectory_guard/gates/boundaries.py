@@ -18,11 +18,12 @@ from trajectory_guard.core.steps import DENIED, ERROR, INTERRUPTED, NOT_RUN, SUC
 from trajectory_guard.core.text import clip
 from trajectory_guard.core.tracking.scope import label_of
 from trajectory_guard.cursor.table import excerpt, short
+from trajectory_guard.gates.branches import with_summaries_marked
 from trajectory_guard.gates.messages import (
     MAX_LOOK_BACK,
     answer_of,
     first_request,
-    is_guard_message,
+    is_of_person,
     is_refusal_message,
     is_tool_message,
     request_with,
@@ -108,7 +109,7 @@ def _was_dropped(cursor: Cursor, message: Any, seen: Sighting) -> bool:
 def _turn_between(messages: Sequence[Any], first: int, last: int, before: str | None) -> str | None:
     for position in range(last - 1, first, -1):
         message = messages[position]
-        if getattr(message, "type", None) == "human" and not is_guard_message(message):
+        if is_of_person(message):
             return str(getattr(message, "id", None) or position)
     return before
 
@@ -135,6 +136,7 @@ class Boundaries:
                 not run.
             live: the model has just written the last of them.
         """
+        messages = with_summaries_marked(self.board, trajectory, instance, messages)
         self.board.record(trajectory, partial(self._read, instance, messages, witness, live))
 
     def _read(self, instance: str, messages: Sequence[Any], witness: bool, live: bool, cursor: Cursor) -> None:
@@ -142,9 +144,10 @@ class Boundaries:
         newest = max(own, key=lambda task: task.number, default=None)
         known = newest.read if newest is not None else ""
         requests = requests_in(messages, known)
+        going_on = self._label(cursor, instance, None)
         read = ""
         for place, request in enumerate(requests):
-            label = label_of(instance, request.turn)
+            label = label_of(instance, request.turn) if request.turn is not None else going_on
             is_live = live and witness and place == len(requests) - 1
             calls = [self._request(cursor, request, one, label, instance, is_live) for one in request.calls]
             for call, one in zip(calls, request.calls, strict=True):
@@ -153,14 +156,20 @@ class Boundaries:
                     self._answer(cursor, call, answer, witness)
             if request.is_answered and getattr(request.message, "id", None):
                 read = request.key
-        task = cursor.begin_task(label_of(instance, turn_of(messages)), instance)
+        task = cursor.begin_task(self._label(cursor, instance, turn_of(messages)), instance)
         task.read, task.asked = read or task.read, _end_of(messages)
 
     def _catch_up(self, instance: str, messages: Sequence[Any], cursor: Cursor, *, live: bool = False) -> None:
         """``_read``, unless these messages have been read: each of many parallel calls brings them again."""
-        task = cursor.tasks.get(label_of(instance, turn_of(messages)))
+        task = cursor.tasks.get(self._label(cursor, instance, turn_of(messages)))
         if task is None or task.asked != _end_of(messages):
             self._read(instance, messages, True, live, cursor)
+
+    def _label(self, cursor: Cursor, instance: str, turn: str | None) -> str:
+        """Label of a task; without the message that began it, which was trimmed or summarised, that of the newest."""
+        own = (task for task in cursor.tasks.values() if turn is None and task.instance == instance)
+        newest = max(own, key=lambda task: task.number, default=None)
+        return newest.label if newest is not None else label_of(instance, turn)
 
     def _request(
         self, cursor: Cursor, request: Request, one: Mapping[str, Any], label: str, instance: str, live: bool
@@ -203,6 +212,7 @@ class Boundaries:
         self, trajectory: str, instance: str, messages: Sequence[Any], one: Mapping[str, Any], reason: str
     ) -> None:
         """Enter that the guard has answered a requested call."""
+        messages = with_summaries_marked(self.board, trajectory, instance, messages)
 
         def change(cursor: Cursor) -> None:
             self._catch_up(instance, messages, cursor, live=True)
@@ -213,7 +223,7 @@ class Boundaries:
 
     def _at_tool(self, cursor: Cursor, instance: str, messages: Sequence[Any], one: Mapping[str, Any]) -> Call:
         """The call that has come to its tool: as the messages know it, if they do."""
-        label = label_of(instance, turn_of(messages))
+        label = self._label(cursor, instance, turn_of(messages))
         found = self._request_with(messages, one.get("id"))
         if found is None:
             return cursor.sight(self._sighting(one, "gate", str(one.get("id")), label, instance))
@@ -249,6 +259,7 @@ class Boundaries:
             state: the graph state that the tool receives.
             by_guard: the guard was asked whether the call may run, and allowed it.
         """
+        messages = with_summaries_marked(self.board, trajectory, instance, messages)
 
         def begin(cursor: Cursor) -> tuple[Cursor, Call]:
             self._catch_up(instance, messages, cursor)

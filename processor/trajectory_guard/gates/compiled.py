@@ -25,7 +25,7 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
 
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.gates.agent_node import MEMORY, GuardedNode, guard_channels, way_back
+from trajectory_guard.gates.agent_node import MEMORY, GuardedNode, guard_channels, split_status, way_back
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, NudgeRole
 from trajectory_guard.gates.nested import with_guarded
@@ -41,6 +41,7 @@ from trajectory_guard.gates.rewire import (
     sub_graphs,
 )
 from trajectory_guard.gates.state_of import StateOf
+from trajectory_guard.gates.status import statuses
 from trajectory_guard.gates.tool_gate import ToolGate
 from trajectory_guard.runtime import shared_board
 from trajectory_guard.store import FlagBoard
@@ -347,10 +348,11 @@ def guarded_invoke(graph: Compiled, input: Any, config: Any = None, *, mode: str
             ``refuse_pointless`` and ``board`` as for ``apply_guard``; everything else goes to ``invoke``.
 
     Returns:
-        The result of ``invoke``, with ``loop_status`` added.
+        The result of ``invoke``, with ``loop_status`` added: that of its own agents, or else of those in sub-graphs.
     """
     guard, rest = _split(options)
-    return _guarded(graph, mode, guard).invoke(input, config, **rest)
+    with statuses() as found:
+        return _with_status(_guarded(graph, mode, guard).invoke(input, config, **rest), found, rest)
 
 
 async def guarded_ainvoke(
@@ -358,7 +360,16 @@ async def guarded_ainvoke(
 ) -> Any:
     """Async ``guarded_invoke``."""
     guard, rest = _split(options)
-    return await _guarded(graph, mode, guard).ainvoke(input, config, **rest)
+    with statuses() as found:
+        return _with_status(await _guarded(graph, mode, guard).ainvoke(input, config, **rest), found, rest)
+
+
+def _with_status(result: Any, found: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Any:
+    """A parent without an agent of its own has no such key, and would drop what its sub-graphs return."""
+    asked_otherwise = options.get("output_keys") is not None or options.get("stream_mode", "values") != "values"
+    if not found or not isinstance(result, dict) or "loop_status" in result or asked_otherwise:
+        return result
+    return {**result, "loop_status": split_status(found[0])[0]}
 
 
 def guarded_stream(

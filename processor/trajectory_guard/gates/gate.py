@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import logging
 import sys
 import time
@@ -24,12 +22,15 @@ from trajectory_guard.core.interventions import args_excerpt, owed_nudge, recomm
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.tracking.scope import label_of
 from trajectory_guard.entry import Flag, GateRun
 from trajectory_guard.gates.boundaries import STATE, Boundaries
+from trajectory_guard.gates.branches import saved_state, with_summaries_marked
 from trajectory_guard.gates.messages import (
     is_answer,
     new_steps,
     open_calls,
+    requested_in,
     text_digest,
     turn_of,
     was_nudged,
@@ -142,6 +143,7 @@ class Gate:
         trajectory = self._identify(messages, status, thread_id)
         self.board.discard_lossy(trajectory)
         self._restore(trajectory, status)
+        messages = with_summaries_marked(self.board, trajectory, namespace, messages)
         read_quality(self.board, trajectory, messages, namespace)
         if self.board.config.cursor:
             self.read_boundaries(trajectory, namespace, messages, status, witness=witness)
@@ -182,8 +184,11 @@ class Gate:
     def answered(self, decision: Decision, messages: Sequence[Any]) -> None:
         """Read the messages that the agent has written: if the last one requests no tool, the run is over."""
         read_quality(self.board, decision.trajectory_id, messages, answers=decision.request)
+        run = str(decision.status.get("run") or "")
         if messages and decision.level is not Level.STOP and is_answer(messages[-1]):
-            self.board.finish_recovery(decision.trajectory_id, str(decision.status.get("run") or ""))
+            self.board.finish_recovery(decision.trajectory_id, run)
+        elif messages:
+            self.board.note_requested(decision.trajectory_id, run, requested_in(messages[-1]))
 
     def refresh(self, status: Mapping[str, Any], trajectory: str) -> dict[str, Any]:
         """``status`` brought up to date after the trajectory's state was changed by hand."""
@@ -250,13 +255,11 @@ class Gate:
         return self.board.find_call(call_id) if call_id else None
 
     def _restore(self, trajectory: str, status: Mapping[str, Any]) -> None:
-        saved = status.get("state")
-        if not saved:
-            return
         try:
-            data = zlib.decompress(saved if isinstance(saved, bytes) else base64.b64decode(saved))
-            self.board.adopt(trajectory, data, int(status.get("steps_taken", sys.maxsize)))
-        except (StateFormatError, binascii.Error, zlib.error, TypeError, ValueError) as error:
+            data = saved_state(status)
+            if data is not None:
+                self.board.adopt(trajectory, data, int(status.get("steps_taken", sys.maxsize)))
+        except (StateFormatError, TypeError, ValueError) as error:
             self.board.counts["errors.saved_state"] += 1
             _log.warning("trajectory_guard: saved state of %r ignored: %s", trajectory, error)
 
@@ -270,10 +273,9 @@ class Gate:
         A supplied state is that after the newest model turn; of the calls before it no state is known.
         """
         turn = turn_of(messages)
-        if turn is None:  # a reducer may have trimmed the message that began the turn
-            run = self.board.run_of(trajectory, instance)
-        else:
-            run = self.board.new_turn(trajectory, instance, turn)
+        if turn is None:  # a reducer may have trimmed the message that began the turn, or a summary stands for it
+            turn = self.board.turn_in(trajectory, instance)
+        run = label_of(instance, None) if turn is None else self.board.new_turn(trajectory, instance, turn)
         before = frozenset(status.get("calls") or ())
         steps = new_steps(
             messages, trajectory_id=trajectory, now=self._clock(),

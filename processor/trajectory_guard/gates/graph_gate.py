@@ -20,11 +20,21 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.boundary import PERSON
 from trajectory_guard.core.policy import Level
+from trajectory_guard.gates.branches import follow_branch
 from trajectory_guard.gates.gate import Decision, Gate, LoopDetectedError
-from trajectory_guard.gates.messages import MARK, is_answer, is_guard_message, is_tool_message
+from trajectory_guard.gates.messages import (
+    MARK,
+    is_answer,
+    is_guard_message,
+    is_of_person,
+    is_tool_message,
+    requested_in,
+    turn_of,
+)
 from trajectory_guard.gates.quality import has_advice
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.state_of import StateOf, read_state
+from trajectory_guard.gates.status import note_status
 from trajectory_guard.store import FlagBoard
 
 NudgeRole = Literal["user", "system", "tool"]
@@ -96,6 +106,29 @@ class GraphGate:
             read_state=supplied, witness=self.witness,
         )  # fmt: skip
 
+    def follow_branch(self, messages: Sequence[Any], status: Any, config: Mapping[str, Any]) -> None:
+        """Before a decision, and before a model call without one: a checkpoint may be resumed once more.
+
+        The user turn that begins here is recorded at once: a summary may take the place of its message.
+        """
+        has_saver = configurable_of(config).get("__pregel_checkpointer") is not None
+        thread_id = thread_id_of(config)
+        if thread_id is not None and not namespace_of(config):
+            messages = as_messages(messages)
+            follow_branch(self.gate.board, thread_id, messages, status or {}, has_saver=has_saver)
+            turn = turn_of(messages) if messages and is_of_person(messages[-1]) else None
+            if turn is not None:
+                self.gate.board.note_turn(thread_id, turn)
+
+    def requested(self, written: Sequence[Any], config: Mapping[str, Any]) -> None:
+        """Remember the calls that the agent at the top has requested at the start of a turn."""
+        thread_id, board = thread_id_of(config), self.gate.board
+        try:
+            if thread_id is not None and written and not namespace_of(config):
+                board.note_requested(thread_id, board.run_of(thread_id, ""), requested_in(written[-1]))
+        except Exception:
+            self.gate.contain()
+
     def has_to_decide(self, messages: Sequence[Any], config: Mapping[str, Any]) -> bool:
         """Whether a decision is needed: not at the start of a turn, unless the model is asked the same again there.
 
@@ -116,6 +149,11 @@ class GraphGate:
             LoopDetectedError: the run must stop and ``on_stop`` is ``"raise"``.
             GraphInterrupt: the run must stop, and LangGraph asks a person.
         """
+        outcome = self._outcome(decision, config)
+        note_status(outcome.decision.status)
+        return outcome
+
+    def _outcome(self, decision: Decision, config: Mapping[str, Any]) -> Outcome:
         if decision.level is not Level.STOP:
             return Outcome(decision, decision.nudge, ends=False)
         payload = decision.payload or {}
@@ -267,7 +305,7 @@ def something_happened(messages: Sequence[Any]) -> bool:
     if not messages:
         return False
     last = as_messages(messages[-1:])[0]
-    return getattr(last, "type", None) != "human" or is_guard_message(last)
+    return getattr(last, "type", None) != "human" or not is_of_person(last)
 
 
 def as_messages(messages: Sequence[Any]) -> Sequence[Any]:

@@ -120,6 +120,7 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
         gate = self._gate
         messages = get(state, gate.messages_key) or []
         try:
+            gate.follow_branch(messages, get(state, "loop_status"), config)
             decision = gate.decide(messages, get(state, "loop_status"), config, state)
         except Exception:
             self.gate.contain()

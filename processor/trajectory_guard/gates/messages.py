@@ -17,6 +17,8 @@ from trajectory_guard.spans.results import as_text
 
 MARK: Final = "trajectory_guard"
 MAX_LOOK_BACK: Final = 256
+_SOURCE: Final = "lc_source"
+_SUMMARY: Final = "summarization"
 
 
 def is_tool_message(message: Any) -> bool:
@@ -34,6 +36,40 @@ def is_guard_message(message: Any) -> bool:
     return MARK in (getattr(message, "additional_kwargs", None) or {}) or MARK in (
         getattr(message, "response_metadata", None) or {}
     )
+
+
+def is_summary(message: Any) -> bool:
+    """Whether a message stands for older ones that were removed: the user turn that they were in goes on.
+
+    LangChain's ``SummarizationMiddleware`` marks its message; ``with_summaries`` marks those of others.
+    """
+    return bool((getattr(message, "additional_kwargs", None) or {}).get(_SOURCE) == _SUMMARY)
+
+
+def is_of_person(message: Any) -> bool:
+    """Whether a message is one that a person wrote, as far as the graph state shows."""
+    return getattr(message, "type", None) == "human" and not is_guard_message(message) and not is_summary(message)
+
+
+def with_summaries(messages: Sequence[Any], turn: str, turns: Collection[str], known: Collection[str]) -> Sequence[Any]:
+    """``messages`` with a mark on summaries that bear none: a person's message never comes before calls known already.
+
+    Parameters:
+        turn: label of the user turn that goes on; turns: labels of earlier ones.
+        known: step ids of its calls that a gate has read.
+    """
+    marked, seen = messages, False
+    for position in range(len(messages) - 1, -1, -1):
+        message = messages[position]
+        if is_of_person(message):
+            label = str(getattr(message, "id", None) or position)
+            if not seen or label == turn or label in turns:
+                break
+            kwargs = {**message.additional_kwargs, _SOURCE: _SUMMARY}
+            marked = [*marked[:position], message.model_copy(update={"additional_kwargs": kwargs}),
+                      *marked[position + 1 :]]  # fmt: skip
+        seen = seen or any(step_id_of(message, call) in known for call in _tool_calls(message))
+    return marked
 
 
 def open_calls(messages: Sequence[Any]) -> set[str]:
@@ -58,7 +94,7 @@ def was_nudged(messages: Sequence[Any], advised: Collection[str] = ()) -> bool:
             advised and text_digest(str(message.content)) in advised
         ):
             return True
-        if getattr(message, "type", None) == "human" and not is_guard_message(message):
+        if is_of_person(message):
             return False
     return False
 
@@ -106,7 +142,7 @@ def turn_of(messages: Sequence[Any]) -> str | None:
     """Label of the current user turn: the id of (or else the count up to) the newest message a person wrote."""
     for position in range(len(messages) - 1, -1, -1):
         message = messages[position]
-        if getattr(message, "type", None) == "human" and not is_guard_message(message):
+        if is_of_person(message):
             return str(getattr(message, "id", None) or position)
     return None
 
@@ -132,7 +168,7 @@ def new_steps(
             if steps:
                 steps[0] = steps[0]._replace(usage=_usage(message))
             found.append(steps)
-        elif found and getattr(message, "type", None) == "human" and not is_guard_message(message):
+        elif found and is_of_person(message):
             break
     return [step for steps in reversed(found) for step in steps]
 
@@ -165,7 +201,7 @@ def calls_of_turn(messages: Sequence[Any]) -> Iterator[TurnCall]:
         kind = getattr(message, "type", None)
         if is_tool_message(message):
             answers.setdefault(message.tool_call_id, message)
-        elif kind == "human" and not is_guard_message(message):
+        elif is_of_person(message):
             return
         elif kind == "ai":
             for call in reversed(_tool_calls(message)):
@@ -194,6 +230,11 @@ def first_request(message: Any) -> dict[str, Any] | None:
     """The first tool call that a message requests, None if it requests none."""
     calls = getattr(message, "tool_calls", None) or getattr(message, "invalid_tool_calls", None)
     return (calls[0] if getattr(message, "tool_calls", None) else _tool_calls(message)[0]) if calls else None
+
+
+def requested_in(message: Any) -> list[str]:
+    """The step ids of the calls that a model message requests; none if it has no id, for call ids are used again."""
+    return [step_id_of(message, call) for call in _tool_calls(message)] if getattr(message, "id", None) else []
 
 
 def answer_of(answer: Any) -> tuple[Outcome, str]:

@@ -119,6 +119,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         if decision is None:
             self._begin(request, config)
             response = self._ask(request, handler, config)
+            self._gate.requested(response.result, config)
             return _with_budget(response, request, ruling, self._recorded({}, request, [], response, config))
         said, asked, update = self._act(request, decision, config)
         response = self._ask(asked, handler, config) if asked is not None else ModelResponse([])
@@ -143,6 +144,7 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         if decision is None:
             self._begin(request, config)
             response = await self._aask(request, handler, config)
+            self._gate.requested(response.result, config)
             return _with_budget(response, request, ruling, self._recorded({}, request, [], response, config))
         said, asked, update = self._act(request, decision, config)
         response = await self._aask(asked, handler, config) if asked is not None else ModelResponse([])
@@ -187,10 +189,11 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             if task in self._open:
                 return self._open[task]
             messages = request.state.get("messages") or []
-            if not self._gate.has_to_decide(messages, config):
-                return None
             state: Mapping[str, Any] = request.state
             status = {**(state.get("loop_status") or {}), **(state.get(MEMORY) or {})}
+            self._gate.follow_branch(messages, status, config)
+            if not self._gate.has_to_decide(messages, config):
+                return None
             decision = self._gate.decide(messages, status, config, state)
             if task:
                 self._open[task] = decision

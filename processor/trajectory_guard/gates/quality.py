@@ -11,7 +11,7 @@ from trajectory_guard.core.calls import call_key
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.quality import LOW_LOGPROB, quality_of_logprob
 from trajectory_guard.entry import Flag
-from trajectory_guard.gates.messages import MAX_LOOK_BACK, is_answer, is_guard_message
+from trajectory_guard.gates.messages import MAX_LOOK_BACK, is_answer, is_guard_message, is_of_person
 from trajectory_guard.quality.logprobs import mean_logprob
 from trajectory_guard.quality.quality import LOGPROBS, Quality
 from trajectory_guard.store import FlagBoard
@@ -74,7 +74,7 @@ def _read(
                 yield _key(messages[at], at)
 
     count, first = board.new_messages(trajectory, gate, keys())
-    asked = next((at for at in newest_first if _is_of_person(messages[at])), -1) if first else -1
+    asked = next((at for at in newest_first if is_of_person(messages[at])), -1) if first else -1
     for at in reversed(places[:count]):
         message, past = messages[at], first and at < asked
         agent = str(getattr(message, "name", None) or "")
@@ -112,7 +112,7 @@ def name_of(instance: str) -> str:
 
 def request_in(messages: Sequence[Any]) -> str:
     """The text that a person wrote last; empty if there is none."""
-    return next((_text(one) for one in reversed(messages) if _is_of_person(one)), "")
+    return next((_text(one) for one in reversed(messages) if is_of_person(one)), "")
 
 
 def is_of_ai(message: Any) -> bool:
@@ -122,10 +122,6 @@ def is_of_ai(message: Any) -> bool:
 
 def _is_of_model(message: Any, *, named: bool) -> bool:
     return is_of_ai(message) and not is_guard_message(message) and bool(not named or getattr(message, "id", None))
-
-
-def _is_of_person(message: Any) -> bool:
-    return getattr(message, "type", None) == "human" and not is_guard_message(message)
 
 
 def _key(message: Any, at: int) -> bytes:

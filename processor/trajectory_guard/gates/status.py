@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, TypedDict
 
 
 class LoopStatus(TypedDict, total=False):
@@ -23,3 +26,24 @@ class LoopStatus(TypedDict, total=False):
     stop: dict[str, Any] | None
     budget: dict[str, Any]
     cursor: dict[str, Any]
+
+
+_decided: Final[ContextVar[list[Mapping[str, Any]] | None]] = ContextVar("trajectory_guard_decided", default=None)
+
+
+@contextmanager
+def statuses() -> Iterator[list[Mapping[str, Any]]]:
+    """Collects the status after every decision of the gates below, those in sub-graphs included."""
+    found: list[Mapping[str, Any]] = []
+    token = _decided.set(found)
+    try:
+        yield found
+    finally:
+        _decided.reset(token)
+
+
+def note_status(status: Mapping[str, Any]) -> None:
+    """Hand a status to the ``statuses`` around it, which keeps the one that stopped a run, or else the newest."""
+    found = _decided.get()
+    if found is not None and not (found and found[-1].get("status") == "stopped"):
+        found[:] = [status]

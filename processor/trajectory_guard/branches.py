@@ -1,0 +1,91 @@
+"""Branches of a thread: checkpoints that are resumed more than once, as in time travel and "regenerate"."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+
+from trajectory_guard.core.calls import call_key
+from trajectory_guard.core.tracking.scope import ASKED, label_of
+from trajectory_guard.entries import EntryTable
+from trajectory_guard.entry import MAX_READ, ReadCall
+from trajectory_guard.quality.board import clear_flags
+
+
+class BranchTable(EntryTable):
+    """The part of the board that takes a trajectory back to a checkpoint. Thread-safe."""
+
+    def last_read(self, trajectory_id: str) -> ReadCall | None:
+        """The newest call that a gate has read from the messages of the agent at the top; None before the first."""
+        entry = self._find(trajectory_id)
+        return entry.read_calls[-1] if entry is not None and entry.read_calls else None
+
+    def turn_in(self, trajectory_id: str, instance: str) -> str | None:
+        """Label of the current user turn of an agent instance, as last reported by a gate."""
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return None
+        return entry.turns_read[-1] if not instance and entry.turns_read else entry.state.turns.get(instance)
+
+    def note_turn(self, trajectory_id: str, turn: str) -> None:
+        """Remember the user turn that begins at the top, before anything happens in it."""
+        entry = self._find(trajectory_id)
+        if entry is not None:
+            with entry.lock:
+                entry.note_turn(turn)
+
+    def run_of(self, trajectory_id: str, instance: str) -> str:
+        """Label of the current run of an agent instance, as last reported by a gate."""
+        return label_of(instance, self.turn_in(trajectory_id, instance))
+
+    def known_turns(self, trajectory_id: str, turn: str) -> tuple[Collection[str], Collection[str]]:
+        """Labels of the user turns that gates have begun, and step ids of the known calls of ``turn`` at the top."""
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return (), ()
+        with entry.lock:
+            requested = entry.requested[1] if entry.requested[0] == turn else ()
+            read = (one.step_id for one in entry.read_calls if one.turn == turn)
+            return tuple(entry.turns_read), {*read, *requested}
+
+    def note_requested(self, trajectory_id: str, run: str, step_ids: Collection[str]) -> None:
+        """Remember the calls that the agent at the top has requested last; those of other runs are left out."""
+        entry = self._find(trajectory_id)
+        if entry is not None and run == self.run_of(trajectory_id, ""):
+            entry.requested = (self.turn_in(trajectory_id, "") or "", tuple(step_ids))
+
+    def go_back(self, trajectory_id: str, data: bytes | None, kept: Collection[str]) -> None:
+        """Take a trajectory back to a checkpoint.
+
+        Spans may have reported calls of the new branch already: the gate reads them from its messages.
+
+        Parameters:
+            data: the state saved in that checkpoint; None if nothing had been evaluated there.
+            kept: step ids of the calls that this state covers.
+
+        Raises:
+            StateFormatError: the bytes cannot be read; nothing changes.
+        """
+        entry = self._find(trajectory_id)
+        if entry is None:
+            return
+        saved = self.engine.load_state(data) if data is not None else self.engine.new_state(entry.trajectory_id)
+        with entry.lock:
+            if data is None:
+                saved.noise = entry.state.noise  # learned about the tools, whatever the branch
+            entry.turns_read = deque(maxlen=MAX_READ)
+            entry.note_turn(saved.turns.get("", ASKED))
+            entry.state, entry.saved_index, entry.replay = saved, saved.index, []
+            entry.reported = min(entry.reported, saved.index)
+            left = [one for one in entry.read_calls if one.step_id not in kept]
+            entry.read_calls = deque((one for one in entry.read_calls if one not in left), maxlen=MAX_READ)
+            for one in left:
+                entry.message_steps.forget(call_key(one.step_id))
+                if one.call_id is not None:
+                    entry.message_calls.forget(call_key(one.call_id))
+            entry.calls.clear()
+            entry.call_runs.clear()
+            entry.recent.clear()
+            entry.gates.clear()
+            entry.awaiting_state.clear()
+            clear_flags(entry)

@@ -1,0 +1,80 @@
+"""Recognising that a checkpoint is resumed once more: the state shows an older past than the board remembers."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from trajectory_guard import telemetry
+from trajectory_guard.core.state import StateFormatError
+from trajectory_guard.entry import ReadCall
+from trajectory_guard.gates.messages import requests_of, step_id_of, turn_of, with_summaries
+
+if TYPE_CHECKING:
+    from trajectory_guard.store import FlagBoard
+
+_log: Final = logging.getLogger(telemetry.LOGGER)
+
+
+def saved_state(status: Mapping[str, Any]) -> bytes | None:
+    """The engine's state in a saved ``loop_status``, None if it holds none.
+
+    Raises:
+        StateFormatError: it cannot be unpacked.
+    """
+    saved = status.get("state")
+    if not saved:
+        return None
+    try:
+        return zlib.decompress(saved if isinstance(saved, bytes) else base64.b64decode(saved))
+    except (binascii.Error, zlib.error, TypeError, ValueError) as error:
+        raise StateFormatError(str(error)) from None
+
+
+def follow_branch(
+    board: FlagBoard, trajectory: str, messages: Sequence[Any], status: Mapping[str, Any], *,
+    has_saver: bool,
+) -> None:  # fmt: skip
+    """Take the board back to the checkpoint that a graph state comes from, if it has seen what came after it.
+
+    Parameters:
+        trajectory: the thread id.
+        messages: of the agent at the top. A nested one is a new instance in every branch.
+        status: ``loop_status`` of the graph state.
+        has_saver: a checkpointer keeps the graph state between runs.
+    """
+    newest = board.last_read(trajectory)
+    if newest is None or not _is_older(messages, status, newest, has_saver=has_saver):
+        return
+    try:
+        board.go_back(trajectory, saved_state(status), tuple(status.get("calls") or ()))
+    except StateFormatError as error:
+        board.counts["errors.saved_state"] += 1
+        _log.warning("trajectory_guard: saved state of %r ignored: %s", trajectory, error)
+        board.go_back(trajectory, None, ())
+
+
+def _is_older(messages: Sequence[Any], status: Mapping[str, Any], newest: ReadCall, *, has_saver: bool) -> bool:
+    """Whether the graph state lies before the newest call that a gate has read .
+
+    The call is neither among the messages nor among those that the saved status covers, which outlive trimming. Where
+    nothing is saved between runs, that is so in every new user turn, and says nothing.
+    """
+    if newest.step_id in (status.get("calls") or ()):
+        return False
+    for message in reversed(messages):
+        if any(step_id_of(message, call) == newest.step_id for call in requests_of(message)):
+            return False
+    if turn_of(messages) == newest.turn:
+        return True
+    return has_saver or bool(status.get("calls"))
+
+
+def with_summaries_marked(board: FlagBoard, trajectory: str, instance: str, messages: Sequence[Any]) -> Sequence[Any]:
+    """``messages`` of the agent at the top with a mark on summaries that bear none; below it LangChain's only."""
+    turn = board.turn_in(trajectory, instance) if not instance else None
+    return messages if turn is None else with_summaries(messages, turn, *board.known_turns(trajectory, turn))
