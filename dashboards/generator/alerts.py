@@ -277,9 +277,8 @@ def _about_workers() -> list[Alert]:
     return [
         Alert(
             "GuardWorkersLag", GUARD, WARNING,
-            # scores are held up by Langfuse's limits, never by workers; fewer are no lag, however slowly they are read
-            'topic:trajectory_guard_fleet_lag_seconds:ratio{topic!="scores"}\nand\n'
-            "sum by (topic) (trajectory_guard_fleet_lag) >= 100",
+            "topic:trajectory_guard_fleet_lag_seconds:ratio\nand\n"
+            "sum by (topic) (trajectory_guard_fleet_lag) >= 100",  # fewer are no lag, however slowly they are read
             60, "10m",
             "The stream workers are {{ $value | humanizeDuration }} behind with the topic of {{ $labels.topic }}.",
             "'Records read and written' says whether they work at all, 'Share of time in commits' whether they are "

@@ -138,7 +138,8 @@ def _given_up(window: Window) -> str:
 def _of_workers(windows: Windows) -> list[Recording]:
     letters = counted("trajectory_guard_fleet_dead_letters_total", windows.short)
     return [
-        Recording("topic:trajectory_guard_fleet_lag_seconds:ratio", lag_seconds(windows.rate)),
+        # scores are held up by Langfuse's limits, never by workers
+        Recording("topic:trajectory_guard_fleet_lag_seconds:ratio", lag_seconds(windows.rate, 'topic!="scores"')),
         Recording("instance:trajectory_guard_fleet_commit_seconds:rate", busy(windows.rate)),
         Recording("instance_topic:trajectory_guard_fleet_dead_letters:count15m", summed(letters, "instance", "topic")),
     ]

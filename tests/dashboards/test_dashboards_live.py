@@ -103,6 +103,8 @@ COLLECTOR: dict[str, Callable[[Shown], bool]] = {
     and set(of[1]) <= {"evaluated again"} and of[2] == {"duplicate": 4},
     "Dead letters by topic": lambda of: of == [{"spans": 2}],
     "Live objects": lambda of: of == [{"trace": 30, "trajectory": 20}],
+    "Flags in memory": lambda of: of == [{"worker": 20}],
+    "Flags forgotten": lambda of: of == [{"full": 2}],
 }  # fmt: skip
 
 
