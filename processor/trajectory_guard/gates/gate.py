@@ -115,6 +115,12 @@ class Gate:
         self.configure(self.board.config)
         follow(self)
 
+    def __deepcopy__(self, memo: Any) -> Gate:
+        return self  # its board is that of the process: a copied agent is guarded by the same one
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a gate cannot be pickled, for its board belongs to the process: make it in each process")
+
     def configure(self, config: GuardConfig) -> None:
         """Take the configuration of the board, and keep the values of this gate's own keys."""
         self.config = config.with_gate_keys(self._given)

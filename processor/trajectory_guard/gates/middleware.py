@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import dataclasses
 import logging
 from collections import OrderedDict
@@ -103,6 +104,11 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         self._budgets = BudgetCheck(self._gate.gate, agent=agent, text=budget_text)
         self._open: OrderedDict[str, Decision] = OrderedDict()
         self._tools: OrderedDict[str, tuple[Any, Any]] = OrderedDict()
+
+    def __deepcopy__(self, memo: Any) -> TrajectoryGuardMiddleware:
+        twin = copy.copy(self)  # with the same gate, whose board is that of the process
+        twin._open, twin._tools = OrderedDict(), OrderedDict()
+        return twin
 
     # --- the model call ----------------------------------------------------------------------------------------
 
