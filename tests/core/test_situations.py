@@ -6,7 +6,7 @@ import pytest
 
 from tests.bench.situations import Outcome, judge_situation, situations
 
-FLOORS = {"given": 0.95, "first": 0.95, "second": 0.95, "third": 0.95, "fourth": 0.94, "sixth": 0.96}
+FLOORS = {"given": 0.95, "first": 0.95, "second": 0.95, "third": 0.95, "fourth": 0.94, "fifth": 0.93, "sixth": 0.96}
 """Share that has to come out right. ``tests/data/README.md`` says which were at hand when the rules were written."""
 STOPPED = {
     "given": set[str](),
@@ -14,6 +14,7 @@ STOPPED = {
     "second": set[str](),
     "third": set[str](),
     "fourth": set[str](),
+    "fifth": {"browser/स्क्रॉल"},
     "sixth": set[str](),
 }
 """Runs that are stopped and should not be. No other may join them."""
