@@ -114,7 +114,7 @@ def test_an_end_before_the_start_is_no_negative_duration() -> None:
 def test_a_result_of_megabytes_is_cut_to_a_bound() -> None:
     step = step_of(tool_view(result="x" * 3_000_000))
     assert step.result is not None
-    assert len(step.result) == 1_000_000
+    assert 999_000 < len(step.result) <= 1_000_000
 
 
 def test_openlit_reports_a_run_id_instead_of_the_call_id_of_a_failed_call() -> None:

@@ -7,6 +7,8 @@ data is replaced, before anything reads a result, by its kind, its size and a di
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
 from typing import Final
 
@@ -19,7 +21,10 @@ _MIN_CHARS: Final = 2 * _STEP
 _HEAD_CHARS: Final = 512
 _MIN_DISTINCT: Final = 8  # a ruler and a row of zeros are no data
 _MAX_SHOWN: Final = 3
-_WINDOW: Final = re.compile(rf"[\w+/=\\\r\n-]{{{_STEP}}}|[\d,\s]{{{_STEP}}}", re.ASCII)
+_MIN_COMMAS: Final = 4  # of a list of bytes, a number a line; blanks alone are none
+_MAX_BREAKS: Final = 2  # lines of base64 have 60 characters and more
+_LETTERS_ONLY: Final = re.compile(rf"[\w+/=\\\r\n-]{{{_STEP}}}", re.ASCII)
+_NUMBERS_ONLY: Final = re.compile(rf"[\d,\s]{{{_STEP}}}", re.ASCII)
 _URI: Final = r"data:(?P<mime>[\w.+-]+/[\w.+-]+)?(?:;[\w.+=-]+)*,[^\s\"'<>)]{64,}"
 _WRAPPED: Final = r"[\w+/\\-]{60,}(?:\r?\n[\w+/\\-]{60,})*(?:\r?\n[\w+/\\-]{1,75})?={0,2}"
 _NUMBERS: Final = r"\[\s*(?:\d{1,3}\s*,\s*){64,}\d{1,3}\s*\]"
@@ -51,7 +56,7 @@ def with_digests(text: str) -> str:
         text = _ESCAPED.sub(_of_literal, text)
     if not _may_hold_block(text):
         return text
-    mime = _MIME.search(text)
+    mime = cache(lambda: _MIME.search(text))  # looked for once, and only beside a block
     return _BLOCK.sub(lambda match: _of_block(match, mime), text)
 
 
@@ -96,23 +101,29 @@ def _may_hold_block(text: str) -> bool:
     """Whether some stretch without the marks of a sentence is long enough: a few looks spare most texts a search."""
     if "data:" in text:
         return True
-    return any(_WINDOW.match(text, at) is not None for at in range(0, len(text) - _STEP + 1, _STEP))
+    return any(_is_in_block(text, at) for at in range(0, len(text) - _STEP + 1, _STEP))
+
+
+def _is_in_block(text: str, at: int) -> bool:
+    if text.count("\n", at, at + _STEP) <= _MAX_BREAKS and _LETTERS_ONLY.match(text, at) is not None:
+        return True
+    return text.count(",", at, at + _STEP) >= _MIN_COMMAS and _NUMBERS_ONLY.match(text, at) is not None
 
 
 def _is_undecoded(text: str) -> bool:
     return text.count("\ufffd") * 20 > len(text)
 
 
-def _of_block(match: re.Match[str], mime: re.Match[str] | None) -> str:
+def _of_block(match: re.Match[str], mime: Callable[[], re.Match[str] | None]) -> str:
     block = match[0]
     if block.startswith("data:"):
         data, kind = block.partition(",")[2], _MIME.match(match["mime"] or "")
         return _mark(_kind_of(data, kind), block, len(data) * 3 // 4)
     if block[0] == "[":
-        return _mark(_kind_of("", mime), block, block.count(",") + 1)
+        return _mark(_kind_of("", mime()), block, block.count(",") + 1)
     if len(block) < _MIN_CHARS or len(set(block[:_HEAD_CHARS])) < _MIN_DISTINCT:
         return block
-    return _mark(_kind_of(block, mime), block, len(block) * 3 // 4)
+    return _mark(_kind_of(block, mime()), block, len(block) * 3 // 4)
 
 
 def _of_literal(match: re.Match[str]) -> str:

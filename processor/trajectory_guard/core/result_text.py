@@ -250,11 +250,12 @@ def is_data(text: str) -> bool:
     """
     if text[:1] in ("{", "["):
         return False
-    return any(_SETTING.match(line) is not None or _CODE.search(line) is not None for line in text.splitlines())
+    lines = map(str.strip, text.splitlines())
+    return any(_SETTING.match(line) is not None or _CODE.search(line) is not None for line in lines)
 
 
-_SETTING: Final = re.compile(r"\s*[-\w.\"']{1,80}\s?[:=]\s*[^\s,;]{1,80}[,;]?\s*\Z")
-_CODE: Final = re.compile(r"\w\([^()]*\)|\w\s?[:+-]?=\s?\S|\A\s*(?:#|//|--|/\*)\s*\w|[;{]\s*\Z")
+_SETTING: Final = re.compile(r"[-\w.\"']{1,80}\s?[:=]\s{0,40}[^\s,;]{1,80}[,;]?\Z")
+_CODE: Final = re.compile(r"\w\([^()]*\)|\w\s?[:+-]?=\s?\S|\A(?:#|//|--|/\*)\s{0,40}\w|[;{]\Z")
 
 
 def is_echo(result: str, args: Any) -> bool:
