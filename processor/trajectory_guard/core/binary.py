@@ -21,10 +21,9 @@ _MIN_CHARS: Final = 2 * _STEP
 _HEAD_CHARS: Final = 512
 _MIN_DISTINCT: Final = 8  # a ruler and a row of zeros are no data
 _MAX_SHOWN: Final = 3
-_MIN_COMMAS: Final = 4  # of a list of bytes, a number a line; blanks alone are none
+_MIN_COMMAS: Final = 4  # of a list of bytes, a number a line
 _MAX_BREAKS: Final = 2  # lines of base64 have 60 characters and more
-_LETTERS_ONLY: Final = re.compile(rf"[\w+/=\\\r\n-]{{{_STEP}}}", re.ASCII)
-_NUMBERS_ONLY: Final = re.compile(rf"[\d,\s]{{{_STEP}}}", re.ASCII)
+_WINDOW: Final = re.compile(rf"(?P<letters>[\w+/=\\\r\n-]{{{_STEP}}})|[\d,\s]{{{_STEP}}}", re.ASCII)
 _URI: Final = r"data:(?P<mime>[\w.+-]+/[\w.+-]+)?(?:;[\w.+=-]+)*,[^\s\"'<>)]{64,}"
 _WRAPPED: Final = r"[\w+/\\-]{60,}(?:\r?\n[\w+/\\-]{60,})*(?:\r?\n[\w+/\\-]{1,75})?={0,2}"
 _NUMBERS: Final = r"\[\s*(?:\d{1,3}\s*,\s*){64,}\d{1,3}\s*\]"
@@ -101,13 +100,17 @@ def _may_hold_block(text: str) -> bool:
     """Whether some stretch without the marks of a sentence is long enough: a few looks spare most texts a search."""
     if "data:" in text:
         return True
-    return any(_is_in_block(text, at) for at in range(0, len(text) - _STEP + 1, _STEP))
+    return any(
+        (found := _WINDOW.match(text, at)) is not None and _is_dense(found)
+        for at in range(0, len(text) - _STEP + 1, _STEP)
+    )
 
 
-def _is_in_block(text: str, at: int) -> bool:
-    if text.count("\n", at, at + _STEP) <= _MAX_BREAKS and _LETTERS_ONLY.match(text, at) is not None:
-        return True
-    return text.count(",", at, at + _STEP) >= _MIN_COMMAS and _NUMBERS_ONLY.match(text, at) is not None
+def _is_dense(window: re.Match[str]) -> bool:
+    """Whether a stretch is not made of blanks or line breaks, which both look like the inside of a block."""
+    if window.lastgroup == "letters":
+        return window[0].count("\n") <= _MAX_BREAKS
+    return window[0].count(",") >= _MIN_COMMAS
 
 
 def _is_undecoded(text: str) -> bool:

@@ -59,7 +59,7 @@ def follow_branch(
 
 
 def _is_older(messages: Sequence[Any], status: Mapping[str, Any], newest: ReadCall, *, has_saver: bool) -> bool:
-    """Whether the graph state lies before the newest call that a gate has read .
+    """Whether the graph state lies before the newest call that a gate has read.
 
     The call is neither among the messages nor among those that the saved status covers, which outlive trimming. Where
     nothing is saved between runs, that is so in every new user turn, and says nothing.
