@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("quixstreams", reason="the extra 'fleet' is not installed")
 
 from tests.collector.kit import loop, request, tool
+from tests.fleet.broker import Broker
 from tests.fleet.kit import expected_verdicts, records_of
 from tests.fleet.test_scores import of_one_process
 from tests.fleet.workers import FleetRun, Worker, wait_until
@@ -95,16 +96,16 @@ def lag(sender: Worker) -> float:
     return sender.metric("trajectory_guard_fleet_lag")
 
 
-def test_a_sender_waits_out_a_broker_that_restarts(new_run: NewRun, server: Langfuse) -> None:
+def test_a_sender_waits_out_a_broker_that_restarts(new_run: NewRun, own_broker: Broker, server: Langfuse) -> None:
     first, second = requests_of(range(6)), requests_of(range(6, 12))
-    run = new_run(sections(server))
+    run = new_run(sections(server), address=own_broker.address)
     worker, sender = run.start("one", session_timeout_s=30.0), run.start("scores", command="scores")
     for one in (worker, sender):
         one.wait_until_ready()
     run.feed([record for data in first for record in records_of(data)])
     wait_until(lambda: held(server) == of_one_process(first), lambda: sender.log[-2_000:])
-    run.broker.kill()
-    run.broker.start()
+    own_broker.kill()
+    own_broker.start()
     run.feed([record for data in second for record in records_of(data)])
     expected = of_one_process([*first, *second])
 
