@@ -12,11 +12,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.collector.kit import capture_request, loop, request, singles, split, tool
+from tests.collector.kit import capture_request, loop, request, singles, tool
 from tests.collector.kit import span as a_span
 from tests.fleet.answers import answer, differences, names_in, scored
 from tests.fleet.simulation import PARTITIONS, Simulation
-from tests.fleet.test_stages import drive, recorded, records
+from tests.fleet.test_stages import drive, recorded, records, shuffled_loops
 from tests.helpers import capture_names
 from trajectory_guard.by_hand import HandFlag
 from trajectory_guard_collector.api.flags import FleetFlags
@@ -50,15 +50,7 @@ def test_recorded_runs_with_crashes_give_the_answers_of_one_process(seed: int, l
 @given(seed=ORDERS)
 def test_loops_in_any_order_with_crashes_give_the_answers_of_one_process(seed: int) -> None:
     chance = random.Random(seed)
-    root = a_span("root", {"session.id": "named late"}, trace="two", at=0.0, dur=60.0)
-    spans = [
-        *loop(14, trace="one"),
-        *loop(9, trace="two", prefix="t", conversation=None, start=3.0, parent="root"),
-        root,
-        *loop(5, trace="three", prefix="u", conversation="named late", start=20.0),
-    ]
-    chance.shuffle(spans)
-    requests = split([request(one) for one in spans], [chance.randrange(1, 4) for _ in spans])
+    requests = shuffled_loops(chance)
     run = Simulation([], live_mib=chance.choice([0.0, 1.0]))
     drive(run, records(requests), chance, crashes=0.2, commits=0.3)
     assert differences(scored(requests), run.flags.find) == []
@@ -128,7 +120,7 @@ def test_the_state_of_an_earlier_version_gets_its_flag_with_the_next_step() -> N
     for (stage, _), names in run._stored.items():
         if stage == "operations":
             plain = orjson.loads(names["h"][0])
-            del plain["head"]["flag"], plain["head"]["scores"], plain["head"]["trajectory"]["folded"]
+            del plain["head"]["flag"], plain["head"]["scores"], plain["head"]["trajectory"]["compacted"]
             names["h"] = (orjson.dumps(plain), names["h"][1])
     run.flags = FlagTable(10, 3_600.0, lambda reason: None, clock=lambda: run._now_s)
     run.restart()

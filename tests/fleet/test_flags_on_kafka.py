@@ -152,3 +152,4 @@ def test_kill_9_changes_no_answer(new_run: NewRun, guarantee: str) -> None:
         wait_until(
             lambda worker=worker: not answers_differ(worker), lambda worker=worker: str(answers_differ(worker)[:2])
         )
+        assert answers_differ(worker) == []

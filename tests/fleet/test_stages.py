@@ -79,9 +79,8 @@ def test_recorded_runs_with_crashes_give_the_verdicts_of_one_process(seed: int, 
     assert not run.written["dead_letters"]
 
 
-@given(seed=ORDERS)
-def test_loops_in_any_order_with_crashes_give_the_verdicts_of_one_process(seed: int) -> None:
-    chance = random.Random(seed)
+def shuffled_loops(chance: random.Random) -> list[bytes]:
+    """Requests in any order: a loop of two traces, one of which its root names late, and of one that names itself."""
     root = a_span("root", {"session.id": "named late"}, trace="two", at=0.0, dur=60.0)
     spans = [
         *loop(14, trace="one"),
@@ -90,7 +89,13 @@ def test_loops_in_any_order_with_crashes_give_the_verdicts_of_one_process(seed: 
         *loop(5, trace="three", prefix="u", conversation="named late", start=20.0),
     ]
     chance.shuffle(spans)
-    requests = split([request(one) for one in spans], [chance.randrange(1, 4) for _ in spans])
+    return split([request(one) for one in spans], [chance.randrange(1, 4) for _ in spans])
+
+
+@given(seed=ORDERS)
+def test_loops_in_any_order_with_crashes_give_the_verdicts_of_one_process(seed: int) -> None:
+    chance = random.Random(seed)
+    requests = shuffled_loops(chance)
     run = Simulation([], live_mib=chance.choice([0.0, 1.0]))
     written = drive(run, records(requests), chance, crashes=0.2, commits=0.3)
     assert compared(written, expected_verdicts(requests)) == (0, 0, 0)

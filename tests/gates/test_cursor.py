@@ -319,31 +319,39 @@ def many(count: int, rounds_: int = 1) -> Policy:
     return script(*[[("lookup", {"key": f"{turn} {at}"}) for at in range(count)] for turn in range(rounds_)])
 
 
-def is_complete(board: FlagBoard, calls_: int, entries: int) -> None:
+def figures(board: FlagBoard) -> dict[str, Any]:
     report = cursor_of(board).report()
-    assert (report.cursor, sum(map(len, report.path.values()))) == (f"task.1.step.{calls_}", calls_)
-    assert (report.dropped, report.open_calls, report.unrecorded_boundaries) == (entries - 64, 0, 0)
-    assert (report.repeat_loop_count, board.counts["errors.cursor"]) == (0, 0)
+    return {
+        "cursor": report.cursor, "calls": sum(map(len, report.path.values())), "dropped": report.dropped,
+        "open": report.open_calls, "unrecorded": report.unrecorded_boundaries, "repeats": report.repeat_loop_count,
+        "errors": board.counts["errors.cursor"],
+    }  # fmt: skip
+
+
+def complete(calls_: int, entries: int) -> dict[str, Any]:
+    """The figures of a record in which each of so many calls was entered once."""
+    none = dict.fromkeys(("open", "unrecorded", "repeats", "errors"), 0)
+    return {"cursor": f"task.1.step.{calls_}", "calls": calls_, "dropped": entries - 64, **none}
 
 
 @SURFACES
 def test_more_parallel_calls_than_are_kept_are_entered_once(make: Any, run: Any) -> None:
     board = new_board(cursor=True)
     run(make(many(100, 2), [lookup], board))
-    is_complete(board, 200, 600)
+    assert figures(board) == complete(200, 600)
 
 
 @WITNESSES
 def test_more_parallel_calls_than_are_kept_with_spans(make: Any, run: Any, traced: Any) -> None:
     board = traced(cursor=True)
     run(make(many(80, 2), [lookup], board))
-    is_complete(board, 160, 480)
+    assert figures(board) == complete(160, 480)
 
 
 def test_more_parallel_calls_with_allowances_of_the_guard() -> None:
     board = new_board(cursor=True)
     middleware_agent(many(80), [lookup], board, refuse_pointless=True).invoke(TASK, thread())
-    is_complete(board, 80, 320)
+    assert figures(board) == complete(80, 320)
 
 
 def test_more_parallel_calls_than_are_kept_in_two_processes() -> None:
@@ -352,7 +360,7 @@ def test_more_parallel_calls_than_are_kept_in_two_processes() -> None:
     first = middleware_agent(many(80), [lookup], boards[0], saver=saver)
     first.invoke(TASK, thread(), interrupt_before=["tools"])
     middleware_agent(many(80), [lookup], boards[1], saver=saver).invoke(None, thread())
-    is_complete(boards[1], 80, 240)
+    assert figures(boards[1]) == complete(80, 240)
 
 
 def test_more_parallel_calls_than_are_kept_some_of_them_failing() -> None:
@@ -367,14 +375,14 @@ def test_more_parallel_calls_than_are_kept_some_of_them_failing() -> None:
     retry = ToolRetryMiddleware(max_retries=0, on_failure="continue")
     policy = script([("odd", {"at": at}) for at in range(100)])
     middleware_agent(policy, [odd], board, retry).invoke(TASK, thread())
-    is_complete(board, 100, 300)
+    assert figures(board) == complete(100, 300)
 
 
 def test_a_required_action_among_many_parallel_calls_is_done() -> None:
     board = new_board(cursor=True, required_actions=["search"])
     policy = script([("search", {"query": "x"}), *(("lookup", {"key": str(at)}) for at in range(150))])
     middleware_agent(policy, [search, lookup], board).invoke(TASK, thread())
-    is_complete(board, 151, 453)
+    assert figures(board) == complete(151, 453)
     assert cursor_of(board).report(["search"]).missing_required_actions == ()
 
 

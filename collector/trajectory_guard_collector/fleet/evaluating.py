@@ -211,8 +211,10 @@ class EvaluatingStage:
     def _by_hand(self, one: LiveTrajectory, operation: Operation) -> None:
         """Raise or clear a flag, once: a record may be written twice, with one id."""
         try:
-            said, by_id = operation.content, str(operation.content["id"])
-            flag = HandFlag.of(said.get("level", Level.NUDGE), said.get("reason") or "-", said.get("actor", ""))
+            content, by_id = operation.content, str(operation.content["id"])
+            flag = HandFlag.of(
+                content.get("level", Level.NUDGE), content.get("reason") or "-", content.get("actor", "")
+            )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ItemFormatError(f"no flag by hand: {type(error).__name__}: {error}") from None
         trajectory = one.only
@@ -325,7 +327,7 @@ class EvaluatingStage:
         one.restore(trajectory, {})
         trajectory.last_used = head["last_used"]
         for span in head["items"]:
-            known = parts[f"{_ITEM}{span}"]["said"]
+            known = parts[f"{_ITEM}{span}"]["written"]
             if known is not None:
                 one.written[bytes.fromhex(span)] = known
         for (name, _), (_, snapshot) in zip(head["replay"], trajectory.replay_points, strict=True):
@@ -361,7 +363,7 @@ def _item_part(item: Item, written: str | None) -> Part:
             item.step, item.verdict, item.first_step, item.evaluated, item.moved, item.recovered, item.repeats,
             item.announced, item.announced_as, item.late,
         )  # fmt: skip
-    return Part(version, lambda: {"item": plain_item(item, results=True), "said": written})
+    return Part(version, lambda: {"item": plain_item(item, results=True), "written": written})
 
 
 def _snapshot_part(snapshot: Snapshot) -> Part:

@@ -151,15 +151,15 @@ class KafkaFlags:
 
     async def raise_flag(self, key: Key, flag: HandFlag) -> dict[str, Any]:
         """See ``FlagSource``."""
-        said = {"level": flag.level.value, "reason": flag.reason, "actor": flag.actor}
-        return await self._write(key, Kind.RAISE, said)
+        request = {"level": flag.level.value, "reason": flag.reason, "actor": flag.actor}
+        return await self._write(key, Kind.RAISE, request)
 
     async def clear_flag(self, key: Key, reason: str, actor: str) -> dict[str, Any]:
         """See ``FlagSource``."""
         return await self._write(key, Kind.CLEAR, {"reason": reason, "actor": actor})
 
-    async def _write(self, key: Key, kind: Kind, said: dict[str, Any]) -> dict[str, Any]:
-        content = {"id": uuid4().hex, **said}
+    async def _write(self, key: Key, kind: Kind, request: dict[str, Any]) -> dict[str, Any]:
+        content = {"id": uuid4().hex, **request}
         (record,) = operation_records([Operation(kind, key, content)])
         await asyncio.to_thread(self._send, *record)
         return {"trajectory": key[1], "accepted": kind.value, **content}

@@ -12,15 +12,15 @@ class Published:
 
     Attributes:
         started, stopped, recovered, counted: whether its beginning, stop and end were published and metrics count it.
-        nudges: number of nudges published; folded: number of nudges at steps that are no longer kept.
+        nudges: number of nudges published; compacted: number of nudges at steps that are no longer kept.
         spent: resources counted so far.
     """
 
-    __slots__ = ("counted", "folded", "nudges", "recovered", "spent", "started", "stopped")
+    __slots__ = ("compacted", "counted", "nudges", "recovered", "spent", "started", "stopped")
 
     def __init__(self) -> None:
         self.started = self.stopped = self.recovered = self.counted = False
-        self.nudges = self.folded = 0
+        self.nudges = self.compacted = 0
         self.spent = Spent()
 
     @property
@@ -30,7 +30,7 @@ class Published:
 
     def to_plain(self) -> list[Any]:
         """A form that JSON can represent."""
-        return [self.started, self.stopped, self.recovered, self.counted, self.nudges, self.folded, list(self.spent)]
+        return [self.started, self.stopped, self.recovered, self.counted, self.nudges, self.compacted, list(self.spent)]
 
     @classmethod
     def from_plain(cls, plain: list[Any], *, with_steps: bool) -> Published:
@@ -41,8 +41,8 @@ class Published:
         """
         published = cls()
         published.started, published.stopped, published.recovered, published.counted, *numbers, spent = plain
-        published.nudges, published.folded = numbers
+        published.nudges, published.compacted = numbers
         if not with_steps:
-            published.folded = published.nudges
+            published.compacted = published.nudges
         published.spent = Spent(*spent)
         return published

@@ -1,4 +1,4 @@
-"""The verdicts of a trajectory that gates act on: a fold over the verdicts of its steps, in their order.
+"""The verdicts of a trajectory that gates act on, computed from the verdicts of its steps in their order.
 
 Late steps change verdicts that were there before. The standing is therefore a function of the verdicts, not of
 the order in which spans arrived: one process and many agree on it.

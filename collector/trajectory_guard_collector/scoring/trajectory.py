@@ -180,7 +180,7 @@ class Trajectory:
         items: steps and usage that can still be put in order, sorted; older ones are compacted into ``base``.
         floor: order of the newest item compacted into ``base``.
         standing: newest verdict with a finding, with a nudge, with a stop, after the evaluated items.
-        folded: the same after the compacted items; revised: whether ``standing`` has to be read again from there.
+        compacted: the same after the compacted items; revised: whether ``standing`` has to be read again from there.
         by_hand: newest flag that a person raised, None if it was cleared; hands: number of those raised.
         services, agents: names seen last; trace_id: trace of the step evaluated last.
         steps, score, episode, nudges, level, evicted_runs: values after the newest step.
@@ -192,7 +192,7 @@ class Trajectory:
         self.items: list[Item] = []
         self.floor: Order = FIRST
         self.base: Snapshot | None = None
-        self.standing = self.folded = NOTHING
+        self.standing = self.compacted = NOTHING
         self.revised = False
         self.by_hand: HandFlag | None = None
         self.hands = 0
@@ -383,7 +383,7 @@ class Trajectory:
             self.base = _freeze(self._head)
             self._forget(len(self.items))
             self._snapshots, self._head, self._evaluated = [], None, 0
-            self.folded = self.standing  # a run that came to rest recovered without a step
+            self.compacted = self.standing  # a run that came to rest recovered without a step
 
     def dismiss(self, engine: Engine) -> None:
         """Clear flag and scores, and compact the evaluated steps: evaluated again, they would raise the flag again."""
@@ -395,7 +395,7 @@ class Trajectory:
             self.base = _freeze(head)
         self._forget(self._evaluated)
         self._snapshots, self._head, self._evaluated = [], None, 0
-        self.standing, self.folded, self.by_hand = NOTHING, NOTHING, None
+        self.standing, self.compacted, self.by_hand = NOTHING, NOTHING, None
         self.level, self.changed = Level.OBSERVE, True
         self._read(head.state, [])
 
@@ -407,10 +407,10 @@ class Trajectory:
         for item in self.items[:count]:
             item.evicted = True
             if isinstance(item, StepItem) and _is_nudge(item) and item.verdict.episode in self.episodes:  # type: ignore[union-attr]
-                self.episodes[item.verdict.episode].folded += 1  # type: ignore[union-attr]
+                self.episodes[item.verdict.episode].compacted += 1  # type: ignore[union-attr]
             self.seen.append(item.span[-8:])
             self.floor = max(self.floor, item.order)
-        self.folded = self.folded.after(one.verdict for one in self.items[:count])
+        self.compacted = self.compacted.after(one.verdict for one in self.items[:count])
         self.evicted_items += self.items[:count]
         del self.items[:count]
 
@@ -424,7 +424,7 @@ class Trajectory:
 
     def revise(self) -> None:
         """Read again what stands: a late step, or one that moved away, may have retracted a finding."""
-        self.standing, self.revised = self.folded.after(one.verdict for one in self.evaluated), False
+        self.standing, self.revised = self.compacted.after(one.verdict for one in self.evaluated), False
 
     def published(self, episode: int) -> Published:
         """Publication state of an episode; evicts the oldest ones beyond ``_MAX_EPISODES``."""
@@ -439,7 +439,7 @@ class Trajectory:
         """Number of the nudge within its episode at a step, from 1: after progress the ladder counts again from 1."""
         episode = item.verdict.episode if item.verdict is not None else 0
         nudges = [one for one in self.items if isinstance(one, StepItem) and _is_nudge(one) and one.order <= item.order]
-        return self.published(episode).folded + sum(one.verdict.episode == episode for one in nudges)  # type: ignore[union-attr]
+        return self.published(episode).compacted + sum(one.verdict.episode == episode for one in nudges)  # type: ignore[union-attr]
 
     @property
     def can_be_saved(self) -> bool:

@@ -92,7 +92,7 @@ def plain_head(
         "marks": {span.hex(): attributes for span, attributes in tags.items()},
         "hands": [trajectory.hands, plain_hand(trajectory.by_hand)],
         "flags": plain_standing(trajectory.standing),
-        "folded": plain_standing(trajectory.standing if compacted else trajectory.folded),
+        "compacted": plain_standing(trajectory.standing if compacted else trajectory.compacted),
     }
 
 
@@ -143,7 +143,7 @@ def _from_plain(plain: dict[str, Any], dialects: Dialects) -> Trajectory:
         items = [item_of(one, dialects) for one in plain["items"]]
         trajectory.restore_items(items, [(place, _snapshot(one)) for place, one in plain["replay"]])
     trajectory.standing = standing_of(plain["flags"])
-    trajectory.folded = standing_of(plain.get("folded", plain["flags"]))  # earlier versions do not revise
+    trajectory.compacted = standing_of(plain.get("compacted", plain["flags"]))  # earlier versions do not revise
     trajectory.hands, hand = plain.get("hands", (0, None))  # earlier versions know no flags by hand
     trajectory.by_hand = hand_of(hand)
     trajectory.changed = False

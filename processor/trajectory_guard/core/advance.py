@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Any, Final
-from zlib import crc32
 
+from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.result_text import MAX_FORM_CHARS, values_of
 
@@ -54,14 +54,14 @@ class Advance(Plain):
             self.__init__()  # type: ignore[misc]
             self.tool = tool
         texts = [text[:MAX_FORM_CHARS] for _, text in zip(range(_MAX_VALUES), values_of(args), strict=False)]
-        values = [_checksum(text) for text in texts]
+        values = [checksum(text) for text in texts]
         numbers = [tuple(map(int, _NUMBER.findall(text))) for text in texts]
-        shape = tuple(_checksum(_NUMBER.sub("#", text)) for text in texts)
+        shape = tuple(checksum(_NUMBER.sub("#", text)) for text in texts)
         follows = any(value in self.offered and value not in self.asked for value in values)
         goes_on = shape == self.shape and self._goes_on(numbers)
         self.count = self.count + 1 if follows or goes_on else 0
         self.shape, self.numbers = shape, tuple(one for group in numbers for one in group)[:_MAX_NUMBERS]
-        self.offered = tuple(map(_checksum, _TOKEN.findall(result[:_MAX_RESULT_CHARS])[:_MAX_OFFERED]))
+        self.offered = tuple(map(checksum, _TOKEN.findall(result[:_MAX_RESULT_CHARS])[:_MAX_OFFERED]))
         self.asked = tuple(dict.fromkeys((*self.asked, *values)))[-_MAX_OFFERED:]
         return self.count
 
@@ -84,7 +84,3 @@ class Advance(Plain):
             return all((one > 0) == (other > 0) for one, other in zip(step, known, strict=True) if one and other)
         self.step = step
         return step == known
-
-
-def _checksum(text: str) -> int:
-    return crc32(text.encode("utf-8", "surrogatepass"))

@@ -77,8 +77,8 @@ def named_blocks(text: str) -> str | None:
     if not marks:
         return None
     names = marks[:_MAX_SHOWN] + ([f"{len(marks) - _MAX_SHOWN} more"] if len(marks) > _MAX_SHOWN else [])
-    said = _texts_of_blocks(text) if text[:1] in ("[", "{") else " ".join(_MARK.sub("", text).split())
-    return ", ".join(([f'"{clip(said)}"'] if said else []) + names)
+    words = _texts_of_blocks(text) if text[:1] in ("[", "{") else " ".join(_MARK.sub("", text).split())
+    return ", ".join(([f'"{clip(words)}"'] if words else []) + names)
 
 
 def _article(name: str) -> str:

@@ -12,6 +12,7 @@ import math
 import re
 from hashlib import blake2b, sha256
 from typing import Any, Final
+from zlib import crc32
 
 import orjson
 
@@ -156,6 +157,11 @@ def _foreign(value: Any) -> Any:
 def digest64(data: bytes) -> bytes:
     """A stable 8-byte hash."""
     return blake2b(data, digest_size=8).digest()
+
+
+def checksum(text: str) -> int:
+    """32 bits of a text that stand for it where chance matches do no harm; never raises."""
+    return crc32(text.encode("utf-8", "surrogatepass"))
 
 
 def text_bytes(text: str) -> bytes:

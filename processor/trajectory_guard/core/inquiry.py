@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, Final
-from zlib import crc32
 
+from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import looks_like_error
 from trajectory_guard.core.plain import Plain
@@ -46,15 +46,11 @@ def parts_of(text: str) -> tuple[int, ...]:
             found[word[:_STEM_CHARS] if cut else word] = _WORD_CHARS if cut else len(word)
         else:
             found.update(dict.fromkeys((word[at : at + 2] for at in range(max(1, len(word) - 1))), 1))
-    return tuple(_checksum(part) << _LENGTH_BITS | min(length, _MAX_LENGTH) for part, length in found.items())
+    return tuple(checksum(part) << _LENGTH_BITS | min(length, _MAX_LENGTH) for part, length in found.items())
 
 
 _LENGTH_BITS: Final = 5
 _MAX_LENGTH: Final = (1 << _LENGTH_BITS) - 1
-
-
-def _checksum(text: str) -> int:
-    return crc32(text.encode("utf-8", "surrogatepass"))
 
 
 def _length(parts: Iterable[int]) -> int:
@@ -97,13 +93,13 @@ class Inquiry(Plain):
             self.answer, self.count, self.entries, self.paired, self.calls = "", 0, 0, 0, ()
         if tool == self.tool:
             self.tool, self.parts, self.seen, self.values, self.places = "", (), (), (), ()
-        key = _checksum(tool)
+        key = checksum(tool)
         if key not in self.found and not looks_like_error(result):
             self.found = (*self.found[1 - _KEPT_TOOLS :], key)
 
     def has_found(self, tool: str) -> bool:
         """Whether a call of the tool returned something new in this run."""
-        return _checksum(tool) in self.found
+        return checksum(tool) in self.found
 
     def update(self, seen: Observation, answer: str, *, further: bool = False) -> bool:
         """Add an unproductive call; returns whether it asks for something that this series has not asked for yet.
@@ -145,8 +141,8 @@ class Inquiry(Plain):
         for at, text in enumerate(texts):
             parts = parts_of(text)[:_MAX_WORDS]
             width = len(parts)
-            own = [_checksum(f"{at} {width} {place} {part}") for place, part in enumerate(parts)]
-            whole, sort = _checksum(f"{at} {parts}"), _checksum(f"{at} {width}")
+            own = [checksum(f"{at} {width} {place} {part}") for place, part in enumerate(parts)]
+            whole, sort = checksum(f"{at} {parts}"), checksum(f"{at} {width}")
             moved = any(part in self.seen and place not in known for part, place in zip(parts, own, strict=True))
             found = found or (width > 1 and len(text) >= least and sort in known and whole not in known and not moved)
             places += [sort, whole, *own]
@@ -163,12 +159,12 @@ class Inquiry(Plain):
         if len(before) != len(requests):
             before = [tuple(part for parts in before for part in parts)] * len(requests)
         anew = not known or any(
-            len(text) >= least and _checksum(text) not in asked and _is_entry(parts, last, known)
+            len(text) >= least and checksum(text) not in asked and _is_entry(parts, last, known)
             for text, parts, last in zip(texts, requests, before, strict=True)
         )
         self.parts = tuple(part for parts in requests for part in (*parts, _NEXT))
         self.seen = tuple(dict.fromkeys((*self.seen, *(part for part in self.parts if part != _NEXT))))[-_MAX_SEEN:]
-        self.values = tuple(dict.fromkeys((*self.values, *map(_checksum, texts))))[-_MAX_SEEN:]
+        self.values = tuple(dict.fromkeys((*self.values, *map(checksum, texts))))[-_MAX_SEEN:]
         return anew
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
-from zlib import crc32
 
 from trajectory_guard.core.budget import both_ends_and_digest
+from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.masking import mask_noise
 
 MAX_CHARS: Final = 8_192
@@ -36,13 +36,13 @@ def said(text: str) -> Said:
     words, numbers = set(), set()
     for word in _WORD.findall(masked):
         if any(one.isdigit() for one in word):
-            numbers.add(_sum(word))
+            numbers.add(checksum(word))
         elif word.isascii() or len(word) < _GRAM:
-            words.add(_sum(word))
+            words.add(checksum(word))
         else:
-            words.update(_sum(word[at : at + 2]) for at in range(len(word) - 1))
+            words.update(checksum(word[at : at + 2]) for at in range(len(word) - 1))
     padded = f"  {masked} " if masked else ""
-    grams = frozenset(_sum(padded[at : at + _GRAM]) for at in range(len(padded) - _GRAM + 1))
+    grams = frozenset(checksum(padded[at : at + _GRAM]) for at in range(len(padded) - _GRAM + 1))
     return Said(grams, frozenset(words), frozenset(numbers))
 
 
@@ -71,7 +71,3 @@ def novelty(now: Said, before: Iterable[Said]) -> float:
 def _distance(one: frozenset[int], other: frozenset[int]) -> float:
     union = len(one | other)
     return 1.0 - len(one & other) / union if union else 0.0
-
-
-def _sum(text: str) -> int:
-    return crc32(text.encode("utf-8", "surrogatepass"))

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from array import array
 from typing import Final
-from zlib import crc32
 
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core.certainty import Certainty, weakest
-from trajectory_guard.core.fingerprints import digest64, text_bytes
+from trajectory_guard.core.fingerprints import checksum, digest64, text_bytes
 from trajectory_guard.core.history import BATCH_MASK, UNKNOWN, Symbol
 from trajectory_guard.core.masking import masked_hash, volatile_parts
 from trajectory_guard.core.observation import Observation
@@ -319,7 +318,7 @@ def _was_written(run: Run, text: str) -> bool:
 def _figures(text: str) -> list[int]:
     """Checksums of the words of a text that hold a digit."""
     words = _FIGURE.findall(text[:_MAX_WRITTEN_CHARS])
-    return [crc32(word.encode("utf-8", "surrogatepass")) for word in words if any(map(str.isdigit, word))]
+    return [checksum(word) for word in words if any(map(str.isdigit, word))]
 
 
 def _inquire(run: Run, seen: Observation) -> None:

@@ -72,7 +72,7 @@ class Before:
 def _slots_of(kind: type[Detector]) -> tuple[tuple[str, ...], Callable[[Detector], tuple[Any, ...]], bool]:
     """The slots of a detector, a function that reads them all, and whether it has a dict besides.
 
-    What the function returns is followed by the class, twice: with fewer than two names it would return no tuple.
+    The function returns the class twice behind the values: with fewer than two names it would return no tuple.
     """
     bases = (getattr(base, "__slots__", ()) for base in kind.__mro__)
     names = tuple(name for slots in bases for name in slots if name != "__dict__")

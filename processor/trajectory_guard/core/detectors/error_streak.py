@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple
-from zlib import crc32
 
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import TYPE_V, DetectionResult, Detector
-from trajectory_guard.core.fingerprints import digest64, text_bytes
+from trajectory_guard.core.fingerprints import checksum, digest64, text_bytes
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import WORD, both_ends, values_of
 from trajectory_guard.core.similarity.keys import CODE, SHELL, SQL, classify_key
@@ -168,7 +167,7 @@ def _named_parts(seen: Observation, text: str) -> tuple[int, ...]:
     line = text.rstrip().rpartition("\n")[2][:_MAX_LINE_CHARS]
     asked = set(WORD.findall("\n".join(commands)[:_SEARCHED_CHARS]))
     named = [word for word in dict.fromkeys(WORD.findall(line)) if word in asked and not word.isdigit()]
-    return tuple(crc32(word.encode("utf-8", "surrogatepass")) for word in named[:4])
+    return tuple(checksum(word) for word in named[:4])
 
 
 def _names_argument(seen: Observation, text: str) -> bool:
