@@ -218,7 +218,7 @@ def test_dialects_know_core_and_attribute_names_only() -> None:
 
 
 def test_dialects_know_neither_engine_nor_detectors() -> None:
-    forbidden = [f"{ROOT}.core.{part}" for part in ("engine", "detectors", "scoring", "policy", "reading", "run")]
+    forbidden = [f"{ROOT}.core.{part}" for part in ("engine", "detectors", "policy", "reading", "run")]
     assert importers(readers(), *forbidden) == {}
 
 

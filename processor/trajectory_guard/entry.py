@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from trajectory_guard.core.calls import CallRecord, call_key
 from trajectory_guard.core.engine import Verdict
-from trajectory_guard.core.history import Ring
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.run import Ring
 from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, StepRecord
 from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, run_label

@@ -11,8 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tests.collector.kit import all_spans, attributes, by_name, loop, new_scorer, request, span, span_id, tool
 from tests.helpers import judge, record
 from trajectory_guard import telemetry
-from trajectory_guard.core.certificates import Certificate
-from trajectory_guard.core.certifying import fingerprint
+from trajectory_guard.core.certificates import Certificate, fingerprint
 from trajectory_guard_collector.scoring.item_codec import plain_verdict, verdict_of
 from trajectory_guard_collector.scoring.tagger import tagged
 

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from tests.core.test_saved_state import build, one_step
 from tests.helpers import fewer_examples, record
-from trajectory_guard.core import relay
 from trajectory_guard.core.detectors import (
     REGISTRY,
     TYPE_IV,
     DetectionResult,
     Detector,
+    pingpong,
     register,
     unregister,
 )
@@ -86,12 +86,12 @@ class RelaySaboteur(Detector):
 def registered() -> Iterator[None]:
     register(Words)
     register(Saboteur)
-    of_relays = relay.relay_detectors
-    relay.relay_detectors = lambda: (*of_relays(), RelaySaboteur())
+    of_relays = pingpong.relay_detectors
+    pingpong.relay_detectors = lambda: (*of_relays(), RelaySaboteur())
     try:
         yield
     finally:
-        relay.relay_detectors = of_relays
+        pingpong.relay_detectors = of_relays
         Saboteur.armed = RelaySaboteur.armed = False
         unregister(Words.name)
         unregister(Saboteur.name)

@@ -17,7 +17,7 @@ from trajectory_guard.core.detectors import (
     DetectionResult,
     weights,
 )
-from trajectory_guard.core.scoring import Score, Scorer
+from trajectory_guard.core.policy import Score, Scorer
 
 WEIGHTS = weights()
 NOTHING: tuple[DetectionResult, ...] = ()

@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.core.calls import CallRecord, is_fuller, reported
 from trajectory_guard.core.engine import Engine, Verdict
-from trajectory_guard.core.history import Ring
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.run import Ring
 from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, StepRecord, Usage
 from trajectory_guard.core.tracking.usage import UsageLedger

@@ -14,8 +14,8 @@ import orjson
 
 from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.core.calls import CallRecord
-from trajectory_guard.core.history import Ring
 from trajectory_guard.core.policy import Level
+from trajectory_guard.core.run import Ring
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard_collector.scoring.item_codec import (

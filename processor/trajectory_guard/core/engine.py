@@ -7,12 +7,10 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core import policy as ladder_policy
-from trajectory_guard.core import relay
 from trajectory_guard.core.binary import with_digests
 from trajectory_guard.core.budget import within_budget
 from trajectory_guard.core.certainty import Certainty, weakest
-from trajectory_guard.core.certificates import Certificate
-from trajectory_guard.core.certifying import certify
+from trajectory_guard.core.certificates import Certificate, certify
 from trajectory_guard.core.detectors import (
     REGISTRY,
     REPORTED,
@@ -20,23 +18,22 @@ from trajectory_guard.core.detectors import (
     Detector,
     DetectorSettings,
     detector_of,
+    pingpong,
     weights,
 )
 from trajectory_guard.core.detectors.base import TYPE_IV
-from trajectory_guard.core.history import Symbol
+from trajectory_guard.core.fingerprints import Symbol
 from trajectory_guard.core.interventions import Spent, nudge_text, reason_text
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.policy import Decision, Level
+from trajectory_guard.core.policy import Decision, Level, Scorer
 from trajectory_guard.core.reading import Reader, call_symbol, result_symbol
 from trajectory_guard.core.run import Run
-from trajectory_guard.core.scoring import Scorer
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.similarity.cascade import Settle
-from trajectory_guard.core.state import MAX_RUNS, TrajectoryState
+from trajectory_guard.core.state import MAX_RUNS, Before, TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, Evidence, ModelTokens, StepRecord
 from trajectory_guard.core.tools import is_status_lookup
 from trajectory_guard.core.tracking import model_calls, scope
-from trajectory_guard.core.transaction import Before
 
 Price = Callable[[str, int, int], float]
 """USD for a model's name, input tokens and output tokens; 0 if it is unknown. Must not block."""
@@ -208,7 +205,7 @@ class Engine:
         try:
             before.keep(run)
             own = self._evaluate(state, run, step, policy)
-            visit, ended = relay.advance(state.visit, step, own.seen, run.label, state.index)
+            visit, ended = pingpong.advance(state.visit, step, own.seen, run.label, state.index)
             lap = None
             if ended is not None and self._laps:
                 agents = self._relay_of(state, step)
@@ -276,11 +273,11 @@ class Engine:
 
     def _relay_of(self, state: TrajectoryState, step: StepRecord) -> Run:
         """The run that consists of the visits of the user turn; ``step`` is the first one after the ended visit."""
-        label = scope.label_of(relay.AGENTS, state.turns.get(""))
+        label = scope.label_of(pingpong.AGENTS, state.turns.get(""))
         run = state.relay
         pause = run is not None and 0.0 < run.last_end <= step.timestamp - self.settings.slow_gap_s
         if run is None or run.label != label or pause:
-            return Run(label, state.capacity, relay.relay_detectors())
+            return Run(label, state.capacity, pingpong.relay_detectors())
         return run
 
     def _weightier(self, state: TrajectoryState, own: Verdict, lap: _Evaluated) -> Verdict:

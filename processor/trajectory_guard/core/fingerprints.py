@@ -29,6 +29,9 @@ _LONG_INTEGER: Final = re.compile(r"\d{19}")
 _SAMPLED_DIGITS: Final = re.compile(r"\d\d\d+")
 _STRIDE: Final = 6
 """Of 19 characters in a row at least three are sampled."""
+Symbol = bytes
+"""Eight bytes of a hash; ``UNKNOWN`` for a value that was not visible."""
+UNKNOWN: Final[Symbol] = b""
 _JSON_START = frozenset('{["')
 
 

@@ -7,8 +7,7 @@ from typing import Any, Final, Generic, TypeVar
 from zlib import crc32
 
 from trajectory_guard.core.certainty import PACE, Certainty
-from trajectory_guard.core.fingerprints import digest64, text_bytes
-from trajectory_guard.core.history import UNKNOWN, Symbol
+from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, digest64, text_bytes
 from trajectory_guard.core.masking import mask_text, masked_hash
 from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.result_text import carries_content, describes_state, is_acknowledgement

@@ -8,8 +8,7 @@ from typing import Final
 
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core.certainty import Certainty, weakest
-from trajectory_guard.core.fingerprints import checksum, digest64, text_bytes
-from trajectory_guard.core.history import BATCH_MASK, UNKNOWN, Symbol
+from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, checksum, digest64, text_bytes
 from trajectory_guard.core.masking import masked_hash, volatile_parts
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import (
@@ -39,7 +38,7 @@ from trajectory_guard.core.result_text import (
     values_of,
     width,
 )
-from trajectory_guard.core.run import Run
+from trajectory_guard.core.run import BATCH_MASK, Run
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.state import MAX_DENIALS, MAX_NOISE_PROFILES, TrajectoryState
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, StepRecord, is_refused_by_guard

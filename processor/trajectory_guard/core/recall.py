@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from trajectory_guard.core.fingerprints import args_hash
-from trajectory_guard.core.history import Symbol
+from trajectory_guard.core.fingerprints import Symbol, args_hash
 from trajectory_guard.core.reading import call_symbol
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.state import TrajectoryState

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from trajectory_guard.core.certainty import Certainty
-from trajectory_guard.core.certificates import FROZEN, Certificate
-from trajectory_guard.core.certifying import fingerprint
+from trajectory_guard.core.certificates import FROZEN, Certificate, fingerprint
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.detectors.reported import INTEGRITY_THEOREM, TYPE_INTEGRITY
 from trajectory_guard.gates.wrapping import (

@@ -10,8 +10,7 @@ from hashlib import sha256
 from typing import Any, Final, Protocol
 
 from trajectory_guard.core.certainty import Certainty
-from trajectory_guard.core.certificates import REPLAYABLE, Certificate
-from trajectory_guard.core.certifying import fingerprint
+from trajectory_guard.core.certificates import REPLAYABLE, Certificate, fingerprint
 from trajectory_guard.core.detectors import TYPE_VI, DetectionResult
 from trajectory_guard.core.detectors.reported import STAGNATION_THEOREM
 from trajectory_guard.core.novelty import Said, novelty, said
