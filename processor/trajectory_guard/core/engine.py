@@ -26,7 +26,7 @@ from trajectory_guard.core.fingerprints import Symbol
 from trajectory_guard.core.interventions import Spent, nudge_text, reason_text
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.policy import Decision, Level, Scorer
-from trajectory_guard.core.reading import Reader, call_symbol, result_symbol
+from trajectory_guard.core.reading import Reader
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.similarity.cascade import Settle
@@ -252,7 +252,7 @@ class Engine:
         """
         label = scope.run_label(step, state.turns)
         run = state.runs.get(label) or Run(label, state.capacity, ())
-        seen = Observation(step, run.index, call_symbol(step), result_symbol(step), run.same_results)
+        seen = Observation(step, run.index, run.same_results)
         seen.progress = found is None
         kept: tuple[DetectionResult, ...] = ()
         if found is not None and self._weights[found.loop_type] > 0:

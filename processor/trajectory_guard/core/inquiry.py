@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from functools import lru_cache
+from typing import Final
+from zlib import crc32
 
 from trajectory_guard.core.fingerprints import checksum
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import looks_like_error
 from trajectory_guard.core.plain import Plain
-from trajectory_guard.core.result_text import MAX_FORM_CHARS, WORD, values_of
+from trajectory_guard.core.result_text import MAX_FORM_CHARS, WORD
 
 _STEM_CHARS: Final = 4
 _WORD_CHARS: Final = 6
@@ -36,8 +38,9 @@ _MAIN_SHARE: Final = 3  # a value that is less than a third of its request is a 
 _FRESH_SHARE: Final = 0.75
 
 
+@lru_cache(maxsize=512)
 def parts_of(text: str) -> tuple[int, ...]:
-    """The parts of a request: beginnings of words, numbers, in scripts without spaces pairs of characters.
+    """The parts of a value of a request: beginnings of words, numbers, in scripts without spaces pairs of characters.
 
     Each is a checksum with its length (up to 31) in the last five bits. All long words are of one length: endings vary.
 
@@ -45,13 +48,25 @@ def parts_of(text: str) -> tuple[int, ...]:
     (4, True)
     """
     found: dict[str, int] = {}
-    for word in WORD.findall(text[:MAX_FORM_CHARS].casefold().replace("_", " ")):
+    for word in WORD.findall(text.casefold().replace("_", " ")):
         if word.isascii() or word[0] < "\u2e80":
             cut = len(word) > _STEM_CHARS and not any(map(str.isdigit, word))
             found[word[:_STEM_CHARS] if cut else word] = _WORD_CHARS if cut else len(word)
         else:
             found.update(dict.fromkeys((word[at : at + 2] for at in range(max(1, len(word) - 1))), 1))
     return tuple(checksum(part) << _LENGTH_BITS | min(length, _MAX_LENGTH) for part, length in found.items())
+
+
+@lru_cache(maxsize=512)
+def places_of(at: int, parts: tuple[int, ...]) -> tuple[int, ...]:
+    """Checksums of a value of a request: of its number of parts, of all of them, and of each in its place.
+
+    Parameters:
+        at: ordinal of the value in the request.
+    """
+    width = len(parts)
+    own = [f"{at} {width} {place} {part}" for place, part in enumerate(parts)]
+    return tuple([crc32(text.encode()) for text in (f"{at} {width}", f"{at} {parts}", *own)])
 
 
 _LENGTH_BITS: Final = 5
@@ -113,8 +128,10 @@ class Inquiry(Plain):
         """
         if seen.tool != self.tool:
             self.tool, self.parts, self.seen, self.values, self.answer, self.places = seen.tool, (), (), (), "", ()
-        paired = self._combines(seen.step.args) and seen.signature is None  # a name that is refused may be a guess
-        entry = self._ask(seen.step.args) or further or paired
+        texts = seen.values[:_MAX_VALUES]
+        requests = [parts_of(text[:MAX_FORM_CHARS])[:_MAX_WORDS] for text in texts]
+        paired = self._combines(texts, requests) and seen.signature is None  # a name that is refused may be a guess
+        entry = self._ask(texts, requests) or further or paired
         if answer != self.answer:
             self.answer, self.count, self.entries, self.paired = answer, 0, 0, 0
             self.first, self.calls = seen.index, ()
@@ -134,32 +151,27 @@ class Inquiry(Plain):
         """Whether nearly all of the calls with one answer name another combination of parts that keep their places."""
         return self.count >= _LEAST_TABLE and (self.count - self.paired - 1) * _QUARTER < self.count
 
-    def _combines(self, args: Any) -> bool:
+    def _combines(self, texts: Sequence[str], requests: Sequence[tuple[int, ...]]) -> bool:
         """Whether a value is a new combination of as many parts as one before it, and no part has left its place.
 
         So do the cells of a table: "red shirt", "blue shirt", "blue hat". Other words for one question do not stay in
         their places, and guesses at a name try its parts at several.
         """
         found, places, known = False, [], frozenset(self.places)
-        texts = [text for _, text in zip(range(_MAX_VALUES), values_of(args), strict=False)]
         least = sum(map(len, texts)) / 2  # what is less than half of the request is a detail of one question
-        for at, text in enumerate(texts):
-            parts = parts_of(text)[:_MAX_WORDS]
-            width = len(parts)
-            own = [checksum(f"{at} {width} {place} {part}") for place, part in enumerate(parts)]
-            whole, sort = checksum(f"{at} {parts}"), checksum(f"{at} {width}")
-            moved = any(part in self.seen and place not in known for part, place in zip(parts, own, strict=True))
-            found = found or (width > 1 and len(text) >= least and sort in known and whole not in known and not moved)
+        for at, (text, parts) in enumerate(zip(texts, requests, strict=True)):
+            sort, whole, *own = places_of(at, parts)
+            if not found and len(parts) > 1 and len(text) >= least and sort in known and whole not in known:
+                pairs = zip(parts, own, strict=True)
+                found = not any(part in self.seen and place not in known for part, place in pairs)
             places += [sort, whole, *own]
         new = dict.fromkeys(places)  # the newest last: what comes again is not forgotten
         self.places = (*(one for one in self.places if one not in new), *new)[-_MAX_PLACES:]
         return found
 
-    def _ask(self, args: Any) -> bool:
+    def _ask(self, texts: Sequence[str], requests: Sequence[tuple[int, ...]]) -> bool:
         """Take in a request. Whether one of its values, and a main one, was not there before in any of its parts."""
-        texts = [text for _, text in zip(range(_MAX_VALUES), values_of(args), strict=False)]
         least = sum(map(len, texts)) / _MAIN_SHARE
-        requests = [parts_of(text)[:_MAX_WORDS] for text in texts]
         before, known, asked = _split(self.parts), frozenset(self.seen), frozenset(self.values)
         if len(before) != len(requests):
             before = [tuple(part for parts in before for part in parts)] * len(requests)
@@ -228,26 +240,25 @@ class Advance(Plain):
         self.offered: tuple[int, ...] = ()
         self.asked: tuple[int, ...] = ()
 
-    def end(self, tool: str) -> None:
+    def end(self) -> None:
         """A call of the tool returned something new: what follows is another series."""
-        if tool == self.tool:
-            self.__init__()  # type: ignore[misc]
+        self.__init__()  # type: ignore[misc]
 
-    def update(self, tool: str, args: Any, result: str) -> int:
+    def update(self, tool: str, values: Sequence[str], result: str) -> int:
         """Add a fruitless call; returns how many calls in a row have gone on from the one before, this one included."""
         if tool != self.tool:
             self.__init__()  # type: ignore[misc]
             self.tool = tool
-        texts = [text[:MAX_FORM_CHARS] for _, text in zip(range(_MAX_VALUES), values_of(args), strict=False)]
-        values = [checksum(text) for text in texts]
+        texts = [text[:MAX_FORM_CHARS] for text in values[:_MAX_VALUES]]
+        asked = [checksum(text) for text in texts]
         numbers = [tuple(map(int, _NUMBER.findall(text))) for text in texts]
         shape = tuple(checksum(_NUMBER.sub("#", text)) for text in texts)
-        follows = any(value in self.offered and value not in self.asked for value in values)
+        follows = any(value in self.offered and value not in self.asked for value in asked)
         goes_on = shape == self.shape and self._goes_on(numbers)
         self.count = self.count + 1 if follows or goes_on else 0
         self.shape, self.numbers = shape, tuple(one for group in numbers for one in group)[:_MAX_NUMBERS]
         self.offered = tuple(map(checksum, _TOKEN.findall(result[:_MAX_RESULT_CHARS])[:_MAX_OFFERED]))
-        self.asked = tuple(dict.fromkeys((*self.asked, *values)))[-_MAX_OFFERED:]
+        self.asked = tuple(dict.fromkeys((*self.asked, *asked)))[-_MAX_OFFERED:]
         return self.count
 
     def _goes_on(self, numbers: Sequence[Sequence[int]]) -> bool:

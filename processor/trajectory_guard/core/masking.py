@@ -168,7 +168,8 @@ def _may_hold_noise(text: str) -> bool:
 
 
 _NOISY_NUMBER: Final = re.compile(rf"\dm ?\d|\d(?::\d{{2}}:\d{{2}}|\d{{9}}| ?(?:{_SHORT_TIME})\b)")
-_HEX_RUN: Final = re.compile(r"[0-9a-fA-F]{8}")
+_HEX_RUN: Final = re.compile(r"[0-9a-fA-F]{8}(?:[0-9a-fA-F]{8}|-[0-9a-fA-F]{4}-)")
+"""A long id or the head of a uuid. A short hash, as in most listings, is nothing that the masks would replace."""
 _MARK: Final = r"[ :=#.(\[]"
 _LETTER: Final = r"(?<=[^\W\d_]"
 _NUMBER_AFTER_WORD: Final = re.compile(rf"{_MARK}(?:{_LETTER}{_MARK})|{_LETTER}{_MARK}{{2}})|{_LETTER}{_MARK}{{3}}))\d")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import Any, Final, Generic, TypeVar
 from zlib import crc32
 
@@ -10,7 +11,7 @@ from trajectory_guard.core.certainty import PACE, Certainty
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, digest64, text_bytes
 from trajectory_guard.core.masking import mask_text, masked_hash
 from trajectory_guard.core.plain import Plain
-from trajectory_guard.core.result_text import carries_content, describes_state, is_acknowledgement
+from trajectory_guard.core.result_text import carries_content, describes_state, is_acknowledgement, values_of
 from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, StepRecord
 from trajectory_guard.core.tools import is_lookup, moves_cursor, scrolls
 
@@ -36,6 +37,22 @@ class _computed(Generic[_Value]):  # used as a decorator
     def __get__(self, one: Any, kind: type) -> _Value:
         value = one.__dict__[self._name] = self._compute(one)
         return value
+
+
+def call_symbol(step: StepRecord) -> Symbol:
+    """Eight bytes computed from tool, agent and arguments; ``UNKNOWN`` without arguments."""
+    if step.tool_args_hash is None:
+        return UNKNOWN
+    key = f"{step.tool_name.casefold()}\0{step.agent_id or ''}\0{step.tool_args_hash}"
+    return blake2b(key.encode("utf-8", "replace"), digest_size=8).digest()
+
+
+def result_symbol(step: StepRecord) -> Symbol:
+    """Eight bytes computed from outcome and result; ``UNKNOWN`` without a result."""
+    if step.state_snapshot_hash is None:
+        return UNKNOWN
+    key = f"{step.outcome_type}\0{step.state_snapshot_hash}"
+    return blake2b(key.encode("utf-8", "replace"), digest_size=8).digest()
 
 
 class SameResultRun(Plain):
@@ -89,10 +106,12 @@ class SameResultRun(Plain):
 
         Where results of one shape differed, only every ``_RETRY_STEPS``-th step is compared again.
         """
-        head = text[:_SHAPE_HEAD_CHARS].translate(_WITHOUT_DIGITS).encode("utf-8", "replace")
-        shape = (crc32(head) << 32) + len(text) if len(text) > _SHAPE_HEAD_CHARS else 0
+        shape, chars = 0, len(text)
+        if chars > _SHAPE_HEAD_CHARS:
+            head = text[:_SHAPE_HEAD_CHARS].translate(_WITHOUT_DIGITS).encode("utf-8", "replace")
+            shape = (crc32(head) << 32) + chars
         before, self.shape = self.shape, shape
-        if not shape or shape >> 32 != before >> 32 or abs(shape - before) > _SHAPE_CHARS:
+        if not shape or shape >> 32 != before >> 32 or not -_SHAPE_CHARS <= shape - before <= _SHAPE_CHARS:
             self.masked, self.misses = "", 0
             return False
         if self.misses >= _TRIES and index % _RETRY_STEPS > 1:
@@ -181,14 +200,19 @@ class Observation:
     denied_at: tuple[int, ...] = ()
     waiting_pace: float = PACE[Certainty.WAITING]
 
-    def __init__(self, step: StepRecord, index: int, call: Symbol, result: Symbol, same_results: SameResultRun) -> None:
+    def __init__(self, step: StepRecord, index: int, same_results: SameResultRun) -> None:
         self.step = step
         self.tool = step.tool_name.casefold()
         self.outcome: str = step.outcome_type
         self.index = index
-        self.call = call
-        self.result = result
+        self.call = call_symbol(step)
+        self.result = result_symbol(step)
         self.same_results = same_results
+
+    @_computed
+    def values(self) -> tuple[str, ...]:
+        """Texts and numbers of the arguments, in order."""
+        return values_of(self.step.args)
 
     @property
     def variation(self) -> Certainty:

@@ -104,7 +104,8 @@ _COMPLAINTS: Final = frozenset(
     )
 )  # fmt: skip
 _MAX_EMPTY_CHARS: Final = 160
-_MAX_WRAPPER_CHARS: Final = 400
+MAX_EMPTY_CHARS: Final = 400
+"""Longer results never say that nothing was found."""
 
 
 def is_empty_result(result: str) -> bool:
@@ -121,7 +122,7 @@ def is_empty_result(result: str) -> bool:
     (True, False)
     """
     if len(result) > _MAX_EMPTY_CHARS:
-        return len(result) <= _MAX_WRAPPER_CHARS and result[:1] == "{" and _is_empty_wrapper(result)
+        return len(result) <= MAX_EMPTY_CHARS and result[:1] == "{" and _is_empty_wrapper(result)
     text = " ".join(result.split())
     if text.lower() in _EMPTY_TEXTS or _EMPTY_PHRASE.match(text):
         return True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from trajectory_guard.core import policy as ladder_policy
@@ -12,6 +14,7 @@ from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, checksum, digest
 from trajectory_guard.core.masking import masked_hash, volatile_parts
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import (
+    MAX_EMPTY_CHARS,
     error_signature,
     is_empty_result,
     is_lasting,
@@ -35,7 +38,6 @@ from trajectory_guard.core.result_text import (
     lines_of,
     quotes,
     reports_status,
-    values_of,
     width,
 )
 from trajectory_guard.core.run import BATCH_MASK, Run
@@ -69,7 +71,9 @@ _MIN_COMMAND_CHARS: Final = 8
 _MAX_SENTENCE_CHARS: Final = 120
 _NOTHING: Final = digest64(b"nothing was found")
 _ADVANCES: Final = 2  # one step may be any change; two of one kind are a way
-_FIGURE: Final = re.compile(r"\w+")
+_WORD: Final = re.compile(r"\w+")
+_ASCII_FIGURE: Final = re.compile(r"\b[A-Za-z_]*\d\w*", re.ASCII)
+_DIGIT: Final = re.compile(r"\d")
 _KEPT_FIGURES: Final = 64
 _MAX_WRITTEN_CHARS: Final = 2_000
 _KEPT_LINES: Final = 128
@@ -90,37 +94,24 @@ class Reader:
 
     def read(self, state: TrajectoryState, run: Run, step: StepRecord, policy: ToolSettings | None) -> Observation:
         """Compute the observation of a step of ``run``; begin a segment if an uncertain boundary precedes it."""
-        seen = Observation(step, run.index, call_symbol(step), result_symbol(step), run.same_results)
+        seen = Observation(step, run.index, run.same_results)
         seen.waiting_pace = self.settings.poll_patience
-        seen.same_batch = _joins_batch(run, step)
-        seen.gap_s = 0.0 if seen.same_batch else scope.idle_s(run, step)
-        if scope.is_boundary(run, step, seen.gap_s, self.settings.slow_gap_s):
-            run.boundary = run.index
-            run.score.decay(self.settings.decay)
-            ladder_policy.begin_segment(run.ladder)
-        seen.segment = run.boundary
         by_guard = is_refused_by_guard(step)
-        if step.outcome_type in (ERROR, DENIED):
-            seen.signature = _signature(step) if not by_guard else None  # no failure of its own
-        elif step.outcome_type == SUCCESS and step.result is not None:
-            if is_empty_result(step.result):
-                seen.outcome = EMPTY
-            elif states_failure(step.result):
-                seen.outcome, seen.signature = ERROR, _signature(step)
-            elif limit := _limit_reached(step):
-                seen.outcome, seen.signature, seen.killed = ERROR, error_signature(limit, None), True
-        if seen.outcome == EMPTY and seen.result and not step.stated:
-            seen.result = _NOTHING  # in whatever words, and beside whatever date
+        if run.index:
+            self._place(run, seen)
+        seen.segment = run.boundary
+        _read_outcome(seen, by_guard=by_guard)
         seen.last_progress = run.last_progress
-        self._denials(state, run, seen)
+        if state.denied or step.outcome_type == DENIED:
+            self._denials(state, run, seen, by_guard=by_guard)
         previous = run.history.calls.last(seen.call)
         if previous >= 0:
-            self._read_repeat(state, run, seen, previous, policy)
+            self._read_repeat(state, run, seen, previous, policy, by_guard=by_guard)
         else:
             self._read_new(run, seen)
         unread = seen.signature is None and not by_guard and not seen.progress
         if unread and step.result and _reads_as_error(step.result):
-            seen.signature = _signature(step)
+            seen.signature = _signature(seen)
         if run.same_results.update(seen) and not seen.moved:
             seen.progress = False
         if not seen.progress:
@@ -131,14 +122,27 @@ class Reader:
         run.failed = seen.outcome == ERROR
         return seen
 
+    def _place(self, run: Run, seen: Observation) -> None:
+        """Place a step after the one before it: in its batch, after a pause, or behind an uncertain boundary."""
+        step = seen.step
+        if step.batch is not None or run.batch_label is not None:
+            seen.same_batch = step.batch is not None and step.batch == run.batch_label
+        else:
+            seen.same_batch = step.timestamp < run.batch_end and step.duration > 0
+        seen.gap_s = 0.0 if seen.same_batch else scope.idle_s(run, step)
+        if scope.is_boundary(run, step, seen.gap_s, self.settings.slow_gap_s):
+            run.boundary = run.index
+            run.score.decay(self.settings.decay)
+            ladder_policy.begin_segment(run.ladder)
+
     # --- calls that were refused -----------------------------------------------------------------------------
 
-    def _denials(self, state: TrajectoryState, run: Run, seen: Observation) -> None:
+    def _denials(self, state: TrajectoryState, run: Run, seen: Observation, *, by_guard: bool) -> None:
         """Count refusals of this call in this user turn; the counts outlive the run and end with the turn."""
         step = seen.step
         if not step.run and (known := state.turns.get("")) is not None and known != scope.turn_of(step, state.turns):
             state.denied = {}
-        key, by_guard = seen.call.hex(), is_refused_by_guard(step)
+        key = seen.call.hex()
         # a gate's answer to a call that a person refused is one more proposal of it, and nobody has allowed it
         refused = key in state.denied if by_guard else step.outcome_type == DENIED
         if not seen.call or not (refused or state.denied):
@@ -158,7 +162,7 @@ class Reader:
 
     def _read_new(self, run: Run, seen: Observation) -> None:
         """A call not made before is progress unless its result is empty, an echo, or was returned before."""
-        if not is_lookup(seen.step.tool_name) and (written := _figures("\n".join(values_of(seen.step.args)))):
+        if not is_lookup(seen.step.tool_name) and (written := _figures("\n".join(seen.values))):
             run.written = tuple(dict.fromkeys((*run.written, *written)))[-_KEPT_FIGURES:]
         run.last_fresh = run.index if seen.call else run.last_fresh
         result, step = seen.step.result, seen.step
@@ -175,30 +179,31 @@ class Reader:
 
     def _form(self, seen: Observation, result: str) -> None:
         """Compute the symbol of the result without order, scores and the words of the request."""
-        form = hits_form(result, seen.step.args)
+        form = hits_form(result, seen.values)
         if form:
             seen.listed = digest64(text_bytes(form))
         elif len(result) <= MAX_FORM_CHARS:
             error = seen.signature is not None
-            form = answer_form(result, seen.step.args, error=error)
-            form = form or answer_form(result, seen.step.args, error=error, scores=True)  # a figure is all there is
+            form = answer_form(result, seen.values, error=error)
+            form = form or answer_form(result, seen.values, error=error, scores=True)  # a figure is all there is
             seen.echo = not form
-            seen.echoes = quotes(result, seen.step.args)
+            seen.echoes = quotes(result, seen.values)
         if form:
             seen.form = digest64(f"{seen.tool}\0{seen.outcome}\0{form}".encode("utf-8", "replace"))
         elif not seen.echo:
-            seen.echo = is_echo(result, seen.step.args)
+            seen.echo = is_echo(result, seen.values)
 
     # --- a call made before ----------------------------------------------------------------------------------
 
     def _read_repeat(
-        self, state: TrajectoryState, run: Run, seen: Observation, previous: int, policy: ToolSettings | None
-    ) -> None:
+        self, state: TrajectoryState, run: Run, seen: Observation, previous: int, policy: ToolSettings | None, *,
+        by_guard: bool,
+    ) -> None:  # fmt: skip
         """Compare the result of a repeated call with its earlier results, volatile parts aside."""
         history, step = run.history, seen.step
         seen.form = run.history.forms[previous]
         seen.in_a_row = previous == seen.index - 1
-        if is_refused_by_guard(step):
+        if by_guard:
             seen.result = history.results[previous]
         if not seen.result:
             return
@@ -270,7 +275,9 @@ class Reader:
 
     def _known_ground(self, run: Run, seen: Observation) -> None:
         """Count the steps in a row that described nothing but states that were there before."""
-        known_lines = not seen.step.stated and _all_known(run, lines_of(seen.step.result or "", seen.step.args))
+        result = seen.step.result
+        lines = lines_of(result, seen.values) if result and not seen.step.stated else b""
+        known_lines = bool(lines) and _all_known(run, lines)
         if (seen.result in run.history.results and seen.describes_state) or known_lines:
             run.known_ground += not seen.same_batch
         elif seen.progress or run.history.calls.last(seen.call) < 0:
@@ -316,8 +323,10 @@ def _was_written(run: Run, text: str) -> bool:
 
 def _figures(text: str) -> list[int]:
     """Checksums of the words of a text that hold a digit."""
-    words = _FIGURE.findall(text[:_MAX_WRITTEN_CHARS])
-    return [checksum(word) for word in words if any(map(str.isdigit, word))]
+    text = text[:_MAX_WRITTEN_CHARS]
+    if text.isascii():  # searched in one go, and mostly there is nothing to find
+        return [checksum(word) for word in _ASCII_FIGURE.findall(text)] if _DIGIT.search(text) else []
+    return [checksum(word) for word in _WORD.findall(text) if any(map(str.isdigit, word))]
 
 
 def _inquire(run: Run, seen: Observation) -> None:
@@ -325,7 +334,8 @@ def _inquire(run: Run, seen: Observation) -> None:
     inquiry = run.inquiry
     if seen.progress and seen.signature is None:
         inquiry.note_found(seen.tool, seen.step.result or "")
-        run.advance.end(seen.tool)
+        if run.advance.tool == seen.tool:
+            run.advance.end()
         return
     if not seen.result or not seen.call:
         return
@@ -333,7 +343,7 @@ def _inquire(run: Run, seen: Observation) -> None:
         answer = f"!{seen.signature}" if seen.signature is not None else _answer(seen)
         mark = "" if answer else _BRIEF
         answer = answer or f"={(seen.form or seen.result).hex()}"
-        advances = run.advance.update(seen.tool, seen.step.args, seen.step.result or "")
+        advances = run.advance.update(seen.tool, seen.values, seen.step.result or "")
         seen.advances = advances if seen.signature is None else 0
         further = seen.advances >= _ADVANCES
         seen.asks_anew = inquiry.update(seen, mark + digest64(text_bytes(answer)).hex(), further=further)
@@ -348,7 +358,7 @@ def _answer(seen: Observation) -> str:
     result = seen.step.result
     if seen.listed or result is None or len(result) > MAX_FORM_CHARS or seen.outcome == EMPTY or seen.step.stated:
         return (seen.listed or seen.result).hex()
-    answer = answer_form(result, seen.step.args, error=False, scores=True)
+    answer = answer_form(result, seen.values, error=False, scores=True)
     # less than a short sentence is a value, or the prompt of a terminal
     return answer if len(set(answer.split())) >= _ANSWER_WORDS or width(answer) > len(answer) else ""
 
@@ -409,8 +419,6 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
 
 def _all_known(run: Run, lines: bytes) -> bool:
     """Whether the run has seen all these lines before; it remembers the new ones."""
-    if not lines:
-        return False
     known = set(memoryview(run.lines).cast(_LINE))
     new = [line for line in memoryview(lines).cast(_LINE) if line not in known]
     if new:
@@ -418,16 +426,31 @@ def _all_known(run: Run, lines: bytes) -> bool:
     return not new
 
 
-def _limit_reached(step: StepRecord) -> str:
+def _read_outcome(seen: Observation, *, by_guard: bool) -> None:
+    """Set the outcome that the result itself states, and the signature of an error."""
+    step = seen.step
+    result = step.result
+    if step.outcome_type in (ERROR, DENIED):
+        seen.signature = _signature(seen) if not by_guard else None  # no failure of its own
+    elif step.outcome_type == SUCCESS and result is not None:
+        is_object = result[:1] == "{"
+        if len(result) <= MAX_EMPTY_CHARS and is_empty_result(result):
+            seen.outcome = EMPTY
+        elif is_object and states_failure(result):
+            seen.outcome, seen.signature = ERROR, _signature(seen)
+        elif not is_object and result[:1] != "[" and (limit := _limit_reached(result, seen.values)):
+            seen.outcome, seen.signature, seen.killed = ERROR, error_signature(limit, None), True
+    if seen.outcome == EMPTY and seen.result and not step.stated:
+        seen.result = _NOTHING  # in whatever words, and beside whatever date
+
+
+def _limit_reached(text: str, values: Sequence[str]) -> str:
     """The first sentence of a result, if it quotes the whole request and says that the call ran into a limit; else "".
 
     A command that was killed comes back so, with or without its output, and often without an exit status. A terminal
     that echoes the command says nothing beside it.
     """
-    text = step.result or ""
-    if text[:1] in ("{", "["):
-        return ""  # no sentence
-    for value in values_of(step.args):
+    for value in values:
         at = -1
         if _MIN_COMMAND_CHARS <= len(value) <= len(text):
             at = text.find(value, 0, len(value) + _MAX_SENTENCE_CHARS)
@@ -445,30 +468,14 @@ def _reads_as_error(result: str) -> bool:
     return len(result) <= MAX_FORM_CHARS and is_transient(result, None) and not is_data(result)
 
 
-def _signature(step: StepRecord) -> str | None:
+def _signature(seen: Observation) -> str | None:
     """The signature of an error without the words of the request; None if the step shows no error."""
-    line = error_signature(step.result, step.error_class)
-    if line is None or step.result is None:
+    result = seen.step.result
+    line = _remembered_signature(result, seen.step.error_class)
+    if line is None or result is None:
         return line
-    return answer_form(line, step.args, error=True) or line
+    return answer_form(line, seen.values, error=True) or line
 
 
-def _joins_batch(run: Run, step: StepRecord) -> bool:
-    if step.batch is not None or run.batch_label is not None:
-        return step.batch is not None and step.batch == run.batch_label
-    return run.index > 0 and step.timestamp < run.batch_end and step.duration > 0
-
-
-def call_symbol(step: StepRecord) -> Symbol:
-    """Eight bytes computed from tool, agent and arguments; ``UNKNOWN`` without arguments."""
-    if step.tool_args_hash is None:
-        return UNKNOWN
-    agent = step.agent_id or ""
-    return digest64(f"{step.tool_name.casefold()}\0{agent}\0{step.tool_args_hash}".encode("utf-8", "replace"))
-
-
-def result_symbol(step: StepRecord) -> Symbol:
-    """Eight bytes computed from outcome and result; ``UNKNOWN`` without a result."""
-    if step.state_snapshot_hash is None:
-        return UNKNOWN
-    return digest64(f"{step.outcome_type}\0{step.state_snapshot_hash}".encode("utf-8", "replace"))
+_remembered_signature: Final = lru_cache(maxsize=128)(error_signature)
+"""A run that is stuck fails in the same words, and the collector evaluates steps again when an earlier one arrives."""

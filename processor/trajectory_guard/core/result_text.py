@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
 from struct import pack
@@ -63,47 +63,61 @@ def _wide(text: str) -> int:
     return 0 if text.isascii() else sum(map(_WIDE.__contains__, map(unicodedata.east_asian_width, text)))
 
 
-def values_of(args: Any) -> Iterator[str]:
-    """Texts and numbers of the arguments, in order, at most ``_MAX_VALUES`` of them."""
-    stack, left = [args], _MAX_VALUES
-    while stack and left:
-        value = stack.pop()
+def values_of(args: Any) -> tuple[str, ...]:
+    """Texts and numbers of the arguments, in order, at most ``_MAX_VALUES`` of them.
+
+    >>> values_of({"path": "a.py", "lines": [1, 2.5], "all": True, "mode": None})
+    ('a.py', '1', '2.5')
+    """
+    if type(args) is dict and len(args) <= _MAX_VALUES and _SCALARS.issuperset(map(type, args.values())):
+        return tuple([str(one) for one in args.values() if type(one) not in _WORDLESS])
+    found: list[str] = []
+    stack = [args]
+    while stack and len(found) < _MAX_VALUES:
+        value, left = stack.pop(), _MAX_VALUES - len(found)
         if isinstance(value, dict):
             stack.extend(reversed(list(value.values())[:left]))
         elif isinstance(value, (list, tuple)):
             stack.extend(reversed(value[:left]))
         elif isinstance(value, str) or (isinstance(value, (int, float)) and not isinstance(value, bool)):
-            left -= 1
-            yield str(value)
+            found.append(str(value))
+    return tuple(found)
 
 
-def _request(args: Any) -> list[str]:
+_WORDLESS: Final = frozenset((bool, type(None)))
+_SCALARS: Final = _WORDLESS | {str, int, float}
+
+
+def _request(values: Sequence[str]) -> list[str]:
     """The values of a request, case-folded, longest first; together at most ``MAX_REQUEST_CHARS``."""
-    values, left = [], MAX_REQUEST_CHARS
-    for value in values_of(args):
+    texts, left = [], MAX_REQUEST_CHARS
+    for value in values:
         text = value[:left].casefold().strip()
         left -= len(text)
-        values.append(text)
+        texts.append(text)
         if left <= 0:
             break
-    values.sort(key=len, reverse=True)
-    return values
+    texts.sort(key=len, reverse=True)
+    return texts
 
 
-def answer_form(result: str, args: Any, *, error: bool, scores: bool = False) -> str:
+@lru_cache(maxsize=256)
+def answer_form(result: str, values: tuple[str, ...], *, error: bool, scores: bool = False) -> str:
     """The words of a short result without what the request named and without what moves; empty if nothing is left.
 
-    ``scores``: decimals stay, which may be scores that move, and may be what was asked for.
+    Parameters:
+        values: those of the request (``values_of``), as in the functions below.
+        scores: decimals stay, which may be scores that move, and may be what was asked for.
 
-    >>> answer_form("Your search - red shoes - did not match any documents.", {"q": "red shoes"}, error=False)
+    >>> answer_form("Your search - red shoes - did not match any documents.", ("red shoes",), error=False)
     'your search did not match any documents'
-    >>> answer_form("Error: file '/src/main.py' not found", {"path": "/src/main.py"}, error=True)
+    >>> answer_form("Error: file '/src/main.py' not found", ("/src/main.py",), error=True)
     'error file not found'
     """
     text = both_ends(result, MAX_FORM_CHARS).casefold()
     text = text if scores else _DECIMAL.sub(" ", text)
     left, quoted = [], []  # an answer may hold some words of a value that it does not quote
-    for value in _request(args):
+    for value in _request(values):
         quotable = _MIN_ECHO_CHARS <= len(value) <= _MAX_ECHO_CHARS and (len(value) > 2 or not value.isascii())
         if quotable and value in text:
             text = text.replace(value, " ")
@@ -132,16 +146,14 @@ def _without_runs(words: list[str], quoted: frozenset[str]) -> list[str]:
     return kept[:-1]
 
 
-def quotes(result: str, args: Any) -> bool:
+def quotes(result: str, values: Sequence[str]) -> bool:
     """Whether a short result repeats a text of the request: the template of an answer around what was asked.
 
-    >>> quotes("Your search - red shoes - did not match any documents.", {"q": "red shoes"})
+    >>> quotes("Your search - red shoes - did not match any documents.", ("red shoes",))
     True
     """
     text = result[:MAX_FORM_CHARS].casefold()
-    return any(
-        len(value) >= _MIN_QUOTE_CHARS and value[:_MAX_ECHO_CHARS].casefold() in text for value in values_of(args)
-    )
+    return any(len(value) >= _MIN_QUOTE_CHARS and value[:_MAX_ECHO_CHARS].casefold() in text for value in values)
 
 
 _MIN_QUOTE_CHARS: Final = 4
@@ -258,15 +270,15 @@ _SETTING: Final = re.compile(r"[-\w.\"']{1,80}\s?[:=]\s{0,40}[^\s,;]{1,80}[,;]?\
 _CODE: Final = re.compile(r"\w\([^()]*\)|\w\s?[:+-]?=\s?\S|\A(?:#|//|--|/\*)\s{0,40}\w|[;{]\Z")
 
 
-def is_echo(result: str, args: Any) -> bool:
+def is_echo(result: str, values: Sequence[str]) -> bool:
     """Whether a result repeats a value of the request: a final answer that comes back as it was given."""
     head = " ".join(result[:MAX_FORM_CHARS].split())
-    return bool(head) and any(
-        len(value) >= len(head) and head in " ".join(value[: 2 * MAX_FORM_CHARS].split()) for value in values_of(args)
-    )
+    least = len(head)
+    long = [value for value in values if len(value) >= least > 0]
+    return any(head in " ".join(value[: 2 * MAX_FORM_CHARS].split()) for value in long) if long else False
 
 
-def hits_form(result: str, args: Any = None) -> str:
+def hits_form(result: str, values: Sequence[str] = ()) -> str:
     """The texts and ids in a list of hits, without its order, scores and other numbers; empty if it is no such list.
 
     A list of hits stands alone, or is the only list in an object; texts beside it count, unless the request named them.
@@ -288,15 +300,15 @@ def hits_form(result: str, args: Any = None) -> str:
     except (ValueError, RecursionError):
         return ""
     beside: list[str] = []
-    if isinstance(value, dict):
-        lists = [one for one in value.values() if isinstance(one, (list, dict))]
-        beside = [one for one in value.values() if isinstance(one, str)]
+    if type(value) is dict:
+        lists = [one for one in value.values() if type(one) is list or type(one) is dict]
+        beside = [one for one in value.values() if type(one) is str]
         value = lists[0] if len(lists) == 1 else None
-    if not isinstance(value, list) or len(value) < 2:
+    if type(value) is not list or len(value) < 2:
         return ""
     rows = []
     for hit in value:
-        if not isinstance(hit, dict):
+        if type(hit) is not dict:  # parsed from JSON
             return ""
         leaves: list[str] = []
         _add_distinct_leaves(hit, "", leaves)
@@ -305,8 +317,7 @@ def hits_form(result: str, args: Any = None) -> str:
         rows.append(" ".join(leaves))
     rows.sort()
     if beside:
-        asked = set(values_of(args))
-        rows += [mask_noise(text) if len(text) <= _MAX_STAMP_CHARS else text for text in beside if text not in asked]
+        rows += [mask_noise(text) if len(text) <= _MAX_STAMP_CHARS else text for text in beside if text not in values]
     return "\n".join(rows)
 
 
@@ -328,21 +339,24 @@ _RANK: Final = re.compile(r"\A\d{1,3}[.):]\s+")
 LINE_BYTES: Final = 4
 
 
-def lines_of(result: str, args: Any = None) -> bytes:
+def lines_of(result: str, values: tuple[str, ...] = ()) -> bytes:
     """Checksums, ``LINE_BYTES`` each, of the lines of a result; none below three.
 
     Scores and other fractions aside, clocks and other noise too, and the lines of the request, which a terminal echoes.
 
     >>> lines_of("[0.8] a\\n[0.7] b\\n[0.6] c") == lines_of("[0.9] a\\n[0.5] b\\n[0.1] c")
     True
-    >>> lines_of("$ ls -a\\n.\\n..\\n$", {"cmd": "ls -a"}) == lines_of("$ ls --all\\n.\\n..\\n$", {"cmd": "ls --all"})
+    >>> lines_of("$ ls -a\\n.\\n..\\n$", ("ls -a",)) == lines_of("$ ls --all\\n.\\n..\\n$", ("ls --all",))
     True
     """
     compared = both_ends(result, _MAX_LINES_CHARS)
-    if compared.count("\n") < _MIN_LISTED_LINES - 1:
-        return b""
+    return b"" if compared.count("\n") < _MIN_LISTED_LINES - 1 else _checksums_of_lines(compared, values)
+
+
+@lru_cache(maxsize=256)
+def _checksums_of_lines(compared: str, values: tuple[str, ...]) -> bytes:
     text = mask_lines(_DECIMAL.sub("", compared))
-    for value in values_of(args):
+    for value in values:
         for line in value[:_MAX_LINES_CHARS].splitlines():
             if len(line) >= _MIN_QUOTE_CHARS and line in text:
                 text = text.replace(line, "")
@@ -365,10 +379,11 @@ def _add_distinct_leaves(within: Any, key: str, leaves: list[str]) -> None:
             leaves.append(item)
         elif kind is dict or kind is list:
             _add_distinct_leaves(item, name, leaves)
-        elif (kind is int or kind is bool) and name[-2:].lower() == "id":
+        elif (kind is int or kind is bool) and name[-2:] in _ID_ENDINGS:
             leaves.append(str(item))
 
 
+_ID_ENDINGS: Final = frozenset(("id", "Id", "iD", "ID"))
 _MAX_HITS_CHARS: Final = 8_192
 
 

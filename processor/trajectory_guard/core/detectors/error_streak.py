@@ -9,7 +9,7 @@ from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import TYPE_V, DetectionResult, Detector
 from trajectory_guard.core.fingerprints import checksum, digest64, text_bytes
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.result_text import WORD, both_ends, values_of
+from trajectory_guard.core.result_text import WORD, both_ends
 from trajectory_guard.core.similarity.keys import CODE, SHELL, SQL, classify_key
 
 _COUNT: Final = 3
@@ -174,5 +174,5 @@ def _names_argument(seen: Observation, text: str) -> bool:
     """Whether an error message quotes what was asked for, or a person refused it."""
     return seen.outcome == "denied" or any(
         _MIN_NAME_CHARS <= len(value) <= _MAX_NAME_CHARS and len(value.split()) <= _NAME_WORDS and value in text
-        for value in values_of(seen.step.args)
+        for value in seen.values
     )
