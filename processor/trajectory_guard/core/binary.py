@@ -17,12 +17,14 @@ from trajectory_guard.core.text import clip
 
 _LETTERS: Final = str.maketrans("0123456789abcdef", "ghijklmnopqrstuv")
 _STEP: Final = 100
-_MIN_CHARS: Final = 2 * _STEP
+MIN_CHARS: Final = 2 * _STEP
+"""Shorter texts hold no block."""
 _HEAD_CHARS: Final = 512
 _MIN_DISTINCT: Final = 8  # a ruler and a row of zeros are no data
 _MAX_SHOWN: Final = 3
 _MIN_COMMAS: Final = 4  # of a list of bytes, a number a line
 _MAX_BREAKS: Final = 2  # lines of base64 have 60 characters and more
+_OF_NUMBERS: Final = frozenset("0123456789, \t\n\r\f\v")
 _WINDOW: Final = re.compile(rf"(?P<letters>[\w+/=\\\r\n-]{{{_STEP}}})|[\d,\s]{{{_STEP}}}", re.ASCII)
 _URI: Final = r"data:(?P<mime>[\w.+-]+/[\w.+-]+)?(?:;[\w.+=-]+)*,[^\s\"'<>)]{64,}"
 _WRAPPED: Final = r"[\w+/\\-]{60,}(?:\r?\n[\w+/\\-]{60,})*(?:\r?\n[\w+/\\-]{1,75})?={0,2}"
@@ -47,7 +49,7 @@ def with_digests(text: str) -> str:
     >>> with_digests("see " + block)
     'see image (233 B) hnojutqorulgqlnskmgmmsvjonkhsvhq…'
     """
-    if len(text) < _MIN_CHARS:
+    if len(text) < MIN_CHARS:
         return text
     if "\ufffd" in text and _is_undecoded(text):
         return _mark("binary data", text, len(text))
@@ -100,10 +102,14 @@ def _may_hold_block(text: str) -> bool:
     """Whether some stretch without the marks of a sentence is long enough: a few looks spare most texts a search."""
     if "data:" in text:
         return True
-    return any(
-        (found := _WINDOW.match(text, at)) is not None and _is_dense(found)
-        for at in range(0, len(text) - _STEP + 1, _STEP)
-    )
+    for at in range(0, len(text) - _STEP + 1, _STEP):
+        # letters are interrupted by no blank; only lists of numbers may be, and they consist of nothing else
+        if " " in text[at : at + _STEP] and not (text[at] in _OF_NUMBERS and text[at + _STEP // 2] in _OF_NUMBERS):
+            continue
+        found = _WINDOW.match(text, at)
+        if found is not None and _is_dense(found):
+            return True
+    return False
 
 
 def _is_dense(window: re.Match[str]) -> bool:
@@ -124,7 +130,7 @@ def _of_block(match: re.Match[str], mime: Callable[[], re.Match[str] | None]) ->
         return _mark(_kind_of(data, kind), block, len(data) * 3 // 4)
     if block[0] == "[":
         return _mark(_kind_of("", mime()), block, block.count(",") + 1)
-    if len(block) < _MIN_CHARS or len(set(block[:_HEAD_CHARS])) < _MIN_DISTINCT:
+    if len(block) < MIN_CHARS or len(set(block[:_HEAD_CHARS])) < _MIN_DISTINCT:
         return block
     return _mark(_kind_of(block, mime()), block, len(block) * 3 // 4)
 
@@ -132,7 +138,7 @@ def _of_block(match: re.Match[str], mime: Callable[[], re.Match[str] | None]) ->
 def _of_literal(match: re.Match[str]) -> str:
     block = match[0]
     escapes = block.count("\\x")
-    if len(block) < _MIN_CHARS or escapes * 16 < len(block):
+    if len(block) < MIN_CHARS or escapes * 16 < len(block):
         return block
     return _mark("image" if "PNG" in block[:12] else "binary data", block, len(block) - 3 * escapes)
 

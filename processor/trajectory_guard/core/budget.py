@@ -26,8 +26,8 @@ def within_budget(step: StepRecord, limit: int) -> StepRecord:
     """
     if step.evidence is Evidence.FINGERPRINT:
         return step
-    result = step.result or ""
-    given = chars_of(step.args, limit)
+    args, result = step.args, step.result or ""
+    given = chars_of(args, limit) if args else 0
     if given + len(result) <= limit:
         return step
     left = limit - given
@@ -51,13 +51,8 @@ def chars_of(value: Any, limit: int) -> int:
         elif kind is dict:
             total += 6 * len(item)  # quotes, colon and comma, and no value is without a character
             if total <= limit:
-                for key, value in item.items():
-                    if type(key) is str:
-                        total += len(key)
-                    if type(value) is str:
-                        total += len(value)
-                    else:
-                        stack.append(value)
+                total += sum(map(len, [one for pair in item.items() for one in pair if type(one) is str]))
+                stack += [value for value in item.values() if type(value) is not str]
         elif kind is list or kind is tuple:
             total += 3 * len(item)
             if total <= limit:

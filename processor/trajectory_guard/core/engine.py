@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core import policy as ladder_policy
-from trajectory_guard.core.binary import with_digests
+from trajectory_guard.core.binary import MIN_CHARS, with_digests
 from trajectory_guard.core.budget import within_budget
 from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.certificates import Certificate, certify
@@ -21,7 +21,7 @@ from trajectory_guard.core.detectors import (
     pingpong,
     weights,
 )
-from trajectory_guard.core.detectors.base import TYPE_IV
+from trajectory_guard.core.detectors.base import TYPE_IV, signs_of
 from trajectory_guard.core.fingerprints import Symbol
 from trajectory_guard.core.interventions import Spent, nudge_text, reason_text
 from trajectory_guard.core.observation import Observation
@@ -119,13 +119,8 @@ class Verdict(NamedTuple):
 _NOTHING_SPENT: Final = Spent()
 
 
-class _Evaluated(NamedTuple):
-    """An evaluated step of a run that is not in the state yet."""
-
-    run: Run
-    seen: Observation
-    decision: Decision
-    verdict: Verdict
+_Evaluated = tuple[Run, Observation, Decision, Verdict]
+"""An evaluated step of a run that is not in the state yet."""
 
 
 class Engine:
@@ -191,22 +186,27 @@ class Engine:
             raise
 
     def _observe(self, state: TrajectoryState, step: StepRecord) -> Verdict | None:
-        policy = self.settings.tool(step.tool_name)
+        policy = self.settings.tool(step.tool_name) if self.settings.tools else None
         if step.outcome_type == INTERRUPTED or (policy is not None and policy.ignore):
             return None
         key = _id_symbol(step.step_id)
         if key in state.step_ids:
             return None
-        if step.result is not None and (named := with_digests(step.result)) is not step.result:
+        result = step.result
+        if result is not None and len(result) >= MIN_CHARS and (named := with_digests(result)) is not result:
             step = step._replace(result=named)
         step = within_budget(step, self.settings.max_understood_chars)
-        run = self._run_of(state, step)
-        before = Before(state)
+        label = scope.run_label(step, state.turns)
+        run = state.runs.get(label)
+        if run is None:  # it enters the state only when the step has been evaluated
+            run = Run(label, state.capacity, self._detectors())
+        before = Before(state, run)
+        lap = ended = None
         try:
-            before.keep(run)
             own = self._evaluate(state, run, step, policy)
-            visit, ended = pingpong.advance(state.visit, step, own.seen, run.label, state.index)
-            lap = None
+            visit = state.visit
+            if step.agent_id:
+                visit, ended = pingpong.advance(visit, step, own[1], label, state.index)
             if ended is not None and self._laps:
                 agents = self._relay_of(state, step)
                 before.keep(agents)
@@ -217,10 +217,10 @@ class Engine:
         self._remember(state, own, key)
         state.visit = visit
         if lap is None or ended is None:
-            return own.verdict
+            return own[3]
         self._count(state, lap, ended.first)
-        state.relay = lap.run
-        return self._weightier(state, own.verdict, lap)
+        state.relay = lap[0]
+        return self._weightier(state, own[3], lap)
 
     def _evaluate(
         self, state: TrajectoryState, run: Run, step: StepRecord, policy: ToolSettings | None, *, likely: bool = False
@@ -238,7 +238,7 @@ class Engine:
             run.ladder, found, run.score.value, self.settings, new_batch=new_batch, progress=seen.progress,
             now=step.timestamp, may_stop=run.stoppable and not (policy is not None and policy.never_stop),
         )  # fmt: skip
-        return _Evaluated(run, seen, decision, self._verdict(state, run, seen, found, decision))
+        return run, seen, decision, self._verdict(state, run, seen, found, decision)
 
     def report(
         self, state: TrajectoryState, step: StepRecord, found: DetectionResult | None, measured: Mapping[str, Any]
@@ -263,11 +263,11 @@ class Engine:
             run.ladder, kept, run.score.value, self.settings, new_batch=True, progress=seen.progress,
             now=step.timestamp, may_stop=found is None or detector_of(found).may_stop,
         )  # fmt: skip
-        own = _Evaluated(run, seen, decision, self._verdict(state, run, seen, kept, decision, measured))
+        verdict = self._verdict(state, run, seen, kept, decision, measured)
         current = state.current
-        self._remember(state, own, _id_symbol(step.step_id))
+        self._remember(state, (run, seen, decision, verdict), _id_symbol(step.step_id))
         state.current = current if current in state.runs else label  # the run that acted last is still the agent's
-        return own.verdict
+        return verdict
 
     # --- loops between agents --------------------------------------------------------------------------------
 
@@ -282,27 +282,22 @@ class Engine:
 
     def _weightier(self, state: TrajectoryState, own: Verdict, lap: _Evaluated) -> Verdict:
         """The verdict on the sequence of agents if it outweighs the verdict on the agent's own run, else the latter."""
-        verdict = lap.verdict
+        run, _, _, verdict = lap
         weighs_more = verdict.intervenes or verdict.recovered or (bool(verdict.detections) and not own.detections)
         if own.intervenes or own.recovered or not weighs_more:
             return own
-        return verdict._replace(episode=lap.run.ladder.episode, nudges=state.nudges)
-
-    def _run_of(self, state: TrajectoryState, step: StepRecord) -> Run:
-        """The run of the step. A new run enters the state only when the step has been evaluated."""
-        label = scope.run_label(step, state.turns)
-        run = state.runs.get(label)
-        return run if run is not None else Run(label, state.capacity, self._detectors())
+        return verdict._replace(episode=run.ladder.episode, nudges=state.nudges)
 
     def _detect(
         self, run: Run, seen: Observation, policy: ToolSettings | None, *, likely: bool
     ) -> tuple[DetectionResult, ...]:
         found = []
-        of_model_calls = seen.step.model_scope is not None
+        signs, of_model_calls = signs_of(seen), seen.step.model_scope is not None
         for detector in run.detectors:
-            result = detector.update(seen) if detector.of_model_calls is of_model_calls else None
-            if result is not None:
-                found.append(result)
+            if detector.asked_at & signs and detector.of_model_calls is of_model_calls:
+                result = detector.update(seen)
+                if result is not None:
+                    found.append(result)
         if not found:
             return ()
         factor = policy.weight if policy is not None else 1.0
@@ -320,7 +315,7 @@ class Engine:
 
     def _remember(self, state: TrajectoryState, own: _Evaluated, key: Symbol) -> None:
         """Write the evaluated step into the state. Nothing here can fail."""
-        run, seen = own.run, own.seen
+        run, seen, _, _ = own
         step = seen.step
         state.step_ids.append(key)
         self._enter(state, run, step)
@@ -331,7 +326,8 @@ class Engine:
         if step.agent_id and step.agent_id not in run.agents:
             run.agents = (*run.agents[-7:], step.agent_id)
         self._count(state, own, state.index)
-        run.usage.append(run.index - 1, step.usage, len(run.history.calls))
+        if step.usage is not None or run.usage.tokens:
+            run.usage.append(run.index - 1, step.usage, len(run.history.calls))
         state.index += 1
 
     def _count(self, state: TrajectoryState, evaluated: _Evaluated, place: int) -> None:
@@ -349,7 +345,7 @@ class Engine:
 
     def _enter(self, state: TrajectoryState, run: Run, step: StepRecord) -> None:
         """Make the run the current one; beyond ``MAX_RUNS`` the run that was idle longest is evicted."""
-        instance, turn = step.run or "", scope.turn_of(step, state.turns)
+        instance, turn = step.run or "", step.turn if step.turn is not None else step.asked
         if turn is not None and state.turns.get(instance) != turn:
             denied = state.denied  # the reader has cleared it already, and may have entered this step
             state.begin_turn(instance, turn)

@@ -156,6 +156,9 @@ class Decision(NamedTuple):
     standing: Mapping[str, Any] | None = None
 
 
+_NOTHING_DUE: Final = Decision()
+
+
 def decide(
     ladder: Ladder, found: Sequence[DetectionResult], score: float, settings: EngineSettings, *,
     new_batch: bool, progress: bool, now: float = 0.0, may_stop: bool = True,
@@ -171,7 +174,7 @@ def decide(
         may_stop: False for a tool with the setting ``never_stop``, and for a run that its gate may not stop.
     """
     if not found:
-        return _quiet(ladder, new_batch=new_batch, progress=progress)
+        return _quiet(ladder, new_batch=new_batch, progress=progress) if ladder.active else _NOTHING_DUE
     certainty = _certainty(found)
     opened = _open(ladder, found)
     ladder.quiet, ladder.progressed = 0, False
@@ -254,15 +257,14 @@ def _reset(ladder: Ladder) -> None:
 
 
 def _quiet(ladder: Ladder, *, new_batch: bool, progress: bool) -> Decision:
-    if not ladder.active:
-        return Decision()
+    """The decision on a step without a finding, in an episode."""
     if progress:
         _reset(ladder)
         ladder.fired, ladder.progressed = 0, True
     ladder.quiet += new_batch
     if ladder.quiet >= QUIET_STEPS and ladder.progressed:
         return Decision(recovered=_close(ladder))
-    return Decision()
+    return _NOTHING_DUE
 
 
 def _close(ladder: Ladder) -> bool:

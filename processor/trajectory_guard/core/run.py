@@ -119,14 +119,18 @@ class History:
 
     def append(self, call: Symbol, result: Symbol, form: Symbol, place: int, start: float, batch: int) -> None:
         """Add the newest step, forgetting the oldest when full."""
-        self.calls.append(call)
-        self.results.append(result)
-        self.forms.append(form)
+        calls, results, forms = self.calls, self.results, self.forms
         self.places.append(place)
         self.starts.append(start)
         self.batches.append(batch & BATCH_MASK)
-        if len(self.places) > len(self.calls):
+        oldest = 0
+        if len(calls.data) >= calls.size:  # all three are equally long
             del self.places[0], self.starts[0], self.batches[0]
+            calls.start = results.start = forms.start = calls.start + 1
+            oldest = WIDTH
+        calls.data = calls.data[oldest:] + (call or _BLANK)
+        results.data = results.data[oldest:] + (result or _BLANK)
+        forms.data = forms.data[oldest:] + (form or _BLANK)
 
     def start_of(self, index: int) -> float | None:
         """Start time in seconds of a remembered step, None if it is forgotten."""
@@ -373,16 +377,19 @@ class Run:
             self.note_progress(step.agent_id)
         self.history.append(seen.call, seen.result, seen.form, place, step.timestamp, self.score.batch)
         end = step.timestamp + step.duration
-        self.batch_end = min(self.batch_end, end) if seen.same_batch else end
+        if not seen.same_batch or end < self.batch_end:
+            self.batch_end = end
         self.batch_label = step.batch
-        self.last_end = max(self.last_end, end)
+        if end > self.last_end:
+            self.last_end = end
         self.index += 1
 
     def note_progress(self, agent: str | None) -> None:
         """Record the current step as progress."""
         self.last_progress = self.index
         if agent is not None:
-            newest = {name: at for name, at in self.agent_progress.items() if name != agent}
+            newest = {**self.agent_progress}
+            newest.pop(agent, None)  # to the end: the agent that made no progress for longest is the first to go
             newest[agent] = self.index
             if len(newest) > MAX_AGENTS:
                 del newest[next(iter(newest))]

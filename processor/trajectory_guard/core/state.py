@@ -215,44 +215,56 @@ _of_ladder: Final = attrgetter(*Ladder.__slots__)
 class Before:
     """The memory that evaluating a step may change, as it was before: values are replaced, never changed in place."""
 
-    __slots__ = ("_memories", "_of_state", "_parts", "_state")
+    __slots__ = ("_of_state", "_runs", "_state")
 
-    def __init__(self, state: TrajectoryState) -> None:
+    def __init__(self, state: TrajectoryState, run: Run) -> None:
         self._state = state
         self._of_state = (state.noise, state.denied, state.model_calls)
-        self._parts: list[tuple[Any, tuple[Any, ...]]] = []
-        self._memories: list[tuple[Detector, tuple[Any, ...], dict[str, Any]]] = []
+        self._runs = [(run, *_memory_of(run))]
 
     def keep(self, run: Run) -> None:
-        """Note what a run holds; to be called before the step is evaluated in it."""
-        series, score, ladder = run.same_results, run.score, run.ladder
-        self._parts += (
-            (run, _of_run(run)), (series, _of_series(series)), (run.inquiry, _of_inquiry(run.inquiry)),
-            (run.advance, _of_advance(run.advance)),
-            (score, _of_score(score)), (ladder, _of_ladder(ladder)),
-        )  # fmt: skip
-        for one in run.detectors:
-            if not one.shared:
-                names, read, has_dict = _slots_of(type(one))  # type: ignore[arg-type]
-                try:
-                    values = read(one)
-                except AttributeError:
-                    values = tuple(getattr(one, name, _UNSET) for name in names)
-                self._memories.append((one, values, one.__dict__.copy() if has_dict else {}))
+        """Note what another run holds; to be called before the step is evaluated in it."""
+        self._runs += ((run, *_memory_of(run)),)
 
     def restore(self) -> None:
         """Put everything back."""
         self._state.noise, self._state.denied, self._state.model_calls = self._of_state
-        for part, values in self._parts:
-            for name, value in zip(type(part).__slots__, values, strict=True):
-                setattr(part, name, value)
-        for detector, values, own in self._memories:
-            names, _, _ = _slots_of(type(detector))  # type: ignore[arg-type]
-            for name, value in zip(names, values, strict=False):
-                if value is not _UNSET:
+        for run, parts, memories in self._runs:
+            for name, value in zip(Run.__slots__, parts[0], strict=True):
+                setattr(run, name, value)
+            held = (run.same_results, run.inquiry, run.advance, run.score, run.ladder)
+            for part, values in zip(held, parts[1:], strict=True):
+                for name, value in zip(type(part).__slots__, values, strict=True):
+                    setattr(part, name, value)
+            for detector, values, own in memories:
+                names, _, _ = _slots_of(type(detector))  # type: ignore[arg-type]
+                for name, value in zip(names, values, strict=False):
+                    if value is not _UNSET:
+                        setattr(detector, name, value)
+                for name, value in own.items():
                     setattr(detector, name, value)
-            for name, value in own.items():
-                setattr(detector, name, value)
+
+
+_Parts = tuple[tuple[Any, ...], ...]
+_Memories = list[tuple[Detector, tuple[Any, ...], dict[str, Any]]]
+
+
+def _memory_of(run: Run) -> tuple[_Parts, _Memories]:
+    """The values of a run and of its parts, and those of its detectors that have a memory."""
+    parts = (
+        _of_run(run), _of_series(run.same_results), _of_inquiry(run.inquiry), _of_advance(run.advance),
+        _of_score(run.score), _of_ladder(run.ladder),
+    )  # fmt: skip
+    memories: _Memories = []
+    for one in run.detectors:
+        if not one.shared:
+            names, read, has_dict = _slots_of(type(one))  # type: ignore[arg-type]
+            try:
+                values = read(one)
+            except AttributeError:
+                values = tuple(getattr(one, name, _UNSET) for name in names)
+            memories += ((one, values, one.__dict__.copy() if has_dict else {}),)
+    return parts, memories
 
 
 @cache

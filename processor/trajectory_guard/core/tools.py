@@ -169,6 +169,7 @@ def is_handoff(tool: str) -> bool:
 _FINISHED: Final = frozenset(_PURPOSES["finished"])
 
 
+@lru_cache(maxsize=1024)
 def is_finisher(tool: str) -> bool:
     """Whether a call of a tool declares the work done.
 

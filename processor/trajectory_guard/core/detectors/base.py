@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.tools import is_finisher
 
 TYPE_I: Final = "TYPE_I_STUTTER"
 TYPE_II: Final = "TYPE_II_INSANITY"
@@ -49,6 +50,40 @@ class DetectionResult(NamedTuple):
         return self.confidence > 0
 
 
+REPEATED: Final = 1
+"""The call returned a result that it returned before."""
+REFUSED: Final = 2
+"""The call was refused before, and is once more."""
+UNPRODUCTIVE: Final = 4
+"""The step brought nothing new."""
+SERIES: Final = 8
+"""Several steps in a row got one answer, or showed nothing new."""
+FAILED: Final = 16
+"""The step shows an error."""
+PROGRESS: Final = 32
+"""The step brought something new."""
+SPOKEN: Final = 64
+"""The model wrote a text with the call, or declared its work done."""
+ALWAYS: Final = UNPRODUCTIVE | PROGRESS
+_LEAST_SERIES: Final = 3
+
+
+def signs_of(seen: Observation) -> int:
+    """The signs that a step shows, of those above: a detector is asked where one of them is among its ``asked_at``."""
+    signs = PROGRESS if seen.progress else UNPRODUCTIVE
+    if seen.repeats > 1 or seen.recurrences > 1:
+        signs |= REPEATED
+    if seen.denied_times > 1:
+        signs |= REFUSED
+    if max(seen.same_results.distinct, seen.alike, seen.known_ground) >= _LEAST_SERIES:
+        signs |= SERIES
+    if seen.signature is not None:
+        signs |= FAILED
+    if seen.step.thought or is_finisher(seen.tool):
+        signs |= SPOKEN
+    return signs
+
+
 class DetectorSettings(NamedTuple):
     """Settings shared by all detectors.
 
@@ -72,6 +107,8 @@ class Detector:
         name: key in the registry and in saved state.
         rules: names of its rules, unique among all detectors.
         loop_type: the type its findings have; weight: default weight of that type.
+        asked_at: signs (``signs_of``) of which a step has to show one. Without them the detector finds nothing and
+            remembers nothing, so it is not asked: most detectors have nothing to do with most steps.
         of_model_calls: it looks at repeated model calls, which no other detector is shown, and at nothing else.
         may_stop: a reported finding of this kind may lead to a stop; otherwise to nudges only, ever more rarely.
         advice: suggestions for the agent in a nudge, one sentence each.
@@ -84,6 +121,7 @@ class Detector:
     loop_type: ClassVar[str]
     weight: ClassVar[float] = 1.0
     shared: ClassVar[bool] = False
+    asked_at: ClassVar[int] = ALWAYS
     of_model_calls: ClassVar[bool] = False
     may_stop: ClassVar[bool] = True
     advice: ClassVar[tuple[str, ...]] = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trajectory_guard.core.detectors.base import TYPE_I, DetectionResult, Detector
+from trajectory_guard.core.detectors.base import REFUSED, TYPE_I, DetectionResult, Detector
 from trajectory_guard.core.observation import Observation
 
 
@@ -25,6 +25,7 @@ class DeniedAgain(Detector):
     rules: ClassVar[tuple[str, ...]] = ("denied_again",)
     loop_type: ClassVar[str] = TYPE_I
     weight: ClassVar[float] = 2.0
+    asked_at: ClassVar[int] = REFUSED
     shared: ClassVar[bool] = True
     advice: ClassVar[tuple[str, ...]] = (
         "Accept the decision: do not propose this call again unless you are asked to.",

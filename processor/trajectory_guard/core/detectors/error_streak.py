@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.certainty import Certainty
-from trajectory_guard.core.detectors.base import TYPE_V, DetectionResult, Detector
+from trajectory_guard.core.detectors.base import FAILED, PROGRESS, TYPE_V, DetectionResult, Detector
 from trajectory_guard.core.fingerprints import checksum, digest64, text_bytes
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import WORD, both_ends
@@ -69,6 +69,7 @@ class ErrorStreak(Detector):
     rules: ClassVar[tuple[str, ...]] = ("same_error", "transient_error")
     loop_type: ClassVar[str] = TYPE_V
     weight: ClassVar[float] = 1.25
+    asked_at: ClassVar[int] = FAILED | PROGRESS
     advice: ClassVar[tuple[str, ...]] = (
         "Read the error: it has not changed, so the cause is not in what you vary.",
         "Look up how the tool wants to be called (schema, help, an example) before the next try.",

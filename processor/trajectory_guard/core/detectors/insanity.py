@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.budget import chars_of
 from trajectory_guard.core.certainty import Certainty
-from trajectory_guard.core.detectors.base import TYPE_II, DetectionResult, Detector, DetectorSettings
+from trajectory_guard.core.detectors.base import TYPE_II, UNPRODUCTIVE, DetectionResult, Detector, DetectorSettings
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import width
@@ -223,6 +223,7 @@ class Insanity(Detector):
     rules: ClassVar[tuple[str, ...]] = ("same_meaning", "reformulation")
     loop_type: ClassVar[str] = TYPE_II
     weight: ClassVar[float] = 1.5
+    asked_at: ClassVar[int] = UNPRODUCTIVE
     advice: ClassVar[tuple[str, ...]] = (
         "Other words for the same question will not change the result.",
         "Look for something else: a broader term, a neighbouring topic, or a different tool or source.",

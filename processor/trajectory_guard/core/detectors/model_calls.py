@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from trajectory_guard.core.certainty import Certainty
-from trajectory_guard.core.detectors.base import TYPE_VI, DetectionResult, Detector
+from trajectory_guard.core.detectors.base import REPEATED, TYPE_VI, DetectionResult, Detector
 from trajectory_guard.core.observation import Observation
 
 _LIKELY_AT: Final = 3
@@ -32,6 +32,7 @@ class SameModelCall(Detector):
     rules: ClassVar[tuple[str, ...]] = ("same_model_call",)
     loop_type: ClassVar[str] = TYPE_VI
     weight: ClassVar[float] = 2.0
+    asked_at: ClassVar[int] = REPEATED
     shared: ClassVar[bool] = True
     of_model_calls: ClassVar[bool] = True
     advice: ClassVar[tuple[str, ...]] = (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from trajectory_guard.core.certainty import Certainty
-from trajectory_guard.core.detectors.base import TYPE_VI, DetectionResult, Detector
+from trajectory_guard.core.detectors.base import SPOKEN, TYPE_VI, DetectionResult, Detector
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.tools import is_communication, is_finisher
 
@@ -35,6 +35,7 @@ class Monologue(Detector):
     rules: ClassVar[tuple[str, ...]] = ("claims_done", "same_message")
     loop_type: ClassVar[str] = TYPE_VI
     weight: ClassVar[float] = 2.0
+    asked_at: ClassVar[int] = SPOKEN
     advice: ClassVar[tuple[str, ...]] = (
         "Saying it again does not move the task.",
         "Find out why the last attempt to finish was not accepted, and change that.",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from trajectory_guard.core.certainty import Certainty
-from trajectory_guard.core.detectors.base import TYPE_II, TYPE_III, DetectionResult, Detector
+from trajectory_guard.core.detectors.base import SERIES, TYPE_II, TYPE_III, DetectionResult, Detector
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.tools import is_communication, is_lookup, is_status_lookup
 
@@ -37,6 +37,7 @@ class Phantom(Detector):
     rules: ClassVar[tuple[str, ...]] = ("same_state",)
     loop_type: ClassVar[str] = TYPE_III
     weight: ClassVar[float] = 0.5
+    asked_at: ClassVar[int] = SERIES
     shared: ClassVar[bool] = True
     advice: ClassVar[tuple[str, ...]] = (
         "Check whether your actions take effect at all before trying further ones.",
@@ -107,6 +108,7 @@ class SameEffect(Detector):
     rules: ClassVar[tuple[str, ...]] = ("same_effect",)
     loop_type: ClassVar[str] = TYPE_II
     weight: ClassVar[float] = 1.5
+    asked_at: ClassVar[int] = SERIES
     shared: ClassVar[bool] = True
     advice: ClassVar[tuple[str, ...]] = Phantom.advice
     recommendation: ClassVar[str] = Phantom.recommendation

@@ -8,14 +8,15 @@ handed over: writer, critic, writer, critic, all with the same calls and results
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import islice
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.detectors.base import TYPE_IV, DetectionResult, Detector
-from trajectory_guard.core.fingerprints import digest64, text_bytes
+from trajectory_guard.core.fingerprints import Symbol, digest64, text_bytes
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.result_text import is_acknowledgement, values_of
+from trajectory_guard.core.result_text import is_acknowledgement
 from trajectory_guard.core.steps import SUCCESS, StepRecord
 from trajectory_guard.core.tools import is_handoff
 
@@ -72,16 +73,20 @@ class PingPong(Detector):
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Extend the current batch, or close it and begin the next."""
-        symbol = int.from_bytes(digest64(seen.call + seen.result), "big") & _MASK if seen.call and seen.result else 0
+        symbol = 0
+        if seen.call and seen.result:
+            symbol = int.from_bytes(blake2b(seen.call + seen.result, digest_size=8).digest(), "big") & _MASK
+        # acknowledged actions in a cycle are likely stuck, whatever each one does
+        proof = Certainty.LIKELY if seen.certainty is Certainty.ACKNOWLEDGED else seen.certainty
         if seen.same_batch and self.current:
             self.current = (self.current + symbol) & _MASK if symbol and self.current > 0 else -1
-            proof = weakest(Certainty(self.proofs[-1]), _proof(seen)) if self.proofs else _proof(seen)
-            self.proofs = (*self.proofs[:-1], str(proof))
+            proof = weakest(Certainty(self.proofs[-1]), proof) if self.proofs else proof
+            self.proofs = (*self.proofs[:-1], proof)
         else:
             if self.current:
                 self._close()
             self.current = symbol or -1
-            self.proofs = (*self.proofs[-MAX_PERIOD:], str(_proof(seen)))
+            self.proofs = (*self.proofs[-MAX_PERIOD:], proof)
         name = (self.of_agents and seen.step.agent_id) or seen.step.tool_name
         self.tools = (*self.tools[1 - MAX_PERIOD :], name)
         return self._longest(seen) if self.current in self.closed else None
@@ -138,11 +143,6 @@ class PingPong(Detector):
         self.closed, self.matched, self.tools, self.proofs = tuple(closed), tuple(matched), tuple(tools), tuple(proofs)
 
 
-def _proof(seen: Observation) -> Certainty:
-    """The evidence of one step of a lap. Acknowledged actions in a cycle are likely stuck, whatever each one does."""
-    return Certainty.LIKELY if seen.certainty is Certainty.ACKNOWLEDGED else seen.certainty
-
-
 class HandOffs(Detector):
     """Type IV over agents: agents hand work over in a circle, with new words each time.
 
@@ -187,7 +187,7 @@ class HandOffs(Detector):
         agent, before = seen.step.agent_id or "", self.agent
         named_next = bool(self.named) and agent != before and name_digest(agent) in self.named
         several = bool(self.named) or ("" != before != agent)
-        self.agent, self.named = agent, names_in(seen.step) if several else ()
+        self.agent, self.named = agent, names_in(seen) if several else ()
         if not is_handoff(seen.step.tool_name) and not named_next:
             if seen.progress:
                 self.symbols, self.agents = (), ()
@@ -232,15 +232,16 @@ class HandOffs(Detector):
         self.named, self.agent = tuple(data[2]), data[3]
 
 
+@lru_cache(maxsize=1024)
 def name_digest(text: str) -> str:
     """A digest of the name of an agent, however it is spelt: ``Legal-Team``, ``legal_team``."""
     return digest64(text_bytes("".join(filter(str.isalnum, text.casefold())))).hex()
 
 
-def names_in(step: StepRecord) -> tuple[str, ...]:
+def names_in(seen: Observation) -> tuple[str, ...]:
     """Digests of the short texts that a call was given: the agent that acts next may be among them."""
-    short = (value for value in values_of(step.args) if len(value) <= _MAX_NAME_CHARS)
-    return tuple(map(name_digest, islice(short, _MAX_NAMES)))
+    short = [value for value in seen.values if len(value) <= _MAX_NAME_CHARS]
+    return tuple(map(name_digest, short[:_MAX_NAMES]))
 
 
 def _run(symbols: tuple[str, ...], period: int) -> int:
@@ -281,9 +282,9 @@ class Visit(NamedTuple):
 
     def extended(self, seen: Observation) -> Visit:
         """The visit extended by one step."""
-        calls, results = _chained(self.calls, seen.call.hex()), _chained(self.results, seen.result.hex())
+        calls, results = _chained(self.calls, seen.call), _chained(self.results, seen.result)
         worked = self.worked or self.last == 1
-        named = names_in(seen.step) if self.first else ()  # before the second visit there is one agent
+        named = names_in(seen) if self.first else ()  # before the second visit there is one agent
         return Visit(self.run, self.agent, self.first, calls, results, worked, _deed(seen), named)
 
     def record(self, step: StepRecord) -> StepRecord:
@@ -322,7 +323,7 @@ def advance(
         seen.call.hex(),
         seen.result.hex(),
         last=_deed(seen),
-        named=names_in(step) if index else (),
+        named=names_in(seen) if index else (),
     )
     return begun, visit
 
@@ -332,5 +333,5 @@ def relay_detectors() -> tuple[Detector, ...]:
     return (PingPong(of_agents=True), HandOffs())
 
 
-def _chained(before: str, symbol: str) -> str:
-    return digest64(f"{before} {symbol}".encode()).hex() if before and symbol else ""
+def _chained(before: str, symbol: Symbol) -> str:
+    return blake2b(f"{before} {symbol.hex()}".encode(), digest_size=8).hexdigest() if before and symbol else ""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from trajectory_guard.core.certainty import Certainty
-from trajectory_guard.core.detectors.base import TYPE_I, TYPE_III, DetectionResult, Detector
+from trajectory_guard.core.detectors.base import REPEATED, SERIES, TYPE_I, TYPE_III, DetectionResult, Detector
 from trajectory_guard.core.detectors.stutter import Stutter
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.steps import EMPTY
@@ -42,6 +42,7 @@ class Recurrence(Detector):
     rules: ClassVar[tuple[str, ...]] = ("recurring_result",)
     loop_type: ClassVar[str] = TYPE_I
     weight: ClassVar[float] = 2.0
+    asked_at: ClassVar[int] = REPEATED
     advice: ClassVar[tuple[str, ...]] = Stutter.advice
     recommendation: ClassVar[str] = Stutter.recommendation
     thresholds: ClassVar[Mapping[str, int]] = {"often": _OFTEN, "often_empty": _OFTEN_EMPTY}
@@ -112,6 +113,7 @@ class Wandering(Detector):
     rules: ClassVar[tuple[str, ...]] = ("nothing_new",)
     loop_type: ClassVar[str] = TYPE_III
     weight: ClassVar[float] = 0.5
+    asked_at: ClassVar[int] = SERIES
     shared: ClassVar[bool] = True
     advice: ClassVar[tuple[str, ...]] = (
         "Everything you look at is known to you already: write down what you know, and what is missing.",

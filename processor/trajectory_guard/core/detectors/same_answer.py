@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from trajectory_guard.core.certainty import Certainty
-from trajectory_guard.core.detectors.base import TYPE_II, DetectionResult, Detector
+from trajectory_guard.core.detectors.base import SERIES, TYPE_II, DetectionResult, Detector
 from trajectory_guard.core.detectors.insanity import Insanity, is_silent_command, is_value
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import is_acknowledgement
@@ -40,6 +40,7 @@ class SameAnswer(Detector):
     rules: ClassVar[tuple[str, ...]] = ("same_answer",)
     loop_type: ClassVar[str] = TYPE_II
     weight: ClassVar[float] = 1.5
+    asked_at: ClassVar[int] = SERIES
     shared: ClassVar[bool] = True
     advice: ClassVar[tuple[str, ...]] = Insanity.advice
     recommendation: ClassVar[str] = Insanity.recommendation

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from trajectory_guard.core.certainty import Certainty
-from trajectory_guard.core.detectors.base import TYPE_I, DetectionResult, Detector
+from trajectory_guard.core.detectors.base import REPEATED, TYPE_I, DetectionResult, Detector
 from trajectory_guard.core.observation import Observation
 
 _CERTAIN_AT: Final = 3
@@ -39,6 +39,7 @@ class Stutter(Detector):
     rules: ClassVar[tuple[str, ...]] = ("same_call_same_result",)
     loop_type: ClassVar[str] = TYPE_I
     weight: ClassVar[float] = 2.0
+    asked_at: ClassVar[int] = REPEATED
     shared: ClassVar[bool] = True
     advice: ClassVar[tuple[str, ...]] = (
         "Work with the result you already have.",

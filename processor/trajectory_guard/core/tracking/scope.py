@@ -66,7 +66,10 @@ def run_label(step: StepRecord, turns: dict[str, str]) -> str:
     >>> run_label(StepRecord("1", "t", "search", turn="2", run="billing"), {})
     'billing/2'
     """
-    return label_of(step.run or "", turn_of(step, turns))
+    instance, turn = step.run or "", step.turn if step.turn is not None else step.asked
+    if turn is None and turns:
+        turn = turns.get(instance)
+    return instance if turn is None else f"{instance}/{turn}"
 
 
 def idle_s(run: Run, step: StepRecord) -> float:
@@ -74,7 +77,8 @@ def idle_s(run: Run, step: StepRecord) -> float:
     if not step.timestamp or run.index == 0:
         return 0.0
     thinking = step.usage.seconds if step.usage is not None else 0.0
-    return max(0.0, step.timestamp - run.last_end - thinking)
+    gap_s = step.timestamp - run.last_end - thinking
+    return gap_s if gap_s > 0.0 else 0.0
 
 
 def is_boundary(run: Run, step: StepRecord, gap_s: float, pause_s: float) -> bool:
