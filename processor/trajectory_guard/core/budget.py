@@ -39,6 +39,9 @@ def within_budget(step: StepRecord, limit: int) -> StepRecord:
     return step._replace(evidence=Evidence.FINGERPRINT)
 
 
+_COUNTED: Final = frozenset((dict, list, tuple, int))
+
+
 def chars_of(value: Any, limit: int) -> int:
     """Characters that a JSON value holds at least; counting ends where they are more than ``limit``."""
     total = 0
@@ -52,7 +55,7 @@ def chars_of(value: Any, limit: int) -> int:
             total += 6 * len(item)  # quotes, colon and comma, and no value is without a character
             if total <= limit:
                 total += sum(map(len, [one for pair in item.items() for one in pair if type(one) is str]))
-                stack += [value for value in item.values() if type(value) is not str]
+                stack += [value for value in item.values() if type(value) in _COUNTED]
         elif kind is list or kind is tuple:
             total += 3 * len(item)
             if total <= limit:

@@ -376,17 +376,11 @@ class Engine:
                 *common, decision.level, (), episode, step.evidence, "", None, -1, _NOTHING_SPENT, nudges,
                 decision.recovered, step.tool_name, began, False, run.label,
             )  # fmt: skip
-        first = max(0, min(run.ladder.first_step, *(one.first_step for one in found)))
+        first = max(0, min(run.ladder.first_step, *[one.first_step for one in found]))
         spent = self._spent(run, seen, first)
         excerpt = not self.settings.redact
         nudge = nudge_text(found, step, decision.nudge, excerpt=excerpt) if decision.nudge else None
-        placed = tuple(
-            one._replace(
-                first_step=run.history.place_of(one.first_step, state.index),
-                steps=run.history.places_of(one.steps, state.index),
-            )
-            for one in found
-        )
+        placed = tuple([_placed(one, run, state.index) for one in found])
         return Verdict(
             *common, decision.level, placed, episode, step.evidence, reason_text(found[0], step, excerpt=excerpt),
             nudge, run.history.place_of(first, state.index), spent, nudges, False, step.tool_name, began,
@@ -454,6 +448,13 @@ class Engine:
             state.trajectory_id, last, max(0, state.index - 1), 0.0, 1.0, Level.OBSERVE, episode=run.ladder.episode,
             nudges=state.nudges, recovered=True, began=run.began, run=label,
         )  # fmt: skip
+
+
+def _placed(found: DetectionResult, run: Run, newest: int) -> DetectionResult:
+    """A finding with indices of the trajectory instead of the run; ``newest`` is the index of this step."""
+    first, steps = run.history.place_of(found.first_step, newest), run.history.places_of(found.steps, newest)
+    unchanged = first == found.first_step and steps == found.steps
+    return found if unchanged else found._replace(first_step=first, steps=steps)
 
 
 def _factory(kind: type[Detector], settings: DetectorSettings) -> Callable[[], Detector]:

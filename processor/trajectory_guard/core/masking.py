@@ -161,10 +161,10 @@ def _may_hold_noise(text: str) -> bool:
         return True
     if _NOISY_NUMBER.search(text) is not None or _HEX_RUN.search(text) is not None:
         return True
-    return any(
-        _NAMES_NUMBER.search(text, max(0, number.start() - _MAX_NAME_CHARS), number.end()) is not None
-        for number in _NUMBER_AFTER_WORD.finditer(text)
-    )
+    for number in _NUMBER_AFTER_WORD.finditer(text):
+        if _NAMES_NUMBER.search(text, max(0, number.start() - _MAX_NAME_CHARS), number.end()) is not None:
+            return True
+    return False
 
 
 _NOISY_NUMBER: Final = re.compile(rf"\dm ?\d|\d(?::\d{{2}}:\d{{2}}|\d{{9}}| ?(?:{_SHORT_TIME})\b)")

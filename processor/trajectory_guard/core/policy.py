@@ -80,7 +80,7 @@ class Scorer:
                 hits[result.loop_type] = max(result.confidence, hits.get(result.loop_type, 0.0))
             score.hits = hits
         if score.hits:
-            gain = sum(self.weights[kind] * confidence for kind, confidence in score.hits.items())
+            gain = sum([self.weights[kind] * confidence for kind, confidence in score.hits.items()])
             score.value = min(self.max_score, score.base + gain)
         else:
             score.value = score.base * self.decay
@@ -187,7 +187,7 @@ def decide(
         ladder.waited_from = 0.0
     elif ladder.waited_from == 0.0:
         ladder.waited_from = now
-    count = max(one.count for one in found)
+    count = max([one.count for one in found])
     if score < settings.nudge_threshold:
         level = Level.STOP if ladder.stopped else Level.OBSERVE
         return Decision(level, opened=opened)

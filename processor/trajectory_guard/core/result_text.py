@@ -377,12 +377,15 @@ def _add_distinct_leaves(within: Any, key: str, leaves: list[str]) -> None:
         kind = type(item)
         if kind is str:
             leaves.append(item)
+        elif kind is list and _TEXTS.issuperset(map(type, item)):
+            leaves += item
         elif kind is dict or kind is list:
             _add_distinct_leaves(item, name, leaves)
         elif (kind is int or kind is bool) and name[-2:] in _ID_ENDINGS:
             leaves.append(str(item))
 
 
+_TEXTS: Final = frozenset((str,))
 _ID_ENDINGS: Final = frozenset(("id", "Id", "iD", "ID"))
 _MAX_HITS_CHARS: Final = 8_192
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
+from sys import byteorder
 from typing import Any, Final
 
 from trajectory_guard.core.detectors.base import Detector
@@ -163,17 +164,14 @@ class History:
 
     def since(self, index: int, call: Symbol, result: Symbol) -> list[int]:
         """Steps at or after ``index`` at which ``call`` returned ``result``, newest first."""
-        calls, results, start = self.calls.data, self.results.data, self.calls.start
-        wanted, oldest = result or _BLANK, max(0, index - start) * WIDTH
-        found = []
-        offset = calls.rfind(call) if call else -1
-        while offset >= oldest:
-            if offset % WIDTH:  # a match across two neighbours is no match
-                offset = calls.rfind(call, 0, offset + WIDTH - 1)
-                continue
-            if results[offset : offset + WIDTH] == wanted:
-                found.append(start + offset // WIDTH)
-            offset = calls.rfind(call, 0, offset)
+        first = self.calls.start
+        if not call or call not in self.calls.data:
+            return []
+        wanted = (int.from_bytes(call, byteorder), int.from_bytes(result, byteorder))
+        calls, results = memoryview(self.calls.data).cast("Q"), memoryview(self.results.data).cast("Q")
+        pairs = enumerate(zip(calls, results, strict=True), first)
+        found = [at for at, pair in pairs if pair == wanted and at >= index]
+        found.reverse()
         return found
 
     def returned(self, call: Symbol, result: Symbol) -> bool:

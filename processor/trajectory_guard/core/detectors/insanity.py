@@ -251,10 +251,10 @@ class Insanity(Detector):
             return None
         wording = _Wording(seen.step.tool_name, seen.step.args)
         oldest = seen.index - _WINDOW * seen.variation_pace
-        recent = tuple(attempt for attempt in self.recent[-_KEPT:] if attempt.at > oldest)
+        recent = tuple([attempt for attempt in self.recent[-_KEPT:] if attempt.at > oldest])
         call, outcome = seen.call.hex(), self._outcome(seen)
         result = None
-        if self.redact or any(one.outcome == outcome and one.call != call for one in recent):
+        if self.redact or [one for one in recent if one.outcome == outcome and one.call != call]:
             if wording.says_nothing:
                 return None
             result = self._evaluate(seen, recent, wording.form)

@@ -94,11 +94,9 @@ class PingPong(Detector):
     def _close(self) -> None:
         current, closed = self.current, self.closed
         if current > 0 and current in closed:  # unknown is not equal to unknown
-            matched = self.matched or (0,) * MAX_PERIOD
-            self.matched = tuple(
-                matched[period - 1] + 1 if period <= len(closed) and closed[-period] == current else 0
-                for period in range(1, MAX_PERIOD + 1)
-            )
+            counts = zip(self.matched or (0,) * MAX_PERIOD, reversed(closed), strict=False)
+            matched = [count + 1 if one == current else 0 for count, one in counts]
+            self.matched = (*matched, *(0,) * (MAX_PERIOD - len(matched)))
         else:
             self.matched = ()
         self.closed = (*closed[1 - MAX_PERIOD :], current)
