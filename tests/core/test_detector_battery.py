@@ -10,6 +10,7 @@ import pytest
 
 from tests.helpers import record
 from trajectory_guard.core.detectors import LOOP_TYPES, REGISTRY, DetectionResult, Detector
+from trajectory_guard.core.detectors.base import ALWAYS, signs_of
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.steps import StepRecord
@@ -142,6 +143,29 @@ def test_all_its_rules_fire_somewhere_in_the_mixture() -> None:
 
 def test_a_new_detector_has_nothing_to_dump(kind: type[Detector]) -> None:
     assert fresh(kind).dump() is None
+
+
+def test_it_says_and_remembers_nothing_at_steps_at_which_it_is_not_asked(kind: type[Detector]) -> None:
+    class Watched(Detector):
+        name, loop_type = kind.name, kind.loop_type
+
+        def __init__(self) -> None:
+            self.inner = fresh(kind)
+            self.skipped = 0
+
+        def update(self, seen: Observation) -> DetectionResult | None:
+            if kind.asked_at & signs_of(seen):
+                return self.inner.update(seen)
+            before = json.dumps(self.inner.dump())
+            assert self.inner.update(seen) is None
+            assert json.dumps(self.inner.dump()) == before
+            self.skipped += 1
+            return None
+
+    watched = [Watched() for _ in range(4)]
+    for seed, one in enumerate(watched):
+        run(one, seed=seed)
+    assert kind.asked_at == ALWAYS or all(one.skipped for one in watched)
 
 
 def test_its_state_is_json_and_restores_the_same_behaviour(kind: type[Detector]) -> None:

@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trajectory_guard.core.masking import is_volatile_key, mask_noise, mask_text, masked_hash
-from trajectory_guard.core.outcome import error_signature, is_empty_result, looks_like_error
+from trajectory_guard.core.outcome import (
+    _TRANSIENT_WORDS,
+    error_signature,
+    is_empty_result,
+    is_transient,
+    looks_like_error,
+)
 
 NOISE: list[tuple[str, str, str]] = [
     ("clock", "done at 10:00:01", "done at 23:59:59"),
@@ -210,6 +216,12 @@ _FRAGMENTS = (
     "Retry no. 7", "pid=77", "req (12", "ts: 9", "deadbeef", "3f2a9c1e-0000-4000-8000-0123456789ab", "a1b2c3d4e5f60718",
     "/tmp/x1", "C:\\Temp\\y2", "0xdeadbeef", "row 7", "7 rows", "٣", "1", ".", ",", " ", "\n", "x", "session", "trace id",
 )  # fmt: skip
+
+
+@given(st.from_regex(_TRANSIENT_WORDS, fullmatch=True), st.booleans())
+def test_the_quick_look_for_words_of_what_passes_overlooks_none(words: str, shout: bool) -> None:
+    text = words.upper() if shout and words.isascii() else words
+    assert is_transient(f"E-17: {text}", None)
 
 
 @given(st.lists(st.sampled_from(_FRAGMENTS), max_size=12), st.sampled_from(("", " ")))

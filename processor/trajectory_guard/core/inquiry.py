@@ -50,7 +50,7 @@ def parts_of(text: str) -> tuple[int, ...]:
     found: dict[str, int] = {}
     for word in WORD.findall(text.casefold().replace("_", " ")):
         if word.isascii() or word[0] < "\u2e80":
-            cut = len(word) > _STEM_CHARS and not any(map(str.isdigit, word))
+            cut = len(word) > _STEM_CHARS and (word.isalpha() or not any(map(str.isdigit, word)))
             found[word[:_STEM_CHARS] if cut else word] = _WORD_CHARS if cut else len(word)
         else:
             found.update(dict.fromkeys((word[at : at + 2] for at in range(max(1, len(word) - 1))), 1))

@@ -79,15 +79,20 @@ _POSITION: Final = (
 _CELL: Final = r"(?P<cell>\b(?:In|Out) ?\[\d+\])"
 
 
-def _any(inside: str, *forms: str) -> re.Pattern[str]:
-    """One of ``forms``, tried in their order. Within a word only ``inside`` can begin: the others start at its edge."""
-    return re.compile(rf"(?<=\w)(?=[\dJFMASONDTW/\\])(?:{inside})|(?<!\w)(?=[\w/\\])(?:{'|'.join(forms)})")
+def _any(inside: str, first: str, *forms: str) -> re.Pattern[str]:
+    """One of ``forms``, tried in their order. Within a word only ``inside`` can begin: the others start at its edge.
+
+    Parameters:
+        first: the characters with which one of ``forms`` can begin: at all others nothing has to be tried.
+    """
+    return re.compile(rf"(?<=\w)(?=[\dJFMASONDTW/\\])(?:{inside})|(?<!\w)(?=[{first}])(?:{'|'.join(forms)})")
 
 
 _TIMES: Final = (rf"(?P<date>{_DATE})", rf"(?P<clock>\b{_CLOCK})")
 _STAMPS: Final = (rf"(?P<date>{_STAMP})", rf"(?P<clock>\b{_SECONDS_CLOCK})")
 _ALL: Final = _any(
     rf"(?P<date_>{_DATE})|{_TMP_INSIDE}",
+    r"\d/\\a-fiklmnprstwA-FIJLMNOPRSTW",
     _UUID,
     *_TIMES,
     _TMP,
@@ -100,7 +105,16 @@ _ALL: Final = _any(
     _POSITION,
 )
 _NOISE: Final = _any(
-    rf"(?P<date_>{_STAMP})|{_TMP_INSIDE}", _UUID, *_STAMPS, _TMP, _ADDRESS, _LONG_HEX, _EPOCH, _LASTED_SHORT, _ATTEMPT
+    rf"(?P<date_>{_STAMP})|{_TMP_INSIDE}",
+    r"\d/\\a-fnprstA-FJMNOPRSTW",
+    _UUID,
+    *_STAMPS,
+    _TMP,
+    _ADDRESS,
+    _LONG_HEX,
+    _EPOCH,
+    _LASTED_SHORT,
+    _ATTEMPT,
 )
 _HAS_DIGIT: Final = re.compile(r"\d")
 
@@ -168,7 +182,7 @@ def _may_hold_noise(text: str) -> bool:
 
 
 _NOISY_NUMBER: Final = re.compile(rf"\dm ?\d|\d(?::\d{{2}}:\d{{2}}|\d{{9}}| ?(?:{_SHORT_TIME})\b)")
-_HEX_RUN: Final = re.compile(r"[0-9a-fA-F]{8}(?:[0-9a-fA-F]{8}|-[0-9a-fA-F]{4}-)")
+_HEX_RUN: Final = re.compile(r"[0-9a-fA-F][0-9a-fA-F]{7}(?:[0-9a-fA-F]{8}|-[0-9a-fA-F]{4}-)")
 """A long id or the head of a uuid. A short hash, as in most listings, is nothing that the masks would replace."""
 _MARK: Final = r"[ :=#.(\[]"
 _LETTER: Final = r"(?<=[^\W\d_]"

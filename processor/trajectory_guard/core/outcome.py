@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import parse_json
@@ -216,6 +217,7 @@ _ERROR_LIKE: Final = re.compile(
 _FIRST_LINE_ERROR: Final = re.compile(rf"^\W*(?:{ERROR_WORDS})\s?[:：]", re.IGNORECASE | re.MULTILINE)
 
 
+@lru_cache(maxsize=128)  # a run that is stuck fails in the same words
 def error_signature(result: str | None, error_class: str | None) -> str | None:
     """The class of an error: the line that states it, with names, numbers and paths masked; None if unknown.
 
@@ -311,7 +313,23 @@ def is_transient(text: str, error_class: str | None) -> bool:
     line = text[:_MAX_CODE_CHARS]
     if _TRANSIENT_STATUS.search(line) is not None:
         return True
-    return _TRANSIENT_WORDS.search(text) is not None and _LASTING_STATUS.search(line) is None
+    return _says_it_passes(text) and _LASTING_STATUS.search(line) is None
+
+
+def _says_it_passes(text: str) -> bool:
+    """Whether ``_TRANSIENT_WORDS`` occur. A few looks for what each of them contains spare most texts the search."""
+    if text.isascii():
+        lower = text.lower()
+        if not [stem for stem in _TRANSIENT_STEMS if stem in lower]:
+            return False
+    return _TRANSIENT_WORDS.search(text) is not None
+
+
+_TRANSIENT_STEMS: Final = (
+    "time", "temporar", "unavailable", "too many requests", "rate", "overloaded", "again", "retry after", "connection",
+    "econn", "throttl", "lock", "resource busy", "tiempo",
+)  # fmt: skip
+"""In ASCII text one of them is part of every match of ``_TRANSIENT_WORDS``."""
 
 
 def is_lasting(text: str, error_class: str | None) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Final
 
 from trajectory_guard.core import policy as ladder_policy
@@ -276,7 +275,7 @@ class Reader:
     def _known_ground(self, run: Run, seen: Observation) -> None:
         """Count the steps in a row that described nothing but states that were there before."""
         result = seen.step.result
-        lines = lines_of(result, seen.values) if result and not seen.step.stated else b""
+        lines = lines_of(result, seen.values) if result and "\n" in result and not seen.step.stated else b""
         known_lines = bool(lines) and _all_known(run, lines)
         if (seen.result in run.history.results and seen.describes_state) or known_lines:
             run.known_ground += not seen.same_batch
@@ -471,11 +470,7 @@ def _reads_as_error(result: str) -> bool:
 def _signature(seen: Observation) -> str | None:
     """The signature of an error without the words of the request; None if the step shows no error."""
     result = seen.step.result
-    line = _remembered_signature(result, seen.step.error_class)
+    line = error_signature(result, seen.step.error_class)
     if line is None or result is None:
         return line
     return answer_form(line, seen.values, error=True) or line
-
-
-_remembered_signature: Final = lru_cache(maxsize=128)(error_signature)
-"""A run that is stuck fails in the same words, and the collector evaluates steps again when an earlier one arrives."""

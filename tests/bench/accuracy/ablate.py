@@ -12,7 +12,7 @@ from tests.bench.accuracy.metrics import Judged, figures, judge_all, middle
 from tests.bench.accuracy.systems import ours
 from tests.bench.accuracy.tables import Table
 from tests.bench.situations import SETS, judge_situation, situations
-from trajectory_guard.core import reading, relay, volatile
+from trajectory_guard.core import reading, volatile
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import (
     LOOP_TYPES,
@@ -23,6 +23,7 @@ from trajectory_guard.core.detectors import (
     SameEffect,
     Wandering,
     insanity,
+    pingpong,
 )
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.run import Run as EngineRun
@@ -123,7 +124,7 @@ ABLATIONS = (
     Ablation("pauses mean nothing", "polling and back-off, whatever the words", _without_pauses),
     Ablation("no words for waiting", "polling at full speed whose answer says so in one of a few languages", _without_words),
     Ablation("loops between agents off", "work that goes round between fresh agents",
-             _replaced(relay, "advance", lambda visit, *rest: (None, None))),
+             _replaced(pingpong, "advance", lambda visit, *rest: (None, None))),
     Ablation("error messages not reduced to a class", "one error seen through changing names, numbers and paths",
              _replaced(reading, "error_signature", _exact_error)),
     Ablation("same effect off", "different tools that all lead to one described state",
