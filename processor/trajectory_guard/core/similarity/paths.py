@@ -62,7 +62,7 @@ def split_url(url: str) -> tuple[str, list[tuple[str, str]]]:
     scheme = parts.scheme.lower()
     host = parts.netloc.lower().removesuffix(_DEFAULT_PORT.get(scheme, "\0"))
     path = unquote_plus(parts.path.replace("+", "%2B")).rstrip("/")
-    fragment = "#" + parts.fragment if parts.fragment else ""
+    fragment = "#" + parts.fragment if parts.fragment not in ("", "top") else ""  # HTML: "top" is the page itself
     return f"{scheme}://{host}{path}{fragment}", [pair for pair in _query(parts.query) if pair[0]]
 
 
