@@ -143,6 +143,37 @@ def volatile_parts(text: str) -> list[str]:
     return [match[0] for match in _NOISE.finditer(text)] if _may_hold_noise(text) else []
 
 
+def ages_in(result: str) -> list[float]:
+    """Durations in an answer, seconds, in their order: at most ``_MAX_AGES`` of its first ``_AGE_CHARS`` characters.
+
+    >>> ages_in("web-1 Provisioning 1m15s, up 00:00:09, asked 10:21:07"), ages_in('{"elapsed_ms": 3200, "id": 7}')
+    ([75.0, 9.0], [3.2])
+    """
+    found: list[float] = []
+    for match in _AGE.finditer(result[:_AGE_CHARS]):
+        key, number = match["key"], match["number"]
+        if key is None:
+            parts = [float(part) for part in _AGE_PARTS.findall(match[0])]
+            found.append(sum(part * 60.0**place for place, part in enumerate(reversed(parts))))
+        elif is_volatile_key(key) and float(number) < _MAX_AGE:
+            found.append(float(number) / (1_000 if key.lower().endswith(("ms", "millis", "milliseconds")) else 1))
+        if len(found) == _MAX_AGES:
+            break
+    return found
+
+
+_AGE_CHARS: Final = 4_096
+_MAX_AGES: Final = 16
+_MAX_AGE: Final = 1e9  # more is a date
+_AGE: Final = re.compile(
+    r"""["'](?P<key>[A-Za-z_-]{1,40})["']\s{0,4}:\s{0,4}["']?(?P<number>\d{1,12}(?:\.\d{1,9})?)["']?\s{0,4}[,}]
+    |(?<![\w:.])(?:(?:\d{1,2}h\ ?)?\d{1,2}m\ ?)?\d{1,6}(?:\.\d{1,9})?\ ?(?:s|secs?|seconds?)\b
+    |(?<![\w:.])(?:0?0:)?\d{1,2}:\d{2}(?![\w:])""",
+    re.VERBOSE,
+)
+_AGE_PARTS: Final = re.compile(r"\d+(?:\.\d+)?")
+
+
 def mask_lines(text: str) -> str:
     """As ``mask_noise``, line by line: the breaks between lines stay."""
     return _NOISE.sub(_kind, text) if _may_hold_noise(text) else text

@@ -56,6 +56,7 @@ from trajectory_guard.core.tracking import scope
 from trajectory_guard.core.volatile import (
     REPEATS_BESIDE_WORK,
     REPEATS_TO_LEARN,
+    TIMES_KEPT,
     NoiseProfile,
     is_volatile_throughout,
     learn,
@@ -264,6 +265,8 @@ class Reader:
         known = NoiseProfile(*saved) if saved is not None else None
         profile, noise = learn(known, masked, text, REPEATS_BESIDE_WORK if worked else REPEATS_TO_LEARN)
         noise = noise and not (worked and _was_written(run, text))
+        profile = profile.with_ages(known, text, seen.step.timestamp)
+        seen.under_way = profile.kept >= TIMES_KEPT
         learned = {call: one for call, one in state.noise.items() if call != key}
         learned[key] = list(profile)
         state.noise = dict(list(learned.items())[-MAX_NOISE_PROFILES:])
@@ -366,7 +369,7 @@ def _pause_s(before_s: float, seen: Observation) -> float:
 
 def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *, paced: bool) -> Certainty:
     step, text = seen.step, (seen.step.result or "").strip()
-    if (policy is not None and policy.poll) or is_waiting(step.tool_name, step.args):
+    if (policy is not None and policy.poll) or seen.under_way or is_waiting(step.tool_name, step.args):
         return Certainty.WAITING
     if seen.outcome == DENIED:
         return Certainty.CERTAIN

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.binary import is_digest
 from trajectory_guard.core.fingerprints import digest64, parse_json, text_bytes
-from trajectory_guard.core.masking import mask_noise
+from trajectory_guard.core.masking import ages_in, mask_noise
 
 MAX_PARTS: Final = 48
 """Answers with more parts are compared by their masked form alone."""
@@ -26,6 +26,8 @@ REPEATS_TO_LEARN: Final = 3
 """So many repeats in a row in which nothing but the same parts differed make them noise."""
 REPEATS_BESIDE_WORK: Final = 24
 """As before, where something was done between the repeats: what differs may well be what was done."""
+TIMES_KEPT: Final = 2
+"""So many times in a row an age has to grow by the time that has passed, to be an age."""
 _TOKEN_BYTES: Final = 4
 MAX_VOLATILE_CHARS: Final = 200
 _MASKS: Final = re.compile(r"<[a-z]{2,8}>")
@@ -105,13 +107,37 @@ class NoiseProfile(NamedTuple):
 
     ``masked``: masked form of the last answer; ``tokens``: four bytes per part, hex; ``streaks``: per part, in how many
     repeats in a row it differed; ``numbers``: per part that is a long number, its place, its last value, and how often
-    it jumped up and down.
+    it jumped up and down; ``ages``: the durations in it, seconds; ``at``: when the call was made, seconds; ``kept``: how
+    often in a row one of them has grown by the time that had passed.
     """
 
     masked: str
     tokens: str = ""
     streaks: list[int] = []  # noqa: RUF012  never mutated
     numbers: list[list[int]] = []  # noqa: RUF012  never mutated
+    ages: list[float] = []  # noqa: RUF012  never mutated
+    at: float = 0.0
+    kept: int = 0
+
+    def with_ages(self, before: NoiseProfile | None, result: str, at: float) -> NoiseProfile:
+        """This profile with the ages that ``result`` shows, compared with those that the call showed before."""
+        ages = ages_in(result)
+        kept = before is not None and _keep_time(before.ages, ages, at - before.at)
+        return self._replace(
+            ages=ages, at=at, kept=min(TIMES_KEPT, before.kept + 1) if before is not None and kept else 0
+        )
+
+
+def _keep_time(before: list[float], ages: list[float], passed_s: float) -> bool:
+    """Whether one of the ages has grown by the time that has passed: what took long, or is random, does not."""
+    if len(before) != len(ages) or passed_s <= 0.0:
+        return False
+    slack_s = max(_SLACK_S, _SLACK * passed_s)
+    return any(age > known and abs(age - known - passed_s) <= slack_s for known, age in zip(before, ages, strict=True))
+
+
+_SLACK_S: Final = 1.5
+_SLACK: Final = 0.25
 
 
 def learn(
