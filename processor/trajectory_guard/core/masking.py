@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from hashlib import blake2b, sha256
+from itertools import islice
 from typing import Any, Final
+from zlib import crc32
 
 from trajectory_guard.core.binary import with_digests
 from trajectory_guard.core.budget import MAX_UNDERSTOOD_CHARS, both_ends_and_digest
@@ -162,6 +164,36 @@ def ages_in(result: str) -> list[float]:
     return found
 
 
+def figures_in(result: str) -> tuple[int, list[float]]:
+    """A checksum of an answer without numbers and noise, and the first ``_MAX_AGES`` numbers that are no noise.
+
+    >>> figures_in("job 7, 12.5 %, asked at 10:21:07")[1]
+    [7.0, 12.5]
+    """
+    text = mask_noise(result[:_AGE_CHARS])
+    found = [float(match[0]) for match in islice(_FIGURE.finditer(text), _MAX_AGES)]
+    return crc32(text_bytes(_FIGURE.sub("#", text))), found
+
+
+def shares_done(result: str) -> list[tuple[float, float]]:
+    """What an answer says is done, and of how much, in any language: "3 out of 10", "3 von 10", "3/10", "30 %".
+
+    >>> shares_done("2 out of 10 pods are ready (20%)"), shares_done("7 rows, line 12 of 4")
+    ([(2.0, 10.0), (20.0, 100.0)], [])
+    """
+    found = []
+    for match in islice(_SHARE.finditer(result[:_AGE_CHARS]), _MAX_AGES):
+        done, whole = float(match["done"]), float(match["whole"] or 100)
+        if done <= whole:
+            found.append((done, whole))
+    return found
+
+
+_SHARE: Final = re.compile(
+    r"(?<![\w.,/:-])(?P<done>\d{1,9})"
+    r"(?:(?: ?/ ?| (?:[^\W\d_]{1,4} ){1,2})(?P<whole>\d{1,9})(?![\w/:-])| ?[%\uff05])"
+)
+_FIGURE: Final = re.compile(r"\d{1,15}(?:\.\d{1,9})?", re.ASCII)
 _AGE_CHARS: Final = 4_096
 _MAX_AGES: Final = 16
 _MAX_AGE: Final = 1e9  # more is a date
