@@ -364,6 +364,10 @@ SAME: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("goto", {"url": "shop.example.com/returns?id=7"}, {"url": "https://shop.example.com/returns?id=7"}),
     ("goto", {"url": "https://shop.example.com/returns"}, {"url": "https://shop.example.com/returns?utm_source=a#top"}),
     ("read_file", {"path": "a.md"}, {"path": "a.md", "offset": 0, "limit": None, "encoding": "utf-8"}),
+    ("agenda", {"fecha": "15/08/2025"}, {"fecha": "2025-08-15"}),
+    ("search", {"query": "events on 12/31/2025 in Lyon"}, {"query": "events on 2025-12-31 in Lyon"}),
+    ("read_file", {"path": "C:\\Users\\ines\\plan.docx"}, {"path": "c:/Users/ines/plan.docx"}),
+    ("click", {"selector": "#submit"}, {"selector": "css=#submit"}),
 ]
 OTHER: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("search", {"date": "12-1-2024"}, {"date": "1-21-2024"}),
@@ -480,6 +484,8 @@ OTHER: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("lookup", {"phone": "٠٥٠١٢٣٤٥٦٧"}, {"phone": "0501234568"}),
     ("read_file", {"path": "a.md"}, {"path": "a.md", "encoding": "latin-1"}),
     ("list", {"folder": "in"}, {"folder": "in", "page": 1}),
+    ("agenda", {"date": "03/04/2025"}, {"date": "2025-04-03"}),
+    ("read_file", {"path": "C:/plan.docx"}, {"path": "D:/plan.docx"}),
 ]
 
 

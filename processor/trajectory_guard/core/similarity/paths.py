@@ -26,6 +26,8 @@ def normalize_path(path: str) -> str:
         path = path[7:]
     if "\\" in path and "/" not in path:
         path = path.replace("\\", "/")
+    if path[1:2] == ":" and path[:1].isalpha():
+        path = path[0].lower() + path[1:]  # the letter of a drive
     path = posixpath.normpath(path) if path else "."
     return path[1:] if path.startswith("//") else path
 
@@ -84,7 +86,7 @@ _TAG: Final = re.compile(r"^(?:\*|[a-zA-Z][\w-]*)(?=[.#\[:])")
 
 def normalize_selector(selector: str) -> str:
     """A CSS selector with one kind of quotes and spacing; an XPath only loses outer spaces."""
-    text = selector.strip()
+    text = selector.strip().removeprefix("css=")
     if text.startswith(("/", "(", "xpath=", "text=")):
         return text
     text = _ATTRIBUTE.sub(_attribute, " ".join(text.split()))
