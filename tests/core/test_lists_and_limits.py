@@ -174,7 +174,7 @@ def test_a_list_that_is_worked_through_is_left_alone(calls: list[tuple[Any, ...]
 
 
 @pytest.mark.parametrize("gap", [1.5, 19.0], ids=["at once", "paced"])
-@pytest.mark.parametrize("words", ["E-31 valve not settled", "Achse 3 in Bewegung", "设备使用中", "служба занята"])
+@pytest.mark.parametrize("words", ["E-31 valve not settled", "Achse 3 in Bewegung", "设备使用中", "клапан не в покое"])
 def test_an_error_in_unknown_words_that_is_retried_is_nudged_and_not_stopped_soon(words: str, gap: float) -> None:
     verdicts = judge(steps([("act", {"on": 4}, words, "error")] * 14, gap))
     assert nudged(verdicts) == 2

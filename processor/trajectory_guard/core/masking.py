@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from hashlib import blake2b, sha256
+from itertools import islice
 from typing import Any, Final
+from zlib import crc32
 
 from trajectory_guard.core.binary import with_digests
 from trajectory_guard.core.budget import MAX_UNDERSTOOD_CHARS, both_ends_and_digest
@@ -155,6 +157,67 @@ def volatile_parts(text: str) -> list[str]:
     """
     text = _with_single_spaces(text)
     return [match[0] for match in _NOISE.finditer(text)] if _may_hold_noise(text) else []
+
+
+def ages_in(result: str) -> list[float]:
+    """Durations in an answer, seconds, in their order: at most ``_MAX_AGES`` of its first ``_AGE_CHARS`` characters.
+
+    >>> ages_in("web-1 Provisioning 1m15s, up 00:00:09, asked 10:21:07"), ages_in('{"elapsed_ms": 3200, "id": 7}')
+    ([75.0, 9.0], [3.2])
+    """
+    found: list[float] = []
+    for match in _AGE.finditer(result[:_AGE_CHARS]):
+        key, number = match["key"], match["number"]
+        if key is None:
+            parts = [float(part) for part in _AGE_PARTS.findall(match[0])]
+            found.append(sum(part * 60.0**place for place, part in enumerate(reversed(parts))))
+        elif is_volatile_key(key) and float(number) < _MAX_AGE:
+            found.append(float(number) / (1_000 if key.lower().endswith(("ms", "millis", "milliseconds")) else 1))
+        if len(found) == _MAX_AGES:
+            break
+    return found
+
+
+def figures_in(result: str) -> tuple[int, list[float]]:
+    """A checksum of an answer without numbers and noise, and the first ``_MAX_AGES`` numbers that are no noise.
+
+    >>> figures_in("job 7, 12.5 %, asked at 10:21:07")[1]
+    [7.0, 12.5]
+    """
+    text = mask_noise(result[:_AGE_CHARS])
+    found = [float(match[0]) for match in islice(_FIGURE.finditer(text), _MAX_AGES)]
+    return crc32(text_bytes(_FIGURE.sub("#", text))), found
+
+
+def shares_done(result: str) -> list[tuple[float, float]]:
+    """What an answer says is done, and of how much, in any language: "3 out of 10", "3 von 10", "3/10", "30 %".
+
+    >>> shares_done("2 out of 10 pods are ready (20%)"), shares_done("7 rows, line 12 of 4")
+    ([(2.0, 10.0), (20.0, 100.0)], [])
+    """
+    found = []
+    for match in islice(_SHARE.finditer(result[:_AGE_CHARS]), _MAX_AGES):
+        done, whole = float(match["done"]), float(match["whole"] or 100)
+        if done <= whole:
+            found.append((done, whole))
+    return found
+
+
+_SHARE: Final = re.compile(
+    r"(?<![\w.,/:-])(?P<done>\d{1,9})"
+    r"(?:(?: ?/ ?| (?:[^\W\d_]{1,4} ){1,2})(?P<whole>\d{1,9})(?![\w/:-])| ?[%\uff05])"
+)
+_FIGURE: Final = re.compile(r"\d{1,15}(?:\.\d{1,9})?", re.ASCII)
+_AGE_CHARS: Final = 4_096
+_MAX_AGES: Final = 16
+_MAX_AGE: Final = 1e9  # more is a date
+_AGE: Final = re.compile(
+    r"""["'](?P<key>[A-Za-z_-]{1,40})["']\s{0,4}:\s{0,4}["']?(?P<number>\d{1,12}(?:\.\d{1,9})?)["']?\s{0,4}[,}]
+    |(?<![\w:.])(?:(?:\d{1,2}h\ ?)?\d{1,2}m\ ?)?\d{1,6}(?:\.\d{1,9})?\ ?(?:s|secs?|seconds?)\b
+    |(?<![\w:.])(?:0?0:)?\d{1,2}:\d{2}(?![\w:])""",
+    re.VERBOSE,
+)
+_AGE_PARTS: Final = re.compile(r"\d+(?:\.\d+)?")
 
 
 def mask_lines(text: str) -> str:

@@ -147,6 +147,7 @@ class Observation:
         known_ground: steps in a row that described nothing but states that were there before, whatever the calls.
         repeated_at: indices of those steps as far as remembered, oldest first; first_repeat: the first, -1 if none.
         moved: the call was made before, and this time it returned another result.
+        under_way: the results of this call show an age that grows by the time that passes between the calls.
         noisy: the call was made before, and the results are equal but for volatile parts.
         in_a_row: the step before this one was the same call.
         worked: a call that had not been made before came between this repeat and the one before it.
@@ -186,6 +187,7 @@ class Observation:
     first_repeat = -1
     moved = False
     noisy = False
+    under_way = False
     in_a_row = False
     worked = False
     others_progress = False

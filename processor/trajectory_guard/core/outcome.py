@@ -9,6 +9,7 @@ from typing import Any, Final
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, NOT_RUN, SUCCESS, Outcome
+from trajectory_guard.core.wordlists import beginnings
 
 _READ_CHARS: Final = 400
 
@@ -284,7 +285,8 @@ _TRANSIENT_CLASS: Final = re.compile(
     re.IGNORECASE,
 )
 _TRANSIENT_STATUS: Final = re.compile(
-    r"(?:^\W{0,4}|\b(?:https?(?:/\d(?:\.\d)?)?|status|code|error|statuscode|api)\b\W{1,4}(?:code\W{1,3}|error\W{1,3})?)"
+    r"(?:^\W{0,4}|\b(?:https?(?:/\d(?:\.\d)?)?|status|code|statuscode|api)\b\W{1,4}(?:code\W{1,3}|error\W{1,3})?"
+    rf"|(?<![^\W_])(?:{ERROR_WORDS})\W{{0,4}}(?:code\W{{1,3}})?)"
     r"(?:408|425|429|500|502|503|504|529)\b",
     re.IGNORECASE,
 )
@@ -292,10 +294,12 @@ _TRANSIENT_WORDS: Final = re.compile(
     r"tim(?:e|ed)[ -]?out|temporar|unavailable|too many requests|rate.?limit|overloaded|again later|again in \d"
     r"|retry after|connection (?:reset|refused|aborted)|econnreset|econnrefused|throttl|is locked|lock (?:wait|held)"
     r"|(?:get|obtain|acquire) (?:\w+ ){0,2}lock"
-    r"|database is locked|resource busy|zeitüberschreitung|délai|tiempo de espera|タイムアウト|超时|시간 초과",
+    r"|database is locked|resource busy",
     re.IGNORECASE,
 )
+_TRANSIENT_ELSEWHERE: Final = beginnings("transient")
 _MAX_CODE_CHARS: Final = 120
+_MAX_REMARK_CHARS: Final = 400
 _LASTING_STATUS: Final = re.compile(
     _TRANSIENT_STATUS.pattern.replace("408|425|429|500|502|503|504|529", r"40[0-7]|41\d|422|451|501")
 )
@@ -313,10 +317,11 @@ def is_transient(text: str, error_class: str | None) -> bool:
     line = text[:_MAX_CODE_CHARS]
     if _TRANSIENT_STATUS.search(line) is not None:
         return True
-    return _says_it_passes(text) and _LASTING_STATUS.search(line) is None
+    words = _holds_transient_words(text) or _TRANSIENT_ELSEWHERE.search(text[:_MAX_REMARK_CHARS]) is not None
+    return words and _LASTING_STATUS.search(line) is None
 
 
-def _says_it_passes(text: str) -> bool:
+def _holds_transient_words(text: str) -> bool:
     """Whether ``_TRANSIENT_WORDS`` occur. A few looks for what each of them contains spare most texts the search."""
     if text.isascii():
         lower = text.lower()
@@ -327,7 +332,7 @@ def _says_it_passes(text: str) -> bool:
 
 _TRANSIENT_STEMS: Final = (
     "time", "temporar", "unavailable", "too many requests", "rate", "overloaded", "again", "retry after", "connection",
-    "econn", "throttl", "lock", "resource busy", "tiempo",
+    "econn", "throttl", "lock", "resource busy",
 )  # fmt: skip
 """In ASCII text one of them is part of every match of ``_TRANSIENT_WORDS``."""
 
@@ -351,16 +356,27 @@ def is_lasting(text: str, error_class: str | None) -> bool:
 
 _PENDING: Final = re.compile(
     r"\b(?:pending|running|in[ _-]?progress|queued|waiting|processing|not (?:yet )?(?:ready|finished|done|complete)"
-    r"|still|starting|scheduled|accepted|202|building|deploying|unchanged so far)\b",
+    r"|still|starting|scheduled|accepted|202|building|deploying|unchanged so far|provisioning|initiali[sz]ing"
+    r"|\w*creating|pulling|terminating|installing|warming up)\b",
     re.IGNORECASE,
 )
+_PENDING_REMARK: Final = re.compile(
+    r"\b(?:preparing|loading|in transit|out for delivery|under review|please wait)\b", re.IGNORECASE
+)
+_PENDING_ELSEWHERE: Final = beginnings("pending")
 _MAX_PENDING_CHARS: Final = 200
 
 
 def is_pending(text: str) -> bool:
     """Whether a short result says that something is still under way.
 
-    >>> is_pending("job 7: still running"), is_pending("7 rows")
-    (True, False)
+    >>> is_pending("job 7: still running"), is_pending("7 rows"), is_pending("Auftrag 7 wird bearbeitet")
+    (True, False, True)
     """
-    return len(text) <= _MAX_PENDING_CHARS and _PENDING.search(text) is not None
+    if len(text) > _MAX_PENDING_CHARS:
+        return False
+    if _PENDING.search(text) is not None:
+        return True
+    if "\n" in text.strip():
+        return False  # a page may show such words, whatever it is about
+    return _PENDING_REMARK.search(text) is not None or _PENDING_ELSEWHERE.search(text) is not None

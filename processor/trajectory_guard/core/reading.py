@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, checksum, digest64, text_bytes
-from trajectory_guard.core.masking import masked_hash, volatile_parts
+from trajectory_guard.core.masking import masked_hash, shares_done, volatile_parts
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import (
     MAX_EMPTY_CHARS,
@@ -209,7 +209,7 @@ class Reader:
         if history.results[previous] != seen.result and not history.returned(seen.call, seen.result):
             failed_again = seen.in_a_row and run.failed and seen.outcome == ERROR and not step.stated
             # nothing was done between two failures of one call: other words for the failure are nothing new
-            if failed_again:
+            if failed_again and not _has_advanced(state, seen):
                 seen.result = history.results[previous]
             else:
                 seen.result = self._normalise_volatile(state, run, seen, previous)
@@ -267,9 +267,10 @@ class Reader:
         known = NoiseProfile(*saved) if saved is not None else None
         profile, noise = learn(known, masked, text, REPEATS_BESIDE_WORK if worked else REPEATS_TO_LEARN)
         noise = noise and not (worked and _was_written(run, text))
-        learned = {call: one for call, one in state.noise.items() if call != key}
-        learned[key] = list(profile)
-        state.noise = dict(list(learned.items())[-MAX_NOISE_PROFILES:])
+        profile = profile.at_time(known, text, seen.step.timestamp)
+        noise = noise or profile.is_timed
+        seen.under_way = noise and profile.shows_age
+        state.noise = _with_profile(state.noise, key, profile)
         return run.history.results[previous] if noise else seen.result
 
     def _known_ground(self, run: Run, seen: Observation) -> None:
@@ -303,13 +304,33 @@ class Reader:
                 seen.certainty, seen.pace = Certainty.WAITING, seen.waiting_pace
         if seen.certainty is Certainty.WAITING:
             run.last_waiting = run.index
-            if seen.outcome == ERROR and seen.gap_s < scope.RETRY_PAUSE_S:
+            if seen.outcome == ERROR and seen.gap_s + seen.step.duration < scope.RETRY_PAUSE_S:
                 seen.pace = min(seen.pace, _PACE_WITHOUT_PAUSE)  # what may pass is given no time to
             if seen.gap_s >= scope.PACED_S and seen.outcome != ERROR:
                 seen.pace *= self.settings.poll_patience
         elif seen.others_progress:  # their progress may have changed the state that this call reads
             seen.certainty = weakest(seen.certainty, Certainty.LIKELY)
             seen.pace = max(seen.pace, _PACE_BESIDE_OTHERS)
+
+
+def _has_advanced(state: TrajectoryState, seen: Observation) -> bool:
+    """Whether a call that failed again, as a wait that ran out of time does, says that more has been done meanwhile."""
+    text, key = seen.step.result or "", seen.call.hex()
+    shares = shares_done(text)
+    if not shares:
+        return False
+    saved = state.noise.get(key)
+    known = NoiseProfile(*saved) if saved is not None else None
+    profile = known or NoiseProfile("")
+    state.noise = _with_profile(state.noise, key, profile._replace(shares=[one for share in shares for one in share]))
+    return known is not None and known.has_advanced(text)
+
+
+def _with_profile(noise: dict[str, list[Any]], key: str, profile: NoiseProfile) -> dict[str, list[Any]]:
+    """The noise profiles with this one as the newest, at most ``MAX_NOISE_PROFILES`` of them."""
+    learned = {call: one for call, one in noise.items() if call != key}
+    learned[key] = list(profile)
+    return dict(list(learned.items())[-MAX_NOISE_PROFILES:])
 
 
 def _was_written(run: Run, text: str) -> bool:
@@ -374,7 +395,7 @@ def _pause_s(before_s: float, seen: Observation) -> float:
 
 def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *, paced: bool) -> Certainty:
     step, text = seen.step, (seen.step.result or "").strip()
-    if (policy is not None and policy.poll) or is_waiting(step.tool_name, step.args):
+    if (policy is not None and policy.poll) or seen.under_way or is_waiting(step.tool_name, step.args):
         return Certainty.WAITING
     if seen.outcome == DENIED:
         return Certainty.CERTAIN

@@ -17,6 +17,7 @@ from zlib import crc32
 
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.masking import mask_lines, mask_noise, mask_text
+from trajectory_guard.core.tools import names_state
 
 MAX_FORM_CHARS: Final = 400
 """Longer results have no form: they say more than that something was not found."""
@@ -249,7 +250,10 @@ def _has_status_member(text: str) -> bool:
         value = parse_json(text)
     except (ValueError, RecursionError):
         return False
-    return isinstance(value, dict) and not _STATUS_KEYS.isdisjoint(str(key).lower() for key in value)
+    if not isinstance(value, dict):
+        return False
+    names = [str(key).lower() for key in value]
+    return not _STATUS_KEYS.isdisjoint(names) or any(map(names_state, names))
 
 
 def is_data(text: str) -> bool:

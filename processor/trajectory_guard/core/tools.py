@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-from trajectory_guard.core.wordlists import groups
+from trajectory_guard.core.wordlists import beginnings, groups
 
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
@@ -135,9 +135,22 @@ def is_status_lookup(tool: str) -> bool:
 
     >>> is_status_lookup("get_job_status"), is_status_lookup("set_status"), is_status_lookup("search")
     (True, False, False)
+    >>> is_status_lookup("siparis_durumu"), is_status_lookup("cambiar_estado"), is_status_lookup("申請状況")
+    (True, False, True)
     """
     words = _words(tool)
-    return not _STATUS.isdisjoint(words) and _WRITES.isdisjoint(words)
+    if not _STATUS.isdisjoint(words):
+        return _WRITES.isdisjoint(words)
+    return names_state(tool) and _CHANGES_STATE.search(tool) is None
+
+
+def names_state(name: str) -> bool:
+    """Whether a name holds a word for a state in another language than English."""
+    return _STATE_ELSEWHERE.search(name) is not None
+
+
+_STATE_ELSEWHERE: Final = beginnings("status")
+_CHANGES_STATE: Final = beginnings("status", "changes")
 
 
 _LOOKUP: Final = frozenset(_PURPOSES["lookup"])

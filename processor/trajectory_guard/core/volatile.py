@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.binary import is_digest
 from trajectory_guard.core.fingerprints import digest64, parse_json, text_bytes
-from trajectory_guard.core.masking import mask_noise
+from trajectory_guard.core.masking import ages_in, figures_in, mask_noise, shares_done
 
 MAX_PARTS: Final = 48
 """Answers with more parts are compared by their masked form alone."""
@@ -26,6 +26,10 @@ REPEATS_TO_LEARN: Final = 3
 """So many repeats in a row in which nothing but the same parts differed make them noise."""
 REPEATS_BESIDE_WORK: Final = 24
 """As before, where something was done between the repeats: what differs may well be what was done."""
+TIMES_KEPT: Final = 2
+"""So many times in a row a duration has to grow by the time that has passed, to be an age."""
+TIMES_TIMED: Final = 3
+"""The same for any figure: a count may grow at the same speed for a while."""
 _TOKEN_BYTES: Final = 4
 MAX_VOLATILE_CHARS: Final = 200
 _MASKS: Final = re.compile(r"<[a-z]{2,8}>")
@@ -104,14 +108,73 @@ class NoiseProfile(NamedTuple):
     """Noise profile of one call: its last result, part by part, and for how long each part has been changing.
 
     ``masked``: masked form of the last answer; ``tokens``: four bytes per part, hex; ``streaks``: per part, in how many
-    repeats in a row it differed; ``numbers``: per part that is a long number, its place, its last value, and how often
-    it jumped up and down.
+    repeats in a row it differed; ``numbers``: per part that is a long number, its place, its last value, how often it
+    jumped up and down, and how often in a row it grew by a few; ``ages``: the durations in the answer, seconds;
+    ``figures``: its numbers; ``form``: checksum of the rest; ``at``: when the call was made, seconds; ``kept``,
+    ``timed``: how often in a row an age, or whatever figures differed, had grown by the time that had passed;
+    ``shares``: what the answer says is done, and of how much, in pairs.
     """
 
     masked: str
     tokens: str = ""
     streaks: list[int] = []  # noqa: RUF012  never mutated
     numbers: list[list[int]] = []  # noqa: RUF012  never mutated
+    ages: list[float] = []  # noqa: RUF012  never mutated
+    figures: list[float] = []  # noqa: RUF012  never mutated
+    form: int = 0
+    at: float = 0.0
+    kept: int = 0
+    timed: int = 0
+    shares: list[float] = []  # noqa: RUF012  never mutated
+
+    @property
+    def shows_age(self) -> bool:
+        """Whether the answers show for how long something has been under way: they differ by the passing time alone."""
+        return self.kept >= TIMES_KEPT or self.is_timed
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether all that differs between the answers are figures that grow by the time that passes."""
+        return self.timed >= TIMES_TIMED
+
+    def has_advanced(self, result: str) -> bool:
+        """Whether ``result`` says that more is done than the answer before said, of as much."""
+        shares = [figure for share in shares_done(result) for figure in share]
+        before = self.shares
+        return (
+            len(before) == len(shares) > 0
+            and before[1::2] == shares[1::2]
+            and any(now > known for known, now in zip(before[::2], shares[::2], strict=True))
+        )
+
+    def at_time(self, before: NoiseProfile | None, result: str, at: float) -> NoiseProfile:
+        """This profile with the ages and figures of ``result``, compared with those that the call showed before."""
+        ages = ages_in(result)
+        form, figures = figures_in(result)
+        shares = [figure for share in shares_done(result) for figure in share]
+        kept = timed = 0
+        if before is not None:
+            passed_s = at - before.at
+            if len(before.ages) == len(ages) and any(map(_keeps_time, before.ages, ages, repeat(passed_s))):
+                kept = min(TIMES_KEPT, before.kept + 1)
+            if form == before.form and not shares and _all_keep_time(before.figures, figures, passed_s):
+                timed = min(TIMES_TIMED, before.timed + 1)
+        return self._replace(ages=ages, figures=figures, form=form, at=at, kept=kept, timed=timed, shares=shares)
+
+
+def _all_keep_time(before: list[float], figures: list[float], passed_s: float) -> bool:
+    moved = [pair for pair in zip(before, figures, strict=False) if pair[0] != pair[1]]
+    return len(before) == len(figures) and bool(moved) and all(_keeps_time(*pair, passed_s) for pair in moved)
+
+
+def _keeps_time(before: float, now: float, passed_s: float) -> bool:
+    """Whether a value has grown by the time that has passed: what took long, or is random, does not."""
+    grown_s = now - before
+    return grown_s >= passed_s / 2 > 0.0 and abs(grown_s - passed_s) <= max(_SLACK_S, _SLACK * passed_s)
+
+
+_SLACK_S: Final = 1.1  # ages are told in whole seconds
+_SLACK: Final = 0.25
 
 
 def learn(
@@ -134,8 +197,8 @@ def learn(
         return fresh, profile is not None and profile.masked == masked
     changed = [at for at in range(len(parts)) if _differs(before, tokens, at)]
     streaks = [profile.streaks[at] + 1 if at in changed else 0 for at in range(len(parts))]
-    numbers = _numbers(parts, {place: (value, ups, downs) for place, value, ups, downs in profile.numbers})
-    wild = {place for place, _, ups, downs in numbers if ups and downs}
+    numbers = _numbers(parts, {place: (value, ups, downs, ones) for place, value, ups, downs, ones in profile.numbers})
+    wild = {place for place, _, ups, downs, ones in numbers if (ups and downs) or _is_serial(parts[place], ones)}
     noise = profile.masked == masked or _is_noise(parts, changed, streaks, wild, repeats)
     return NoiseProfile(masked, tokens.hex(), streaks, numbers), noise
 
@@ -145,21 +208,31 @@ def _differs(before: bytes, tokens: bytes, at: int) -> bool:
     return before[part] != tokens[part]
 
 
-def _numbers(parts: list[Part], known: dict[int, tuple[int, int, int]]) -> list[list[int]]:
-    """Parts that are long numbers, and how often they jumped by a tenth: ids do, prices and counters do not."""
+def _is_serial(part: Part, ones: int) -> bool:
+    """Whether a long number is one of a series: the same action made another thing, with the next number, each time."""
+    return ones >= _SERIAL and not _PROGRESS.search(part.place)
+
+
+def _numbers(parts: list[Part], known: dict[int, tuple[int, int, int, int]]) -> list[list[int]]:
+    """Parts that are long numbers, how often they jumped by a tenth, as ids do, and how often they grew by a few."""
     found = []
     for place, part in enumerate(parts):
         text = part.text.strip(_AROUND_NUMBERS)
         if not (_MIN_ID_DIGITS <= len(text) <= _MAX_ID_DIGITS and text.isascii() and text.isdigit()):
             continue
         value = int(text)
-        last, ups, downs = known.get(place, (value, 0, 0))
+        last, ups, downs, ones = known.get(place, (value, 0, 0, 0))
         jump = abs(value - last) * 10 >= last
-        found.append([place, value, min(9, ups + (jump and value > last)), min(9, downs + (jump and value < last))])
+        ones = min(9, ones + 1) if 0 < value - last <= _NEXT else 0
+        found.append(
+            [place, value, min(9, ups + (jump and value > last)), min(9, downs + (jump and value < last)), ones]
+        )
     return found
 
 
 _AROUND_NUMBERS: Final = ".,;:#()[]'\""
+_SERIAL: Final = 4
+_NEXT: Final = 3
 _MIN_ID_DIGITS: Final = 5
 _MAX_ID_DIGITS: Final = 15
 
@@ -175,6 +248,6 @@ def _is_noise(parts: list[Part], changed: list[int], streaks: list[int], wild: s
 
 
 def _meaningless(part: Part) -> bool:
-    if is_digest(part.text) or _PROGRESS.search(part.place) or _PROGRESS.search(part.text):
+    if is_digest(part.text) or _PROGRESS.search(part.place) or _PROGRESS.search(part.text) or shares_done(part.text):
         return False
     return _QUANTITY.match(part.text) is None

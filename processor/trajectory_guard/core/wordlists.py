@@ -5,8 +5,10 @@ They are read once, at import.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from importlib.resources import files
+from typing import Final
 
 
 def words(name: str) -> frozenset[str]:
@@ -22,6 +24,27 @@ def groups(name: str) -> dict[str, tuple[str, ...]]:
 def runs(name: str) -> dict[str, tuple[tuple[str, ...], ...]]:
     """Runs of words by the name of their group, of a list whose lines are ``name: run of words | run ...``."""
     return {head: tuple(tuple(run.split()) for run in members.split("|")) for head, members in _named(name)}
+
+
+def beginnings(name: str, group: str = "") -> re.Pattern[str]:
+    """Matches where a phrase of a list of ``runs`` begins: at the edge of a word, where words have edges.
+
+    Parameters:
+        group: name of the only group to match; all but ``changes`` if empty.
+    """
+    found = runs(name)
+    phrases = {
+        " ".join(run) for head in found for run in found[head] if head == group or (not group and head != "changes")
+    }
+    spaced, unspaced = (
+        "|".join(re.escape(one) for one in sorted(phrases) if (one[0] >= _UNSPACED_FROM) is unspaced)
+        for unspaced in (False, True)
+    )
+    return re.compile(rf"(?<![^\W_])(?:{spaced})|{unspaced}", re.IGNORECASE)
+
+
+_UNSPACED_FROM: Final = "\u0e00"
+"""Thai, Japanese, Chinese and Korean: no spaces between words, or particles that are written on."""
 
 
 def _named(name: str) -> Iterator[tuple[str, str]]:

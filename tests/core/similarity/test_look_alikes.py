@@ -43,6 +43,9 @@ GERMAN = [
     ("Konto eröffnen", "Konto schließen"),
     ("Rechnung an den Kunden", "Rechnung von dem Kunden"),
     ("Flug am 5. März 2024 nach Rom", "Flug am 5. Mai 2024 nach Rom"),
+    ("Kündigungsfrist in der Probezeit", "Kündigungsfrist nach der Probezeit"),
+    ("Gebühren bei der Abhebung", "Gebühren vor der Abhebung"),
+    ("Versand mit dem Schiff", "Versand ohne das Schiff"),
 ]
 SPANISH = [
     ("vuelos de Lima a Cusco", "vuelos de Cusco a Lima"),
@@ -53,12 +56,14 @@ SPANISH = [
     ("precio del oro hoy", "precio del gas hoy"),
     ("la mujer del rey", "el rey de la mujer"),
     ("cómo activar el wifi", "cómo desactivar el wifi"),
+    ("horario durante las obras", "horario tras las obras"),
 ]
 FRENCH = [
     ("liste des rois de pau", "liste des rois de aix"),
     ("produits avec sucre", "produits sans sucre"),
     ("ouvert avant 8 heures", "ouvert après 8 heures"),
     ("le premier chapitre", "le dernier chapitre"),
+    ("préavis pendant la période d'essai", "préavis après la période d'essai"),
     ("train de Lyon à Nice", "train de Nice à Lyon"),
 ]
 RUSSIAN = [
@@ -87,6 +92,11 @@ OTHERS = [
     ("5月12日の会議", "5月21日の会議"),
     ("从北京到上海的火车", "从上海到北京的火车"),
     ("孕妇可以吃的水果", "孕妇不可以吃的水果"),
+    ("可以带上飞机的食品", "不可以带上飞机的食品"),
+    ("飞机上能带的食品", "飞机上不能带的食品"),
+    ("有保修的旧手机", "无保修的旧手机"),
+    ("已付款的订单", "未付款的订单"),
+    ("公开の資料一覧", "非公开の資料一覧"),
     ("서울에서 부산까지 기차", "부산에서 서울까지 기차"),
     ("반입 가능한 물품", "반입 불가능한 물품"),
     ("วิธีทำไก่ทอด", "วิธีทำหมูทอด"),

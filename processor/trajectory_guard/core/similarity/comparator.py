@@ -182,11 +182,23 @@ def _compare_leaves(a: NormalForm, b: NormalForm) -> Comparison:
             return Comparison(Relation.DIFFERENT, f"{_label(left.key)} differs: {_excerpt(left)} / {_excerpt(right)}")
     if not texts:
         return Comparison(Relation.SAME, "other spellings of one call")
+    if moved := _moved_value(a, b, texts):
+        return Comparison(Relation.DIFFERENT, f"a value stands under another key: {moved}")
     chosen = tuple(texts)
     relation, reason = compare_texts(a.features(chosen), b.features(chosen))
     if relation != Relation.SAME:
         relation, reason = _compare_written_out(a.joined(chosen), b.joined(chosen)) or (relation, reason)
     return Comparison(Relation(relation), reason)
+
+
+def _moved_value(a: NormalForm, b: NormalForm, positions: list[int]) -> str:
+    """A value that stands under another key there: from Rome to Oslo is not from Oslo to Rome."""
+    under = {fold(a.leaves[position].value): position for position in positions} if len(positions) > 1 else {}
+    for position in positions:
+        other = b.leaves[position]
+        if a.leaves[under.get(fold(other.value), position)].key != other.key:
+            return _excerpt(other)
+    return ""
 
 
 def _compare_written_out(a: str, b: str) -> tuple[str, str] | None:

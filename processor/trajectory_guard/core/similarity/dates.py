@@ -45,6 +45,8 @@ def normalize_moment(text: str) -> str | None:
     ('2025-04-01T14:00', '2025-04-01', '14:00')
     >>> normalize_moment("1. April 2025"), normalize_moment("1 de abril de 2025"), normalize_moment("01.04.2025")
     ('2025-04-01', '2025-04-01', '2025-04-01')
+    >>> normalize_moment("15/08/2025"), normalize_moment("08/15/2025"), normalize_moment("3/4/2025")
+    ('2025-08-15', '2025-08-15', '03/04/2025')
     """
     if len(text) > MAX_CHARS:
         return None
@@ -96,7 +98,14 @@ def _half_day(match: re.Match[str]) -> str:
 
 
 def _padded(match: re.Match[str]) -> str:
-    return f"{int(match[1]):02}/{int(match[2]):02}/{match[3]}"
+    first, second = int(match[1]), int(match[2])
+    as_it_is = f"{first:02}/{second:02}/{match[3]}"
+    if first > _MONTHS_OF_YEAR >= second:
+        return _date(match[3], second, match[1], as_it_is)
+    return _date(match[3], first, match[2], as_it_is) if second > _MONTHS_OF_YEAR else as_it_is
+
+
+_MONTHS_OF_YEAR: Final = 12
 
 
 def _french(match: re.Match[str]) -> str:

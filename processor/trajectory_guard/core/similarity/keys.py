@@ -59,6 +59,7 @@ _CLOCKS: Final = frozenset(_GROUPS["clock"])
 _TIME: Final = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.,]*(?:Z| ?[+-]\d\d:?\d\d)?|1\d{9}(?:\.\d+|\d{3}|\d{6}|\d{9})?"
 )
+_ADDRESSES: Final = frozenset(("url", "uri", "href", "link", "weburl", "pageurl", "website"))
 _POSITIONS: Final = frozenset(_GROUPS["page"])
 
 
@@ -100,6 +101,22 @@ def is_clock(key: str, value: object) -> bool:
     (True, False, False)
     """
     return squash(key) in _CLOCKS and _TIME.fullmatch(str(value)[:40]) is not None
+
+
+def is_default(key: str, value: object) -> bool:
+    """Whether an argument, by its squashed name, says what holds without it as well.
+
+    >>> is_default("offset", 0), is_default("encoding", "UTF-8"), is_default("page", 1), is_default("offset", False)
+    (True, True, False, False)
+    """
+    if key in ("offset", "skip"):
+        return value in (0, "0") and value is not False
+    return key == "encoding" and isinstance(value, str) and value.lower() in ("utf-8", "utf8")
+
+
+def is_address(key: str) -> bool:
+    """Whether the name says that the value is the address of a page."""
+    return squash(key) in _ADDRESSES
 
 
 def is_wrapper(key: str) -> bool:

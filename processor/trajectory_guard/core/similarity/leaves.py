@@ -17,7 +17,7 @@ from .code import PROSE, looks_like_code, normalize_code
 from .dates import normalize_moment
 from .maths import normalize_math
 from .paths import normalize_path, normalize_selector, split_url
-from .scripts import has_unspaced, letters_of
+from .scripts import has_unspaced, letters_of, with_usual_digits
 from .shell import normalize_shell
 from .sql import looks_like_sql, normalize_sql
 from .values import normalize_value
@@ -126,7 +126,7 @@ def _walk_object(prefix: str, value: dict[Any, Any], context: _Context, depth: i
         if isinstance(item, (str, int, float)) and keys.is_clock(key, item):
             continue
         plain = keys.squash(key)
-        if plain in ("offset", "skip") and item in (0, "0") and item is not False:
+        if keys.is_default(plain, item):
             continue
         yield from _walk(
             f"{prefix}.{plain}" if prefix else plain, key, item, context, depth + 1, settings and keys.is_wrapper(key)
@@ -195,6 +195,8 @@ def scalar(value: Any) -> str:
 # --- strings -------------------------------------------------------------------------------------------------
 
 _URL: Final = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]{1,15}://\S", re.ASCII)
+_HOST: Final = re.compile(r"(?:[a-zA-Z0-9-]{1,63}\.){1,8}[a-zA-Z]{2,24}(?::\d{1,5})?(?:[/?#]\S{0,2000})?\Z", re.ASCII)
+"""What a browser completes with ``https://``."""
 _NUMBER: Final = re.compile(r"^-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17})?$", re.ASCII)
 _NUMBERS: Final = re.compile(r"\A-?\d+(?:\.\d+)?(?:\s*,\s*-?\d+(?:\.\d+)?)+\Z", re.ASCII)
 _PATHLIKE: Final = re.compile(r"^(?:[A-Za-z]:\\|\.{0,2}/|~/)?[\w.@+-]+(?:[/\\][\w.@+*-]+)*[/\\]?$")
@@ -231,6 +233,8 @@ def _text_leaves(prefix: str, name: str, text: str, context: _Context, depth: in
             for part in parts:
                 yield _string_leaf(prefix + "[]", kind, part, part, context)
             return
+    if keys.is_address(name) and _HOST.match(stripped):
+        stripped = f"https://{stripped}"
     if _URL.match(stripped) and not stripped.startswith("file:"):
         yield from _url_leaves(prefix, stripped, context, depth)
     else:
@@ -260,7 +264,7 @@ def _string_leaf(key: str, kind: int, text: str, raw: str, context: _Context) ->
     if kind == keys.PATH:
         return Leaf(key, PATH, shorten(normalize_path(text), 240))
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
+        text = with_usual_digits(unicodedata.normalize("NFKC", text))
     if kind != keys.TEXT:
         value = (normalize_moment(text) if text[0].isdigit() or " " in text else None) or normalize_value(text, key)
         if value is not None:

@@ -26,6 +26,8 @@ def normalize_path(path: str) -> str:
         path = path[7:]
     if "\\" in path and "/" not in path:
         path = path.replace("\\", "/")
+    if path[1:2] == ":" and path[:1].isalpha():
+        path = path[0].lower() + path[1:]  # the letter of a drive
     path = posixpath.normpath(path) if path else "."
     return path[1:] if path.startswith("//") else path
 
@@ -62,7 +64,7 @@ def split_url(url: str) -> tuple[str, list[tuple[str, str]]]:
     scheme = parts.scheme.lower()
     host = parts.netloc.lower().removesuffix(_DEFAULT_PORT.get(scheme, "\0"))
     path = unquote_plus(parts.path.replace("+", "%2B")).rstrip("/")
-    fragment = "#" + parts.fragment if parts.fragment else ""
+    fragment = "#" + parts.fragment if parts.fragment not in ("", "top") else ""  # HTML: "top" is the page itself
     return f"{scheme}://{host}{path}{fragment}", [pair for pair in _query(parts.query) if pair[0]]
 
 
@@ -84,7 +86,7 @@ _TAG: Final = re.compile(r"^(?:\*|[a-zA-Z][\w-]*)(?=[.#\[:])")
 
 def normalize_selector(selector: str) -> str:
     """A CSS selector with one kind of quotes and spacing; an XPath only loses outer spaces."""
-    text = selector.strip()
+    text = selector.strip().removeprefix("css=")
     if text.startswith(("/", "(", "xpath=", "text=")):
         return text
     text = _ATTRIBUTE.sub(_attribute, " ".join(text.split()))

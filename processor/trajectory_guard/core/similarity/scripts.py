@@ -50,6 +50,24 @@ def signs(text: str) -> frozenset[str]:
     return frozenset(_SIGN.findall(text)) if has_unspaced(text) else frozenset()
 
 
+_OTHER_DIGIT: Final = re.compile(r"(?![0-9])\d")
+_NEGATING_SIGN: Final = re.compile("[\u4e0d\u6ca1\u6c92\u65e0\u7121\u672a\u975e\u522b\u5225\u52ff\u4e0d]")
+
+
+def with_usual_digits(text: str) -> str:
+    """``text`` with the digits 0 to 9 in place of those of other scripts.
+
+    >>> with_usual_digits("\u0665\u0660 km"), with_usual_digits("\u0967\u0968")
+    ('50 km', '12')
+    """
+    return text if text.isascii() else _OTHER_DIGIT.sub(lambda found: str(unicodedata.decimal(found[0])), text)
+
+
+def negating_signs(text: str) -> int:
+    """How many signs of a text negate in Chinese. In a word they need not: another count is a doubt, no proof."""
+    return 0 if text.isascii() else len(_NEGATING_SIGN.findall(text))
+
+
 @lru_cache(maxsize=4096)
 def plain(word: str) -> str:
     """A word without accents and in half-width letters; combining signs of other scripts stay.

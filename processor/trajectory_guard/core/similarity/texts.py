@@ -74,7 +74,7 @@ def compare_texts(a: TextFeatures, b: TextFeatures) -> Judgement:
 
 
 def _compare(a: TextFeatures, b: TextFeatures) -> Judgement:
-    doubt = (a.negations - b.negations) % 2 == 1
+    doubt = _is_negated_otherwise(a, b)
     if doubt and not (a.implicit ^ b.implicit):
         return "different", "one side is negated"
     if a.letters == b.letters and len(a.letters) >= _MIN_LETTERS and a.negations == b.negations:
@@ -82,13 +82,20 @@ def _compare(a: TextFeatures, b: TextFeatures) -> Judgement:
     reason = _contradiction(a, b)
     if reason:
         return "different", reason
-    if doubt:
+    if doubt or a.doubtful != b.doubtful:
         return _by_overlap(a, b, cap=True)
     if a.sequence == b.sequence and a.vocabulary == b.vocabulary and a.participles != b.participles:
         return "maybe", f"another tense: {_some(a.participles ^ b.participles)}"
     if a.sequence == b.sequence:
         return ("same", "same words") if a.sequence or a.vocabulary == b.vocabulary else ("maybe", "no content words")
     return _by_words(a, b)
+
+
+def _is_negated_otherwise(a: TextFeatures, b: TextFeatures) -> bool:
+    """Whether one side alone is negated. Two negations cancel each other in English; elsewhere the second confirms."""
+    if a.english and b.english:
+        return (a.negations - b.negations) % 2 == 1
+    return bool(a.negations) != bool(b.negations)
 
 
 def _is_linked_otherwise(a: TextFeatures, b: TextFeatures) -> bool:

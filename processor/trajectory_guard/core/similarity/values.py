@@ -31,7 +31,7 @@ _MONEY: Final = re.compile(
     rf"\A(?:({_SIGN}|{_CURRENCIES}) ?({_NUMBER})|({_NUMBER}) ?({_SIGN}|{_CURRENCIES}))\Z", re.ASCII
 )
 _QUANTITY: Final = re.compile(rf"\A({_NUMBER}) ?([^\W\d_]{{1,14}}|%)\Z")
-_DIGIT_GROUPS: Final = re.compile(r"\A\+?\(?\d{1,8}\)?(?:[ -]\(?\d{1,8}\)?){0,8}\Z", re.ASCII)
+_DIGIT_GROUPS: Final = re.compile(r"\A\+?\(?\d{1,12}\)?(?:[ -]\(?\d{1,12}\)?){0,8}\Z", re.ASCII)
 _FOURS: Final = re.compile(r"\A\d{4}(?:[ -]\d{4}){2,4}\Z", re.ASCII)
 _ISBN: Final = re.compile(r"\A97[89](?:[ -]?\d){10}\Z", re.ASCII)
 _CODE_GROUPS: Final = re.compile(r"\A[A-Z]{2}(?:\d{2}(?: [A-Z0-9]{4}){2,8}(?: [A-Z0-9]{1,4})?| \d{6,12})\Z", re.ASCII)

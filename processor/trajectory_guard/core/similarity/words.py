@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from . import vocabulary as vocab
 from .dates import unify_moments
-from .scripts import MARKS, letters_of, pieces, plain
+from .scripts import MARKS, letters_of, negating_signs, pieces, plain, with_usual_digits
 
 STOP, SOFT, HARD, ANCHOR = range(4)
 """Role of a word in a comparison: noise, decoration, content, or a mark that must be equal."""
@@ -35,7 +35,10 @@ class Word(NamedTuple):
 
 
 class TextFeatures(NamedTuple):
-    """The compared parts of a text. ``sequence`` holds the concepts of content words and anchors in order."""
+    """The compared parts of a text. ``sequence`` holds the concepts of content words and anchors in order.
+
+    ``negations`` counts the words that negate, ``doubtful`` those that negate in some languages or some words only.
+    """
 
     sequence: tuple[str, ...]
     hard: frozenset[str]
@@ -53,11 +56,12 @@ class TextFeatures(NamedTuple):
     links: frozenset[tuple[str, str]] = frozenset()
     frame: tuple[str, ...] = ()
     letters: str = ""
+    doubtful: int = 0
 
 
 def tokens(text: str) -> list[str]:
     """The words, numbers and meaningful symbols of ``text``; punctuation and spaces are dropped, dates unified."""
-    return _TOKEN.findall(_PHONE.sub(_digits, unify_moments(text)))
+    return _TOKEN.findall(_PHONE.sub(_digits, unify_moments(with_usual_digits(text))))
 
 
 _PHONE: Final = re.compile(r"(?<![\w+])\+\d(?:[\s().-]{0,3}\d){6,16}(?![\d.-])", re.ASCII)
@@ -302,6 +306,7 @@ def features(text: str) -> TextFeatures:
     english = _is_english(text, words)
     builder = _Builder(_starts_sentence(text), _is_title_case(words) or _capitalises_nouns(words, english), english)
     builder.letters = _letters(words if text.isascii() else found)
+    builder.doubtful = negating_signs(text)
     for word, following in zip(words, [*words[1:], ""], strict=False):
         if word in binding:
             builder.bind(word)
@@ -338,6 +343,8 @@ def _binds(low: str) -> bool:
     return low in _BINDING or low in ASKING or (len(low) == 1 and low in "aeiouyàéèôùиовксуя")
 
 
+_NEGATES_SOMEWHERE: Final = frozenset(("no", "ne"))
+"""Negations of one language that are other words of its neighbours: ``no`` in Portuguese, ``ne`` in Turkish."""
 _NO_NOUN: Final = frozenset(("", "with", "to", "by", "in", "on", "and", "or", "from", "for", "of", "is", "at"))
 """Words that cannot follow an article: before one of these, "a" is a name."""
 
@@ -375,6 +382,7 @@ class _Builder:
         self.links: set[tuple[str, str]] = set()
         self.frame: list[str] = []
         self.letters = ""
+        self.doubtful = 0
         self._link = ""
 
     def take(self, raw: str) -> None:
@@ -390,7 +398,9 @@ class _Builder:
         self.sets["words"].add(name)
         if low not in _ARTICLES:
             self.frame.append(name)
-        if low in vocab.NEGATIONS or low.endswith("n't"):
+        if not self._english and low in _NEGATES_SOMEWHERE:
+            self.doubtful += 1
+        elif low in vocab.NEGATIONS or low.endswith("n't"):
             self.negations += 1
         elif low in vocab.IMPLICIT_NEGATIONS:
             self.sets["implicit"].add(name)
@@ -408,7 +418,9 @@ class _Builder:
     def _take_stop(self, low: str) -> None:
         if low in vocab.QUESTION_WORDS:
             self.sets["asked"].add(low)
-        if not (self._english and low in _ARTICLES):
+        if not self._english:
+            self._link = f"{self._link} {low}".lstrip()  # an article must not hide the preposition before it
+        elif low not in _ARTICLES:
             self._link = low
 
     def _take_content(self, raw: str, role: int, name: str) -> None:
@@ -442,4 +454,5 @@ class _Builder:
             tuple(self.sequence), sets["hard"], sets["soft"], tuple(sorted(self.anchors)), sets["names"], sets["words"],
             self.negations, sets["implicit"], sets["asked"], frozenset(self.directions), frozenset(self.around),
             sets["past"], self._english, frozenset(self.links), tuple(self.frame), self.letters,
+            self.doubtful,
         )  # fmt: skip

@@ -1,0 +1,152 @@
+"""Figures that move from answer to answer: ages, shares of what is done, serial numbers, counts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.helpers import first_level, judge, record
+from trajectory_guard.core.masking import ages_in
+from trajectory_guard.core.policy import Level
+
+GAPS_S = (3.0, 3.7, 4.4)  # as long as a model takes: nobody pauses here
+
+
+def polled(answer: Callable[[float], str], *, calls: int = 60, tool: str = "bash") -> tuple[int | None, int | None]:
+    """Steps of the first nudge and of the first stop where one call returns ``answer(seconds)`` each time."""
+    steps, at = [], 0.0
+    for number in range(calls):
+        steps.append(record(tool, {"target": "web-1"}, answer(at), t=1_700_000_000 + at, dur=0.2))
+        at += GAPS_S[number % 3]
+    verdicts = judge(steps)
+    return first_level(verdicts, Level.NUDGE), first_level(verdicts, Level.STOP)
+
+
+def minutes(seconds: float) -> str:
+    return f"{seconds // 60:.0f}m{seconds % 60:.0f}s"
+
+
+UNDER_WAY: dict[str, Callable[[float], str]] = {
+    "pod": lambda s: f"NAME READY STATUS RESTARTS AGE\nweb-1 0/1 Provisioning 0 {12 + s:.0f}s",
+    "claim": lambda s: f"NAME STATUS VOLUME CAPACITY AGE\ndata Binding  10Gi {minutes(75 + s)}",
+    "container": lambda s: (
+        f"CONTAINER CREATED STATUS\n3f2a {9 + s:.0f} seconds ago Up {8 + s:.0f} seconds (warming) web"
+    ),
+    "json": lambda s: json.dumps({"id": "j1", "phase": "Hydrating", "elapsed_s": round(12 + s)}),
+    "milliseconds": lambda s: json.dumps({"phase": "Indexación", "uptimeMs": round(1000 * (5 + s)), "nodes": 3}),
+    "process": lambda s: f"ELAPSED CMD\n{s // 60:02.0f}:{s % 60:02.0f} python train.py",
+    "clocked": lambda s: f"Zustand: Abgleich, seit 00:{s // 60:02.0f}:{s % 60:02.0f}, Knoten 4",
+    "seconds in words": lambda s: f"ビルド9はまだ進んでいます 経過{12 + s:.0f}秒",
+    "member of any name": lambda s: json.dumps({"编号": 5521, "阶段": "甲", "已过": round(3 + s)}, ensure_ascii=False),
+    "bare figure": lambda s: f"Zlecenie 9: etap B, minęło {12 + s:.0f}",
+}
+STUCK: dict[str, Callable[[float], str]] = {
+    "test run": lambda s: f"FAILED test_a.py::test_x - assert 1 == 2\n1 failed in {0.3 + s % 7 / 50:.2f}s",
+    "server's clock": lambda s: f"Please log in to continue. Server time 10:{s // 60:02.0f}:{s % 60:02.0f}. User name:",
+    "request": lambda s: json.dumps({"took_ms": 12 + int(s) % 7, "hits": [{"id": 4, "title": "Zebra"}]}),
+    "build": lambda s: f"src/a.ts(4,1): error TS2304: Cannot find name 'x'.\nFound 1 error. Done in {2 + s % 3:.1f}s.",
+    "stamp": lambda s: f"[2026-03-01 10:{s // 60:02.0f}:{s % 60:02.0f}] no match for zebra in 4 of 4 indexes",
+}
+
+
+@pytest.mark.parametrize("name", UNDER_WAY)
+def test_polling_of_an_age_that_keeps_time_is_nudged_late_and_not_stopped(name: str) -> None:
+    nudge, stop = polled(UNDER_WAY[name])
+    assert stop is None
+    assert nudge is not None
+    assert nudge >= 8
+
+
+@pytest.mark.parametrize("name", STUCK)
+def test_a_duration_or_a_clock_does_not_make_a_repeat_a_wait(name: str) -> None:
+    nudge, stop = polled(STUCK[name])
+    assert nudge is not None
+    assert nudge <= 5
+    assert stop is not None
+    assert stop <= 15
+
+
+def test_an_age_that_stands_still_makes_no_wait() -> None:
+    nudge, stop = polled(lambda s: f"web-1 0/1 Hydrating 12s, asked at 10:{s // 60:02.0f}:{s % 60:02.0f}")
+    assert nudge is not None
+    assert stop is not None
+
+
+def test_the_ages_of_a_long_table_are_bounded() -> None:
+    assert ages_in("\n".join(f"pod-{number} Running {number}s" for number in range(40))) == [*map(float, range(16))]
+    assert ages_in("x" * 5_000 + " 12s") == []
+
+
+@pytest.mark.parametrize(
+    "text", ["2026-03-01T10:00:00Z", "at 10:21:07", "v1.2s3", '{"page": 3}', '{"ts": 1700000000.5}']
+)
+def test_a_date_a_version_or_a_member_of_another_name_is_no_age(text: str) -> None:
+    assert ages_in(text) == []
+
+
+SHARES: dict[str, Callable[[int], str]] = {
+    "rollout": lambda n: f"Waiting for rollout: {n} out of 20 replicas have been updated\nerror: timed out",
+    "German": lambda n: f"Zeitlimit erreicht: {n} von 20 Dateien kopiert",
+    "slash": lambda n: f"Timed out after 20 s (copied {n}/20 objects)",
+    "percent": lambda n: f"превышено время ожидания, готово {5 * n} %",
+    "Spanish": lambda n: f"error: tiempo agotado, {n} de 20 páginas",
+}
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_a_wait_that_times_out_and_gets_on_is_left_alone(name: str) -> None:
+    steps = [
+        record("bash", {"command": "wait"}, SHARES[name](number // 2), "error", t=25.0 * number, dur=20.2)
+        for number in range(40)
+    ]
+    assert first_level(judge(steps), Level.NUDGE, Level.STOP) is None
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_a_wait_that_times_out_and_stands_still_is_nudged(name: str) -> None:
+    steps = [
+        record("bash", {"command": "wait"}, SHARES[name](7), "error", t=25.0 * number, dur=20.2) for number in range(20)
+    ]
+    assert first_level(judge(steps), Level.NUDGE) is not None
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_a_poll_that_gets_on_is_left_alone(name: str) -> None:
+    steps = [
+        record("bash", {"command": "show"}, SHARES[name](n).partition("\n")[0], t=4.0 * n, dur=0.2) for n in range(21)
+    ]
+    assert first_level(judge(steps), Level.NUDGE, Level.STOP) is None
+
+
+SERIES: dict[str, Callable[[int], str]] = {
+    "order": lambda n: json.dumps({"pedido": 90311 + n, "situação": "recebido", "hora": f"09:14:{n:02}"}),
+    "ticket": lambda n: json.dumps({"id": 10431 + 2 * n, "title": "Printer", "queue": "IT"}),
+    "sentence": lambda n: f"Created issue #{10431 + n} in project OPS with priority normal",
+    "invoice": lambda n: f"Rechnung Nr. {2026100 + n} an Kunde Meier wurde gebucht, Betrag 12,50 EUR",
+    "row": lambda n: f"INSERT 0 1 into table notes, new id is {55012 + n} in schema public",
+}
+
+
+@pytest.mark.parametrize("name", SERIES)
+def test_one_action_that_makes_the_next_of_a_series_each_time_is_a_loop(name: str) -> None:
+    steps = [record("submit", {"what": "toner"}, SERIES[name](n), t=4.0 * n, dur=0.3) for n in range(30)]
+    verdicts = judge(steps)
+    nudge, stop = first_level(verdicts, Level.NUDGE), first_level(verdicts, Level.STOP)
+    assert nudge is not None
+    assert nudge <= 9
+    assert stop is not None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda n: json.dumps({"job": "j1", "rows": 90311 + n, "of": 99000}),
+        lambda n: json.dumps({"task": 90311 + n, "file": f"photo-{n * 7919 % 1000}.png"}),
+        lambda n: f"processed {90311 + n} of 99000 records so far, none rejected",
+    ],
+)
+def test_a_count_or_another_thing_each_time_is_no_loop(answer: Callable[[int], str]) -> None:
+    steps = [record("next_step", {"job": "j1"}, answer(n), t=4.0 * n, dur=0.3) for n in range(30)]
+    assert first_level(judge(steps), Level.NUDGE, Level.STOP) is None
