@@ -74,7 +74,7 @@ _MAX_LENGTH: Final = (1 << _LENGTH_BITS) - 1
 
 
 def _length(parts: Iterable[int]) -> int:
-    return sum(part & _MAX_LENGTH for part in parts)
+    return sum([part & _MAX_LENGTH for part in parts])
 
 
 class Inquiry(Plain):
@@ -163,10 +163,10 @@ class Inquiry(Plain):
             sort, whole, *own = places_of(at, parts)
             if not found and len(parts) > 1 and len(text) >= least and sort in known and whole not in known:
                 pairs = zip(parts, own, strict=True)
-                found = not any(part in self.seen and place not in known for part, place in pairs)
+                found = not [part for part, place in pairs if part in self.seen and place not in known]
             places += [sort, whole, *own]
         new = dict.fromkeys(places)  # the newest last: what comes again is not forgotten
-        self.places = (*(one for one in self.places if one not in new), *new)[-_MAX_PLACES:]
+        self.places = (*[one for one in self.places if one not in new], *new)[-_MAX_PLACES:]
         return found
 
     def _ask(self, texts: Sequence[str], requests: Sequence[tuple[int, ...]]) -> bool:
@@ -179,8 +179,8 @@ class Inquiry(Plain):
             len(text) >= least and checksum(text) not in asked and _is_entry(parts, last, known)
             for text, parts, last in zip(texts, requests, before, strict=True)
         )
-        self.parts = tuple(part for parts in requests for part in (*parts, _NEXT))
-        self.seen = tuple(dict.fromkeys((*self.seen, *(part for part in self.parts if part != _NEXT))))[-_MAX_SEEN:]
+        self.parts = tuple([part for parts in requests for part in (*parts, _NEXT)])
+        self.seen = tuple(dict.fromkeys((*self.seen, *[part for part in self.parts if part != _NEXT])))[-_MAX_SEEN:]
         self.values = tuple(dict.fromkeys((*self.values, *map(checksum, texts))))[-_MAX_SEEN:]
         return anew
 
@@ -203,7 +203,7 @@ def _is_entry(parts: tuple[int, ...], before: tuple[int, ...], known: frozenset[
     changed, replaced = parts[start : len(parts) - end], before[start : len(before) - end]
     if not changed or not set(changed).isdisjoint(replaced):
         return False
-    return _FRESH_SHARE * _length(changed) <= _length(part for part in changed if part not in known)
+    return _FRESH_SHARE * _length(changed) <= _length([part for part in changed if part not in known])
 
 
 def _common(parts: tuple[int, ...], others: tuple[int, ...]) -> int:
@@ -252,11 +252,11 @@ class Advance(Plain):
         texts = [text[:MAX_FORM_CHARS] for text in values[:_MAX_VALUES]]
         asked = [checksum(text) for text in texts]
         numbers = [tuple(map(int, _NUMBER.findall(text))) for text in texts]
-        shape = tuple(checksum(_NUMBER.sub("#", text)) for text in texts)
-        follows = any(value in self.offered and value not in self.asked for value in asked)
+        shape = tuple([checksum(_NUMBER.sub("#", text)) for text in texts])
+        follows = bool([value for value in asked if value in self.offered and value not in self.asked])
         goes_on = shape == self.shape and self._goes_on(numbers)
         self.count = self.count + 1 if follows or goes_on else 0
-        self.shape, self.numbers = shape, tuple(one for group in numbers for one in group)[:_MAX_NUMBERS]
+        self.shape, self.numbers = shape, tuple([one for group in numbers for one in group])[:_MAX_NUMBERS]
         self.offered = tuple(map(checksum, _TOKEN.findall(result[:_MAX_RESULT_CHARS])[:_MAX_OFFERED]))
         self.asked = tuple(dict.fromkeys((*self.asked, *asked)))[-_MAX_OFFERED:]
         return self.count

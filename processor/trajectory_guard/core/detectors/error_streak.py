@@ -97,9 +97,9 @@ class ErrorStreak(Detector):
             tool = _digest(seen.tool)
             self.recent = tuple(one for one in self.recent if one.tool != tool)
             return None
-        failure = self._failure(seen)
+        failure, oldest = self._failure(seen), seen.index - _WINDOW * seen.variation_pace
         self.recent = (
-            *(one for one in self.recent[1 - _KEPT :] if one.at > seen.index - _WINDOW * seen.variation_pace),
+            *[one for one in self.recent[1 - _KEPT :] if one.at > oldest],
             failure,
         )
         return self._evaluate(seen, [one for one in self.recent if one.key == failure.key])
@@ -117,7 +117,7 @@ class ErrorStreak(Detector):
 
     def _evaluate(self, seen: Observation, streak: list[_Failure]) -> DetectionResult | None:
         unlike = len({one.call for one in streak}) == len(streak)
-        listed = unlike and 4 * sum(not one.anew for one in streak[1:]) < len(streak)
+        listed = unlike and 4 * len([one for one in streak[1:] if not one.anew]) < len(streak)
         program = _runs_program(seen)
         if listed and seen.has_found and not program:
             return None  # some entries of the list exist: that others do not is what there is to find out
@@ -128,7 +128,7 @@ class ErrorStreak(Detector):
             needed = _COUNT * seen.waiting_pace if listed or program else _VARIED_RETRIES * seen.pace
         if len(streak) < needed:
             return None
-        steps = tuple(one.at for one in streak)
+        steps = tuple([one.at for one in streak])
         rule = "transient_error" if seen.certainty is Certainty.WAITING else "same_error"
         confidence = 1.0 if len(steps) > needed else 0.75
         return self.found(

@@ -33,11 +33,6 @@ _OPEN_NAMES: Final = 0.25
 _MIN_STEM_CHARS: Final = 4
 
 
-def _wording(form: NormalForm) -> str:
-    """The worded values of a call: what is looked for, in natural language or in a query language."""
-    return "\n".join(leaf.value for leaf in form.leaves if leaf.kind in (TEXT, WORD))
-
-
 def _is_query(text: str, form: NormalForm) -> bool:
     """Short enough to be what is looked for, not something that is handed over, and more than one name."""
     if not 0 < len(text) <= MAX_QUERY_CHARS or "\n" in text:
@@ -124,9 +119,10 @@ class _Attempt(NamedTuple):
         return self.redacted if self.wording is None else self.wording.form.digest.hex()
 
     def relation_to(self, form: NormalForm) -> Relation:
-        if self.digest == form.digest.hex():
-            return Relation.SAME
-        return Relation.DIFFERENT if self.form is None else compare(form, self.form).relation
+        if self.wording is None:
+            return Relation.SAME if self.redacted == form.digest.hex() else Relation.DIFFERENT
+        own = self.wording.form
+        return Relation.SAME if own.digest == form.digest else compare(form, own).relation
 
 
 def _are_akin(text: str, other: str) -> bool:
@@ -139,7 +135,7 @@ def _is_slot_swap(text: str, other: str) -> bool:
     """Whether one word, or in scripts without spaces one part, is replaced: the next item of a list of look-ups."""
     words, others = text.casefold().split(), other.casefold().split()
     if len(words) > 1 and len(others) > 1:
-        return len(words) == len(others) and sum(one != two for one, two in zip(words, others, strict=True)) == 1
+        return len(words) == len(others) and sum([one != two for one, two in zip(words, others, strict=True)]) == 1
     start = _common(text, other)
     end = _common(text[start:][::-1], other[start:][::-1])
     short = min(len(text), len(other))
@@ -165,23 +161,21 @@ def is_silent_command(seen: Observation) -> bool:
 
 def _overlap(form: NormalForm, other: NormalForm | None) -> bool:
     """Whether two wordings have a word, or in scripts without spaces a pair of characters, in common."""
-    return other is not None and not _grams(_wording(form)).isdisjoint(_grams(_wording(other)))
+    return other is not None and not _grams(form.text).isdisjoint(_grams(other.text))
 
 
 def _same_names(form: NormalForm, other: NormalForm | None) -> bool:
     """Whether two calls name the same numbers and names."""
     if other is None or form.keys != other.keys or not _same_values_elsewhere(form, other):
         return False
-    text, before = _wording(form), _wording(other)
+    text, before = form.text, other.text
     return _identifiers(text) == _identifiers(before) and _capitalised(text) == _capitalised(before)
 
 
 def _same_values_elsewhere(form: NormalForm, other: NormalForm) -> bool:
     """Whether two calls differ in worded values only."""
-    return all(
-        left == right or (left.kind in (TEXT, WORD) and right.kind in (TEXT, WORD))
-        for left, right in zip(form.leaves, other.leaves, strict=True)
-    )
+    differing = [pair for pair in zip(form.leaves, other.leaves, strict=True) if pair[0] != pair[1]]
+    return not [1 for pair in differing for leaf in pair if leaf.kind not in (TEXT, WORD)]
 
 
 def _is_paging(form: NormalForm, other: NormalForm) -> bool:
@@ -308,21 +302,22 @@ class Insanity(Detector):
 
     def _settled(self, form: NormalForm, attempt: _Attempt) -> bool:
         """Whether the sentence model, if there is one, says that an open pair means the same. It is never overruled."""
-        if self.settle is None or attempt.form is None:
+        if self.settle is None or (before := attempt.form) is None:
             return False
-        return bool(self.settle(form.text, attempt.form.text))
+        return bool(self.settle(form.text, before.text))
 
     def _doubt(self, seen: Observation, form: NormalForm, attempt: _Attempt, relation: Relation) -> float:
         """How much an open pair counts: short queries for something that keeps coming back with one short result."""
-        if attempt.form is None or attempt.at < seen.last_progress or is_silent_command(seen):
+        before = attempt.form
+        if before is None or attempt.at < seen.last_progress or is_silent_command(seen):
             return 0.0
-        if seen.outcome in ("empty", "error") and _is_paging(form, attempt.form):
+        if seen.outcome in ("empty", "error") and _is_paging(form, before):
             return _OPEN
         known = _OPEN if relation is Relation.MAYBE else 0.0
-        if form.keys != attempt.form.keys or not _same_values_elsewhere(form, attempt.form):
+        if form.keys != before.keys or not _same_values_elsewhere(form, before):
             return known
-        text, other = _wording(form), _wording(attempt.form)
-        if not (_is_query(text, form) and _is_query(other, attempt.form)):
+        text, other = form.text, before.text
+        if not (_is_query(text, form) and _is_query(other, before)):
             return known
         found_nothing = seen.outcome in ("empty", "error")
         if not found_nothing and (seen.describes_state or is_value(seen.step.result or "")) and not seen.echoes:
@@ -338,7 +333,7 @@ class Insanity(Detector):
             return _OPEN_NAMES if names < others or others < names else known
         if _capitalised(text) == _capitalised(other):
             return _OPEN
-        return _OPEN_NAMES if _overlap(form, attempt.form) else 0.0  # names that share nothing: a list of look-ups
+        return _OPEN_NAMES if _overlap(form, before) else 0.0  # names that share nothing: a list of look-ups
 
     def _result(
         self, seen: Observation, same: list[int], openly: list[int], weight: float, certainty: Certainty,
@@ -360,8 +355,8 @@ class Insanity(Detector):
     def _attempts(self, forms: tuple[Any, ...], steps: tuple[int, ...]) -> tuple[str, ...]:
         """The newest wordings, shortened; each once."""
         *earlier, current = forms
-        texts = [_wording(attempt.form) for attempt in earlier if attempt.at in steps and attempt.form is not None]
-        lines = [" ".join(text.split()) for text in (*texts, _wording(current))]
+        texts = [attempt.form.text for attempt in earlier if attempt.at in steps and attempt.form is not None]
+        lines = [" ".join(text.split()) for text in (*texts, current.text)]
         unique = list(dict.fromkeys(line for line in lines if line))
         return tuple(
             line if len(line) <= _MAX_ATTEMPT_CHARS else line[: _MAX_ATTEMPT_CHARS - 1] + "…"
