@@ -229,3 +229,9 @@ def test_the_quick_look_for_noise_overlooks_none(fragments: list[str], between: 
     """An address makes the full search certain; it must find no more than was found without it."""
     text = between.join(fragments).strip()
     assert mask_noise(f"{text} 0xdeadbeef") == f"{mask_noise(text)} <addr>".strip()
+
+
+@given(st.sampled_from((408, 425, 429, 500, 502, 503, 504, 529)), st.sampled_from(("HTTP {}", "Error: {}", "{} busy")))
+def test_every_status_that_passes_is_found(code: int, form: str) -> None:
+    assert is_transient(form.format(code), None)
+    assert not is_transient(form.format(f"{code}7"), None)

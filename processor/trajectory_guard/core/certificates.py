@@ -224,11 +224,14 @@ def canonical(value: Any) -> bytes:
     return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), default=repr).encode("ascii")
 
 
+_AS_IT_IS: Final = frozenset((str, int, bool, type(None)))
+
+
 def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+    if type(value) is dict or isinstance(value, Mapping):
+        return {str(key): one if type(one) in _AS_IT_IS else _plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [one if type(one) in _AS_IT_IS else _plain(one) for one in value]
     if type(value) is float:
         if not math.isfinite(value):
             return repr(value)

@@ -290,6 +290,8 @@ _TRANSIENT_STATUS: Final = re.compile(
     r"(?:408|425|429|500|502|503|504|529)\b",
     re.IGNORECASE,
 )
+_TRANSIENT_CODE: Final = re.compile(r"4(?:08|25|29)|5(?:0[0234]|29)")
+"""Part of every match of ``_TRANSIENT_STATUS``, and found much sooner."""
 _TRANSIENT_WORDS: Final = re.compile(
     r"tim(?:e|ed)[ -]?out|temporar|unavailable|too many requests|rate.?limit|overloaded|again later|again in \d"
     r"|retry after|connection (?:reset|refused|aborted)|econnreset|econnrefused|throttl|is locked|lock (?:wait|held)"
@@ -306,6 +308,7 @@ _LASTING_STATUS: Final = re.compile(
 """Not 409 and 423: what conflicts or is locked may be free again."""
 
 
+@lru_cache(maxsize=128)  # each repeat of an error asks again
 def is_transient(text: str, error_class: str | None) -> bool:
     """Whether an error is one that passes: by exception type, then by status code, then by wording.
 
@@ -315,7 +318,7 @@ def is_transient(text: str, error_class: str | None) -> bool:
     if error_class and _TRANSIENT_CLASS.search(error_class):
         return True
     line = text[:_MAX_CODE_CHARS]
-    if _TRANSIENT_STATUS.search(line) is not None:
+    if _TRANSIENT_CODE.search(line) is not None and _TRANSIENT_STATUS.search(line) is not None:
         return True
     words = _holds_transient_words(text) or _TRANSIENT_ELSEWHERE.search(text[:_MAX_REMARK_CHARS]) is not None
     return words and _LASTING_STATUS.search(line) is None

@@ -76,8 +76,9 @@ class PingPong(Detector):
         symbol = 0
         if seen.call and seen.result:
             symbol = int.from_bytes(blake2b(seen.call + seen.result, digest_size=8).digest(), "big") & _MASK
-        # acknowledged actions in a cycle are likely stuck, whatever each one does
-        proof = Certainty.LIKELY if seen.certainty is Certainty.ACKNOWLEDGED else seen.certainty
+        proof: Certainty = seen.certainty
+        if proof is Certainty.ACKNOWLEDGED:  # such actions in a cycle are likely stuck, whatever each one does
+            proof = Certainty.LIKELY
         if seen.same_batch and self.current:
             self.current = (self.current + symbol) & _MASK if symbol and self.current > 0 else -1
             proof = weakest(Certainty(self.proofs[-1]), proof) if self.proofs else proof
