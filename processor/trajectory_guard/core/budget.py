@@ -1,15 +1,24 @@
-"""Character budget of one call: the part of its arguments and its result that the engine reads.
+"""The part of one call that the engine reads: bounded in characters, and without pictures and other binary data.
 
 Masking, normal forms and the search for words cost time for every character, on the thread of the host. A longer call
 is compared by fingerprints: equal ones are still certain to be equal, but a call with other words is another call.
+
+Binary data is compared whole and by digest, never read as text: a mask finds clocks and ids in any text that is long
+enough, and in random letters it finds them by chance. So it is replaced, before anything reads a result, by its kind,
+its size and a digest of all of it.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
 from typing import Any, Final
 
+from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.steps import Evidence, StepRecord
+from trajectory_guard.core.text import clip
 
 MAX_UNDERSTOOD_CHARS: Final = 8_192
 """Default budget, in characters."""
@@ -77,3 +86,145 @@ def both_ends_and_digest(text: str, limit: int) -> str:
     middle = text[end : len(text) - end].encode("utf-8", "surrogatepass")
     digest = sha256(middle).hexdigest()[:32].translate(_LETTERS)
     return f"{text[:end]}\u2026{digest}\u2026{text[len(text) - end :]}"
+
+
+# --- binary data ---------------------------------------------------------------------------------------------
+
+_STEP: Final = 100
+MIN_CHARS: Final = 2 * _STEP
+"""Shorter texts hold no block."""
+_HEAD_CHARS: Final = 512
+_MIN_DISTINCT: Final = 8  # a ruler and a row of zeros are no data
+_MAX_SHOWN: Final = 3
+_MIN_COMMAS: Final = 4  # of a list of bytes, a number a line
+_MAX_BREAKS: Final = 2  # lines of base64 have 60 characters and more
+_OF_NUMBERS: Final = frozenset("0123456789, \t\n\r\f\v")
+_WINDOW: Final = re.compile(rf"(?P<letters>[\w+/=\\\r\n-]{{{_STEP}}})|[\d,\s]{{{_STEP}}}", re.ASCII)
+_URI: Final = r"data:(?P<mime>[\w.+-]+/[\w.+-]+)?(?:;[\w.+=-]+)*,[^\s\"'<>)]{64,}"
+_WRAPPED: Final = r"[\w+/\\-]{60,}(?:\r?\n[\w+/\\-]{60,})*(?:\r?\n[\w+/\\-]{1,75})?={0,2}"
+_NUMBERS: Final = r"\[\s*(?:\d{1,3}\s*,\s*){64,}\d{1,3}\s*\]"
+_BLOCK: Final = re.compile(rf"(?<![\w+/=\\-])(?:{_URI}|{_WRAPPED})|{_NUMBERS}", re.ASCII)
+_ESCAPED: Final = re.compile(r"\bb'(?:[^'\\]|\\.)*'|\bb\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+_MAGIC: Final = {
+    "iVBORw0KGgo": "image", "/9j/": "image", "R0lGOD": "image", "UklGR": "image", "Qk0": "image", "JVBERi0": "PDF file",
+    "SUkq": "image", "T2dnUw": "recording", "SUQz": "recording", "UEsDB": "archive",
+}  # fmt: skip
+_MIME: Final = re.compile(r"\b(image|audio|video)/[\w.+-]+")
+_MARK: Final = re.compile(r"(?P<name>[A-Za-z ]{1,20} \(\d+ k?B\)) [g-v]{32}\u2026")
+
+
+def with_digests(text: str) -> str:
+    """``text`` with each binary block replaced by its kind, its size and a digest of all of it.
+
+    Blocks: data URIs, base64 and hexadecimal data of 200 characters and more, broken into lines or not, lists of bytes,
+    literals of bytes, and text that was decoded from something that is none.
+
+    >>> block = "iVBORw0KGgo" + "aGVsbG8gd29ybGQ" * 20
+    >>> with_digests("see " + block)
+    'see image (233 B) hnojutqorulgqlnskmgmmsvjonkhsvhq…'
+    """
+    if len(text) < MIN_CHARS:
+        return text
+    if "\ufffd" in text and _is_undecoded(text):
+        return _mark("binary data", text, len(text))
+    if "\\x" in text:
+        text = _ESCAPED.sub(_of_literal, text)
+    if not _may_hold_block(text):
+        return text
+    mime = cache(lambda: _MIME.search(text))  # looked for once, and only beside a block
+    return _BLOCK.sub(lambda match: _of_block(match, mime), text)
+
+
+def is_digest(text: str) -> bool:
+    """Whether a part of a result is the digest of binary data, which is never noise."""
+    return text.endswith("\u2026") and _DIGEST.search(text) is not None
+
+
+_DIGEST: Final = re.compile(r"[g-v]{32}\u2026\Z")
+
+
+def named_blocks(text: str) -> str | None:
+    """A result with binary data in words: its kinds and sizes, and the texts beside them; None if it holds none.
+
+    >>> named_blocks('[{"type": "image", "base64": "image (102 kB) ' + "g" * 32 + '…"}]')
+    'an image (102 kB)'
+    """
+    marks = [f"{_article(match['name'])} {match['name']}" for match in _MARK.finditer(text)]
+    if not marks:
+        return None
+    names = marks[:_MAX_SHOWN] + ([f"{len(marks) - _MAX_SHOWN} more"] if len(marks) > _MAX_SHOWN else [])
+    words = _texts_of_blocks(text) if text[:1] in ("[", "{") else " ".join(_MARK.sub("", text).split())
+    return ", ".join(([f'"{clip(words)}"'] if words else []) + names)
+
+
+def _article(name: str) -> str:
+    return "an" if name[0] in "aeiou" else "a"
+
+
+def _texts_of_blocks(text: str) -> str:
+    """The texts of a list of content blocks."""
+    try:
+        value = parse_json(text)
+    except (ValueError, RecursionError):
+        return ""
+    blocks = value if isinstance(value, list) else []
+    texts = [one.get("text") for one in blocks if isinstance(one, dict)]
+    return " ".join(one for one in texts if isinstance(one, str) and _MARK.search(one) is None)
+
+
+def _may_hold_block(text: str) -> bool:
+    """Whether some stretch without the marks of a sentence is long enough: a few looks spare most texts a search."""
+    if "data:" in text:
+        return True
+    for at in range(0, len(text) - _STEP + 1, _STEP):
+        # letters are interrupted by no blank; only lists of numbers may be, and they consist of nothing else
+        if " " in text[at : at + _STEP] and not (text[at] in _OF_NUMBERS and text[at + _STEP // 2] in _OF_NUMBERS):
+            continue
+        found = _WINDOW.match(text, at)
+        if found is not None and _is_dense(found):
+            return True
+    return False
+
+
+def _is_dense(window: re.Match[str]) -> bool:
+    """Whether a stretch is not made of blanks or line breaks, which both look like the inside of a block."""
+    if window.lastgroup == "letters":
+        return window[0].count("\n") <= _MAX_BREAKS
+    return window[0].count(",") >= _MIN_COMMAS
+
+
+def _is_undecoded(text: str) -> bool:
+    return text.count("\ufffd") * 20 > len(text)
+
+
+def _of_block(match: re.Match[str], mime: Callable[[], re.Match[str] | None]) -> str:
+    block = match[0]
+    if block.startswith("data:"):
+        data, kind = block.partition(",")[2], _MIME.match(match["mime"] or "")
+        return _mark(_kind_of(data, kind), block, len(data) * 3 // 4)
+    if block[0] == "[":
+        return _mark(_kind_of("", mime()), block, block.count(",") + 1)
+    if len(block) < MIN_CHARS or len(set(block[:_HEAD_CHARS])) < _MIN_DISTINCT:
+        return block
+    return _mark(_kind_of(block, mime()), block, len(block) * 3 // 4)
+
+
+def _of_literal(match: re.Match[str]) -> str:
+    block = match[0]
+    escapes = block.count("\\x")
+    if len(block) < MIN_CHARS or escapes * 16 < len(block):
+        return block
+    return _mark("image" if "PNG" in block[:12] else "binary data", block, len(block) - 3 * escapes)
+
+
+def _kind_of(data: str, mime: re.Match[str] | None) -> str:
+    found = next((kind for magic, kind in _MAGIC.items() if data.startswith(magic)), None)
+    if found is None and mime is not None:
+        found = "image" if mime[1] == "image" else "recording"
+    return found or "binary data"
+
+
+def _mark(kind: str, block: str, size: int) -> str:
+    """Letters that no mask takes for a hexadecimal number, and an end by which ``is_digest`` knows them."""
+    digest = sha256(block.encode("utf-8", "surrogatepass")).hexdigest()[:32].translate(_LETTERS)
+    return f"{kind} ({size // 1024} kB) {digest}\u2026" if size >= 1024 else f"{kind} ({size} B) {digest}\u2026"

@@ -7,8 +7,7 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core import policy as ladder_policy
-from trajectory_guard.core.binary import MIN_CHARS, with_digests
-from trajectory_guard.core.budget import within_budget
+from trajectory_guard.core.budget import MIN_CHARS, with_digests, within_budget
 from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.certificates import Certificate, certify
 from trajectory_guard.core.detectors import (

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from trajectory_guard.core.binary import named_blocks
+from trajectory_guard.core.budget import named_blocks
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import DetectionResult, detector_of
 from trajectory_guard.core.detectors.base import TYPE_I

@@ -14,8 +14,7 @@ from itertools import islice
 from typing import Any, Final
 from zlib import crc32
 
-from trajectory_guard.core.binary import with_digests
-from trajectory_guard.core.budget import MAX_UNDERSTOOD_CHARS, both_ends_and_digest
+from trajectory_guard.core.budget import MAX_UNDERSTOOD_CHARS, both_ends_and_digest, with_digests
 from trajectory_guard.core.fingerprints import (
     MAX_DEPTH,
     digest64,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice, repeat
 from typing import Any, Final, NamedTuple
 
-from trajectory_guard.core.binary import is_digest
+from trajectory_guard.core.budget import is_digest
 from trajectory_guard.core.fingerprints import digest64, parse_json, text_bytes
 from trajectory_guard.core.masking import ages_in, figures_in, mask_noise, shares_done
 

@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from trajectory_guard.core.binary import with_digests
+from trajectory_guard.core.budget import with_digests
 from trajectory_guard.core.certainty import Certainty
-from trajectory_guard.core.detectors.denied import DeniedAgain
-from trajectory_guard.core.detectors.stutter import Stutter
+from trajectory_guard.core.detectors.repeats import DeniedAgain, Stutter
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.interventions import args_excerpt, quoted

@@ -16,17 +16,15 @@ from trajectory_guard.core.detectors.base import (
     Detector,
     DetectorSettings,
 )
-from trajectory_guard.core.detectors.denied import DeniedAgain
 from trajectory_guard.core.detectors.error_streak import ErrorStreak
 from trajectory_guard.core.detectors.insanity import Insanity
 from trajectory_guard.core.detectors.model_calls import SameModelCall
 from trajectory_guard.core.detectors.monologue import Monologue
-from trajectory_guard.core.detectors.phantom import Phantom, SameEffect
+from trajectory_guard.core.detectors.phantom import Phantom, SameEffect, Wandering
 from trajectory_guard.core.detectors.pingpong import HandOffs, PingPong
-from trajectory_guard.core.detectors.recurrence import Recurrence, Wandering
+from trajectory_guard.core.detectors.repeats import DeniedAgain, Recurrence, Stutter
 from trajectory_guard.core.detectors.reported import REPORTED, Integrity, Stagnation
 from trajectory_guard.core.detectors.same_answer import SameAnswer
-from trajectory_guard.core.detectors.stutter import Stutter
 
 _BUILT_IN: tuple[type[Detector], ...] = (
     Stutter, Recurrence, DeniedAgain, Insanity, SameAnswer, SameEffect, Phantom, Wandering, PingPong, HandOffs,

@@ -1,4 +1,4 @@
-"""Type III: different calls that leave the described state unchanged."""
+"""Type III: different calls that leave the described state unchanged, or lead only to states that are known."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from trajectory_guard.core.detectors.base import SERIES, TYPE_II, TYPE_III, Dete
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.tools import is_communication, is_lookup, is_status_lookup
 
+_KNOWN_STEPS: Final = 10
+_KNOWN_FOR_SURE: Final = 14
 _CALLS: Final = 3
 _CERTAIN_AT: Final = 5
 _CERTAIN_AT_TOOLS: Final = 3
@@ -130,3 +132,57 @@ class SameEffect(Detector):
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
         """As for type III."""
         return Phantom.explain(found, call, answer)
+
+
+class Wandering(Detector):
+    """Type III without a period: step after step, nothing is seen that was not there before.
+
+    No call is repeated often and no order repeats, as in a walk through rooms that are known: one call leads to ever
+    different states, and all of them are old. Fires at the tenth such step in a row and is certain at the fourteenth:
+    a way back through known places is no loop. A state that is new ends the series, and so does a call that was not
+    made before. Short values and acknowledgements do not count.
+
+    >>> from trajectory_guard.core.demonstration import fires
+    >>> walk = "abcdefgh" + "hfdbgacehdbfgaec"
+    >>> room = "You are in room {}: two doors, a table, and a lamp."
+    >>> steps = [f"go(way={way}) -> {room.format(at)}" for way, at in zip(walk[1:], walk, strict=False)]
+    >>> fires("nothing_new", steps)
+    step 17: 10 times, 0.50, likely, OBSERVE
+    step 18: 11 times, 0.50, likely, OBSERVE
+    step 19: 12 times, 0.50, likely, OBSERVE
+    step 20: 13 times, 0.50, likely, OBSERVE
+    step 21: 14 times, 1.00, likely, OBSERVE
+    step 22: 15 times, 1.00, likely, NUDGE
+
+    Reference: walks of game agents through known places, found by reading (``docs/detection.md``).
+    """
+
+    name: ClassVar[str] = "wandering"
+    rules: ClassVar[tuple[str, ...]] = ("nothing_new",)
+    loop_type: ClassVar[str] = TYPE_III
+    weight: ClassVar[float] = 0.5
+    asked_at: ClassVar[int] = SERIES
+    shared: ClassVar[bool] = True
+    advice: ClassVar[tuple[str, ...]] = (
+        "Everything you look at is known to you already: write down what you know, and what is missing.",
+        "Do something that you have not done yet, or leave this part of the task.",
+        "If nothing is left to try, answer with what you have, or ask.",
+    )
+    recommendation: ClassVar[str] = "Give the agent a memory of what it has seen, or a list of what is left to try."
+    thresholds: ClassVar[Mapping[str, int]] = {"known_steps": _KNOWN_STEPS, "known_for_sure": _KNOWN_FOR_SURE}
+    __slots__ = ()
+
+    def update(self, seen: Observation) -> DetectionResult | None:
+        """Compare the length of the series with what the evidence asks for."""
+        if seen.known_ground < _KNOWN_STEPS or not seen.describes_state:
+            return None
+        first = max(0, seen.index - seen.known_ground + 1)
+        return self.found(
+            seen, 1.0 if seen.known_ground >= _KNOWN_FOR_SURE else 0.5, "nothing_new", Certainty.LIKELY,
+            count=seen.known_ground, first_step=first, varied=True,
+        )  # fmt: skip
+
+    @classmethod
+    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
+        """One sentence with the number of steps and the newest result."""
+        return f"The last {found.count} calls led only to what had been seen before; {call} returned {answer}."

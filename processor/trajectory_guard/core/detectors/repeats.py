@@ -1,0 +1,191 @@
+"""Type I: the same call again: with the same answer, across progress, or although it was refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from trajectory_guard.core.certainty import Certainty
+from trajectory_guard.core.detectors.base import REFUSED, REPEATED, TYPE_I, DetectionResult, Detector
+from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.steps import EMPTY
+
+_CERTAIN_AT: Final = 3
+_CERTAIN_AFTER_WORK: Final = 5
+_BLANK_AFTER_WORK: Final = 8
+
+
+class Stutter(Detector):
+    """Fires when a repeated call returns a result that it returned before, without progress in between.
+
+    Does not fire while other calls bring progress in between, when the answer moves (polling, paging), or when the
+    arguments or the result are unknown. The second occurrence is a hint (confidence 0.5, likely), the third is certain.
+    Calls of another kind in between that had not been made before (an edit between two test runs) make it work at first
+    and stutter only at the fifth equal answer; that is likely evidence, never certain.
+    Where the step can only prove less (an acknowledged action, a wait), as many times the repeats are asked for.
+
+    >>> from trajectory_guard.core.demonstration import fires
+    >>> hours = "search(q=hours) -> Closed on Mondays. Open from Tuesday to Sunday, nine to five."
+    >>> fires("same_call_same_result", [hours] * 5)
+    step 1: 2 times, 0.50, likely, OBSERVE
+    step 2: 3 times, 1.00, certain, NUDGE
+    step 3: 4 times, 1.00, certain, NUDGE
+    step 4: 5 times, 1.00, certain, STOP
+
+    Reference: result-aware repeat counting, as peers were forced to adopt after release; thresholds chosen on
+    recorded runs (``docs/detection.md``).
+    """
+
+    name: ClassVar[str] = "stutter"
+    rules: ClassVar[tuple[str, ...]] = ("same_call_same_result",)
+    loop_type: ClassVar[str] = TYPE_I
+    weight: ClassVar[float] = 2.0
+    asked_at: ClassVar[int] = REPEATED
+    shared: ClassVar[bool] = True
+    advice: ClassVar[tuple[str, ...]] = (
+        "Work with the result you already have.",
+        "If it is not what you need, change the arguments or use another tool.",
+        "If there is no other way, answer with what you have, or say what is missing and ask.",
+    )
+    recommendation: ClassVar[str] = (
+        "Check why the tool's answer does not satisfy the agent: prompt, tool description, or missing data."
+    )
+    thresholds: ClassVar[Mapping[str, int]] = {
+        "certain_at": _CERTAIN_AT,
+        "after_work": _CERTAIN_AFTER_WORK,
+        "blank_after_work": _BLANK_AFTER_WORK,
+    }
+    __slots__ = ()
+
+    def update(self, seen: Observation) -> DetectionResult | None:
+        """Compare the number of repeats with what the evidence asks for."""
+        if seen.repeats < 2:
+            return None
+        worked = seen.worked and not seen.others_progress
+        blank = not (seen.step.result or "").strip()
+        base = _CERTAIN_AT if not worked else _BLANK_AFTER_WORK if blank else _CERTAIN_AFTER_WORK
+        needed = base * seen.pace
+        confidence = 1.0 if seen.repeats >= needed else 0.5 if seen.repeats >= needed - 1 else 0.0
+        return self.found(
+            seen, confidence, "same_call_same_result",
+            Certainty.LIKELY if worked or confidence < 1.0 else Certainty.CERTAIN,
+            count=seen.repeats, first_step=seen.first_repeat, steps=seen.repeated_at,
+        )  # fmt: skip
+
+    @classmethod
+    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
+        """One sentence with the call, the count and the result."""
+        return f"{call} was called {found.count} times and returned {answer} each time."
+
+
+_OFTEN: Final = 8
+_OFTEN_EMPTY: Final = 6
+_QUIET_STEPS: Final = 32
+_KEPT: Final = 4
+
+
+class Recurrence(Detector):
+    """Type I across progress: a call keeps returning one result while other calls bring new ones.
+
+    Fires once at the eighth equal result within memory, at the sixth where nothing was found; one earlier it is a hint.
+    It fires again after 32 further steps, then after ever more. The other calls are progress of their own, but they do
+    not change what this call returns. Where something may be under way it waits as long as any other rule.
+
+    >>> from trajectory_guard.core.demonstration import fires
+    >>> pages = ("red lamps", "blue chairs", "old maps", "new tools", "wet paint", "dry goods")
+    >>> fires("recurring_result", (
+    ...     call for page in pages
+    ...     for call in (f"open(page={len(page)}) -> All about {page}.", "find(q=refund) -> [empty] ")
+    ... ))
+    step 9: 5 times, 0.50, likely, OBSERVE
+    step 11: 6 times, 1.00, likely, NUDGE
+
+    Reference: counts of equal results in 229 healthy recorded runs (``docs/detection.md``).
+    """
+
+    name: ClassVar[str] = "recurrence"
+    rules: ClassVar[tuple[str, ...]] = ("recurring_result",)
+    loop_type: ClassVar[str] = TYPE_I
+    weight: ClassVar[float] = 2.0
+    asked_at: ClassVar[int] = REPEATED
+    advice: ClassVar[tuple[str, ...]] = Stutter.advice
+    recommendation: ClassVar[str] = Stutter.recommendation
+    thresholds: ClassVar[Mapping[str, int]] = {"often": _OFTEN, "often_empty": _OFTEN_EMPTY}
+    __slots__ = ("found_before",)
+
+    def __init__(self) -> None:
+        self.found_before: tuple[tuple[str, int, int], ...] = ()  # call and result, quiet until which step, how long
+
+    def update(self, seen: Observation) -> DetectionResult | None:
+        """Compare the number of equal results within memory with what the evidence asks for."""
+        if seen.recurrences <= seen.repeats:
+            return None
+        needed = (_OFTEN_EMPTY if seen.outcome == EMPTY else _OFTEN) * seen.pace
+        if seen.recurrences < needed - 1:
+            return None
+        key = (seen.call + seen.result).hex()
+        known = next((one for one in self.found_before if one[0] == key), None)
+        if known is not None and seen.index < known[1]:
+            return None
+        full = seen.recurrences >= needed
+        if full:
+            quiet = 2 * known[2] if known is not None else _QUIET_STEPS
+            others = tuple(one for one in self.found_before if one is not known)
+            self.found_before = (*others[1 - _KEPT :], (key, seen.index + quiet, quiet))
+        return self.found(
+            seen, 1.0 if full else 0.5, "recurring_result", Certainty.LIKELY, count=seen.recurrences,
+            first_step=seen.recurred_at[0], steps=seen.recurred_at,
+        )  # fmt: skip
+
+    def dump(self) -> Any:
+        """The results that were found already."""
+        return self.found_before or None
+
+    def load(self, data: Any) -> None:
+        """See ``dump``."""
+        self.found_before = tuple((key, until, quiet) for key, until, quiet in data)
+
+    @classmethod
+    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
+        """One sentence with the call, the count and the result."""
+        return f"{call} was called {found.count} times among other calls and returned {answer} each time."
+
+
+class DeniedAgain(Detector):
+    """Fires when a call with equal arguments is refused a second time: the first refusal was an answer already.
+
+    The second proposal is reason for a nudge at once, the fourth may end the run. Does not fire for other arguments,
+    and a new user turn clears what was refused before: a person may change their mind. Progress elsewhere does not.
+
+    >>> from trajectory_guard.core.demonstration import fires
+    >>> fires("denied_again", ["delete(path=/data) -> [denied] not allowed"] * 4)
+    step 1: 2 times, 1.00, certain, NUDGE
+    step 2: 3 times, 1.00, certain, NUDGE
+    step 3: 4 times, 1.00, certain, STOP
+    """
+
+    name: ClassVar[str] = "denied"
+    rules: ClassVar[tuple[str, ...]] = ("denied_again",)
+    loop_type: ClassVar[str] = TYPE_I
+    weight: ClassVar[float] = 2.0
+    asked_at: ClassVar[int] = REFUSED
+    shared: ClassVar[bool] = True
+    advice: ClassVar[tuple[str, ...]] = (
+        "Accept the decision: do not propose this call again unless you are asked to.",
+        "Reach the goal in a way that does not need it, or ask what would be acceptable.",
+        "If it cannot be done without it, say so.",
+    )
+    recommendation: ClassVar[str] = "Check whether the agent learns why its calls are refused."
+    __slots__ = ()
+
+    def update(self, seen: Observation) -> DetectionResult | None:
+        """The engine counts refusals, because they outlive a run."""
+        if seen.denied_times < 2:
+            return None
+        at = seen.denied_at or (seen.index,)  # within one batch, all refusals before it may belong to other runs
+        return self.found(seen, 1.0, "denied_again", count=seen.denied_times, first_step=at[0], steps=at)
+
+    @classmethod
+    def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
+        """One sentence with the call and the number of refusals."""
+        return f"{call} was proposed {found.count} times and refused each time."
