@@ -33,12 +33,17 @@ _OPEN_NAMES: Final = 0.25
 _MIN_STEM_CHARS: Final = 4
 
 
-def _is_query(text: str, form: NormalForm) -> bool:
+def _is_query(form: NormalForm) -> bool:
     """Short enough to be what is looked for, not something that is handed over, and more than one name."""
-    if not 0 < len(text) <= MAX_QUERY_CHARS or "\n" in text:
+    return 0 < len(form.text) <= MAX_QUERY_CHARS and _reads_as_query(form.text, form.leaves[0].kind == TEXT)
+
+
+@lru_cache(maxsize=256)
+def _reads_as_query(text: str, is_text: bool) -> bool:
+    if "\n" in text:
         return False
     words = text.split()
-    return len(words) <= MAX_QUERY_WORDS and (len(words) > 1 or not text.isascii() or form.leaves[0].kind == TEXT)
+    return len(words) <= MAX_QUERY_WORDS and (len(words) > 1 or not text.isascii() or is_text)
 
 
 @lru_cache(maxsize=256)
@@ -285,31 +290,33 @@ class Insanity(Detector):
                 continue
             if listed:
                 continue
-            weight = self._doubt(seen, form, attempt, relation) if worded else 0.0
-            if worded and thought and thought == attempt.thought and weight == 0.0 and _same_names(form, attempt.form):
+            before = attempt.form
+            weight = 0.0
+            if worded and before is not None and attempt.at >= seen.last_progress:
+                weight = self._doubt(seen, form, before, relation)
+            if worded and thought and thought == attempt.thought and weight == 0.0 and _same_names(form, before):
                 weight, related = _OPEN, True
-            if weight > 0.0 and self._settled(form, attempt):
+            if weight > 0.0 and self._settled(form, before):
                 same.append(attempt.at)
                 reworded, equal = True, False
             elif weight > 0.0:
                 openly.append(attempt.at)
                 doubt += weight
-                related = related or relation is Relation.MAYBE or _overlap(form, attempt.form)
+                related = related or relation is Relation.MAYBE or _overlap(form, before)
         if not reworded and not (openly and related):
             return None  # equal calls only: type I; or texts that have nothing in common: a batch
         certainty = Certainty.CERTAIN if equal and not openly else Certainty.LIKELY
         return self._result(seen, sorted(same), openly, len(same) + doubt, certainty, (*recent, form))
 
-    def _settled(self, form: NormalForm, attempt: _Attempt) -> bool:
+    def _settled(self, form: NormalForm, before: NormalForm | None) -> bool:
         """Whether the sentence model, if there is one, says that an open pair means the same. It is never overruled."""
-        if self.settle is None or (before := attempt.form) is None:
+        if self.settle is None or before is None:
             return False
         return bool(self.settle(form.text, before.text))
 
-    def _doubt(self, seen: Observation, form: NormalForm, attempt: _Attempt, relation: Relation) -> float:
+    def _doubt(self, seen: Observation, form: NormalForm, before: NormalForm, relation: Relation) -> float:
         """How much an open pair counts: short queries for something that keeps coming back with one short result."""
-        before = attempt.form
-        if before is None or attempt.at < seen.last_progress or is_silent_command(seen):
+        if is_silent_command(seen):
             return 0.0
         if seen.outcome in ("empty", "error") and _is_paging(form, before):
             return _OPEN
@@ -317,7 +324,7 @@ class Insanity(Detector):
         if form.keys != before.keys or not _same_values_elsewhere(form, before):
             return known
         text, other = form.text, before.text
-        if not (_is_query(text, form) and _is_query(other, before)):
+        if not (_is_query(form) and _is_query(before)):
             return known
         found_nothing = seen.outcome in ("empty", "error")
         if not found_nothing and (seen.describes_state or is_value(seen.step.result or "")) and not seen.echoes:
