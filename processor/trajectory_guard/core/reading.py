@@ -265,7 +265,7 @@ class Reader:
         profile, noise = learn(known, masked, text, REPEATS_BESIDE_WORK if worked else REPEATS_TO_LEARN)
         noise = noise and not (worked and _was_written(run, text))
         profile = profile.at_time(known, text, seen.step.timestamp)
-        noise = noise or profile.is_timed
+        noise = noise or profile.is_timed or (profile.reordered and not worked)
         seen.under_way = noise and profile.shows_age
         state.noise = _with_profile(state.noise, key, profile)
         return run.history.results[previous] if noise else seen.result
@@ -288,7 +288,8 @@ class Reader:
         pause_s = run.pause_s if seen.in_a_row and seen.repeats > 1 else seen.gap_s
         seen.certainty = _certainty(seen, policy, pause_s, paced=scope.is_paced(run, seen.gap_s))
         seen.pace = seen.pace_of(seen.certainty)
-        if seen.certainty is Certainty.ACKNOWLEDGED and not seen.is_bare_acknowledgement:
+        useful = seen.worked or seen.recurrences > seen.repeats  # something was done, or came back, in between
+        if seen.certainty is Certainty.ACKNOWLEDGED and not (seen.is_bare_acknowledgement or useful):
             seen.pace = 1  # detected as early as any repeat; only escalation is slow
         elif seen.is_acknowledged_move:
             seen.pace *= _PACE_OF_MOVES
@@ -301,8 +302,9 @@ class Reader:
             run.last_waiting = run.index
             if seen.outcome == ERROR and seen.gap_s + seen.step.duration < scope.RETRY_PAUSE_S:
                 seen.pace = min(seen.pace, _PACE_WITHOUT_PAUSE)  # what may pass is given no time to
-            if seen.gap_s >= scope.PACED_S and seen.outcome != ERROR:
-                seen.pace *= self.settings.poll_patience
+            if seen.outcome != ERROR:
+                patience = self.settings.poll_patience
+                seen.pace *= min(patience, max(1.0, (seen.gap_s + seen.step.duration) * patience / scope.PACED_S))
         elif seen.others_progress:  # their progress may have changed the state that this call reads
             seen.certainty = weakest(seen.certainty, Certainty.LIKELY)
             seen.pace = max(seen.pace, _PACE_BESIDE_OTHERS)

@@ -10,6 +10,7 @@ from trajectory_guard.core.detectors.base import TYPE_I, TYPE_III, DetectionResu
 from trajectory_guard.core.detectors.stutter import Stutter
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.steps import EMPTY
+from trajectory_guard.core.tools import is_lookup
 
 _OFTEN: Final = 8
 _OFTEN_EMPTY: Final = 6
@@ -22,9 +23,11 @@ _KNOWN_FOR_SURE: Final = 14
 class Recurrence(Detector):
     """Type I across progress: a call keeps returning one result while other calls bring new ones.
 
-    Fires once at the eighth equal result within memory, at the sixth where nothing was found; one earlier it is a hint.
-    It fires again after 32 further steps, then after ever more. The other calls are progress of their own, but they do
-    not change what this call returns. Where something may be under way it waits as long as any other rule.
+    Only look-ups that name what they ask for count, and calls that fail or find nothing: a look at the inbox, the
+    state of a repository, a login are part of each piece of work. Fires once at the eighth equal result within memory,
+    at the sixth where nothing was found; one earlier it is a hint. It fires again after 32 further steps, then after
+    ever more. The other calls are progress of their own, but they do not change what this call returns. Where
+    something may be under way it waits as long as any other rule.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> pages = ("red lamps", "blue chairs", "old maps", "new tools", "wet paint", "dry goods")
@@ -52,7 +55,7 @@ class Recurrence(Detector):
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Compare the number of equal results within memory with what the evidence asks for."""
-        if seen.recurrences <= seen.repeats:
+        if seen.recurrences <= seen.repeats or not _asks(seen):
             return None
         needed = (_OFTEN_EMPTY if seen.outcome == EMPTY else _OFTEN) * seen.pace
         if seen.recurrences < needed - 1:
@@ -83,6 +86,12 @@ class Recurrence(Detector):
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
         """One sentence with the call, the count and the result."""
         return f"{call} was called {found.count} times among other calls and returned {answer} each time."
+
+
+def _asks(seen: Observation) -> bool:
+    """Whether a call asks for something that it names. A look around, or an action, belongs to each piece of work."""
+    step = seen.step
+    return bool(step.args) and (seen.outcome == EMPTY or seen.signature is not None or is_lookup(step.tool_name))
 
 
 class Wandering(Detector):
