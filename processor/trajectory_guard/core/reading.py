@@ -7,7 +7,7 @@ from array import array
 from typing import Any, Final
 
 from trajectory_guard.core import policy as ladder_policy
-from trajectory_guard.core.certainty import Certainty, weakest
+from trajectory_guard.core.certainty import PACE, Certainty, weakest
 from trajectory_guard.core.fingerprints import checksum, digest64, text_bytes
 from trajectory_guard.core.history import BATCH_MASK, UNKNOWN, Symbol
 from trajectory_guard.core.masking import masked_hash, shares_done, volatile_parts
@@ -19,6 +19,7 @@ from trajectory_guard.core.outcome import (
     is_pending,
     is_transient,
     looks_like_error,
+    names_error,
     states_failure,
 )
 from trajectory_guard.core.result_text import (
@@ -33,6 +34,7 @@ from trajectory_guard.core.result_text import (
     is_data,
     is_echo,
     is_short,
+    is_token,
     lines_of,
     quotes,
     reports_status,
@@ -119,6 +121,8 @@ class Reader:
             self._read_repeat(state, run, seen, previous, policy)
         else:
             self._read_new(run, seen)
+            if seen.progress or carries_content(step.args):
+                run.last_work = run.index
         unread = seen.signature is None and not by_guard and not seen.progress
         if unread and step.result and _reads_as_error(step.result):
             seen.signature = _signature(step)
@@ -183,6 +187,8 @@ class Reader:
             error = seen.signature is not None
             form = answer_form(result, seen.step.args, error=error)
             form = form or answer_form(result, seen.step.args, error=error, scores=True)  # a figure is all there is
+            if not error and is_token(form):
+                form = result  # an id or a checksum is what was asked for
             seen.echo = not form
             seen.echoes = quotes(result, seen.step.args)
         if form:
@@ -238,6 +244,7 @@ class Reader:
             seen.recurrences = len(run.history.batches_of(every) | {current})
             seen.recurred_at = (*reversed(every), seen.index)
         seen.worked = run.last_fresh > previous
+        seen.worked_for_sure = run.last_work > previous
         key = (seen.call + seen.result).hex()
         known, count, first, last_batch = run.chain
         if key == known and own_progress <= first:  # a long stutter, beyond the window of remembered steps
@@ -293,6 +300,8 @@ class Reader:
             seen.pace = 1  # detected as early as any repeat; only escalation is slow
         elif seen.is_acknowledged_move:
             seen.pace *= _PACE_OF_MOVES
+        if seen.worked_for_sure and not seen.asks and not names_error(seen.step.result or ""):
+            seen.pace = max(seen.pace, PACE[Certainty.ACKNOWLEDGED])  # a look around between pieces of work
         if seen.certainty is not Certainty.WAITING and seen.repeats > 1:
             before = seen.repeated_at[-2]
             # a look at something is part of the lap, or was this very call, and there is a long pause again
@@ -398,15 +407,17 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
             return Certainty.LIKELY  # the limit is the host's own: it does not pass, the next call has to be shorter
         if is_transient(both_ends(text, _ERROR_CHARS), step.error_class):
             return Certainty.WAITING
-        if seen.outcome == ERROR and seen.in_a_row:
+        if seen.in_a_row:
             if pause_s >= scope.RETRY_PAUSE_S:
                 return Certainty.ACKNOWLEDGED  # a deliberate wait before each retry may have a reason
-            if not is_lasting(both_ends(text, _ERROR_CHARS), step.error_class):
+            if seen.outcome == ERROR and not is_lasting(both_ends(text, _ERROR_CHARS), step.error_class):
                 return Certainty.ACKNOWLEDGED  # an error in unknown words may be one that passes
         return Certainty.LIKELY if seen.outcome == SUCCESS else Certainty.CERTAIN
     short = not text or is_short(text)
     waited = step.duration >= LEAST_WAIT_S  # only then how long the result is matters
     if waited and took_its_time(step.args, step.duration, short=not text or is_brief(text)):
+        return Certainty.WAITING
+    if not step.stated and is_status_lookup(step.tool_name):
         return Certainty.WAITING
     if seen.outcome == EMPTY and seen.in_a_row and asks_to_wait(step.args):
         return Certainty.WAITING  # a long poll of a queue that is empty
@@ -416,7 +427,7 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
         return Certainty.ACKNOWLEDGED if moves_cursor(step.tool_name, step.args) else Certainty.CERTAIN
     if seen.outcome != SUCCESS or step.stated:
         return Certainty.CERTAIN
-    if is_status_lookup(step.tool_name) or is_pending(text):
+    if is_pending(text):
         return Certainty.WAITING
     if paced and (is_brief(text) or reports_status(text)):
         return Certainty.WAITING

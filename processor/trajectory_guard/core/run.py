@@ -81,6 +81,7 @@ class Run:
         last_progress: index of the newest step of progress, -1 before the first.
         agent_progress: the same by agent; agents: names of the agents that acted last (up to eight).
         last_fresh: index of the newest call that had not been made before.
+        last_work: index of the newest such call that handed over content or brought something new, -1 before the first.
         last_waiting: index of the newest step that could only prove waiting, -1 before the first.
         known_ground: steps in a row that described nothing but states that were there before.
         failed: the newest step was an error.
@@ -126,6 +127,7 @@ class Run:
         "last_fresh",
         "last_progress",
         "last_waiting",
+        "last_work",
         "lines",
         "pause_s",
         "rhythm_s",
@@ -147,6 +149,7 @@ class Run:
         self.agents: tuple[str, ...] = ()
         self.last_fresh = -1
         self.last_waiting = -1
+        self.last_work = -1
         self.known_ground = 0
         self.failed = False
         self.dismissed = 0
@@ -222,6 +225,7 @@ class Run:
             "agents": list(self.agents),
             "last_fresh": self.last_fresh,
             "last_waiting": self.last_waiting,
+            "last_work": self.last_work,
             "known_ground": self.known_ground,
             "failed": self.failed,
             "dismissed": self.dismissed,
@@ -256,6 +260,7 @@ class Run:
         for name in _PLAIN:
             setattr(run, name, plain[name])
         run.agent_progress, run.agents = dict(plain["agent_progress"]), tuple(plain["agents"])
+        run.last_work = plain.get("last_work", -1)
         run.chain = tuple(plain["chain"])
         run.lines = bytes.fromhex(plain["lines"])
         run.written = tuple(plain["written"])

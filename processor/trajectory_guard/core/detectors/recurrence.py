@@ -10,7 +10,6 @@ from trajectory_guard.core.detectors.base import TYPE_I, TYPE_III, DetectionResu
 from trajectory_guard.core.detectors.stutter import Stutter
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.steps import EMPTY
-from trajectory_guard.core.tools import is_lookup
 
 _OFTEN: Final = 8
 _OFTEN_EMPTY: Final = 6
@@ -55,7 +54,7 @@ class Recurrence(Detector):
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Compare the number of equal results within memory with what the evidence asks for."""
-        if seen.recurrences <= seen.repeats or not _asks(seen):
+        if seen.recurrences <= seen.repeats or not seen.asks:
             return None
         needed = (_OFTEN_EMPTY if seen.outcome == EMPTY else _OFTEN) * seen.pace
         if seen.recurrences < needed - 1:
@@ -86,12 +85,6 @@ class Recurrence(Detector):
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
         """One sentence with the call, the count and the result."""
         return f"{call} was called {found.count} times among other calls and returned {answer} each time."
-
-
-def _asks(seen: Observation) -> bool:
-    """Whether a call asks for something that it names. A look around, or an action, belongs to each piece of work."""
-    step = seen.step
-    return bool(step.args) and (seen.outcome == EMPTY or seen.signature is not None or is_lookup(step.tool_name))
 
 
 class Wandering(Detector):

@@ -66,7 +66,7 @@ class Stutter(Detector):
         confidence = 1.0 if seen.repeats >= needed else 0.5 if seen.repeats >= needed - 1 else 0.0
         return self.found(
             seen, confidence, "same_call_same_result",
-            Certainty.LIKELY if worked or confidence < 1.0 else Certainty.CERTAIN,
+            Certainty.ACKNOWLEDGED if worked else Certainty.LIKELY if confidence < 1.0 else Certainty.CERTAIN,
             count=seen.repeats, first_step=seen.first_repeat, steps=seen.repeated_at,
         )  # fmt: skip
 
