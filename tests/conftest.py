@@ -1,7 +1,8 @@
-"""Which tests are slow, how many examples property tests try, and reports that pytest-xdist can send."""
+"""Which tests are slow, how many examples property tests try, a heap that stays still, and reports that pytest-xdist can send."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
@@ -15,11 +16,16 @@ settings.register_profile(
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=60,
+    max_examples=30,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+# ``make test-slow`` runs every property with these, so the fast part needs no more than a few.
 settings.register_profile("thorough", settings.get_profile("repeatable"), max_examples=180)
 settings.load_profile("repeatable")
+
+# Modules, tests and their parameters stay to the end. Looking through them again and again for garbage took a third of
+# the time of collecting, and a tenth of that of the tests.
+gc.disable()
 
 TESTS = Path(__file__).parent
 collect_ignore = ["captures"]  # programs that need packages of their own
@@ -49,6 +55,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_slow(item.path) and item.get_closest_marker("smoke") is None:
             item.add_marker("slow")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """From here on, garbage is looked for among the objects of the tests alone."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

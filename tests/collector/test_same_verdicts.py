@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from tests.collector.kit import (
     tool,
     views,
 )
-from tests.helpers import DATA, capture, capture_names, lines
+from tests.helpers import DATA, capture, capture_names, lines, one_in_four
 from trajectory_guard.cli.recordings.inputs import Diagnostics
 from trajectory_guard.cli.replay import replay
 from trajectory_guard.config import GuardConfig
@@ -50,12 +49,7 @@ def deliveries(requests: list[bytes], seed: str) -> dict[str, list[bytes]]:
     }
 
 
-def sample(values: Iterable[Any], name: Callable[[Any], str]) -> list[Any]:
-    """One value in four for the fast part, all for the slow one."""
-    return [pytest.param(one, id=name(one), marks=pytest.mark.slow if at % 4 else ()) for at, one in enumerate(values)]
-
-
-@pytest.mark.parametrize("name", sample(capture_names(), str))
+@pytest.mark.parametrize("name", one_in_four(capture_names()))
 def test_captures_are_judged_as_in_process(name: str) -> None:
     expected = comparable(judge_in_process(capture(name)))
     for how, requests in deliveries(singles(capture_request(name)), name).items():
@@ -136,7 +130,7 @@ def test_long_results_are_the_same_everywhere(size: int, tmp_path: Path) -> None
         assert comparable(score_all(delivered)) == expected, how
 
 
-@pytest.mark.parametrize("run", sample(RUNS[::3], lambda run: str(run["id"])))
+@pytest.mark.parametrize("run", one_in_four(RUNS[::3], lambda run: str(run["id"])))
 def test_recorded_runs_are_judged_as_in_process(run: dict) -> None:  # type: ignore[type-arg]
     requests = run_requests(run)
     expected = comparable(judge_in_process([view for data in requests for view in views(data)]))
