@@ -1,8 +1,9 @@
-"""Which tests are slow, how many examples property tests try, a heap that stays still, and reports that pytest-xdist can send."""
+"""Which tests are slow, how many examples property tests try, a still heap, no authorities, and reports that pytest-xdist can send."""
 
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
@@ -28,6 +29,10 @@ settings.load_profile("repeatable")
 gc.disable()
 
 TESTS = Path(__file__).parent
+# Every HTTP client reads the certificates of all authorities, for 35 ms, and the tests make a thousand clients, hardly any
+# of which uses TLS. Those that do name their authority. Processes that tests start inherit this.
+os.environ["SSL_CERT_FILE"] = str(TESTS / "data" / "authority.pem")
+os.environ.pop("SSL_CERT_DIR", None)
 collect_ignore = ["captures"]  # programs that need packages of their own
 
 SLOW = (
