@@ -123,9 +123,11 @@ def capture_names() -> list[str]:
     )
 
 
-def one_in_four(values: Iterable[Any], name: Callable[[Any], str] = str) -> list[Any]:
-    """Parameters with these names: one value in four for the fast part, all for the slow one."""
-    return [pytest.param(one, id=name(one), marks=pytest.mark.slow if at % 4 else ()) for at, one in enumerate(values)]
+def one_in(count: int, values: Iterable[Any], name: Callable[[Any], str] = str) -> list[Any]:
+    """Parameters with these names: one value in ``count`` for the fast part, the others for the slow one."""
+    return [
+        pytest.param(one, id=name(one), marks=pytest.mark.slow if at % count else ()) for at, one in enumerate(values)
+    ]
 
 
 @cache

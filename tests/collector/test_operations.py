@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.bench.recorded_load import recorded_load
 from tests.collector.kit import capture_request, comparable, loop, request, score_all, singles, split, verdicts
-from tests.helpers import capture_names, one_in_four
+from tests.helpers import capture_names, one_in
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
@@ -91,7 +91,7 @@ def scored(requests: list[bytes], restart_after: set[int] = frozenset()) -> dict
     return without_prices(workers.verdicts())
 
 
-@pytest.mark.parametrize("name", one_in_four(capture_names()))
+@pytest.mark.parametrize("name", one_in(4, capture_names()))
 def test_operations_give_the_verdicts_of_one_process(name: str) -> None:
     requests = singles(capture_request(name))
     expected = without_prices(score_all(requests))
@@ -101,8 +101,8 @@ def test_operations_give_the_verdicts_of_one_process(name: str) -> None:
 
 
 def test_recorded_runs_out_of_order_give_the_verdicts_of_one_process() -> None:
-    requests = recorded_load(copies=1, jitter_s=5.0).requests[:16]
-    assert scored(requests, {3, 11, 12}) == without_prices(score_all(requests))
+    requests = recorded_load(copies=1, jitter_s=5.0).requests[:6]
+    assert scored(requests, {1, 3, 4}) == without_prices(score_all(requests))
 
 
 @given(seed=st.integers(0, 2**32), restarts=st.sets(st.integers(0, 12), max_size=4))

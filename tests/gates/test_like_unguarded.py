@@ -497,7 +497,13 @@ async def test_a_guarded_run_is_like_an_unguarded_one(build: Build, way: str, sa
     assert found == expected
 
 
-@pytest.mark.parametrize("way", ["invoke", "ainvoke", "stream updates", "astream updates", "events_v2", "batch"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        *("invoke", "astream updates", "events_v2"),
+        *(pytest.param(way, marks=pytest.mark.slow) for way in ("ainvoke", "stream updates", "batch")),
+    ],
+)
 @pytest.mark.parametrize("build", GRAPHS, ids=lambda build: build.__name__)
 async def test_an_error_of_the_application_comes_through_as_it_is(build: Build, way: str) -> None:
     if build in ONLY_ASYNC and way in SYNC:
