@@ -290,9 +290,9 @@ def test_a_long_history_that_is_spread_costs_a_bounded_time() -> None:
 
 
 def _seconds(view: Any) -> float:
-    began = time.perf_counter()
+    began = time.thread_time()
     model_call(view, tuple, Usage())
-    return time.perf_counter() - began
+    return time.thread_time() - began
 
 
 def test_a_conversation_that_is_named_later_takes_over_the_newest_call() -> None:
