@@ -6,11 +6,12 @@ import gzip
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 
 import trajectory_guard
@@ -120,6 +121,13 @@ def capture_names() -> list[str]:
         for path in (DATA / "spans").glob("*__*.json.gz")
         if ".logs." not in path.name
     )
+
+
+def one_in(count: int, values: Iterable[Any], name: Callable[[Any], str] = str) -> list[Any]:
+    """Parameters with these names: one value in ``count`` for the fast part, the others for the slow one."""
+    return [
+        pytest.param(one, id=name(one), marks=pytest.mark.slow if at % count else ()) for at, one in enumerate(values)
+    ]
 
 
 @cache

@@ -33,6 +33,7 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@cache
 def imports(module: str) -> set[str]:
     """Absolute names of all modules a module imports, anywhere in its code."""
     path = EVERYTHING[module]

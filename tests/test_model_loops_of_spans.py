@@ -187,13 +187,10 @@ def test_two_instrumentations_of_one_call_count_once(outer_first: bool, tmp_path
         assert [one.spent.tokens for one in found.values() if one.step_index == 7] == [7 * 105]
 
 
-def test_no_capture_holds_a_repeated_model_call() -> None:
-    read = 0
-    for name in capture_names():
-        for verdict in judge_in_process(capture(name)).values():
-            assert verdict.tool != "model", name
-        read += sum(bool(step.model_scope and key_of(step)) for step in _model_calls(name))
-    assert read > 50
+def test_the_captures_hold_model_calls_that_are_read() -> None:
+    """None of them is found repeated: ``collector/test_same_verdicts.py``."""
+    read = [step for name in capture_names() for step in _model_calls(name) if step.model_scope and key_of(step)]
+    assert len(read) > 50
 
 
 def _model_calls(name: str) -> list[StepRecord]:
@@ -293,9 +290,9 @@ def test_a_long_history_that_is_spread_costs_a_bounded_time() -> None:
 
 
 def _seconds(view: Any) -> float:
-    began = time.perf_counter()
+    began = time.thread_time()
     model_call(view, tuple, Usage())
-    return time.perf_counter() - began
+    return time.thread_time() - began
 
 
 def test_a_conversation_that_is_named_later_takes_over_the_newest_call() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import DATA
+from tests.helpers import DATA, capture_names, one_in
 from trajectory_guard.cli.doctor import run as doctor
 from trajectory_guard.cli.doctor.environment import environment_findings
 from trajectory_guard.cli.main import main
@@ -120,15 +120,14 @@ def test_an_environment_alone_never_shows_that_all_is_well(
     assert "Only a capture shows whether tool calls leave spans" in out
 
 
-@pytest.mark.parametrize(
-    "name", sorted(one.name for one in (DATA / "spans").glob("*__*.json.gz") if ".logs." not in one.name)
-)
+@pytest.mark.parametrize("name", one_in(4, capture_names()))
 def test_all_is_well_only_where_tool_spans_were_seen(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["doctor", "--json", str(DATA / "spans" / name)])
+    file = str(DATA / "spans" / f"{name}.json.gz")
+    main(["doctor", "--json", file])
     seen = sum(
         one["data"].get("tool_spans", 0) for one in json.loads(capsys.readouterr().out) if one["code"] == "steps"
     )
-    status = main(["doctor", str(DATA / "spans" / name)])
+    status = main(["doctor", file])
     out = capsys.readouterr().out
     assert WELL not in out or seen
     assert status == 1 or seen

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.cli.helpers_cli import Command, otlp_span, request, run_line, step, write
 from tests.cli.synthetic import synthetic_spans
-from tests.helpers import capture, capture_names
+from tests.helpers import capture, capture_names, one_in
 from trajectory_guard.cli.recordings import spool as spooling
 from trajectory_guard.cli.recordings.grouping import Groups
 from trajectory_guard.cli.recordings.inputs import Diagnostics, Limits, read
@@ -45,7 +45,7 @@ def small_synthetic(path: Path, count: int = 2400) -> list[SpanView]:
     return [one for one in read(str(path), Diagnostics()) if isinstance(one, SpanView)]
 
 
-@pytest.mark.parametrize("name", capture_names())
+@pytest.mark.parametrize("name", one_in(4, capture_names()))
 def test_groups_give_what_memory_gives(name: str) -> None:
     assert collected(capture(name)) == extract_steps(capture(name))
 

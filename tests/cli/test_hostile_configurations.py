@@ -39,8 +39,15 @@ COMMANDS: dict[str, Callable[[str, str], int]] = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        # Two commands each read with the same function.
+        pytest.param(command, name, marks=pytest.mark.slow if command in ("extract", "print-config") and at else ())
+        for command in COMMANDS
+        for at, name in enumerate(FILES)
+    ],
+)
 def test_a_hostile_file_is_refused_in_one_line(
     name: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

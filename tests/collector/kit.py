@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -118,6 +119,7 @@ def singles(data: bytes) -> list[bytes]:
     return [data for _, data in sorted(found, key=lambda pair: pair[0])]
 
 
+@cache
 def capture_request(name: str) -> bytes:
     """A recorded capture in protobuf's encoding."""
     return from_json(Signal.TRACES, _capture_text(name))

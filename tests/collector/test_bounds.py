@@ -189,7 +189,7 @@ def test_traces_are_bounded_in_bytes() -> None:
     judge_many(0, 10)
     tracemalloc.start()
     try:
-        grown = judge_many(10, 300)
+        grown = judge_many(10, 120)
     finally:
         tracemalloc.stop()
     assert 30 < len(scorer.identifier.traces) < 60

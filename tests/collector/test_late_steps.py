@@ -56,7 +56,7 @@ def steps(scorer: FleetScorer) -> int:
     return trajectory.steps
 
 
-@pytest.mark.parametrize("batch", [16, 64])
+@pytest.mark.parametrize("batch", [64, pytest.param(16, marks=pytest.mark.slow)])
 def test_a_step_of_recorded_runs_is_evaluated_one_and_a_half_times_at_most(
     monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:

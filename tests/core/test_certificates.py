@@ -50,6 +50,7 @@ NAMES = ("user", "users", "id", "user_id", "users_id", "uid", "user_uid", "id_us
 PAGE = "Cart: 1 item. Please choose a size to continue."
 
 
+@cache
 def loops() -> dict[str, list[Any]]:
     """For each rule steps that lead to a nudge, most of them to a stop as well."""
     walk = "abcdefgh" + "hfdbgacehdbfgaec" * 2
@@ -99,9 +100,14 @@ def certified(steps: Iterator[Any] | list[Any], settings: EngineSettings | None 
     return [one for one in judge(numbered, settings) if one is not None and one.intervenes]
 
 
-def of_rule(rule: str, steps: list[Any] | None = None) -> list[Verdict]:
+@cache
+def of_rule(rule: str) -> list[Verdict]:
+    """Interventions for this rule in the steps that lead to it."""
+    return of_rule_in(rule, loops()[rule])
+
+
+def of_rule_in(rule: str, steps: list[Any]) -> list[Verdict]:
     """Interventions for this rule; where another one outweighs it, by its type alone."""
-    steps = loops()[rule] if steps is None else steps
     owner = next(kind for kind in REGISTRY.values() if rule in kind.rules)
     alone = EngineSettings(weights={kind.loop_type: 0.0 for kind in REGISTRY.values()} | {owner.loop_type: 3.0})
     found = [[one for one in certified(steps, given) if one.rule == rule] for given in (None, alone)]
@@ -414,7 +420,7 @@ def test_no_text_of_the_run_is_in_a_certificate(rule: str) -> None:
         one._replace(trajectory_id="customer-4711", run="agent-zeta", turn="turn-omega", agent_id="agent-kappa")
         for one in loops()[rule]
     ]
-    for verdict in of_rule(rule, steps):
+    for verdict in of_rule_in(rule, steps):
         plain, text = plain_of(of(verdict)), of(verdict).to_json()
         texts = [value_at(plain, path) for path in leaves(plain)]
         texts = [one for one in texts if isinstance(one, str) and not re.fullmatch(r"[0-9a-f]{16}|[0-9a-f]{64}", one)]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.helpers import fired, first_level, judge, record
 from trajectory_guard.core.detectors import TYPE_V
+from trajectory_guard.core.policy import Level
 
 
 def failures(*texts: str) -> list:
@@ -84,3 +87,31 @@ def test_errors_without_any_text_count_by_their_class() -> None:
     steps = [record("run", {"cmd": n}, None, "error", error_class="ReadError") for n in range(4)]
     assert fired(judge(steps), TYPE_V) == [2, 3]
     assert fired(judge(record("run", {"cmd": n}, None, "error") for n in range(9)), TYPE_V) == []
+
+
+NAMED = {
+    "columns": ("sql", "SELECT {} FROM staff", "ERROR: column «{}» does not exist"),
+    "columns in Russian": ("sql", "SELECT {} FROM сотрудники", "ОШИБКА: столбец «{}» не существует"),
+    "packages": ("command", "pip install {}", "Looking in indexes\nERROR: No matching distribution found for {}"),
+    "flags": ("command", "convert {} a.png", "convert: unrecognized option {}"),
+    "names in a program": ("code", "print({})", "NameError: name '{}' is not defined"),
+    "members of a request": ("fields", "{}", "400: unknown field {}"),
+}
+PARTS = ["alpha", "bravo", "carol", "delta", "echos", "foxes", "golfs", "hotel"]
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_does_not_fire_where_one_fault_after_the_other_is_mended(kind: str) -> None:
+    key, call, error = NAMED[kind]
+    steps = []
+    for n, part in enumerate(PARTS):
+        mended = [f"right{at}" for at in range(n)]
+        steps.append(record("run", {key: call.format(" ".join([*mended, *PARTS[n:]]))}, error.format(part), "error"))
+    assert first_level(judge(steps), Level.NUDGE, Level.STOP) is None
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_fires_where_ever_another_guess_takes_one_place(kind: str) -> None:
+    key, call, error = NAMED[kind]
+    steps = [record("run", {key: call.format(part)}, error.format(part), "error") for part in PARTS]
+    assert fired(judge(steps), TYPE_V)

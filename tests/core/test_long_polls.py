@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.core.test_lists_and_limits import nudged, steps, stopped
-from tests.helpers import judge
+from tests.helpers import judge, record
 
 POLLS: dict[str, tuple[str, dict[str, Any], str]] = {
     "queue": ("receive_message", {"queue": "q", "wait_time_seconds": 20}, "[]"),
@@ -41,3 +41,49 @@ def test_the_advice_for_repeated_acknowledgements_fits_looks_too() -> None:
     verdicts = judge(steps([("check_inbox", {}, "no new messages")] * 14, 0.7))
     text = next(one.nudge for one in verdicts if one is not None and one.nudge)
     assert "wait longer before the next look" in text
+
+
+SLEEPING: dict[str, tuple[str, str]] = {
+    "CI run": ("sleep 30; gh run view 139 --json status", '{"conclusion":"","status":"in_progress"}'),
+    "name service": ("sleep 60; dig +short app.example.fr @9.9.9.9", "203.0.113.8"),
+    "job": ("sleep 45 && squeue -j 90114 -h -o %T", "PENDING"),
+    "file": ("sleep 40; ls out", ""),
+    "lock": ("sleep 20; apt-get install -y jq", "E: Could not get lock /var/lib/dpkg/lock-frontend"),
+}
+
+
+@pytest.mark.parametrize("name", SLEEPING)
+def test_a_command_that_sleeps_first_has_paused(name: str) -> None:
+    command, result = SLEEPING[name]
+    outcome = "error" if result.startswith("E:") else "success"
+    polls = [record("bash", {"command": command}, result, outcome, t=66.0 * n, dur=62.0) for n in range(40)]
+    verdicts = judge(polls)
+    assert stopped(verdicts) is None
+    assert (nudged(verdicts) or 40) >= 7
+
+
+WORKED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "gripper": ("gripper", {"action": "close"}, "closed, width 18 mm"),
+    "tests": ("bash", {"command": "pytest -q"}, "64 passed in 2.07s"),
+    "save": ("press", {"key": "ctrl+s"}, "saved"),
+    "commit": ("bash", {"command": "git add -A && git commit -qm wip"}, "[main] wip"),
+    "Umschalter": ("schalter", {"stellung": "ein"}, "eingeschaltet"),
+}
+
+
+@pytest.mark.parametrize("name", WORKED)
+def test_an_action_between_pieces_of_work_is_left_alone(name: str) -> None:
+    calls = [
+        call
+        for n in range(9)
+        for call in (
+            ("edit", {"path": f"part-{n}.py", "text": f"step {n} of the plan"}, "The file was updated."),
+            WORKED[name],
+        )
+    ]
+    assert nudged(judge(steps(calls, 4.0))) is None
+
+
+@pytest.mark.parametrize("name", WORKED)
+def test_the_same_action_without_any_work_is_a_loop(name: str) -> None:
+    assert nudged(judge(steps([WORKED[name]] * 16, 4.0))) is not None

@@ -40,6 +40,7 @@ UNDER_WAY: dict[str, Callable[[float], str]] = {
     "clocked": lambda s: f"Zustand: Abgleich, seit 00:{s // 60:02.0f}:{s % 60:02.0f}, Knoten 4",
     "seconds in words": lambda s: f"ビルド9はまだ進んでいます 経過{12 + s:.0f}秒",
     "member of any name": lambda s: json.dumps({"编号": 5521, "阶段": "甲", "已过": round(3 + s)}, ensure_ascii=False),
+    "minutes and seconds": lambda s: f"Задача «сверка-03» идёт, прошло {s // 60:.0f} мин {s % 60:.0f} с.",
     "bare figure": lambda s: f"Zlecenie 9: etap B, minęło {12 + s:.0f}",
 }
 STUCK: dict[str, Callable[[float], str]] = {

@@ -5,12 +5,13 @@ The labels were set by a structural rule with hindsight, so they are a guard aga
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.helpers import DATA, first_level, judge_run, lines
+from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
+
+Verdicts = dict[str, list[Verdict | None]]
 
 RUNS = {run["id"]: run for run in lines(DATA / "trajectories_sample.jsonl.gz")}
 HEALTHY = [name for name, run in RUNS.items() if run["label"]["loop"] is False]
@@ -31,36 +32,37 @@ def test_the_sample_holds_what_it_should() -> None:
     assert {name.split("/")[0] for name in RUNS} == {"iso", "intercode", "tau", "mint", "hotpot", "sweagent_demo"}
 
 
-@pytest.mark.parametrize("name", HEALTHY)
-def test_a_healthy_run_is_never_nudged(name: str) -> None:
-    assert first_level(judge_run(RUNS[name])) is None
+@pytest.fixture(scope="module")
+def verdicts() -> Verdicts:
+    return {name: judge_run(run) for name, run in RUNS.items()}
 
 
-@pytest.mark.parametrize("name", [name for name in LOOPS if name not in NOT_CAUGHT])
-def test_a_loop_is_nudged_after_its_first_step_and_before_the_run_ends(name: str) -> None:
-    run: dict[str, Any] = RUNS[name]
-    began = min(pattern["first"] for pattern in run["label"]["patterns"])
-    nudged = first_level(judge_run(run))
-    assert nudged is not None
-    assert nudged >= began
+def test_no_healthy_run_is_nudged(verdicts: Verdicts) -> None:
+    assert {name: first_level(verdicts[name]) for name in HEALTHY if first_level(verdicts[name]) is not None} == {}
 
 
-def test_most_loops_are_nudged_within_three_steps_of_their_evidence() -> None:
+def test_no_loop_is_nudged_before_its_first_step(verdicts: Verdicts) -> None:
+    nudged = {name: first_level(verdicts[name]) for name in LOOPS}
+    began = {name: min(pattern["first"] for pattern in RUNS[name]["label"]["patterns"]) for name in LOOPS}
+    early = {name: (at, began[name]) for name, at in nudged.items() if at is not None and at < began[name]}
+    assert early == {}, "nudged at, began at"
+
+
+def test_what_is_still_missed_is_listed(verdicts: Verdicts) -> None:
+    assert {name for name in LOOPS if first_level(verdicts[name]) is None} == NOT_CAUGHT
+
+
+def test_most_loops_are_nudged_within_three_steps_of_their_evidence(verdicts: Verdicts) -> None:
     delays = []
     for name in LOOPS:
-        verdicts, evidence = judge_run(RUNS[name]), min(pattern["fire"] for pattern in RUNS[name]["label"]["patterns"])
-        nudged = first_level(verdicts)
+        evidence = min(pattern["fire"] for pattern in RUNS[name]["label"]["patterns"])
+        nudged = first_level(verdicts[name])
         if nudged is not None:
             delays.append(nudged - evidence)
     assert sorted(delays)[len(delays) // 2] <= 3
 
 
-def test_what_is_still_missed_is_listed() -> None:
-    assert {name for name in LOOPS if first_level(judge_run(RUNS[name])) is None} == NOT_CAUGHT
-
-
-def test_no_run_is_stopped_before_it_was_nudged() -> None:
-    for run in RUNS.values():
-        verdicts = judge_run(run)
-        nudge, stop = first_level(verdicts, Level.NUDGE), first_level(verdicts, Level.STOP)
-        assert stop is None or (nudge is not None and nudge < stop)
+def test_no_run_is_stopped_before_it_was_nudged(verdicts: Verdicts) -> None:
+    for name, found in verdicts.items():
+        nudge, stop = first_level(found, Level.NUDGE), first_level(found, Level.STOP)
+        assert stop is None or (nudge is not None and nudge < stop), name

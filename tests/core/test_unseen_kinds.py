@@ -180,7 +180,7 @@ def test_a_recurring_result_is_told_once_and_again_ever_more_rarely() -> None:
     calls = [
         one
         for at, page in enumerate(pages)
-        for one in (("read", {"at": at}, page), ("check", {"id": 1}, "Owner: nobody. State: as it was."))
+        for one in (("read", {"at": at}, page), ("get_owner", {"id": 1}, "Owner: nobody. State: as it was."))
     ]
     due = [at for at, verdict in enumerate(judge(steps(calls))) if verdict is not None and verdict.nudge]
     assert 2 <= len(due) <= 4

@@ -337,15 +337,15 @@ def complete(calls_: int, entries: int) -> dict[str, Any]:
 @SURFACES
 def test_more_parallel_calls_than_are_kept_are_entered_once(make: Any, run: Any) -> None:
     board = new_board(cursor=True)
-    run(make(many(100, 2), [lookup], board))
-    assert figures(board) == complete(200, 600)
+    run(make(many(66, 2), [lookup], board))
+    assert figures(board) == complete(132, 396)
 
 
 @WITNESSES
 def test_more_parallel_calls_than_are_kept_with_spans(make: Any, run: Any, traced: Any) -> None:
     board = traced(cursor=True)
-    run(make(many(80, 2), [lookup], board))
-    assert figures(board) == complete(160, 480)
+    run(make(many(66, 2), [lookup], board))
+    assert figures(board) == complete(132, 396)
 
 
 def test_more_parallel_calls_with_allowances_of_the_guard() -> None:

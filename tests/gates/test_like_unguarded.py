@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import cache
 from typing import Any
 
 import pytest
@@ -345,12 +346,16 @@ async def ainvoke(graph: Any, state: Any, config: Any) -> Any:
     return await graph.ainvoke(state, config)
 
 
+def _beside(config: Any) -> dict[str, Any]:
+    return thread(f"beside {config['configurable']['thread_id']}")
+
+
 async def batch(graph: Any, state: Any, config: Any) -> Any:
-    return graph.batch([state, state], [config, thread("second")])
+    return graph.batch([state, state], [config, _beside(config)])
 
 
 async def abatch(graph: Any, state: Any, config: Any) -> Any:
-    return await graph.abatch([state, state], [config, thread("second")])
+    return await graph.abatch([state, state], [config, _beside(config)])
 
 
 async def events_v1(graph: Any, state: Any, config: Any) -> Any:
@@ -454,19 +459,26 @@ def _sorted(result: Any) -> Any:
     return sorted(map(repr, result)) if isinstance(result, list) else result
 
 
-async def outcome(way: Way, graph: Any, ran: Ran, saver: bool) -> dict[str, Any]:
+@cache
+def built(build: Build, policy: Policy, saver: bool) -> tuple[Any, Any, Ran]:
+    """The unguarded graph, the guarded one, and their tools' runs: built once, since each way runs in a thread of its own."""
+    ran = Ran()
+    return (*build(policy, ran, InMemorySaver if saver else lambda: None), ran)
+
+
+async def outcome(way: str, graph: Any, ran: Ran, saver: bool) -> dict[str, Any]:
     ran.clear()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            result = _sorted(plain(await way(graph, TASK, thread(recursion_limit=40))))
+            result = _sorted(plain(await WAYS[way](graph, TASK, thread(way, recursion_limit=40))))
         error = None
     except Exception as raised:
         result, error = None, (type(raised), str(raised))
     found = {"result": result, "error": error, "ran": sorted(ran)}
     if saver:
-        state = await graph.aget_state(thread())
-        history = [one async for one in graph.aget_state_history(thread())]
+        state = await graph.aget_state(thread(way))
+        history = [one async for one in graph.aget_state_history(thread(way))]
         found |= {"state": plain(state.values), "next": state.next, "super-steps": len(history)}
     return found
 
@@ -476,28 +488,32 @@ async def outcome(way: Way, graph: Any, ran: Ran, saver: bool) -> dict[str, Any]
 async def test_a_guarded_run_is_like_an_unguarded_one(build: Build, way: str, saver: bool) -> None:
     if build in ONLY_ASYNC and way in SYNC:
         pytest.skip("its nodes are coroutines")
-    ran = Ran()
-    graph, guarded = build(healthy, ran, InMemorySaver if saver else lambda: None)
+    graph, guarded, ran = built(build, healthy, saver)
 
-    expected = await outcome(WAYS[way], graph, ran, saver)
-    found = await outcome(WAYS[way], guarded, ran, saver)
+    expected = await outcome(way, graph, ran, saver)
+    found = await outcome(way, guarded, ran, saver)
 
     assert expected["ran"] or "early" in way
     assert found == expected
 
 
-@pytest.mark.parametrize("way", ["invoke", "ainvoke", "stream updates", "astream updates", "events_v2", "batch"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        *("invoke", "astream updates", "events_v2"),
+        *(pytest.param(way, marks=pytest.mark.slow) for way in ("ainvoke", "stream updates", "batch")),
+    ],
+)
 @pytest.mark.parametrize("build", GRAPHS, ids=lambda build: build.__name__)
 async def test_an_error_of_the_application_comes_through_as_it_is(build: Build, way: str) -> None:
     if build in ONLY_ASYNC and way in SYNC:
         pytest.skip("its nodes are coroutines")
-    ran = Ran()
-    graph, guarded = build(failing, ran, InMemorySaver)
+    graph, guarded, ran = built(build, failing, saver=True)
 
-    expected = await outcome(WAYS[way], graph, ran, saver=True)
+    expected = await outcome(way, graph, ran, saver=True)
 
     assert expected["error"] is not None
-    assert await outcome(WAYS[way], guarded, ran, saver=True) == expected
+    assert await outcome(way, guarded, ran, saver=True) == expected
 
 
 def in_turn(name: str) -> dict[str, Any]:

@@ -92,8 +92,15 @@ def agent(policy: Policy, board: FlagBoard, *middleware: Any, guard_first: bool 
 
 
 @pytest.mark.parametrize("way", ways)
-@pytest.mark.parametrize("guard_first", [False, True])
-@pytest.mark.parametrize("with_spans", [False, True], ids=["messages", "spans"])
+@pytest.mark.parametrize(
+    ("guard_first", "with_spans"),
+    [
+        pytest.param(False, False, id="guard last, messages"),
+        pytest.param(True, True, id="guard first, spans"),
+        pytest.param(True, False, id="guard first, messages", marks=pytest.mark.slow),
+        pytest.param(False, True, id="guard last, spans", marks=pytest.mark.slow),
+    ],
+)
 def test_a_loop_goes_on_through_summaries(way: str, guard_first: bool, with_spans: bool, run: Any, traced: Any) -> None:
     board, policy = traced() if with_spans else new_board(), Script(SAME)
     out = run(agent(policy, board, ways[way](), guard_first=guard_first), TASK, thread())

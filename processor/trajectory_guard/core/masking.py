@@ -183,7 +183,7 @@ def figures_in(result: str) -> tuple[int, list[float]]:
     >>> figures_in("job 7, 12.5 %, asked at 10:21:07")[1]
     [7.0, 12.5]
     """
-    text = mask_noise(result[:_AGE_CHARS])
+    text = _without_noise(result) if len(result) <= _AGE_CHARS else mask_noise(result[:_AGE_CHARS])
     found = [float(match[0]) for match in islice(_FIGURE.finditer(text), _MAX_AGES)]
     return crc32(text_bytes(_FIGURE.sub("#", text))), found
 
@@ -200,6 +200,15 @@ def shares_done(result: str) -> list[tuple[float, float]]:
         if done <= whole:
             found.append((done, whole))
     return found
+
+
+def _without_noise(result: str) -> str:
+    if result[:1] in ("{", "["):
+        try:
+            return sorted_bytes(mask_value(parse_json(result))).decode("utf-8", "replace")
+        except (ValueError, RecursionError):
+            pass
+    return mask_noise(result)
 
 
 _SHARE: Final = re.compile(
@@ -333,6 +342,36 @@ def _masked_hash(text: str, error: bool) -> bytes:
         except (ValueError, RecursionError):
             pass
     return digest64(text_bytes(mask_text(text) if error else mask_noise(text)))
+
+
+def unordered_hash(result: str) -> bytes:
+    """Hash of an answer without noise and without the order of its lines, or of the lists in it; empty if it is long.
+
+    >>> unordered_hash("1. red lamp\\n2. old map") == unordered_hash("1. old map\\n2. red lamp")
+    True
+    >>> unordered_hash('{"took": 4, "hits": ["a", "b"]}') == unordered_hash('{"took": 7, "hits": ["b", "a"]}')
+    True
+    """
+    if len(result) > _UNORDERED_CHARS:
+        return b""
+    if result[:1] in ("{", "["):
+        try:
+            return digest64(sorted_bytes(_without_order(mask_value(parse_json(result)))))
+        except (ValueError, RecursionError):
+            pass
+    lines = (_RANK.sub("", mask_noise(line)) for line in result.splitlines())
+    return digest64(text_bytes("\n".join(sorted(line for line in lines if line))))
+
+
+def _without_order(value: Any) -> Any:
+    """A masked JSON value with its lists sorted."""
+    if type(value) is dict:
+        return {key: _without_order(item) for key, item in value.items()}
+    return sorted(map(_without_order, value), key=sorted_bytes) if type(value) is list else value
+
+
+_UNORDERED_CHARS: Final = 16_384
+_RANK: Final = re.compile(r"\A\W{0,4}\d{1,3}[.):\]]\s")
 
 
 def state_hash(state: str) -> str:

@@ -151,6 +151,7 @@ class Observation:
         noisy: the call was made before, and the results are equal but for volatile parts.
         in_a_row: the step before this one was the same call.
         worked: a call that had not been made before came between this repeat and the one before it.
+        worked_for_sure: one of those calls handed over content or brought something new.
         others_progress: other agents made progress since this call was made last.
         certainty: the strongest evidence that this step can give.
         pace: factor on the number of repeats that a rule requires at this step.
@@ -190,6 +191,7 @@ class Observation:
     under_way = False
     in_a_row = False
     worked = False
+    worked_for_sure = False
     others_progress = False
     certainty = Certainty.CERTAIN
     pace: float = 1
@@ -241,6 +243,13 @@ class Observation:
         """Digest, hex, of the model's message before the call, volatile parts aside; empty without one."""
         text = (self.step.thought or "")[:MAX_THOUGHT_CHARS]
         return digest64(text_bytes(mask_text(text).casefold())).hex() if text.strip() else ""
+
+    @property
+    def asks(self) -> bool:
+        """Whether the call names what it asks for. A look around, or an action, belongs to each piece of work."""
+        step = self.step
+        found_nothing = self.outcome == EMPTY or self.signature is not None
+        return bool(step.args) and (found_nothing or is_lookup(step.tool_name))
 
     @_computed
     def is_bare_acknowledgement(self) -> bool:

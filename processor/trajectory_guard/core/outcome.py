@@ -253,6 +253,11 @@ def looks_like_error(result: str) -> bool:
     return _ERROR_LIKE.search(text) is not None or _FIRST_LINE_ERROR.search(text) is not None
 
 
+def names_error(result: str) -> bool:
+    """Whether a word for an error stands anywhere near the ends of a result, whatever it says there."""
+    return _ERROR_LINE.search(f"{result[:_STATED_CHARS]}\n{result[-_STATED_CHARS:]}") is not None
+
+
 _UNKNOWN_TOOL: Final = re.compile(
     r"\b(?:tool|function)\b.{0,80}?\b(?:not found|does not exist|doesn't exist|is not (?:a )?valid|not available"
     r"|is not defined|not recognized)\b|\b(?:unknown|no such|undefined|invalid|unrecognized) (?:tool|function)\b"
@@ -281,7 +286,7 @@ def _error_line(text: str) -> str:
 
 _TRANSIENT_CLASS: Final = re.compile(
     r"timeout|timedout|temporar|unavailable|toomanyrequests|ratelimit|throttl|overload|connection(?:reset|refused|aborted|error)"
-    r"|econn|brokenpipe|serviceunavailable|badgateway|deadlineexceeded|resourceexhausted|locked|lockwait|deadlock|blockingio",
+    r"|\A(?:408|425|429|50[0234]|529)\Z|econn|brokenpipe|serviceunavailable|badgateway|deadlineexceeded|resourceexhausted|locked|lockwait|deadlock|blockingio",
     re.IGNORECASE,
 )
 _TRANSIENT_STATUS: Final = re.compile(
@@ -296,7 +301,10 @@ _TRANSIENT_WORDS: Final = re.compile(
     r"tim(?:e|ed)[ -]?out|temporar|unavailable|too many requests|rate.?limit|overloaded|again later|again in \d"
     r"|retry after|connection (?:reset|refused|aborted)|econnreset|econnrefused|throttl|is locked|lock (?:wait|held)"
     r"|(?:get|obtain|acquire) (?:\w+ ){0,2}lock"
-    r"|database is locked|resource busy",
+    r"|database is locked|resource busy|(?:could ?n.t|could not|cannot|can.t|failed to|unable to) connect"
+    r"|no route to host"
+    r"|name or service not known|could not resolve|unreachable|host is down|reset by peer|broken pipe|socket hang up"
+    r"|empty reply from server|not reachable",
     re.IGNORECASE,
 )
 _TRANSIENT_ELSEWHERE: Final = beginnings("transient")
@@ -317,6 +325,7 @@ def is_transient(text: str, error_class: str | None) -> bool:
     """
     if error_class and _TRANSIENT_CLASS.search(error_class):
         return True
+    text = _unescaped(text)
     line = text[:_MAX_CODE_CHARS]
     if _TRANSIENT_CODE.search(line) is not None and _TRANSIENT_STATUS.search(line) is not None:
         return True
@@ -355,12 +364,25 @@ def is_lasting(text: str, error_class: str | None) -> bool:
     return looks_like_error(text) or _ERROR_LINE.search(text) is not None
 
 
+def _unescaped(text: str) -> str:
+    """A text with the characters that JSON has escaped as such: ``"\\u8fdb"``."""
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text) if "\\u" in text else text
+
+
+_ESCAPE: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
+
+
 # --- something is under way ----------------------------------------------------------------------------------
 
 _PENDING: Final = re.compile(
-    r"\b(?:pending|running|in[ _-]?progress|queued|waiting|processing|not (?:yet )?(?:ready|finished|done|complete)"
-    r"|still|starting|scheduled|accepted|202|building|deploying|unchanged so far|provisioning|initiali[sz]ing"
-    r"|\w*creating|pulling|terminating|installing|warming up)\b",
+    r"(?<![^\W_])(?:pending|running|in[ _-]?progress|queued|waiting|processing|still|starting|scheduled|accepted|202"
+    r"|not (?:yet )?(?:ready|finished|done|complete)|building|deploying|unchanged so far|provisioning|initiali[sz]ing"
+    r"|\w*creating|pulling|terminating|installing|warming up|submitted|started|awaiting|enqueued|initiated|retrying"
+    r"|on hold)(?![^\W_])"
+    r"|\"(?:\w{1,20}_)?(?:status|state|phase|stage)\"\s{0,2}:\s{0,2}\"[A-Za-z_ ]{1,20}ing\""
+    r"|\"(?:is_?)?(?:ready|done|completed?|finished|processed|confirmed|settled|loaded|synced|delivered)\""
+    r"\s{0,2}:\s{0,2}false"
+    r"|\"(?:completed|finished|ended|done|delivered|processed|confirmed)_?(?:at|on|time|date)\"\s{0,2}:\s{0,2}null",
     re.IGNORECASE,
 )
 _PENDING_REMARK: Final = re.compile(
@@ -378,6 +400,7 @@ def is_pending(text: str) -> bool:
     """
     if len(text) > _MAX_PENDING_CHARS:
         return False
+    text = _unescaped(text)
     if _PENDING.search(text) is not None:
         return True
     if "\n" in text.strip():

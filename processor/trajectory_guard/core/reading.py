@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Sequence
 from typing import Any, Final
 
 from trajectory_guard.core import policy as ladder_policy
-from trajectory_guard.core.certainty import Certainty, weakest
+from trajectory_guard.core.certainty import PACE, Certainty, weakest
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, checksum, digest64, text_bytes
 from trajectory_guard.core.masking import masked_hash, shares_done, volatile_parts
 from trajectory_guard.core.observation import Observation
@@ -20,10 +19,10 @@ from trajectory_guard.core.outcome import (
     is_pending,
     is_transient,
     looks_like_error,
+    names_error,
     states_failure,
 )
 from trajectory_guard.core.result_text import (
-    LINE_BYTES,
     MAX_FORM_CHARS,
     answer_form,
     both_ends,
@@ -34,6 +33,7 @@ from trajectory_guard.core.result_text import (
     is_data,
     is_echo,
     is_short,
+    is_token,
     lines_of,
     quotes,
     reports_status,
@@ -75,9 +75,6 @@ _ASCII_FIGURE: Final = re.compile(r"\b[A-Za-z_]*\d\w*", re.ASCII)
 _DIGIT: Final = re.compile(r"\d")
 _KEPT_FIGURES: Final = 64
 _MAX_WRITTEN_CHARS: Final = 2_000
-_KEPT_LINES: Final = 128
-_LINE: Final = "I"
-"""Format of a checksum of ``LINE_BYTES`` bytes: its value depends on the machine, its bytes do not."""
 _ANSWER_WORDS: Final = 3
 _BRIEF: Final = "="
 """Marks values among answers: equal ones tell nothing of the calls, but how the calls go on does."""
@@ -108,6 +105,8 @@ class Reader:
             self._read_repeat(state, run, seen, previous, policy, by_guard=by_guard)
         else:
             self._read_new(run, seen)
+            if seen.progress or carries_content(step.args):
+                run.last_work = run.index
         unread = seen.signature is None and not by_guard and not seen.progress
         if unread and step.result and _reads_as_error(step.result):
             seen.signature = _signature(seen)
@@ -185,6 +184,8 @@ class Reader:
             error = seen.signature is not None
             form = answer_form(result, seen.values, error=error)
             form = form or answer_form(result, seen.values, error=error, scores=True)  # a figure is all there is
+            if not error and is_token(form):
+                form = result  # an id or a checksum is what was asked for
             seen.echo = not form
             seen.echoes = quotes(result, seen.values)
         if form:
@@ -241,6 +242,7 @@ class Reader:
             seen.recurrences = len(run.history.batches_of(every) | {current})
             seen.recurred_at = (*reversed(every), seen.index)
         seen.worked = run.last_fresh > previous
+        seen.worked_for_sure = run.last_work > previous
         key = (seen.call + seen.result).hex()
         known, count, first, last_batch = run.chain
         if key == known and own_progress <= first:  # a long stutter, beyond the window of remembered steps
@@ -268,7 +270,7 @@ class Reader:
         profile, noise = learn(known, masked, text, REPEATS_BESIDE_WORK if worked else REPEATS_TO_LEARN)
         noise = noise and not (worked and _was_written(run, text))
         profile = profile.at_time(known, text, seen.step.timestamp)
-        noise = noise or profile.is_timed
+        noise = noise or profile.is_timed or (profile.reordered and not worked)
         seen.under_way = noise and profile.shows_age
         state.noise = _with_profile(state.noise, key, profile)
         return run.history.results[previous] if noise else seen.result
@@ -277,7 +279,7 @@ class Reader:
         """Count the steps in a row that described nothing but states that were there before."""
         result = seen.step.result
         lines = lines_of(result, seen.values) if result and "\n" in result and not seen.step.stated else b""
-        known_lines = bool(lines) and _all_known(run, lines)
+        known_lines = bool(lines) and run.knows_all(lines)
         if (seen.result in run.history.results and seen.describes_state) or known_lines:
             run.known_ground += not seen.same_batch
         elif seen.progress or run.history.calls.last(seen.call) < 0:
@@ -293,10 +295,13 @@ class Reader:
         pause_s = run.pause_s if seen.in_a_row and seen.repeats > 1 else seen.gap_s
         seen.certainty = _certainty(seen, policy, pause_s, paced=scope.is_paced(run, seen.gap_s))
         seen.pace = seen.pace_of(seen.certainty)
-        if seen.certainty is Certainty.ACKNOWLEDGED and not seen.is_bare_acknowledgement:
+        useful = seen.worked or seen.recurrences > seen.repeats  # something was done, or came back, in between
+        if seen.certainty is Certainty.ACKNOWLEDGED and not (seen.is_bare_acknowledgement or useful):
             seen.pace = 1  # detected as early as any repeat; only escalation is slow
         elif seen.is_acknowledged_move:
             seen.pace *= _PACE_OF_MOVES
+        if seen.worked_for_sure and not seen.asks and not names_error(seen.step.result or ""):
+            seen.pace = max(seen.pace, PACE[Certainty.ACKNOWLEDGED])  # a look around between pieces of work
         if seen.certainty is not Certainty.WAITING and seen.repeats > 1:
             before = seen.repeated_at[-2]
             # a look at something is part of the lap, or was this very call, and there is a long pause again
@@ -306,8 +311,9 @@ class Reader:
             run.last_waiting = run.index
             if seen.outcome == ERROR and seen.gap_s + seen.step.duration < scope.RETRY_PAUSE_S:
                 seen.pace = min(seen.pace, _PACE_WITHOUT_PAUSE)  # what may pass is given no time to
-            if seen.gap_s >= scope.PACED_S and seen.outcome != ERROR:
-                seen.pace *= self.settings.poll_patience
+            if seen.outcome != ERROR:
+                patience = self.settings.poll_patience
+                seen.pace *= min(patience, max(1.0, (seen.gap_s + seen.step.duration) * patience / scope.PACED_S))
         elif seen.others_progress:  # their progress may have changed the state that this call reads
             seen.certainty = weakest(seen.certainty, Certainty.LIKELY)
             seen.pace = max(seen.pace, _PACE_BESIDE_OTHERS)
@@ -404,15 +410,17 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
             return Certainty.LIKELY  # the limit is the host's own: it does not pass, the next call has to be shorter
         if is_transient(both_ends(text, _ERROR_CHARS), step.error_class):
             return Certainty.WAITING
-        if seen.outcome == ERROR and seen.in_a_row:
+        if seen.in_a_row:
             if pause_s >= scope.RETRY_PAUSE_S:
                 return Certainty.ACKNOWLEDGED  # a deliberate wait before each retry may have a reason
-            if not is_lasting(both_ends(text, _ERROR_CHARS), step.error_class):
+            if seen.outcome == ERROR and not is_lasting(both_ends(text, _ERROR_CHARS), step.error_class):
                 return Certainty.ACKNOWLEDGED  # an error in unknown words may be one that passes
         return Certainty.LIKELY if seen.outcome == SUCCESS else Certainty.CERTAIN
     short = not text or is_short(text)
     waited = step.duration >= LEAST_WAIT_S  # only then how long the result is matters
     if waited and took_its_time(step.args, step.duration, short=not text or is_brief(text)):
+        return Certainty.WAITING
+    if not step.stated and is_status_lookup(step.tool_name):
         return Certainty.WAITING
     if seen.outcome == EMPTY and seen.in_a_row and asks_to_wait(step.args):
         return Certainty.WAITING  # a long poll of a queue that is empty
@@ -422,7 +430,7 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
         return Certainty.ACKNOWLEDGED if moves_cursor(step.tool_name, step.args) else Certainty.CERTAIN
     if seen.outcome != SUCCESS or step.stated:
         return Certainty.CERTAIN
-    if is_status_lookup(step.tool_name) or is_pending(text):
+    if is_pending(text):
         return Certainty.WAITING
     if paced and (is_brief(text) or reports_status(text)):
         return Certainty.WAITING
@@ -435,15 +443,6 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
     if seen.in_a_row and pause_s >= scope.RETRY_PAUSE_S and is_brief(text):
         return Certainty.ACKNOWLEDGED  # a pause before each look may be a wait for a change
     return Certainty.LIKELY if seen.noisy or short else Certainty.CERTAIN
-
-
-def _all_known(run: Run, lines: bytes) -> bool:
-    """Whether the run has seen all these lines before; it remembers the new ones."""
-    known = set(memoryview(run.lines).cast(_LINE))
-    new = [line for line in memoryview(lines).cast(_LINE) if line not in known]
-    if new:
-        run.lines = (run.lines + array(_LINE, dict.fromkeys(new)).tobytes())[-_KEPT_LINES * LINE_BYTES :]
-    return not new
 
 
 def _read_outcome(seen: Observation, *, by_guard: bool) -> None:

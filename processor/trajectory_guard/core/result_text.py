@@ -134,6 +134,20 @@ def answer_form(result: str, values: tuple[str, ...], *, error: bool, scores: bo
     return " ".join(words[:_MAX_WORDS])
 
 
+def is_token(form: str) -> bool:
+    """Whether an answer, by its form, is an id or a checksum with a name or two: no noise in an answer, but the answer.
+
+    >>> is_token("hex"), is_token("id sha hex"), is_token("request hex was not found")
+    (True, True, False)
+    """
+    words = form.split()
+    return not _TOKENS.isdisjoint(words) and sum(word not in _TOKENS for word in words) <= _TOKEN_NAMES
+
+
+_TOKENS: Final = frozenset(("hex", "uuid"))
+_TOKEN_NAMES: Final = 2
+
+
 def _without_runs(words: list[str], quoted: frozenset[str]) -> list[str]:
     """``words`` without two and more in a row that were quoted before: the request once more, cut into words."""
     kept: list[str] = []

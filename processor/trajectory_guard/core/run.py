@@ -16,6 +16,7 @@ from trajectory_guard.core.fingerprints import UNKNOWN, Symbol
 from trajectory_guard.core.inquiry import Advance, Inquiry
 from trajectory_guard.core.observation import Observation, SameResultRun
 from trajectory_guard.core.policy import Ladder, Score
+from trajectory_guard.core.result_text import LINE_BYTES
 from trajectory_guard.core.steps import ModelTokens, Usage
 
 WIDTH: Final = 8
@@ -203,6 +204,9 @@ class History:
 
 
 MAX_AGENTS: Final = 8
+_KEPT_LINES: Final = 128
+_LINE: Final = "I"
+"""Format of a checksum of ``LINE_BYTES`` bytes: its value depends on the machine, its bytes do not."""
 
 
 class UsageWindow:
@@ -269,6 +273,7 @@ class Run:
         last_progress: index of the newest step of progress, -1 before the first.
         agent_progress: the same by agent; agents: names of the agents that acted last (up to eight).
         last_fresh: index of the newest call that had not been made before.
+        last_work: index of the newest such call that handed over content or brought something new, -1 before the first.
         last_waiting: index of the newest step that could only prove waiting, -1 before the first.
         known_ground: steps in a row that described nothing but states that were there before.
         failed: the newest step was an error.
@@ -314,6 +319,7 @@ class Run:
         "last_fresh",
         "last_progress",
         "last_waiting",
+        "last_work",
         "lines",
         "pause_s",
         "rhythm_s",
@@ -335,6 +341,7 @@ class Run:
         self.agents: tuple[str, ...] = ()
         self.last_fresh = -1
         self.last_waiting = -1
+        self.last_work = -1
         self.known_ground = 0
         self.failed = False
         self.dismissed = 0
@@ -382,6 +389,14 @@ class Run:
             self.last_end = end
         self.index += 1
 
+    def knows_all(self, lines: bytes) -> bool:
+        """Whether the run has seen all these lines before (``lines_of``); it remembers the new ones."""
+        known = set(memoryview(self.lines).cast(_LINE))
+        new = [line for line in memoryview(lines).cast(_LINE) if line not in known]
+        if new:
+            self.lines = (self.lines + array(_LINE, dict.fromkeys(new)).tobytes())[-_KEPT_LINES * LINE_BYTES :]
+        return not new
+
     def note_progress(self, agent: str | None) -> None:
         """Record the current step as progress."""
         self.last_progress = self.index
@@ -413,6 +428,7 @@ class Run:
             "agents": list(self.agents),
             "last_fresh": self.last_fresh,
             "last_waiting": self.last_waiting,
+            "last_work": self.last_work,
             "known_ground": self.known_ground,
             "failed": self.failed,
             "dismissed": self.dismissed,
@@ -447,6 +463,7 @@ class Run:
         for name in _PLAIN:
             setattr(run, name, plain[name])
         run.agent_progress, run.agents = dict(plain["agent_progress"]), tuple(plain["agents"])
+        run.last_work = plain.get("last_work", -1)
         run.chain = tuple(plain["chain"])
         run.lines = bytes.fromhex(plain["lines"])
         run.written = tuple(plain["written"])

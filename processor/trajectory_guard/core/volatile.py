@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.budget import is_digest
 from trajectory_guard.core.fingerprints import digest64, parse_json, text_bytes
-from trajectory_guard.core.masking import ages_in, figures_in, mask_noise, shares_done
+from trajectory_guard.core.masking import ages_in, figures_in, mask_noise, shares_done, unordered_hash
 
 MAX_PARTS: Final = 48
 """Answers with more parts are compared by their masked form alone."""
@@ -112,7 +112,8 @@ class NoiseProfile(NamedTuple):
     jumped up and down, and how often in a row it grew by a few; ``ages``: the durations in the answer, seconds;
     ``figures``: its numbers; ``form``: checksum of the rest; ``at``: when the call was made, seconds; ``kept``,
     ``timed``: how often in a row an age, or whatever figures differed, had grown by the time that had passed;
-    ``shares``: what the answer says is done, and of how much, in pairs.
+    ``shares``: what the answer says is done, and of how much, in pairs; ``unordered``: hash of the answer without its
+    order; ``reordered``: it is that of the answer before.
     """
 
     masked: str
@@ -126,6 +127,8 @@ class NoiseProfile(NamedTuple):
     kept: int = 0
     timed: int = 0
     shares: list[float] = []  # noqa: RUF012  never mutated
+    unordered: str = ""
+    reordered: bool = False
 
     @property
     def shows_age(self) -> bool:
@@ -152,14 +155,19 @@ class NoiseProfile(NamedTuple):
         ages = ages_in(result)
         form, figures = figures_in(result)
         shares = [figure for share in shares_done(result) for figure in share]
+        unordered = unordered_hash(result).hex()
         kept = timed = 0
         if before is not None:
             passed_s = at - before.at
             if len(before.ages) == len(ages) and any(map(_keeps_time, before.ages, ages, repeat(passed_s))):
                 kept = min(TIMES_KEPT, before.kept + 1)
-            if form == before.form and not shares and _all_keep_time(before.figures, figures, passed_s):
+            advanced = before.has_advanced(result)
+            if form == before.form and not advanced and _all_keep_time(before.figures, figures, passed_s):
                 timed = min(TIMES_TIMED, before.timed + 1)
-        return self._replace(ages=ages, figures=figures, form=form, at=at, kept=kept, timed=timed, shares=shares)
+        return self._replace(
+            ages=ages, figures=figures, form=form, at=at, kept=kept, timed=timed, shares=shares, unordered=unordered,
+            reordered=before is not None and bool(unordered) and before.unordered == unordered,
+        )  # fmt: skip
 
 
 def _all_keep_time(before: list[float], figures: list[float], passed_s: float) -> bool:

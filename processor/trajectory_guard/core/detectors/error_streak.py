@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.certainty import Certainty
@@ -19,6 +20,8 @@ _VARIED_RETRIES: Final = 2.4  # so that without a pause the fifth try is the one
 _KILLED: Final = 4  # as with time-outs: the fifth is the one too many
 _NAME_WORDS: Final = 3
 _KEPT: Final = 16
+_MAX_WORDS: Final = 64
+_MAX_BLAMED: Final = 4
 _MIN_NAME_CHARS: Final = 3
 _MAX_NAME_CHARS: Final = 80
 _MAX_LINE_CHARS: Final = 160
@@ -33,6 +36,7 @@ class _Failure(NamedTuple):
         passing: it is of a kind that passes, and says nothing of the next call.
         anew: it asked for something that was not asked for before.
         names: checksums of the parts of a shell command that the last line of the error names.
+        asked: checksums of the words of the request; blamed: those of them that the error names. Of the newest only.
     """
 
     at: int
@@ -43,6 +47,13 @@ class _Failure(NamedTuple):
     passing: bool = False
     anew: bool = False
     names: tuple[int, ...] = ()
+    asked: tuple[int, ...] = ()
+    blamed: tuple[int, ...] = ()
+
+    def uncovers(self, before: _Failure) -> bool:
+        """Whether the part that was at fault before is gone, and another part, which was there already, is now."""
+        gone, new = set(before.blamed) - set(self.asked), set(self.blamed) - set(before.blamed)
+        return bool(gone) and bool(new) and new <= set(before.asked)
 
 
 class ErrorStreak(Detector):
@@ -52,9 +63,10 @@ class ErrorStreak(Detector):
     the next against one wall is caught. Different errors are not: they are information. Six tries are allowed where
     every call asks for something that was not asked for before, as in a list of look-ups (commands: where every error
     names another missing part), and where changing calls are refused. A list is left alone for good if the tool has
-    found something in this run. Progress of the same tool ends the streak. Errors that pass by themselves (time-outs,
-    rate limits, 5xx) are waiting; without a pause, and where one thing is tried in ever new ways, the fifth try is one
-    too many. So is the fifth command that was killed by a time limit.
+    found something in this run. Progress of the same tool ends the streak, and so does an error that names another part
+    of the call than the one before, which is gone by then: one fault after the other is being mended. Errors that pass
+    by themselves (time-outs, rate limits, 5xx) are waiting; without a pause, and where one thing is tried in ever new
+    ways, the fifth try is one too many. So is the fifth command that was killed by a time limit.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> names = ("user", "users", "user_id", "id")
@@ -98,8 +110,12 @@ class ErrorStreak(Detector):
             self.recent = tuple(one for one in self.recent if one.tool != tool)
             return None
         failure, oldest = self._failure(seen), seen.index - _WINDOW * seen.variation_pace
+        recent = self.recent[1 - _KEPT :]
+        last = recent[-1] if recent else None
+        if last is not None and last.key == failure.key and failure.uncovers(last):
+            recent = tuple([one for one in recent if one.key != failure.key])  # one fault after the other is mended
         self.recent = (
-            *[one for one in self.recent[1 - _KEPT :] if one.at > oldest],
+            *[one._replace(asked=(), blamed=()) if one.asked else one for one in recent if one.at > oldest],
             failure,
         )
         return self._evaluate(seen, [one for one in self.recent if one.key == failure.key])
@@ -113,7 +129,13 @@ class ErrorStreak(Detector):
         if _runs_program(seen):
             names = _named_parts(seen, text)
             anew = not set(names) <= {name for one in self.recent if one.key == key for name in one.names}
-        return _Failure(seen.index, key, _digest(seen.tool), seen.call.hex(), named, passing, anew, names)
+        words = dict.fromkeys(WORD.findall("\n".join(seen.values)[:_SEARCHED_CHARS]))
+        asked = {word: checksum(word) for word in islice(words, _MAX_WORDS)}
+        blamed = tuple(asked[word] for word in dict.fromkeys(WORD.findall(_last_line(text))) if word in asked)
+        return _Failure(
+            seen.index, key, _digest(seen.tool), seen.call.hex(), named, passing, anew, names,
+            tuple(asked.values()), blamed[:_MAX_BLAMED],
+        )  # fmt: skip
 
     def _evaluate(self, seen: Observation, streak: list[_Failure]) -> DetectionResult | None:
         unlike = len({one.call for one in streak}) == len(streak)
@@ -146,7 +168,10 @@ class ErrorStreak(Detector):
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        self.recent = tuple(_Failure(*one)._replace(names=tuple(one[-1])) for one in data)
+        self.recent = tuple(
+            _Failure(*one[:7], *map(tuple, one[7:]))  # the last fields are lists in JSON
+            for one in data
+        )
 
 
 def _digest(text: str) -> str:
@@ -165,10 +190,14 @@ def _named_parts(seen: Observation, text: str) -> tuple[int, ...]:
     """Checksums of the parts of a shell command that the last line of an error names, at most four."""
     args = seen.step.args if isinstance(seen.step.args, dict) else {"command": seen.step.args}
     commands = [str(value) for key, value in args.items() if classify_key(str(key)) == SHELL]
-    line = text.rstrip().rpartition("\n")[2][:_MAX_LINE_CHARS]
+    line = _last_line(text)
     asked = set(WORD.findall("\n".join(commands)[:_SEARCHED_CHARS]))
     named = [word for word in dict.fromkeys(WORD.findall(line)) if word in asked and not word.isdigit()]
     return tuple(checksum(word) for word in named[:4])
+
+
+def _last_line(text: str) -> str:
+    return text.rstrip().rpartition("\n")[2][:_MAX_LINE_CHARS]
 
 
 def _names_argument(seen: Observation, text: str) -> bool:

@@ -68,7 +68,7 @@ class Stutter(Detector):
         confidence = 1.0 if seen.repeats >= needed else 0.5 if seen.repeats >= needed - 1 else 0.0
         return self.found(
             seen, confidence, "same_call_same_result",
-            Certainty.LIKELY if worked or confidence < 1.0 else Certainty.CERTAIN,
+            Certainty.ACKNOWLEDGED if worked else Certainty.LIKELY if confidence < 1.0 else Certainty.CERTAIN,
             count=seen.repeats, first_step=seen.first_repeat, steps=seen.repeated_at,
         )  # fmt: skip
 
@@ -87,9 +87,11 @@ _KEPT: Final = 4
 class Recurrence(Detector):
     """Type I across progress: a call keeps returning one result while other calls bring new ones.
 
-    Fires once at the eighth equal result within memory, at the sixth where nothing was found; one earlier it is a hint.
-    It fires again after 32 further steps, then after ever more. The other calls are progress of their own, but they do
-    not change what this call returns. Where something may be under way it waits as long as any other rule.
+    Only look-ups that name what they ask for count, and calls that fail or find nothing: a look at the inbox, the
+    state of a repository, a login are part of each piece of work. Fires once at the eighth equal result within memory,
+    at the sixth where nothing was found; one earlier it is a hint. It fires again after 32 further steps, then after
+    ever more. The other calls are progress of their own, but they do not change what this call returns. Where
+    something may be under way it waits as long as any other rule.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> pages = ("red lamps", "blue chairs", "old maps", "new tools", "wet paint", "dry goods")
@@ -118,7 +120,7 @@ class Recurrence(Detector):
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Compare the number of equal results within memory with what the evidence asks for."""
-        if seen.recurrences <= seen.repeats:
+        if seen.recurrences <= seen.repeats or not seen.asks:
             return None
         needed = (_OFTEN_EMPTY if seen.outcome == EMPTY else _OFTEN) * seen.pace
         if seen.recurrences < needed - 1:

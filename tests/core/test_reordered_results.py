@@ -1,0 +1,64 @@
+"""One call whose results differ in order, ranks and noise only has returned the same again."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+
+import pytest
+
+from tests.core.test_lists_and_limits import nudged, steps
+from tests.helpers import judge
+
+HITS = [
+    "Glaze basics - clay.example",
+    "Kiln schedules - pots.example",
+    "Cooling notes - kiln.example",
+    "Cone chart - x.example",
+]
+SHAPES: dict[str, Callable[[list[str], int], str]] = {
+    "numbered": lambda hits, n: "\n".join(f"{rank}. {hit}" for rank, hit in enumerate(hits, 1)),
+    "bullets": lambda hits, n: f"Found 4 pages in 0.{n + 11} s\n" + "\n".join(f"* {hit}" for hit in hits),
+    "texts in an object": lambda hits, n: json.dumps({"took": 11 + 7 * n % 5, "hits": hits}),
+    "rows": lambda hits, n: json.dumps({"query_id": f"7d5aa7d72ee2{n:04x}", "rows": [{"id": len(hit), "t": hit} for hit in hits]}),
+    "list": lambda hits, n: json.dumps(hits),
+    "Japanese": lambda hits, n: "検索結果\n" + "\n".join(f"{rank}) {hit}" for rank, hit in enumerate(hits, 1)),
+}  # fmt: skip
+
+
+def shuffled(shape: str, count: int, new: int = 0) -> list[str]:
+    """Results in ever another order; ``new``: that many of them hold a hit that was not there before."""
+    chance = random.Random(7)
+    results = []
+    for n in range(count):
+        hits = [*HITS, *([f"Page {n} - new.example"] if n < new else [])]
+        chance.shuffle(hits)
+        results.append(SHAPES[shape](hits, n))
+    return results
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_same_hits_in_another_order_are_a_repeat(shape: str) -> None:
+    calls = [("search", {"q": "cone 6 slow cool"}, result) for result in shuffled(shape, 12)]
+    at = nudged(judge(steps(calls)))
+    assert at is not None
+    assert at <= 7
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_new_hit_each_time_is_not(shape: str) -> None:
+    calls = [("search", {"q": "cone 6 slow cool"}, result) for result in shuffled(shape, 12, new=12)]
+    assert nudged(judge(steps(calls))) is None
+
+
+def test_lines_that_the_agent_sorts_itself_are_new() -> None:
+    lines = ["import ast", "import json", "import os", "import sys"]
+    calls = []
+    for at in range(len(lines)):
+        lines = [*lines[1:], lines[0]]
+        calls += [
+            ("edit", {"line": at, "text": f"move {lines[0]}"}, "done"),
+            ("read", {"path": "a.py"}, "\n".join(lines)),
+        ]
+    assert nudged(judge(steps(calls))) is None
