@@ -15,9 +15,8 @@ from trajectory_guard import telemetry
 from trajectory_guard_collector.app.pipeline import Pipeline
 from trajectory_guard_collector.errors import OverloadedError
 from trajectory_guard_collector.otlp.signals import Batch, Signal
-from trajectory_guard_collector.scoring.lateness import Pace
+from trajectory_guard_collector.scoring.items import EventKind, Pace
 from trajectory_guard_collector.scoring.scorer import FleetScorer
-from trajectory_guard_collector.scoring.trajectory import EventKind
 from trajectory_guard_collector.state.codec import dump, load
 
 LATE = [tool("later", {"q": 8}, "eight", at=8.0), tool("earlier", {"q": 4}, "four", at=4.0)]

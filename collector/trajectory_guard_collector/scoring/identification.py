@@ -27,10 +27,10 @@ from trajectory_guard.transcripts.asked import asked_in
 from trajectory_guard.transcripts.model_calls import dialect_of, model_call
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.scoring.calls import CALL_BYTES, read_again, read_call, revised
-from trajectory_guard_collector.scoring.counts import ScoringCounts
+from trajectory_guard_collector.scoring.items import Item, Key, StepItem, UsageItem
 from trajectory_guard_collector.scoring.parser import AgentSpan, ParsedRequest
 from trajectory_guard_collector.scoring.traces import SpanNode, Trace, TraceTable, is_revisable
-from trajectory_guard_collector.scoring.trajectory import Item, Key, StepItem, UsageItem
+from trajectory_guard_collector.telemetry.metrics import ScoringCounts
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 _log: Final = logging.getLogger(__name__)

@@ -21,9 +21,8 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, ModelTokens, StepRecord, Usage
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanEvent, SpanView
-from trajectory_guard_collector.otlp.span_view import ResourceInfo
 from trajectory_guard_collector.scoring.calls import call_from, plain_call
-from trajectory_guard_collector.scoring.trajectory import EventKind, Item, StepItem, UsageItem
+from trajectory_guard_collector.scoring.items import EventKind, Item, ResourceInfo, StepItem, UsageItem
 
 FORMAT_VERSION: Final = 1
 Dialects = Mapping[str, Dialect]

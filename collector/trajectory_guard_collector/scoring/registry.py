@@ -19,17 +19,10 @@ from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
 from trajectory_guard.otel.verdict_spans import verdict_attributes
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
-from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.events import LoopEvent, publish, recovered_at_rest, stand_in
-from trajectory_guard_collector.scoring.lateness import ALWAYS, Pace, Paces
-from trajectory_guard_collector.scoring.trajectory import (
-    EventKind,
-    Item,
-    Key,
-    Order,
-    StepItem,
-    Trajectory,
-)
+from trajectory_guard_collector.scoring.items import ALWAYS, EventKind, Item, Key, Order, Pace, Paces, StepItem
+from trajectory_guard_collector.scoring.trajectory import Trajectory
+from trajectory_guard_collector.telemetry.metrics import ScoringCounts
 
 _log: Final = logging.getLogger(__name__)
 _MIB: Final = 1024 * 1024

@@ -22,7 +22,7 @@ from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.gateway.receivers.request_handler import RequestHandler, count_request
 from trajectory_guard_collector.gateway.receivers.sockets import ipv6_reserved, listen
 from trajectory_guard_collector.gateway.receivers.tls import Certificates
-from trajectory_guard_collector.otlp.refusals import (
+from trajectory_guard_collector.otlp.replies import (
     UnauthenticatedError,
     codes,
     export_response,

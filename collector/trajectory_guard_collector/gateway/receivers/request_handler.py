@@ -13,7 +13,7 @@ from trajectory_guard_collector.cooperative import in_turns
 from trajectory_guard_collector.errors import OverloadedError, RefusedError, UnavailableError
 from trajectory_guard_collector.gateway.hops import Hops
 from trajectory_guard_collector.otlp.bounds import MAX_ELEMENTS, MAX_FIELDS
-from trajectory_guard_collector.otlp.refusals import RejectedItems
+from trajectory_guard_collector.otlp.replies import RejectedItems
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.otlp.structure import count
 from trajectory_guard_collector.telemetry import catalogue
