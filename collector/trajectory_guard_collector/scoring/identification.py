@@ -104,7 +104,11 @@ class Identifier:
         """
         arrived = self._remember(parsed)
         for seen in parsed.agent_spans:
-            self._take_safely(seen)
+            try:
+                self._take(seen)
+            except Exception:  # noqa: BLE001  one odd span must not cost the others
+                self._counts.error("evaluate.span")
+                _log.exception("a span could not be scored; it is forwarded unchanged")
             yield
         for trace, span_id in arrived:
             self._ancestor_arrived(trace, span_id)
@@ -125,13 +129,6 @@ class Identifier:
         views = (node.view for node in trace.spans.values())
         every = {session_of([view.attributes]) for view in views if view is not None} - {None}
         return every.pop() if len(every) == 1 else None
-
-    def _take_safely(self, seen: AgentSpan) -> None:
-        try:
-            self._take(seen)
-        except Exception:  # noqa: BLE001  one odd span must not cost the others
-            self._counts.error("evaluate.span")
-            _log.exception("a span could not be scored; it is forwarded unchanged")
 
     # --- trace context ---------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Finds the agent spans in a request, converts them to the views that the dialects read, and leaves all others unread."""
+"""Finds the agent spans in a request, and converts them to the views that the dialects read; all others stay unread."""
 
 from __future__ import annotations
 
@@ -47,13 +47,18 @@ class AgentSpan:
         holder, place: the repeated field of bytes that holds the span, and its index there.
         group, scope: the enclosing ``ResourceSpans``, and the serialized scope.
         origin: the resource of the span.
+        trace_id, span_id, parent_id: sixteen, eight and eight bytes, none for the parent of a root.
+        key: trace id and span id.
         span, view: the span as protobuf and as the dialects read it; kept_view: the view without content.
         size: length of the serialized span in bytes.
         trace: its trace; set when the span is remembered.
         item: the step or usage made of the span; set when the span is scored.
     """
 
-    __slots__ = ("group", "holder", "item", "kept_view", "origin", "place", "scope", "size", "span", "trace", "view")
+    __slots__ = (
+        "group", "holder", "item", "kept_view", "key", "origin", "parent_id", "place", "scope", "size", "span",
+        "span_id", "trace", "trace_id", "view",
+    )  # fmt: skip
 
     def __init__(
         self, place: tuple[Any, Any, int], origin: ResourceInfo, scope: bytes, span: Span, view: SpanView, size: int
@@ -62,31 +67,15 @@ class AgentSpan:
         self.origin = origin
         self.scope = scope
         self.span = span
+        self.trace_id: bytes = span.trace_id
+        self.span_id: bytes = span.span_id
+        self.parent_id: bytes = span.parent_span_id
+        self.key = self.trace_id + self.span_id
         self.view = view
         self.kept_view = strip_content(view)
         self.size = size
         self.trace: Trace | None = None
         self.item: Item | None = None
-
-    @property
-    def trace_id(self) -> bytes:
-        """Sixteen bytes."""
-        return self.span.trace_id
-
-    @property
-    def span_id(self) -> bytes:
-        """Eight bytes."""
-        return self.span.span_id
-
-    @property
-    def parent_id(self) -> bytes:
-        """Eight bytes, none for a root."""
-        return self.span.parent_span_id
-
-    @property
-    def key(self) -> bytes:
-        """Trace id and span id."""
-        return self.span.trace_id + self.span.span_id
 
 
 class ParsedRequest:
@@ -198,15 +187,19 @@ def strip_content(view: SpanView) -> SpanView:
         key: value
         for key, value in view.attributes.items()
         if key not in _CONTENT
-        and (not isinstance(value, (str, list, dict)) or (isinstance(value, str) and len(value) <= _limit(key)))
+        and (
+            (len(value) <= _MAX_KEPT_CHARS or (key == "metadata" and len(value) <= _MAX_KEPT_METADATA_CHARS))
+            if isinstance(value, str)
+            else not isinstance(value, (list, dict))
+        )
     }
     if len(short) > _MAX_KEPT_KEYS:
         short = dict(islice(short.items(), _MAX_KEPT_KEYS))
-    return view._replace(attributes=short, events=(), status_description="", resource={})
-
-
-def _limit(key: str) -> int:
-    return _MAX_KEPT_METADATA_CHARS if key == "metadata" else _MAX_KEPT_CHARS
+    # The constructor takes a third of the time of ``_replace``.
+    return SpanView(
+        view.name, short, view.trace_id, view.span_id, view.parent_id, view.kind, view.status, "", (), view.start,
+        view.end, view.scope, view.scope_version, {},
+    )  # fmt: skip
 
 
 def tenant_of(attributes: Mapping[str, Any], separate_by: Iterable[str]) -> str:

@@ -110,8 +110,9 @@ class Fleet:
     def _place(self, trajectory: Trajectory, item: Item) -> None:
         end, new = item.order[0], item.arrived is None  # else another trajectory had it before
         pace = item.pace = self._paces.of(item.service)
+        now = self._clock()
         if new:
-            item.arrived = self._clock()
+            item.arrived = now
         if end <= 0.0:  # a span without times has no order but that of arrival
             trajectory.add_last(item)
         elif trajectory.is_too_late(item, self._limits.reorder_s):
@@ -128,11 +129,11 @@ class Fleet:
         self._active.add(pace)
         self._items[item.span] = item
         self._kept_bytes += item.size
-        self._touch(trajectory)
+        self._touch(trajectory, now)
 
-    def _touch(self, trajectory: Trajectory) -> None:
+    def _touch(self, trajectory: Trajectory, now: float) -> None:
         key = trajectory.key
-        trajectory.last_used = self._clock()
+        trajectory.last_used = now
         self._all.move_to_end(key)
         self._open[key] = trajectory
         self._open.move_to_end(key)

@@ -70,7 +70,9 @@ class HttpServer:
         self._handler = handler
         self._decoding = ThreadPoolExecutor(_DECODING_THREADS, thread_name_prefix="otlp-decoding")
         routes = [Route(signal.path, partial(self._export, signal), methods=["POST"]) for signal in Signal]
-        wrappers = [Middleware(CountRequests, metrics=metrics), Middleware(BearerAuth, auth=auth)]
+        wrappers = [Middleware(CountRequests, metrics=metrics)]
+        if auth.required:
+            wrappers.append(Middleware(BearerAuth, auth=auth))
         app = Starlette(
             routes=routes,
             middleware=[*_cors(config.cors), *wrappers],
@@ -123,33 +125,34 @@ class HttpServer:
     async def _decode(self, signal: Signal, encoding: Encoding, request: Request) -> bytes:
         compression = request.headers.get("content-encoding", "").strip().lower()
         body = await self._read(request)
+        if encoding is not JSON and compression in ("", "identity"):
+            return body
         decode = partial(_decoded, signal, encoding, compression, body)
         if encoding is not JSON:
-            if compression in ("", "identity"):
-                return decode(self._limit)
             with contextlib.suppress(TooLargeError):
                 if len(body) <= _DECODED_INLINE:
                     return decode(min(self._limit, _DECODED_TO_INLINE))
         return await asyncio.get_running_loop().run_in_executor(self._decoding, decode, self._limit)
 
     async def _read(self, request: Request) -> bytes:
-        too_large = TooLargeError(
-            f"body larger than max_request_body_size_mib, {self._config.max_request_body_size_mib}"
-        )
         declared = _declared(request)
         if declared > self._limit:
-            raise too_large
+            raise self._too_large()
         chunks: list[bytes] = []
         size = 0
         async for chunk in request.stream():
             chunks.append(chunk)
             size += len(chunk)
             if size > self._limit:
-                raise too_large
+                raise self._too_large()
             self._handler.check_memory()
         if size < declared:  # an empty request is a valid one: it would be acknowledged, and the data lost
             raise UnavailableError(f"{size} of {declared} bytes were received")
         return b"".join(chunks)
+
+    def _too_large(self) -> TooLargeError:
+        limit = self._config.max_request_body_size_mib
+        return TooLargeError(f"body larger than max_request_body_size_mib, {limit}")
 
 
 def _declared(request: Request) -> int:
