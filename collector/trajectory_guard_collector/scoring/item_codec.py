@@ -30,8 +30,8 @@ Dialects = Mapping[str, Dialect]
 """Dialects by name."""
 _DIGITS: Final = bytes(ord("0") if chr(one).isdigit() and one < 128 else ord(" ") for one in range(256))
 _LONG_INTEGER: Final = b"0" * 19
-"""Digits of an integer that may need more than 64 bits, after translation by ``_DIGITS``: it takes a sixth of the time of
-a regular expression."""
+"""Digits of an integer that may need more than 64 bits, after translation by ``_DIGITS``, which takes a sixth of the
+time of a regular expression."""
 _RESULT_FLAGS: Final = ("evaluated", "moved", "recovered", "repeats")
 
 
@@ -202,7 +202,7 @@ def _step(plain: dict[str, Any]) -> StepRecord:
 
 def plain_view(view: SpanView) -> list[Any]:
     """A span view as JSON-able data."""
-    plain = list(view)
+    plain: list[Any] = list(view)
     plain[_ATTRIBUTES], plain[_RESOURCE] = dict(view.attributes), dict(view.resource)
     plain[_EVENTS] = [[event.name, dict(event.attributes)] for event in view.events]
     return plain

@@ -122,7 +122,7 @@ class RequestParser:
         parsed, interesting = ParsedRequest(request), self._interesting
         for group in request.resource_spans:
             for scoped in group.scope_spans:
-                holder = scoped.spans
+                holder, source = scoped.spans, None
                 for place, raw in enumerate(holder):
                     header = SpanHeader.FromString(raw)
                     if interesting.isdisjoint(header.attributes):
@@ -130,21 +130,29 @@ class RequestParser:
                         if place % _AT_A_STRETCH == 0:
                             yield
                     else:
-                        parsed.agent_spans.append(self._seen(raw, holder, place, group, scoped))
+                        if source is None:
+                            source = self._source(group, scoped)
+                        parsed.agent_spans.append(_seen(raw, (group, holder, place), *source))
                         yield
         return parsed
 
-    def _seen(self, raw: bytes, holder: Any, place: int, group: Any, scoped: Any) -> AgentSpan:
-        span = Span.FromString(raw)
-        scope = _cached(self._scopes, scoped.scope, InstrumentationScope.FromString)
+    def _source(self, group: Any, scoped: Any) -> tuple[ResourceInfo, bytes, InstrumentationScope]:
+        """Resource and scope of spans: the scope serialized and decoded."""
         origin = _cached(self._origins, group.resource, self._origin)
-        view = view_of(span, scope, origin.attributes)
-        return AgentSpan((group, holder, place), origin, scoped.scope, span, view, len(raw))
+        scope: bytes = scoped.scope
+        return origin, scope, _cached(self._scopes, scope, InstrumentationScope.FromString)
 
     def _origin(self, data: bytes) -> ResourceInfo:
         attributes = resource_attributes(data)
         service = str(attributes.get("service.name", "unknown_service"))
         return ResourceInfo(attributes, service, tenant_of(attributes, self._separate_by))
+
+
+def _seen(
+    raw: bytes, place: tuple[Any, Any, int], origin: ResourceInfo, scope: bytes, decoded: InstrumentationScope
+) -> AgentSpan:
+    span = Span.FromString(raw)
+    return AgentSpan(place, origin, scope, span, view_of(span, decoded, origin.attributes), len(raw))
 
 
 def _cached(table: OrderedDict[bytes, T], data: bytes, read: Callable[[bytes], T]) -> T:

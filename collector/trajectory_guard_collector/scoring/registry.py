@@ -124,7 +124,7 @@ class Fleet:
             if not newest:
                 self._counts.late("reordered")
             if new:  # the spans of one request are put in order before any is evaluated
-                late = trajectory.evaluated_items < evaluated or (not newest and trajectory.key in self._waiting)
+                late = not newest and (trajectory.evaluated_items < evaluated or trajectory.key in self._waiting)
                 item.wait_s = pace.next_wait_s(end, in_order=not late, most=self._limits.reorder_wait_s)
         self._active.add(pace)
         self._items[item.span] = item

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -161,17 +161,18 @@ class Tagger:
         """
         changed = False
         described: set[bytes] = set()
+        pending_tags, has_pending_tags = self._fleet.pending_tags, self._fleet.has_pending_tags
         for seen in parsed.agent_spans:
             item = seen.item
             own = self._fleet.attributes(item) if isinstance(item, StepItem) else None
-            attributes = own or self._fleet.pending_tags(seen.key)
+            attributes = own or (pending_tags(seen.key) if has_pending_tags else None)
             if attributes:
                 seen.holder[seen.place] = tagged(seen.span, attributes)
                 changed = True
             if isinstance(item, StepItem) and item.announced is not None and item.key is not None:
                 described.add(item.span)
                 _add_guard_span(seen.group, guard_span(item, item.announced, own or {}))
-        if self._fleet.has_pending_tags:
+        if has_pending_tags:
             changed = self._tag_others(parsed.others) or changed
         late = self._add_guard_spans(parsed.request, [one for one in events if one.item.span not in described])
         changed = changed or bool(described or late)
@@ -264,13 +265,16 @@ def key_values(attributes: Mapping[str, Any]) -> list[KeyValue]:
     return [KeyValue(key=key, value=_any_value(value)) for key, value in attributes.items()]
 
 
-def _any_value(value: Any) -> AnyValue:
+def _any_value(value: Any) -> Any:
+    """Fields of an ``AnyValue``: as a mapping, they take a third of the time of a message of their own."""
+    if isinstance(value, str):
+        return {"string_value": str(value)}
     if isinstance(value, bool):
-        return AnyValue(bool_value=value)
+        return {"bool_value": value}
     if isinstance(value, int):
-        return AnyValue(int_value=value)
+        return {"int_value": value}
     if isinstance(value, float):
-        return AnyValue(double_value=value)
+        return {"double_value": value}
     if isinstance(value, (list, tuple)):
-        return AnyValue(array_value=ArrayValue(values=[_any_value(one) for one in value]))
-    return AnyValue(string_value=str(value))
+        return {"array_value": {"values": [_any_value(one) for one in value]}}
+    return {"string_value": str(value)}

@@ -372,8 +372,11 @@ class Trajectory:
     def describe(self, item: StepItem) -> None:
         """Record service, agent and trace of a step."""
         self.trace_id = item.view.trace_id
-        self.services = _with(self.services, item.service)
-        self.agents = _with(self.agents, item.step.agent_id)
+        if item.service not in self.services:
+            self.services = _with(self.services, item.service)
+        agent = item.step.agent_id
+        if agent is not None and agent not in self.agents:
+            self.agents = _with(self.agents, agent)
 
     # --- reading ---------------------------------------------------------------------------------------------
 

@@ -76,7 +76,11 @@ class Metrics:
 
     def add(self, row: Metric, n: float = 1, /, *, trace_id: str = "", **labels: str) -> None:
         """Add ``n`` to a counter; the trace, if one is given, becomes the exemplar."""
-        self._counters[row.name].child(*_values(row, labels)).inc(n, _exemplar(trace_id))
+        series = self._counters[row.name].child(*_values(row, labels))
+        if 0 < len(trace_id) <= MAX_EXEMPLAR:
+            series.inc(n, {"trace_id": trace_id})
+        else:
+            series.inc(n)
 
     def observe(self, row: Metric, value: float, /, **labels: str) -> None:
         """Add a value, in the unit of the row, to a histogram."""
@@ -150,15 +154,11 @@ def _counted(metric: Metric, value: float) -> Exposed:
     return CounterMetricFamily(metric.name, metric.meaning, value=value, unit="seconds")
 
 
-def _exemplar(trace_id: str) -> dict[str, str] | None:
-    return {"trace_id": trace_id} if 0 < len(trace_id) <= MAX_EXEMPLAR else None
-
-
 def _values(row: Metric, labels: Mapping[str, str]) -> tuple[str, ...]:
     """Label values in the order of the row."""
     if len(labels) != len(row.labels):
         raise TypeError(f"{row.name} has the labels {row.labels}, got {tuple(labels)}")
-    return tuple([labels[name] for name in row.labels])
+    return tuple(map(labels.__getitem__, row.labels))
 
 
 class LabelBounds:
