@@ -238,12 +238,13 @@ class Trajectory:
 
     def evaluate(self, engine: Engine, reorder_steps: int, now: float) -> list[StepItem]:
         """Evaluate the first eight items that are due. Returns the steps among them."""
-        due = self._evaluated
-        while due < len(self.items) and is_due(self.items[due], now):
-            due += 1
+        waiting, count = self._evaluated, len(self.items)
         head = self._head if self._head is not None else self._rewind(engine)
         evaluated = []
-        end = min(due, self._evaluated + _AT_A_STRETCH)
+        most = min(count, self._evaluated + _AT_A_STRETCH)
+        end = min(waiting, most)
+        while end < most and is_due(self.items[end], now):
+            end += 1
         for place in range(self._evaluated, end):
             item = self.items[place]
             if isinstance(item, StepItem):
@@ -255,8 +256,10 @@ class Trajectory:
                 self._snapshots.append((place + 1, _freeze(head)))
         self._head, self._evaluated = head, end
         self._read(head.state, evaluated)
-        if end == due and len(self.items) > reorder_steps + _SNAPSHOT_STEPS:
-            self._trim(reorder_steps)
+        if count > reorder_steps + _SNAPSHOT_STEPS:
+            more = end < waiting or (end < count and is_due(self.items[end], now))
+            if not more:
+                self._trim(reorder_steps)
         return evaluated
 
     def _read(self, state: TrajectoryState, evaluated: list[StepItem]) -> None:
