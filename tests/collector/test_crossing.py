@@ -64,12 +64,15 @@ async def grpc_sender(collector: Collector) -> Any:
 async def test_a_request_with_a_nudge_crosses_few_files_of_the_collector(
     sender: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    steps = [request(one) for one in loop(3)]
+    crossed = []
     async with running(exporters={"debug": {}}) as collector, sender(collector) as send:
-        for data in steps[:-1]:
-            await send(data)
-        assert "NUDGE" not in capsys.readouterr().out
-        crossed = await files_crossed(send, steps[-1])
-    assert "NUDGE" in capsys.readouterr().out
-    assert {"scoring/trajectory.py", "app/pipeline.py"} < crossed
-    assert len(crossed) <= MAX_FILES, sorted(crossed)
+        for name in ("first", "second", "third"):
+            steps = [request(one) for one in loop(3, prefix=name, trace=name, conversation=name)]
+            for data in steps[:-1]:
+                await send(data)
+            assert "NUDGE" not in capsys.readouterr().out
+            crossed.append(await files_crossed(send, steps[-1]))
+            assert "NUDGE" in capsys.readouterr().out
+    always = set.intersection(*crossed)  # a task of the service that happens to run meanwhile is no part of the path
+    assert {"scoring/trajectory.py", "app/pipeline.py"} < always
+    assert len(always) <= MAX_FILES, sorted(always)
