@@ -16,7 +16,7 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, run_label
 from trajectory_guard.cursor.table import CursorTable
-from trajectory_guard.entry import Entry, Flag, GateRun, ReadCall
+from trajectory_guard.entries import Entry, Flag, GateRun, ReadCall
 from trajectory_guard.logs import log_recovery
 from trajectory_guard.prices import PriceTable
 from trajectory_guard.quality.board import QualityScores, carry_over, clear_flags, join_scores

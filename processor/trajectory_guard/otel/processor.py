@@ -31,8 +31,8 @@ from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.otel.metrics import register
 from trajectory_guard.otel.verdict_spans import VerdictSpans
 from trajectory_guard.runtime import _add_reporter, board_for, follow
-from trajectory_guard.spans.duplicates import MAX_ANCESTORS, is_inner_duplicate
-from trajectory_guard.spans.extract import model_usage, read_step, trajectory_id
+from trajectory_guard.spans.duplicates import MAX_ANCESTORS
+from trajectory_guard.spans.extract import is_inner_duplicate, model_usage, read_step, trajectory_id
 from trajectory_guard.spans.identity import all_conversation_ids, conversation_id, is_agent_span
 from trajectory_guard.store import FlagBoard
 from trajectory_guard.transcripts.asked import asked_in

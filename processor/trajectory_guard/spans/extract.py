@@ -12,10 +12,16 @@ from trajectory_guard.core.steps import ERROR, Evidence, ModelTokens, StepRecord
 from trajectory_guard.dialects.base import ARGUMENT_KEYS, CALL_ID_KEYS, RESULT_KEYS, Dialect, RawCall, RawUsage, first
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, recognise, table_of
-from trajectory_guard.spans.arguments import Decoded, decode_arguments
+from trajectory_guard.spans.content import (
+    Decoded,
+    Payload,
+    as_text,
+    decode_arguments,
+    decode_result,
+    error_class,
+    outcome,
+)
 from trajectory_guard.spans.identity import agent_name, batch_label, conversation_id, instance_of
-from trajectory_guard.spans.outcome import error_class, outcome
-from trajectory_guard.spans.results import Payload, as_text, decode_result
 
 MAX_RESULT_CHARS: Final = 1_000_000
 STATE_KEY: Final = "trajectory_guard.state"
@@ -40,6 +46,29 @@ def extract_step(
         return None
     dialect = recognise(span, table)
     return read_step(span, dialect, list(ancestors), trajectory_of, table) if dialect is not None else None
+
+
+def is_inner_duplicate(
+    span: SpanView,
+    above: Iterable[SpanView],
+    dialects: Sequence[Dialect] = DIALECTS,
+    dialect: Dialect | None = None,
+) -> bool:
+    """Whether a span repeats a tool span around it: transport inside framework, wrapper inside wrapper.
+
+    Parameters:
+        dialect: the row that reads the span, if the caller knows it.
+    """
+    table = table_of(dialects)
+    dialect = dialect or recognise(span, table)
+    if dialect is None:
+        return False
+    name, markers = dialect.tool_name(span), table.markers
+    for ancestor in above:
+        outer = None if markers.isdisjoint(ancestor.attributes) else recognise(ancestor, table)
+        if outer is not None and outer.tool_name(ancestor) == name:
+            return True
+    return False
 
 
 def read_step(
