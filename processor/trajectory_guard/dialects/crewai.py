@@ -51,6 +51,7 @@ CREWAI = Dialect(
     name="crewai",
     matches=_matches,
     markers=(_TOOL,),
+    scopes=(_SCOPE,),
     tool_name=_tool_name,
     arguments=("input.value",),
     results=(_RESULT,),

@@ -12,7 +12,7 @@ from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import INTERRUPTED, SUCCESS, Outcome
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import DIALECTS, DialectTable
+from trajectory_guard.dialects.table import DIALECTS, DialectTable, KeySet
 
 # --- arguments -----------------------------------------------------------------------------------------------
 
@@ -37,6 +37,10 @@ _REDACTED: Final = frozenset(
         "[Scrubbed due to 'auth']",
     )
 )
+_REDACTED_MARKS: Final = "_[<R*"
+"""One of these begins each placeholder."""
+_MAX_REDACTED_CHARS: Final = 64
+"""A longer text is no placeholder: to look it up would hash all of it."""
 _INJECTED: Final = frozenset(("ctx", "run_manager", "callbacks", "config", "state", "store", "runtime"))
 
 
@@ -53,7 +57,9 @@ UNKNOWN_ARGUMENTS: Final = Decoded()
 def is_redacted(value: Any) -> bool:
     """Whether a value is a placeholder that stands for hidden content."""
     return isinstance(value, str) and (
-        value in _REDACTED or value.startswith(("[Scrubbed due to", "<masked", "[MASKED")) or value == "__MASKED__"
+        (len(value) <= _MAX_REDACTED_CHARS and value in _REDACTED)
+        or value.startswith(("[Scrubbed due to", "<masked", "[MASKED"))
+        or value == "__MASKED__"
     )
 
 
@@ -64,13 +70,15 @@ def decode_arguments(value: Any, *, single: bool = False) -> Decoded:
     decorators (``args`` and ``kwargs``), MCP (``tool_name`` and ``arguments``) and LangChain tool calls. Text that is
     none of these is what the model sent and is kept; with ``single`` it is the value of a one-argument call.
     """
-    if value is None or is_redacted(value):
+    if value is None:
         return UNKNOWN_ARGUMENTS
     if not isinstance(value, str):
         try:
             return _unwrap(plain(value))
         except RecursionError:
             return UNKNOWN_ARGUMENTS
+    if value[:1] in _REDACTED_MARKS and is_redacted(value):
+        return UNKNOWN_ARGUMENTS
     text = value.strip()
     if text[:1] in ("{", "[") and len(text) <= MAX_DECODED_CHARS:
         return _decode_structure(text, value)
@@ -197,13 +205,15 @@ _MESSAGE_KEYS: Final = frozenset(("tool_call_id", "status", "artifact", "additio
 
 def decode_result(value: Any) -> Payload:
     """The payload of a result attribute; ``UNKNOWN_RESULT`` if it is absent or hidden."""
-    if value is None or is_redacted(value):
+    if value is None:
         return UNKNOWN_RESULT
     if not isinstance(value, str):
         try:
             return _from_value(plain(value), None)
         except RecursionError:
             return UNKNOWN_RESULT
+    if value[:1] in _REDACTED_MARKS and is_redacted(value):
+        return UNKNOWN_RESULT
     text = value.strip()
     if text[:1] == '"' or (text[:1] == "{" and _may_be_wrapper(text)):
         try:
@@ -212,7 +222,7 @@ def decode_result(value: Any) -> Payload:
             return Payload(value)
     if text.startswith(("content=", "Command(")):
         return _from_repr(value)
-    return UNKNOWN_RESULT if is_object_repr(text) else Payload(value)
+    return UNKNOWN_RESULT if text[:1] in ("<", "[") and is_object_repr(text) else Payload(value)
 
 
 def _may_be_wrapper(text: str) -> bool:
@@ -359,20 +369,25 @@ def outcome(
     span: SpanView, payload: Payload, *, arguments_known: bool = False, table: DialectTable = DIALECTS
 ) -> Outcome:
     """The outcome of a tool span."""
-    control = _control_flow(span, table)
     if arguments_known and payload == UNKNOWN_RESULT and any(test(span) for test in table.approval_tests):
         return INTERRUPTED
+    attributes, known, control = span.attributes, table.key_set(span.attributes), None
+    if span.status_description or span.events or known.status_messages or "error.type" in attributes:
+        control = _control_flow(span, known)
     if control is not None and payload.text is None and not payload.control:
         return control
-    failed = control is None and (span.status == "error" or _says_error(span, payload, table))
+    failed = control is None and (span.status == "error" or _says_error(attributes, payload, known))
+    refused = attributes.get("trajectory_guard.denied") is True
+    for key, test in known.refused_when:
+        refused = refused or test(attributes[key])
     text = payload.text if payload.text is not None else span.status_description or None
-    return classify(text, failed=failed, refused=_says_refused(span, table))
+    return classify(text, failed=failed, refused=refused)
 
 
-def _control_flow(span: SpanView, table: DialectTable) -> Outcome | None:
+def _control_flow(span: SpanView, known: KeySet) -> Outcome | None:
     attributes = span.attributes
     texts = [span.status_description, str(attributes.get("error.type", ""))]
-    texts += [str(attributes[key]) for key in table.status_messages if key in attributes]
+    texts += [str(attributes[key]) for key in known.status_messages]
     for event in span.events:
         if event.name == "exception":
             texts += [str(event.attributes.get(key, "")) for key in ("exception.type", "exception.message")]
@@ -382,23 +397,12 @@ def _control_flow(span: SpanView, table: DialectTable) -> Outcome | None:
     return INTERRUPTED if any(_INTERRUPT.search(text) for text in texts) else SUCCESS
 
 
-def _says_refused(span: SpanView, table: DialectTable) -> bool:
-    attributes = span.attributes
-    if attributes.get("trajectory_guard.denied") is True:
-        return True
-    for key, test in table.refused_when:  # noqa: SIM110  as below
-        if key in attributes and test(attributes[key]):
-            return True
-    return False
-
-
-def _says_error(span: SpanView, payload: Payload, table: DialectTable) -> bool:
+def _says_error(attributes: Mapping[str, Any], payload: Payload, known: KeySet) -> bool:
     if payload.error is not None:
         return payload.error
-    attributes = span.attributes
     if attributes.get("error.type") or payload.text == GENERIC_FAILURE:
         return True
-    for key, value in table.failed_when:  # noqa: SIM110  a generator would cost more than the look-ups
-        if attributes.get(key) == value:
+    for key, value in known.failed_when:  # noqa: SIM110  a generator would cost more than the look-ups
+        if attributes[key] == value:
             return True
     return False
