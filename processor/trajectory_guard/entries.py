@@ -259,12 +259,15 @@ class Entry:
         """Whether a gate has read the call before its span ended."""
         return step.call_id is not None and call_key(step.call_id) in self.message_calls
 
-    def note(self, seen: CallRecord) -> None:
-        """Remember a call, to recognise a second report; interrupted calls, which are made again, are left out."""
+    def note(self, seen: CallRecord, key: bytes | None) -> None:
+        """Remember a call, to recognise a second report; interrupted calls, which are made again, are left out.
+
+        Parameters:
+            key: the key of its id, if it has one.
+        """
         if seen.outcome == INTERRUPTED:
             return
-        if seen.call_id is not None:
-            key = call_key(seen.call_id)
+        if key is not None:
             self.calls.append(key)
             if seen.run:  # most trajectories have one run, without a label
                 self.call_runs[key] = seen.run
@@ -291,6 +294,7 @@ class EntryTable:
         after_fork(self._after_fork)
         self._entries: OrderedDict[str, Entry] = OrderedDict()
         self._aliases: NameTable[str, str] = NameTable(config.max_trajectories)
+        self._idle_from = 0.0  # no entry was used last before this time
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -391,7 +395,8 @@ class EntryTable:
             else:
                 self._entries.move_to_end(trajectory_id)
             entry.last_used = now
-            self._evict(now)
+            if now - self._idle_from > self.config.idle_ttl_s or len(self._entries) > self.config.max_trajectories:
+                self._evict(now)
             return entry
 
     def _evict(self, now: float) -> None:
@@ -399,6 +404,7 @@ class EntryTable:
             oldest = next(iter(self._entries.values()))
             full = len(self._entries) > self.config.max_trajectories
             if not full and now - oldest.last_used <= self.config.idle_ttl_s:
+                self._idle_from = oldest.last_used
                 return
             self._entries.popitem(last=False)
             self.counts["evicted_full" if full else "evicted_idle"] += 1

@@ -71,16 +71,18 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
             if step.evidence is not Evidence.FULL and step.tool_name.casefold() in entry.message_tools:
                 self.counts["superseded"] += 1  # a gate reads this tool's calls in full from the messages
                 return None
-            awaits_state = entry.awaits_state(step)
-            step = entry.placed(step)
+            awaits_state = bool(entry.stating) and entry.awaits_state(step)
+            if entry.gates:
+                step = entry.placed(step)
             label = run_label(step, entry.state.turns)
             seen = CallRecord.of(step, label)
             other = reported(entry.recent, seen)
             fuller = other is not None and is_fuller(seen, other)  # the record before this one hid the arguments
-            if (other is not None and not fuller) or entry.is_in_messages(step):
+            key = call_key(seen.call_id) if seen.call_id is not None else None
+            if (other is not None and not fuller) or (key is not None and key in entry.message_calls):
                 self.counts["duplicates"] += 1
                 return None
-            entry.note(seen)
+            entry.note(seen, key)
             if self.config.cursor and not fuller:
                 self.record_step(entry, step, label)
             if awaits_state and not fuller:
@@ -229,7 +231,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
                 entry.replay = None
         if turn_before is not None and state.turns.get(instance) != turn_before:
             self._end_run(entry, label_of(instance, turn_before))
-        return self._booked(entry, verdict)
+        return self._booked(entry, verdict) if verdict.recovered or verdict.detections else verdict
 
     def report(self, step: StepRecord, found: DetectionResult | None, measured: Mapping[str, Any]) -> Verdict:
         """Evaluate an output that a gate has measured itself, as ``Engine.report`` does."""
@@ -390,7 +392,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
             seen, of_model = CallRecord.of(step), step.model_scope is not None
             if of_model or (reported(target.recent, seen) is None and not target.is_in_messages(step)):
                 if not of_model:
-                    target.note(seen)
+                    target.note(seen, call_key(seen.call_id) if seen.call_id is not None else None)
                 self._evaluate(target, step._replace(trajectory_id=target.trajectory_id), again=True)
 
     def discard_lossy(self, trajectory_id: str) -> bool:

@@ -93,6 +93,7 @@ class KeySet(NamedTuple):
 
     Fields:
         declared, built_in: the rows with a marker among the names, which alone can match.
+        scopes: those of the built-in ones; of_any_scope: the built-in ones without any.
         metadata: the key of the metadata of a run, as one JSON object; empty if the span has none.
         step_key: the key of the super-step; empty if the span has none.
         wrapped_metadata: readers of metadata within an attribute that the span has.
@@ -104,6 +105,8 @@ class KeySet(NamedTuple):
 
     declared: tuple[RowKeys, ...]
     built_in: tuple[RowKeys, ...]
+    scopes: Keys
+    of_any_scope: tuple[RowKeys, ...]
     not_a_tool: tuple[tuple[str, Callable[[Any], bool]], ...]
     copies: tuple[tuple[str, Any], ...]
     failed_when: tuple[tuple[str, Any], ...]
@@ -179,9 +182,12 @@ class DialectTable(tuple[Dialect, ...]):
         return found
 
     def _new_key_set(self, names: Mapping[str, Any]) -> KeySet:
+        built_in = _rows_with(self.tool_rows, names)
         return KeySet(
             declared=_rows_with(self.declared_rows, names),
-            built_in=_rows_with(self.tool_rows, names),
+            built_in=built_in,
+            scopes=_keys(one.row.scopes for one in built_in),
+            of_any_scope=tuple(one for one in built_in if not one.row.scopes),
             not_a_tool=tuple(pair for pair in self.not_a_tool if pair[0] in names),
             copies=tuple(pair for pair in self.copies if pair[0] in names),
             failed_when=tuple(pair for pair in self.failed_when if pair[0] in names),
@@ -379,7 +385,7 @@ def recognise_keys(span: SpanView, known: KeySet) -> RowKeys | None:
     if not known.built_in or _is_rejected(span.attributes, known):
         return None
     scope = span.scope
-    for one in known.built_in:
+    for one in known.built_in if scope.startswith(known.scopes) else known.of_any_scope:
         row = one.row
         if (not row.scopes or scope.startswith(row.scopes)) and row.matches(span):
             return one

@@ -24,7 +24,7 @@ from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
 from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import recognise, recognise_keys
+from trajectory_guard.dialects.table import KeySet, RowKeys, recognise, recognise_keys
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.otel.metrics import register
@@ -32,7 +32,7 @@ from trajectory_guard.otel.sdk_spans import IS_REMOTE, PUBLIC, SPAN_ID, TRACE_ID
 from trajectory_guard.otel.verdict_spans import VerdictSpans
 from trajectory_guard.runtime import _add_reporter, board_for, follow
 from trajectory_guard.spans.duplicates import MAX_ANCESTORS
-from trajectory_guard.spans.extract import is_inner_duplicate, model_usage, read_step, trajectory_id
+from trajectory_guard.spans.extract import model_usage, read_known_step, repeats_above, trajectory_id
 from trajectory_guard.spans.identity import LiveView, all_conversation_ids, conversation_id, is_agent_span
 from trajectory_guard.store import FlagBoard
 from trajectory_guard.transcripts.asked import asked_in
@@ -81,7 +81,6 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._spans = VerdictSpans(tracer_provider)
         now_and_after_fork(self._renew_lock)
         self._open: dict[int, Span] = {}  # span id -> live span, oldest first, for identity
-        self._above: dict[int, LiveView] = {}  # span id -> view of a live span that has a tool span below it
         self._readers = readers()
         self._started = 0
         limit = self.config.max_trajectories
@@ -101,7 +100,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self.config = config
         self._max_open = config.max_open_spans
         self._table = table_with(config.dialects)
-        self._markers = self._table.markers
+        self._above: dict[int, LiveView] = {}  # span id -> view of a live span that has a tool span below it
         self._interesting = self._table.interesting
 
     def _renew_lock(self) -> None:
@@ -127,8 +126,9 @@ class TrajectoryGuardProcessor(SpanProcessor):
         if not self.enabled:
             return
         try:
+            reader = self._readers.get(span.__class__, PUBLIC)
             try:
-                context, parent, attributes = self._readers.get(span.__class__, PUBLIC).ended(span)
+                context, parent, attributes = reader.ended(span)
             except AttributeError:  # made by hand
                 context, parent, attributes = PUBLIC.ended(span)
             if context is None:
@@ -137,7 +137,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             if self._above:
                 self._above.pop(context[SPAN_ID], None)
             if not self._interesting.isdisjoint(attributes):
-                self._end_interesting(span, context, parent, attributes)
+                self._end_interesting(span, view_of(span, context, parent, attributes, reader), context, parent)
             if self.board.quality is not None:
                 self._score(span, attributes)
             if (parent is None or parent[IS_REMOTE]) and len(self.board):
@@ -177,15 +177,12 @@ class TrajectoryGuardProcessor(SpanProcessor):
     # --- steps -----------------------------------------------------------------------------------------------
 
     def _end_interesting(
-        self,
-        span: ReadableSpan,
-        context: trace.SpanContext,
-        parent: trace.SpanContext | None,
-        attributes: Mapping[str, Any],
+        self, span: ReadableSpan, view: SpanView, context: trace.SpanContext, parent: trace.SpanContext | None
     ) -> None:
         started = 0.0 if self._evaluated % _LATENCY_SAMPLE else time.perf_counter()
-        view = view_of(span, attributes, self._readers.get(span.__class__, PUBLIC))
-        step = None if self._markers.isdisjoint(attributes) else self._step(view, parent)
+        known = self._table.key_set(view.attributes)
+        found = recognise_keys(view, known) if known.declared or known.built_in else None
+        step = self._step(view, found, known, parent) if found is not None else None
         if step is None:
             usage = self._learn(span, view, context)
             if is_agent_span(view, self._table):
@@ -197,13 +194,14 @@ class TrajectoryGuardProcessor(SpanProcessor):
             step = model_call(view, partial(self._ancestors, span), usage, self._conversation_of, self._table)
             if step is None:
                 return
-        verdict = self._evaluate(step, view, context)
+        verdict = self._evaluate(step, view, context, known)
         if verdict is None:
             return
         self._evaluated += 1
         if started:
             self._latency.record(time.perf_counter() - started)
-        self._report(verdict, span)
+        if verdict.nudge is not None or verdict.stop_due or verdict.recovered or _log.isEnabledFor(logging.DEBUG):
+            self._report(verdict, span)
         if (verdict.detections or verdict.recovered) and self.board.reporter is not None:
             self.board.reporter.report(verdict, view.trace_id, span, self._ancestors(span))
 
@@ -218,20 +216,20 @@ class TrajectoryGuardProcessor(SpanProcessor):
         trajectory = self._conversations.find(context.trace_id) or trace_id
         self.board.finish_recoveries(trajectory, trace_id)
 
-    def _step(self, view: SpanView, parent: trace.SpanContext | None) -> StepRecord | None:
-        found = recognise_keys(view, self._table.key_set(view.attributes))
-        if found is None:
-            return None
+    def _step(
+        self, view: SpanView, keys: RowKeys, known: KeySet, parent: trace.SpanContext | None
+    ) -> StepRecord | None:
         above = self._views_above(parent)
-        if above and is_inner_duplicate(view, above, self._table, found.row):
+        if above and repeats_above(view, keys.row, above, self._table):
             return None
-        return read_step(view, found.row, above, self._conversation_of, self._table)
+        return read_known_step(view, keys, known, above, self._conversation_of, self._table)
 
-    def _evaluate(self, step: StepRecord, view: SpanView, context: trace.SpanContext) -> Verdict | None:
+    def _evaluate(self, step: StepRecord, view: SpanView, context: trace.SpanContext, known: KeySet) -> Verdict | None:
         if step.trajectory_id != view.trace_id:
             if self._conversations.find(context[TRACE_ID]) != step.trajectory_id:
                 self._remember_conversation(context[TRACE_ID], step.trajectory_id)
-            self.board.link(step.trajectory_id, (view.trace_id, *all_conversation_ids(view.attributes, self._table)))
+            ids = all_conversation_ids(view.attributes, self._table, known)
+            self.board.link(step.trajectory_id, (view.trace_id, *ids))
         ledger = self._usage.get(context[TRACE_ID])
         if ledger is not None:
             unnamed = ("",) if step.trajectory_id == self._conversation_of(view) else ()
@@ -269,7 +267,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             parent, name, attributes = reader.live(live)
             known = self._above.get(span_id)
             if known is None or known.attributes != attributes or known.name != name:
-                view = view_of(live, dict(attributes), reader)
+                view = view_of(live, live.context, parent, dict(attributes), reader)
                 known = self._above[span_id] = LiveView.of(view, self._table)
             above.append(known)
             if len(above) == MAX_ANCESTORS:
@@ -333,7 +331,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 from trajectory_guard.otel.quality import ScoreFeed
 
                 self._scores = ScoreFeed(self.config.max_trajectories)
-            view = view_of(span, attributes)
+            view = view_of(span, span.context, span.parent, attributes)
             above = partial(self._ancestors, span)
             for verdict in self._scores.read(self.board, view, above, self._conversation_of, self._table):
                 self._report(verdict, span)
@@ -369,7 +367,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 self.board.counts["expired_age" if too_old else "expired_full"] += 1
 
     def _is_tool(self, span: Span) -> bool:
-        return recognise(view_of(span, PUBLIC.ended(span)[-1]), self._table) is not None
+        context, parent, attributes = PUBLIC.ended(span)
+        return recognise(view_of(span, context, parent, attributes), self._table) is not None
 
     def _contain(self, where: str, error: Exception) -> None:
         """Count every error of the guard, log the first of each kind, raise none."""

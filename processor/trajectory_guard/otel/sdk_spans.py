@@ -134,17 +134,23 @@ def _agrees(span: ReadableSpan) -> bool:
         and _DIRECT.started(span) == PUBLIC.started(span)
         and _DIRECT.ended(span) == PUBLIC.ended(span)
         and _DIRECT.live(span) == PUBLIC.live(span)
-        and view_of(span, {}, _DIRECT) == view_of(span, {}, PUBLIC)
+        and _DIRECT.parts(span)[:4] == PUBLIC.parts(span)[:4]
+        and tuple(_DIRECT.parts(span)[4]) == tuple(PUBLIC.parts(span)[4])
+        and _DIRECT.parts(span)[5:] == PUBLIC.parts(span)[5:]
     )
 
 
-def view_of(span: ReadableSpan, attributes: Attributes, reader: SpanReader = PUBLIC) -> SpanView:
-    """A ``SpanView`` of a live or finished SDK span with these attributes."""
+def view_of(
+    span: ReadableSpan,
+    context: SpanContext | None,
+    parent: SpanContext | None,
+    attributes: Attributes,
+    reader: SpanReader = PUBLIC,
+) -> SpanView:
+    """A ``SpanView`` of a live or finished SDK span with this context, parent and these attributes."""
     try:
-        context, parent, _ = reader.ended(span)
         name, kind, status, description, events, start, end, scope, version = reader.parts(span)
     except AttributeError:
-        context, parent, _ = PUBLIC.ended(span)
         name, kind, status, description, events, start, end, scope, version = PUBLIC.parts(span)
     start = start or 0
     return SpanView(

@@ -366,12 +366,12 @@ def error_class(span: SpanView) -> str | None:
 
 
 def outcome(
-    span: SpanView, payload: Payload, *, arguments_known: bool = False, table: DialectTable = DIALECTS
+    span: SpanView, payload: Payload, known: KeySet, *, arguments_known: bool = False, table: DialectTable = DIALECTS
 ) -> Outcome:
-    """The outcome of a tool span."""
+    """The outcome of a tool span. ``known``: what the names of its attributes say."""
     if arguments_known and payload == UNKNOWN_RESULT and any(test(span) for test in table.approval_tests):
         return INTERRUPTED
-    attributes, known, control = span.attributes, table.key_set(span.attributes), None
+    attributes, control = span.attributes, None
     if span.status_description or span.events or known.status_messages or "error.type" in attributes:
         control = _control_flow(span, known)
     if control is not None and payload.text is None and not payload.control:

@@ -11,8 +11,9 @@ from trajectory_guard.core.masking import result_hash, state_hash
 from trajectory_guard.core.steps import ERROR, Evidence, ModelTokens, StepRecord, Usage
 from trajectory_guard.dialects.base import Dialect, RawCall, RawUsage, first
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import DIALECTS, DialectTable, KeySet, recognise, row_keys, table_of
+from trajectory_guard.dialects.table import DIALECTS, DialectTable, KeySet, RowKeys, recognise, row_keys, table_of
 from trajectory_guard.spans.content import (
+    UNKNOWN_RESULT,
     Decoded,
     Payload,
     as_text,
@@ -71,8 +72,11 @@ def is_inner_duplicate(
     """
     table = table_of(dialects)
     dialect = dialect or recognise(span, table)
-    if dialect is None:
-        return False
+    return dialect is not None and repeats_above(span, dialect, above, table)
+
+
+def repeats_above(span: SpanView, dialect: Dialect, above: Iterable[SpanView], table: DialectTable) -> bool:
+    """As ``is_inner_duplicate``, for a tool span whose dialect is known."""
     for ancestor in above:
         outer = dialect_above(ancestor, table)
         if outer is not None and outer.tool_name(ancestor) == dialect.tool_name(span):
@@ -88,12 +92,29 @@ def read_step(
     table: DialectTable = DIALECTS,
 ) -> StepRecord | None:
     """As ``extract_step``, for a span whose dialect is known; None if the dialect says that it must not count."""
+    known = table.key_set(span.attributes)
+    keys = next((one for one in (*known.built_in, *known.declared) if one.row is dialect), None)
+    return read_known_step(span, keys or row_keys(dialect, span.attributes), known, above, trajectory_of, table)
+
+
+def read_known_step(
+    span: SpanView,
+    keys: RowKeys,
+    known: KeySet,
+    above: list[SpanView],
+    trajectory_of: Callable[[SpanView], str] | None,
+    table: DialectTable,
+) -> StepRecord | None:
+    """As ``read_step``, for a span whose keys have been looked at.
+
+    Parameters:
+        keys: the dialect of the span, with the keys of its content; known: what all names of its attributes say.
+    """
+    dialect, attributes = keys.row, span.attributes
     name = dialect.tool_name(span)
     if name is None:
         return None
-    attributes = span.attributes
-    known = table.key_set(attributes)
-    metadata = metadata_of(attributes, known)
+    metadata = metadata_of(attributes, known) if known.metadata else {}
     if table.declared_conversations:  # on any span, before the other keys of the nearest one
         trajectory = trajectory_id(span, above, trajectory_of, table)
     else:
@@ -101,15 +122,15 @@ def read_step(
         trajectory = named if named is not None else _trajectory_above(span, above, trajectory_of, table)
     agents = dialect.identity.agents
     agent = (agents and _named(span, above, agents)) or named_agent(span, above, table, known, metadata)
-    raw = _raw_call(span, dialect, known)
-    payload = decode_result(raw.result)
-    decoded = decode_arguments(raw.arguments, single=dialect.single_argument)
-    if raw.arguments is None and dialect.empty_arguments and payload.text is not None:
+    call_id, given, returned = _raw_call(span, keys)
+    payload = decode_result(returned)
+    decoded = decode_arguments(given, single=dialect.single_argument)
+    if given is None and dialect.empty_arguments and payload.text is not None:
         decoded = Decoded({})
     args = decoded.value
-    if dialect.empty_result is not None:
-        payload = _complete(span, dialect, payload, decoded)
-    kind = outcome(span, payload, arguments_known=args is not None, table=table)
+    if dialect.empty_result is not None and payload == UNKNOWN_RESULT and args is not None and span.status != "error":
+        payload = Payload("") if dialect.empty_result(span) else payload  # there was nothing to write down
+    kind = outcome(span, payload, known, arguments_known=args is not None, table=table)
     visible = payload.text
     if visible is None:
         visible = _failure_text(span, kind)
@@ -127,7 +148,7 @@ def read_step(
         agent,
         span.start,
         max(0.0, span.end - span.start),
-        _call_id(raw, decoded, payload),
+        _call_id(call_id, decoded.call_id, payload.call_id),
         dialect.name,
         span.trace_id,
         span.span_id,
@@ -141,27 +162,17 @@ def read_step(
     )
 
 
-def _raw_call(span: SpanView, dialect: Dialect, known: KeySet) -> RawCall:
-    attributes = span.attributes
-    keys = next((one for one in (*known.built_in, *known.declared) if one.row is dialect), None)
-    if keys is None:
-        keys = row_keys(dialect, attributes)
+def _raw_call(span: SpanView, keys: RowKeys) -> tuple[Any, Any, Any]:
+    """Call id, arguments and result as they were found."""
+    attributes, adjust = span.attributes, keys.row.adjust
+    call_id = keys.call_ids and first(attributes, keys.call_ids)
+    if not call_id and keys.common_call_ids:
+        call_id = first(attributes, keys.common_call_ids)
     result = first(attributes, keys.results)
     if result is None and keys.results:
         result = ""  # the Java SDK writes an empty text as a value without content
-    raw = RawCall(
-        first(attributes, keys.call_ids) or first(attributes, keys.common_call_ids),
-        first(attributes, keys.arguments),
-        result,
-    )
-    return dialect.adjust(span, raw) if dialect.adjust is not None else raw
-
-
-def _complete(span: SpanView, dialect: Dialect, payload: Payload, decoded: Decoded) -> Payload:
-    """A result that is missing because there was nothing to write down."""
-    if dialect.empty_result is None or payload != Payload() or decoded.value is None or span.status == "error":
-        return payload
-    return Payload("") if dialect.empty_result(span) else payload
+    raw = call_id or None, first(attributes, keys.arguments), result
+    return raw if adjust is None else adjust(span, RawCall(*raw))
 
 
 def _failure_text(span: SpanView, kind: str) -> str | None:
@@ -175,8 +186,8 @@ def _failure_text(span: SpanView, kind: str) -> str | None:
     return span.status_description or None
 
 
-def _call_id(raw: RawCall, decoded: Decoded, payload: Payload) -> str | None:
-    for candidate in (raw.call_id, decoded.call_id, payload.call_id):
+def _call_id(*candidates: Any) -> str | None:
+    for candidate in candidates:
         if isinstance(candidate, str) and candidate:
             return candidate.strip('"') or None
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.dialects.base import Dialect, json_object
@@ -40,12 +40,14 @@ def _asked_once(ask: Callable[[SpanView, DialectTable], T]) -> Callable[[SpanVie
 
     @wraps(ask)
     def answer(span: SpanView, table: DialectTable) -> T:
-        if not isinstance(span, LiveView) or span.table is not table:
+        live: Any = span
+        if live.__class__ is not LiveView or live.table is not table:
             return ask(span, table)
+        answers: dict[Any, T] = live.answers
         try:
-            return cast(T, span.answers[ask])
+            return answers[ask]
         except KeyError:
-            found = span.answers[ask] = ask(span, table)
+            found = answers[ask] = ask(span, table)
             return found
 
     return answer
@@ -84,7 +86,7 @@ def named_conversation(attributes: Mapping[str, Any], known: KeySet, metadata: M
     for key in known.conversations:
         value = attributes[key]
         if value is not None and value != "":
-            return _unquote(value)
+            return value if value.__class__ is str and value[0] != '"' else _unquote(value)
     if metadata:
         for key in _METADATA_KEYS:
             if metadata.get(key):
@@ -92,10 +94,20 @@ def named_conversation(attributes: Mapping[str, Any], known: KeySet, metadata: M
     return None
 
 
-def all_conversation_ids(attributes: Mapping[str, Any], table: DialectTable = DIALECTS) -> list[str]:
-    """Every id on the span that may name the conversation: a gate may know it by another one than the tracer."""
-    known = table.key_set(attributes)
-    found = [_unquote(attributes[key]) for key in known.conversations if attributes[key]]
+def all_conversation_ids(
+    attributes: Mapping[str, Any], table: DialectTable = DIALECTS, known: KeySet | None = None
+) -> list[str]:
+    """Every id on the span that may name the conversation: a gate may know it by another one than the tracer.
+
+    Parameters:
+        known: what the names of the attributes say, if the caller has looked.
+    """
+    known = known or table.key_set(attributes)
+    found = []
+    for key in known.conversations:
+        value = attributes[key]
+        if value:
+            found.append(value if value.__class__ is str and value[0] != '"' else _unquote(value))
     if known.metadata:
         metadata = metadata_of(attributes, known)
         found += [_unquote(metadata[key]) for key in _METADATA_KEYS if metadata.get(key)]
