@@ -384,7 +384,7 @@ class EntryTable:
     # --- entries ---------------------------------------------------------------------------------------------
 
     def _find(self, trajectory_id: str) -> Entry | None:
-        return self._entries.get(self.resolve_alias(trajectory_id))
+        return self._entries.get(self._aliases.find(trajectory_id) or trajectory_id)
 
     def _entry(self, trajectory_id: str) -> Entry:
         now = self._clock()

@@ -262,6 +262,15 @@ def is_span(name: str) -> Opinion:
     return is_call
 
 
+def begins_with(start: str) -> Callable[[Any], bool]:
+    """A test of an attribute's value: whether it is text that begins like this."""
+
+    def test(value: Any) -> bool:
+        return isinstance(value, str) and value.startswith(start)
+
+    return test
+
+
 def text_or_empty(value: Any) -> str:
     """An attribute that should be text, "" if it is none."""
     return value if isinstance(value, str) else ""

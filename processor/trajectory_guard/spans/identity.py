@@ -110,7 +110,9 @@ def all_conversation_ids(
             found.append(value if value.__class__ is str and value[0] != '"' else _unquote(value))
     if known.metadata:
         metadata = metadata_of(attributes, known)
-        found += [_unquote(metadata[key]) for key in _METADATA_KEYS if metadata.get(key)]
+        for key in _METADATA_KEYS:
+            if metadata.get(key):
+                found.append(_unquote(metadata[key]))  # noqa: PERF401  a function of its own would cost more
     return found
 
 
@@ -270,8 +272,8 @@ def _is_graph_node(span: SpanView, table: DialectTable) -> bool:
 
 def _unquote(value: Any) -> str:
     """Langfuse writes metadata as JSON text: ``"\\"thread-A\\""``."""
-    text = str(value)
-    if len(text) > 1 and text[0] == '"' and text[-1] == '"':
+    text: str = value if value.__class__ is str else str(value)
+    if text[:1] == '"' and text[-1] == '"' and len(text) > 1:
         try:
             return str(parse_json(text))
         except ValueError:
