@@ -12,6 +12,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.calls import CallRecord, call_key
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.history import Ring
+from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.recall import NOT_MADE, KnownCall, recall
 from trajectory_guard.core.state import TrajectoryState
@@ -279,7 +280,8 @@ class EntryTable:
 
     Parameters:
         config: bounds by number and idle time; engine: makes the state of a trajectory. Both may be replaced.
-        counts: counts evictions.
+        counts: ``evicted_<why>``, ``episodes.<type>``, ``detections.<type>``, ``interventions.<level>``, ``loop_steps``,
+            ``loop_tokens``; the board adds others.
         clock: monotonic seconds.
     """
 
@@ -289,6 +291,7 @@ class EntryTable:
         self.config = config
         self.engine = engine
         self.counts = counts
+        self.loop_cost_usd = 0.0
         self._clock = clock
         self._lock = threading.Lock()
         after_fork(self._after_fork)
@@ -380,6 +383,25 @@ class EntryTable:
         """Whether a gate has read this step from the messages already."""
         entry = self._find(trajectory_id)
         return entry is not None and call_key(step_id) in entry.message_steps
+
+    # --- counting ---------------------------------------------------------------------------------------------
+
+    def _count(self, last: Verdict | None, verdict: Verdict) -> None:
+        """Count findings, interventions and the loop's consumption since ``last``, the verdict of this run before."""
+        counts = self.counts
+        before = last.spent if last is not None and last.episode == verdict.episode else None
+        if before is None:
+            counts[f"episodes.{verdict.types[0]}"] += 1
+            before = Spent()
+        for kind in verdict.types:
+            counts[f"detections.{kind}"] += 1
+        if verdict.nudge is not None:
+            counts["interventions.NUDGE"] += 1
+        elif verdict.stop_due:
+            counts["interventions.STOP"] += 1
+        counts["loop_steps"] += max(0, verdict.spent.steps - before.steps)
+        counts["loop_tokens"] += max(0, verdict.spent.tokens - before.tokens)
+        self.loop_cost_usd += max(0.0, verdict.spent.cost_usd - before.cost_usd)
 
     # --- entries ---------------------------------------------------------------------------------------------
 

@@ -21,7 +21,6 @@ from trajectory_guard.logs import log_recovery
 from trajectory_guard.prices import PriceTable
 from trajectory_guard.quality.board import QualityScores, carry_over, clear_flags, join_scores
 from trajectory_guard.spending.configured import spending_of
-from trajectory_guard.tally import tally
 
 if TYPE_CHECKING:
     from trajectory_guard.integrations.langfuse.reporter import LangfuseReporter
@@ -57,7 +56,6 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         super().__init__(config, engine, counts=Counter() if settler is None else settler.counts, clock=clock)
         self.spending = spending_of(config, self.prices, self.counts)
         self.measure_quality(config)
-        self.loop_cost_usd = 0.0
         self.resource: Mapping[str, Any] = {}  # attributes of the resource of the spans seen last
 
     # --- writing ---------------------------------------------------------------------------------------------
@@ -174,7 +172,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
             return self._release(entry, run)
 
     def _release(self, entry: Entry, run: str | None = None) -> list[Verdict]:
-        released = entry.release_awaiting(run)
+        released = entry.release_awaiting(run) if entry.awaiting_state else ()
         return [verdict for step in released if (verdict := self._evaluate(entry, step)) is not None]
 
     def follow_model_calls(
@@ -248,7 +246,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
 
     def _flag_verdict(self, entry: Entry, verdict: Verdict) -> None:
         flag = entry.flag(verdict.run)
-        self.loop_cost_usd += tally(self.counts, flag.last, verdict)
+        self._count(flag.last, verdict)
         flag.last = verdict
         flag.nudge = verdict if verdict.nudge is not None else flag.nudge
         verdict = verdict.with_certificate_of(flag.pending)
@@ -257,15 +255,15 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
 
     def _end_run(self, entry: Entry, label: str) -> None:
         """End a run and clear its flag."""
-        self._recovered(self.engine.end_run(entry.state, label))
+        if (verdict := self.engine.end_run(entry.state, label)) is not None:
+            self._recovered(verdict)
         entry.flags.pop(label, None)
 
-    def _recovered(self, verdict: Verdict | None) -> None:
-        if verdict is not None:
-            self.counts["recoveries"] += 1
-            log_recovery(verdict)
-            if self.reporter is not None:
-                self.reporter.report(verdict, None)
+    def _recovered(self, verdict: Verdict) -> None:
+        self.counts["recoveries"] += 1
+        log_recovery(verdict)
+        if self.reporter is not None:
+            self.reporter.report(verdict, None)
 
     def end_instance(self, trajectory_id: str, instance: str) -> None:
         """End the runs of an agent instance whose span has ended. ``instance``: as in ``StepRecord.run``."""
@@ -275,7 +273,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         with entry.lock:
             gate = entry.gates.get(instance)
             for label in (instance, gate.label if gate is not None else None):
-                if label is not None:
+                if label is not None and entry.awaiting_state:
                     self._release(entry, label)
                 if label is not None and label in entry.state.runs:
                     self._end_run(entry, label)
@@ -285,7 +283,8 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         entry = self._find(trajectory_id)
         if entry is not None:
             with entry.lock:
-                self._recovered(self.engine.finish_recovery(entry.state, run))
+                if (verdict := self.engine.finish_recovery(entry.state, run)) is not None:
+                    self._recovered(verdict)
 
     def finish_recoveries(self, trajectory_id: str, trace_id: str) -> None:
         """Count the recoveries in a trace whose root span has ended. Its runs may go on in another trace."""
@@ -293,10 +292,14 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         if entry is None:
             return
         with entry.lock:
-            self._release(entry)
+            if entry.awaiting_state:
+                self._release(entry)
             for label, run in entry.state.runs.items():
-                if run.trace_id == trace_id:
-                    self._recovered(self.engine.finish_recovery(entry.state, label))
+                if (
+                    run.trace_id == trace_id
+                    and (verdict := self.engine.finish_recovery(entry.state, label)) is not None
+                ):
+                    self._recovered(verdict)
 
     def new_turn(self, trajectory_id: str, instance: str, turn: str) -> str:
         """Record the user turn of an agent instance, which a gate has read; returns the label of the run.

@@ -33,7 +33,13 @@ from trajectory_guard.otel.verdict_spans import VerdictSpans
 from trajectory_guard.runtime import _add_reporter, board_for, follow
 from trajectory_guard.spans.duplicates import MAX_ANCESTORS
 from trajectory_guard.spans.extract import model_usage, read_known_step, repeats_above, trajectory_id
-from trajectory_guard.spans.identity import LiveView, all_conversation_ids, conversation_id, is_agent_span
+from trajectory_guard.spans.identity import (
+    LiveView,
+    all_conversation_ids,
+    is_agent_span,
+    metadata_of,
+    named_conversation,
+)
 from trajectory_guard.store import FlagBoard
 from trajectory_guard.transcripts.asked import asked_in
 from trajectory_guard.transcripts.model_calls import model_call
@@ -184,7 +190,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         found = recognise_keys(view, known) if known.declared or known.built_in else None
         step = self._step(view, found, known, parent) if found is not None else None
         if step is None:
-            usage = self._learn(span, view, context)
+            usage = self._learn(span, view, context, known)
             if is_agent_span(view, self._table):
                 self.board.end_instance(self._conversation_of(view), view.span_id)
             if usage is None:
@@ -212,8 +218,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
 
     def _settle(self, context: trace.SpanContext) -> None:
         """Count the recoveries in a trace whose local root has ended."""
-        trace_id = f"{context.trace_id:032x}"
-        trajectory = self._conversations.find(context.trace_id) or trace_id
+        trace_id = f"{context[TRACE_ID]:032x}"
+        trajectory = self._conversations.find(context[TRACE_ID]) or trace_id
         self.board.finish_recoveries(trajectory, trace_id)
 
     def _step(
@@ -280,11 +286,12 @@ class TrajectoryGuardProcessor(SpanProcessor):
         named = self._conversations.find(int(span.trace_id, 16))
         return named or self.board.resolve_alias(span.trace_id)
 
-    def _learn(self, span: ReadableSpan, view: SpanView, context: trace.SpanContext) -> Usage | None:
+    def _learn(self, span: ReadableSpan, view: SpanView, context: trace.SpanContext, known: KeySet) -> Usage | None:
         """Learn what a span that is no tool call says of its trace. Returns the usage of a model call."""
-        named = conversation_id(view.attributes, self._table)
-        if named is not None and context.trace_id not in self._conversations:
-            self._remember_conversation(context.trace_id, named)
+        trace_id = context[TRACE_ID]
+        named = named_conversation(view.attributes, known, metadata_of(view.attributes, known))
+        if named is not None and trace_id not in self._conversations:
+            self._remember_conversation(trace_id, named)
             self.board.join(view.trace_id, named)
         usage = model_usage(view, self._table)
         if usage is not None:
@@ -293,11 +300,11 @@ class TrajectoryGuardProcessor(SpanProcessor):
             for one in usage.unpriced:
                 self.board.prices.get(one.model)  # asks for it, in the background
             conversation = named or ""
-            ledger = self._usage.get(context.trace_id)
+            ledger = self._usage.get(trace_id)
             if ledger is None:
                 ledger = UsageLedger()
                 with self._lock:
-                    self._usage[context.trace_id] = ledger
+                    self._usage[trace_id] = ledger
             if not ledger.knows(view.trace_id, conversation):
                 usage = usage._replace(asked=asked_in(view, self._table))
             with self._lock:
