@@ -280,8 +280,8 @@ class EntryTable:
 
     Parameters:
         config: bounds by number and idle time; engine: makes the state of a trajectory. Both may be replaced.
-        counts: ``evicted_<why>``, ``episodes.<type>``, ``detections.<type>``, ``interventions.<level>``, ``loop_steps``,
-            ``loop_tokens``; the board adds others.
+        counts: ``evicted_<why>``, ``episodes.<type>``, ``detections.<type>``, ``interventions.<level>``,
+            ``loop_steps``, ``loop_tokens``; the board adds others.
         clock: monotonic seconds.
     """
 

@@ -255,15 +255,15 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
 
     def _end_run(self, entry: Entry, label: str) -> None:
         """End a run and clear its flag."""
-        if (verdict := self.engine.end_run(entry.state, label)) is not None:
-            self._recovered(verdict)
+        self._recovered(self.engine.end_run(entry.state, label))
         entry.flags.pop(label, None)
 
-    def _recovered(self, verdict: Verdict) -> None:
-        self.counts["recoveries"] += 1
-        log_recovery(verdict)
-        if self.reporter is not None:
-            self.reporter.report(verdict, None)
+    def _recovered(self, verdict: Verdict | None) -> None:
+        if verdict is not None:
+            self.counts["recoveries"] += 1
+            log_recovery(verdict)
+            if self.reporter is not None:
+                self.reporter.report(verdict, None)
 
     def end_instance(self, trajectory_id: str, instance: str) -> None:
         """End the runs of an agent instance whose span has ended. ``instance``: as in ``StepRecord.run``."""
@@ -283,8 +283,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         entry = self._find(trajectory_id)
         if entry is not None:
             with entry.lock:
-                if (verdict := self.engine.finish_recovery(entry.state, run)) is not None:
-                    self._recovered(verdict)
+                self._recovered(self.engine.finish_recovery(entry.state, run))
 
     def finish_recoveries(self, trajectory_id: str, trace_id: str) -> None:
         """Count the recoveries in a trace whose root span has ended. Its runs may go on in another trace."""
@@ -295,11 +294,8 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
             if entry.awaiting_state:
                 self._release(entry)
             for label, run in entry.state.runs.items():
-                if (
-                    run.trace_id == trace_id
-                    and (verdict := self.engine.finish_recovery(entry.state, label)) is not None
-                ):
-                    self._recovered(verdict)
+                if run.trace_id == trace_id:
+                    self._recovered(self.engine.finish_recovery(entry.state, label))
 
     def new_turn(self, trajectory_id: str, instance: str, turn: str) -> str:
         """Record the user turn of an agent instance, which a gate has read; returns the label of the run.
