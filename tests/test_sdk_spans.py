@@ -131,6 +131,31 @@ def test_spans_made_by_hand_are_read(attributes: dict[str, Any] | None) -> None:
     assert {name for name in board.counts if name.startswith("errors.")} == set()
 
 
+class Replaces(SpanProcessor):
+    """Writes a plain dict into the field of the attributes, as some that redact do."""
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        span._attributes = {**span._attributes, "gen_ai.agent.name": "replaced"}
+
+    def on_end(self, span: Any) -> None:
+        span._attributes = {**span._attributes, "gen_ai.tool.call.result": "masked"}
+
+
+def test_spans_whose_attributes_another_processor_replaced_are_read() -> None:
+    guard, board = guarded()
+    provider = TracerProvider()
+    tracer = provider.get_tracer("app")
+    provider.add_span_processor(Replaces())
+    provider.add_span_processor(guard)
+    live = sdk_spans.sdk._Span  # spans end with their attributes in the SDK's own type
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(live, "end", lambda span, end_time=None: span._span_processor.on_end(span._readable_span()))
+        agent = tracer.start_span("invoke_agent", attributes={"gen_ai.operation.name": "invoke_agent"})
+        tracer.start_span("execute_tool search", trace.set_span_in_context(agent), attributes=dict(CALL)).end()
+    assert [(one.result, one.agent_id, one.run is None) for one in board.seen] == [("masked", "replaced", False)]
+    assert {name for name in board.counts if name.startswith("errors.")} == set()
+
+
 def test_a_live_span_is_looked_at_again_only_when_it_changed() -> None:
     guard, board = guarded()
     provider = TracerProvider()

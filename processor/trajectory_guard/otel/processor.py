@@ -119,7 +119,10 @@ class TrajectoryGuardProcessor(SpanProcessor):
         if not self.enabled:
             return
         try:
-            context, self.board.resource = self._readers.get(span.__class__, PUBLIC).started(span)
+            try:
+                context, self.board.resource = self._readers.get(span.__class__, PUBLIC).started(span)
+            except AttributeError:  # its fields were replaced
+                context, self.board.resource = PUBLIC.started(span)
             self._open[context[SPAN_ID]] = span
             self._started += 1
             if len(self._open) > self._max_open or not self._started % _EXPIRY_CHECK:
@@ -135,7 +138,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             reader = self._readers.get(span.__class__, PUBLIC)
             try:
                 context, parent, attributes = reader.ended(span)
-            except AttributeError:  # made by hand
+            except AttributeError:  # made by hand, or its attributes were replaced
                 context, parent, attributes = PUBLIC.ended(span)
             if context is None:
                 return
@@ -270,7 +273,10 @@ class TrajectoryGuardProcessor(SpanProcessor):
         above: list[SpanView] = []
         while parent is not None and (live := self._open.get(parent[SPAN_ID])) is not None:
             span_id, reader = parent[SPAN_ID], self._readers.get(live.__class__, PUBLIC)
-            parent, name, attributes = reader.live(live)
+            try:
+                parent, name, attributes = reader.live(live)
+            except AttributeError:  # its attributes were replaced
+                parent, name, attributes = PUBLIC.live(live)
             known = self._above.get(span_id)
             if known is None or known.attributes != attributes or known.name != name:
                 view = view_of(live, live.context, parent, dict(attributes), reader)
