@@ -268,8 +268,19 @@ def test_answers_about_a_live_span_hold_for_one_table_only() -> None:
     assert [identity.dialect_above(live, table) is not None for table in (*TABLES, *TABLES)] == [False, True] * 2
 
 
+def test_names_that_nothing_asks_for_make_no_new_key_set() -> None:
+    table = DialectTable(DIALECTS)
+    history = {f"gen_ai.prompt.{at}.content": "hello" for at in range(300)}
+    known = table.key_set({"gen_ai.operation.name": "chat"})
+    assert table.key_set({"gen_ai.operation.name": "chat", **history}) is known
+    assert table.key_set({**history, "gen_ai.operation.name": "execute_tool"}) is known
+    assert table.key_set({"gen_ai.operation.name": "chat", "metadata": "{}"}) is not known
+
+
 def test_key_sets_are_bounded_in_number() -> None:
     table = DialectTable(DIALECTS)
     for number in range(3_000):
         table.key_set({f"key.{number}": 1})
+        table.key_set({name: 1 for at, name in enumerate(sorted(table.interesting)) if number >> at & 1})
     assert len(table._key_sets) <= 1_024
+    assert len(table._by_asked) <= 1_024

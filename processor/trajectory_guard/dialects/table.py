@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -40,6 +40,7 @@ from trajectory_guard.dialects.strands import STRANDS
 from trajectory_guard.dialects.vercel import VERCEL
 
 T = TypeVar("T")
+N = TypeVar("N", tuple[str, ...], frozenset[str])
 
 _BUILT_IN: Final = (
     LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, HAYSTACK, SPRING_AI,
@@ -153,6 +154,7 @@ class DialectTable(tuple[Dialect, ...]):
         families: tuple[Dialect, ...] = tuple(dict.fromkeys((*self, *_BUILT_IN)))
         ordered = (*(row for row in families if row not in _READING_ORDER), *_READING_ORDER)
         self._key_sets: dict[tuple[str, ...], KeySet] = {}
+        self._by_asked: dict[frozenset[str], KeySet] = {}
         self._message_key_sets: dict[tuple[str, ...], MessageKeySet] = {}
         self._combine_tools(ordered)
         self._combine_identity(ordered)
@@ -164,6 +166,7 @@ class DialectTable(tuple[Dialect, ...]):
         self.workflow_dialects = frozenset(row.name for row in families if row.messages.workflow_inputs)
         names = {key for row in ordered for key in (*row.identity.name_keys, *row.identity.agents)}
         self.name_keys: Final = frozenset(names)
+        self._asked: Final = frozenset(_asked(self, ordered))
         self.interesting: Final = frozenset().union(
             self.markers, self.usage_markers, self.conversations, self.metadata_objects, self.agent_markers,
             self.declared_conversations,
@@ -177,11 +180,15 @@ class DialectTable(tuple[Dialect, ...]):
         names = tuple(attributes)
         found = self._key_sets.get(names)
         if found is None:
-            found = self._new_key_set(attributes)
+            asked = self._asked.intersection(attributes)  # a history that grows adds names that nothing asks for
+            found = self._by_asked.get(asked)
+            if found is None:
+                found = self._new_key_set(asked)
+                _keep(self._by_asked, asked, found)
             _keep(self._key_sets, names, found)
         return found
 
-    def _new_key_set(self, names: Mapping[str, Any]) -> KeySet:
+    def _new_key_set(self, names: frozenset[str]) -> KeySet:
         built_in = _rows_with(self.tool_rows, names)
         return KeySet(
             declared=_rows_with(self.declared_rows, names),
@@ -284,16 +291,16 @@ def _keys(fields: Iterable[Keys]) -> Keys:
     return tuple(dict.fromkeys(key for keys in fields for key in keys))
 
 
-def _present(keys: Keys, names: Mapping[str, Any]) -> Keys:
+def _present(keys: Keys, names: Container[str]) -> Keys:
     """The keys that are among the names."""
     return tuple(key for key in keys if key in names)
 
 
-def _any_of(keys: Keys, names: Mapping[str, Any]) -> bool:
+def _any_of(keys: Keys, names: Container[str]) -> bool:
     return any(key in names for key in keys)
 
 
-def _keep(memo: dict[tuple[str, ...], T], names: tuple[str, ...], answer: T) -> None:
+def _keep(memo: dict[N, T], names: N, answer: T) -> None:
     """Keep an answer by the names of the attributes, within bounds."""
     if len(names) <= _MAX_KEPT_NAMES:
         if len(memo) >= _MAX_KEY_SETS:
@@ -301,12 +308,25 @@ def _keep(memo: dict[tuple[str, ...], T], names: tuple[str, ...], answer: T) -> 
         memo[names] = answer
 
 
-def _rows_with(rows: Iterable[Dialect], names: Mapping[str, Any]) -> tuple[RowKeys, ...]:
+def _asked(table: DialectTable, rows: Iterable[Dialect]) -> Iterator[str]:
+    """All keys on which a ``KeySet`` depends."""
+    yield from (*CALL_ID_KEYS, *ARGUMENT_KEYS, *RESULT_KEYS)
+    for row in rows:
+        yield from (*row.markers, *row.call_ids, *row.arguments, *row.results, *row.models.call_markers)
+    yield from (*table.status_messages, *table.declared_conversations, *table.conversations, *table.agent_keys)
+    yield from (*table.namespace_keys, *table.step_keys, *table.metadata_objects)
+    for pairs in (table.not_a_tool, table.copies, table.failed_when, table.refused_when):
+        yield from (key for key, _ in pairs)
+    yield from (key for key, _ in (*table.wrapped_metadata, *table.agent_tests))
+    yield from (key for key, _, _ in table.agent_names)
+
+
+def _rows_with(rows: Iterable[Dialect], names: Container[str]) -> tuple[RowKeys, ...]:
     """The rows with a marker among the names."""
     return tuple(row_keys(row, names) for row in rows if _any_of(row.markers, names))
 
 
-def row_keys(row: Dialect, names: Mapping[str, Any]) -> RowKeys:
+def row_keys(row: Dialect, names: Container[str]) -> RowKeys:
     """The keys that are tried on a tool span of a row with attributes of these names."""
     return RowKeys(
         row, _present(row.call_ids, names), _present(CALL_ID_KEYS, names),
