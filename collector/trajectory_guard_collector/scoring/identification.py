@@ -20,8 +20,7 @@ from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DialectTable, recognise
 from trajectory_guard.integrations.langfuse.scores import session_of
-from trajectory_guard.spans.duplicates import is_inner_duplicate
-from trajectory_guard.spans.extract import agent_of, model_usage, read_step, trajectory_id
+from trajectory_guard.spans.extract import agent_of, is_inner_duplicate, model_usage, read_step, trajectory_id
 from trajectory_guard.spans.identity import all_conversation_ids, conversation_id, instance_of
 from trajectory_guard.transcripts.asked import asked_in
 from trajectory_guard.transcripts.model_calls import dialect_of, model_call
