@@ -250,7 +250,7 @@ def test_identification_never_reaches_the_evaluation_of_steps() -> None:
     """They may run on different machines."""
     name = f"{COLLECTOR_ROOT}.scoring.identification"
     assert name in COLLECTOR
-    for part in ("scoring.registry", "scoring.events", "scoring.tagger", "state"):
+    for part in ("scoring.registry", "scoring.events", "scoring.scorer", "state"):
         assert path_to(name, f"{COLLECTOR_ROOT}.{part}") == []
 
 
@@ -269,7 +269,7 @@ def test_no_import_circle_in_either_package() -> None:
 
 
 def test_shared_parts_know_no_framework() -> None:
-    shared = [f"{ROOT}.{name}" for name in ("store", "entry", "otlp", "telemetry", "logs")] + layer("spending")
+    shared = [f"{ROOT}.{name}" for name in ("store", "entries", "otlp", "telemetry", "logs")] + layer("spending")
     shared += [name for name in layer("quality") if name != f"{ROOT}.quality.judge"]
     frameworks = ("langgraph", "langchain", "langchain_core", "langfuse", "opentelemetry")
     assert importers(shared, *frameworks) == {}

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import TracerProvider
 
 from tests.bench import shapes
+from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.masking import mask_noise
 from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.otel.processor import TrajectoryGuardProcessor
+from trajectory_guard.store import FlagBoard
 
 
 def calls_of(work: Callable[[], object]) -> int:
@@ -69,3 +76,70 @@ def test_two_words_before_a_number_are_still_looked_at() -> None:
         assert mask_noise(f"the build of {name} failed") == "the build of <count> failed"
     for name in ("total 7", '"pid": 7', "attempt, 7"):
         assert mask_noise(f"the build of {name} failed") == f"the build of {name} failed"
+
+
+# --- from span to step -----------------------------------------------------------------------------------------
+
+
+class SpanRun:
+    """Guarded spans of one shape in one conversation, below live spans."""
+
+    def __init__(self, shape: Callable[[str, int], shapes.SpanShape]) -> None:
+        provider = TracerProvider()
+        self.guard = TrajectoryGuardProcessor(board=FlagBoard(GuardConfig()), tracer_provider=TracerProvider())
+        provider.add_span_processor(self.guard)
+        self.tracer, self.shape, self.context, self.number = provider.get_tracer("app"), shape, Context(), 0
+        for name, attributes in shape("c", 0).above:
+            span = self.tracer.start_span(name, self.context, attributes=dict(attributes))
+            self.context = trace.set_span_in_context(span, self.context)
+
+    def spans(self, count: int) -> None:
+        for _ in range(count):
+            self.number += 1
+            one = self.shape("c", self.number)
+            self.tracer.start_span(one.name, self.context, attributes=dict(one.attributes)).end()
+
+
+def guard_calls(run: SpanRun, count: int = 20) -> tuple[float, set[str]]:
+    """Calls of the guard's own code for a span, C functions included and the engine left out, and its files."""
+    calls, inside = 0, 0
+    files: set[str] = set()
+    evaluate = Engine.observe.__code__
+    entrances = (TrajectoryGuardProcessor.on_start.__code__, TrajectoryGuardProcessor.on_end.__code__)
+
+    def profile(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal calls, inside
+        code = frame.f_code
+        if code is evaluate:
+            inside += {"call": -1_000, "return": 1_000}.get(event, 0)
+        elif code in entrances:
+            inside += {"call": 1, "return": -1}.get(event, 0)
+        if inside > 0 and event in ("call", "c_call"):
+            calls += 1
+            files.add(code.co_filename)
+
+    run.spans(40)
+    sys.setprofile(profile)
+    try:
+        run.spans(count)
+    finally:
+        sys.setprofile(None)
+    return calls / count, {name for name in files if f"{os.sep}trajectory_guard{os.sep}" in name}
+
+
+@pytest.mark.parametrize(
+    ("shape", "most"), [(shapes.semconv, 165), (shapes.openllmetry, 210), (shapes.openinference, 215)]
+)
+def test_a_tool_span_is_read_with_few_calls_across_few_files(
+    shape: Callable[[str, int], shapes.SpanShape], most: float
+) -> None:
+    calls, files = guard_calls(SpanRun(shape))
+    assert calls <= most
+    outside = {name for name in files if f"{os.sep}core{os.sep}" not in name}
+    assert len(outside) <= 12, sorted(outside)
+
+
+def test_a_span_that_is_none_of_the_guards_costs_a_few_look_ups() -> None:
+    calls, files = guard_calls(SpanRun(shapes.http))
+    assert calls <= 12
+    assert len(files) <= 2

@@ -22,7 +22,7 @@ from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError, TrajectoryState
 from trajectory_guard.core.steps import Evidence, StepRecord, Usage
-from trajectory_guard.entry import Flag
+from trajectory_guard.entries import Flag
 from trajectory_guard.otel.instrument import instrument, uninstrument
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.runtime import shared_board

@@ -7,8 +7,7 @@ from collections.abc import Collection
 
 from trajectory_guard.core.calls import call_key
 from trajectory_guard.core.tracking.scope import ASKED, label_of
-from trajectory_guard.entries import EntryTable
-from trajectory_guard.entry import MAX_READ, ReadCall
+from trajectory_guard.entries import MAX_READ, EntryTable, ReadCall
 from trajectory_guard.quality.board import clear_flags
 
 

@@ -1,22 +1,278 @@
-"""The table behind the board: one entry a trajectory, bounded by count and idle time, and the names of each."""
+"""The trajectories of a board: the record of each, and the table of them, bounded by count and idle time."""
 
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.calls import call_key
+from trajectory_guard.core.calls import CallRecord, call_key
 from trajectory_guard.core.engine import Engine, Verdict
+from trajectory_guard.core.interventions import Spent
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.recall import NOT_MADE, KnownCall, recall
-from trajectory_guard.core.tracking.tables import NameTable
-from trajectory_guard.entry import Entry
+from trajectory_guard.core.run import Ring
+from trajectory_guard.core.state import TrajectoryState
+from trajectory_guard.core.steps import INTERRUPTED, StepRecord
+from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, run_label
+from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
 from trajectory_guard.forking import after_fork
 
+if TYPE_CHECKING:
+    from trajectory_guard.by_hand import HandFlag
+    from trajectory_guard.core.cursor import Cursor
+    from trajectory_guard.core.quality import TrajectoryQuality
+    from trajectory_guard.spending.spending import BudgetStatus
+
+_CALL_IDS: Final = 32
+_CALL_RUNS: Final = 64
+_RECENT_STEPS: Final = 16
+_MAX_AWAITING: Final = 32
+MAX_INSTANCES: Final = 32
+MAX_READ: Final = 32
 _FIND_AMONG: Final = 64
+
+
+class Flag(NamedTuple):
+    """The flag of a trajectory, as a gate reads it.
+
+    Fields:
+        level: the strongest intervention that became due since a gate last took the flag.
+        verdict: the verdict behind it, None without a finding.
+        score, nudges, steps: current score, nudges due so far, steps taken.
+        remote: the flag comes from a collector, which counts the steps of all processes.
+        budget: the budgets that concern the trajectory; None if none is configured, or the ledger cannot be read.
+        by_hand: the flag that a person raised, if it is one.
+    """
+
+    level: Level
+    verdict: Verdict | None
+    score: float
+    nudges: int
+    steps: int
+    remote: bool = False
+    budget: BudgetStatus | None = None
+    by_hand: HandFlag | None = None
+
+
+class RunFlag:
+    """The flag of one run.
+
+    Attributes:
+        pending: the strongest verdict since the flag was taken last.
+        nudge: the nudge that became due since then.
+        last: the newest verdict with a finding.
+    """
+
+    __slots__ = ("last", "nudge", "pending")
+
+    def __init__(self) -> None:
+        self.pending: Verdict | None = None
+        self.nudge: Verdict | None = None
+        self.last: Verdict | None = None
+
+
+class GateRun(NamedTuple):
+    """The run that a gate follows: agent instance (checkpoint namespace) and user turn, as in ``StepRecord``."""
+
+    instance: str
+    turn: str | None
+
+    @property
+    def label(self) -> str:
+        """Label of the run."""
+        return label_of(self.instance, self.turn)
+
+
+class ReadCall(NamedTuple):
+    """A call that a gate has read from the messages, in a user turn."""
+
+    turn: str | None
+    step_id: str
+    call_id: str | None
+
+
+class Entry:
+    """One trajectory: its state, the flags of its runs, and the ids and records by which its calls are recognised.
+
+    Attributes:
+        state: the engine's state.
+        flags: by label of the run, for the runs used last.
+        recent: the calls observed last; calls: ids of calls that spans reported; call_runs: labels of
+            their runs, unless empty.
+        replay: steps since state was saved; None: too many to evaluate again.
+        lossy: no step so far was fully visible.
+        message_steps: ids of steps that a gate has read from the graph's messages; message_calls: their tool call ids,
+            which some models use again in every turn; message_tools: their tools.
+        read_calls: the calls of the agent at the top that a gate has read last (``branches``).
+        requested: the calls that the agent at the top has requested last, with the label of its user turn.
+        turns_read: labels of the user turns that gates have begun.
+        gates: the gate's run by the agent instance (or trace) that spans name; empty while no gate follows anything.
+        saved_index: steps covered by the state saved last.
+        stating: agent instances whose gate supplies a state; awaiting_state: their steps that spans have reported, and
+            that are evaluated once the gate has read the state.
+        by_hand: the flag that a person raised, until a gate has acted on it; hands: number of those raised here;
+            remote_hands: ordinal of the newest one that was raised on a collector.
+        quality: scores of its answers, None before the first; not saved.
+        reported: how many of its steps were reported from outside the engine, and are no calls.
+        cursor: the trajectory's cursor, None if none is kept; cursors_saved: digest of the snapshot saved last by agent
+            instance.
+    """
+
+    __slots__ = (
+        "awaiting_state", "by_hand", "call_runs", "calls", "cursor", "cursors_saved", "flags", "gates", "hands",
+        "last_used", "lock", "lossy", "message_calls", "message_steps", "message_tools", "quality", "read_calls",
+        "recent",
+        "remote_hands", "replay", "reported", "requested", "saved_index", "state", "stating",
+        "trajectory_id", "turns_read",
+    )  # fmt: skip
+
+    def __init__(self, state: TrajectoryState) -> None:
+        self.trajectory_id = state.trajectory_id
+        self.state = state
+        self.lock = threading.Lock()
+        self.flags: BoundedTable[str, RunFlag] = BoundedTable(MAX_INSTANCES)
+        self.calls = Ring(_CALL_IDS)
+        self.call_runs: BoundedTable[bytes, str] = BoundedTable(_CALL_RUNS)
+        self.recent: deque[CallRecord] = deque(maxlen=_RECENT_STEPS)
+        self.replay: list[StepRecord] | None = []
+        self.lossy = True
+        self.message_steps = Ring(_CALL_IDS)
+        self.message_calls = Ring(_CALL_IDS)
+        self.message_tools: set[str] = set()
+        self.requested: tuple[str, tuple[str, ...]] = ("", ())
+        self.turns_read: deque[str] = deque(maxlen=MAX_READ)
+        self.read_calls: deque[ReadCall] = deque(maxlen=MAX_READ)
+        self.gates: BoundedTable[str, GateRun] = BoundedTable(MAX_INSTANCES)
+        self.saved_index = 0
+        self.stating: BoundedTable[str, bool] = BoundedTable(MAX_INSTANCES)
+        self.awaiting_state: list[StepRecord] = []
+        self.by_hand: HandFlag | None = None
+        self.hands = self.remote_hands = 0
+        self.quality: TrajectoryQuality | None = None
+        self.reported = 0
+        self.last_used = 0.0
+        self.cursor: Cursor | None = None
+        self.cursors_saved: BoundedTable[str, str] = BoundedTable(MAX_INSTANCES)
+
+    def flag(self, run: str) -> RunFlag:
+        """The flag of a run, created if it is missing."""
+        flag = self.flags.get(run)
+        if flag is None:
+            flag = self.flags[run] = RunFlag()
+        return flag
+
+    def note_turn(self, turn: str) -> None:
+        """Remember the current user turn at the top, unless spans have named it."""
+        if not turn.startswith(ASKED) and (not self.turns_read or self.turns_read[-1] != turn):
+            self.turns_read.append(turn)
+
+    def follow(self, instance: str, run: GateRun) -> None:
+        """Assign the spans of this agent instance (or trace) to a gate's run from now on."""
+        self.gates[instance] = run
+
+    def placed(self, step: StepRecord) -> StepRecord:
+        """The step with the labels of the gate's run that follows its agent instance, if one does.
+
+        Where a gate follows a part of the trajectory, the trace stands in for an instance that spans do not name: a new
+        trace is a new run until the gate says which.
+        """
+        if not self.gates:
+            return step
+        instance = step.run or step.trace_id or ""
+        known = self.gates.get(instance)
+        if known is not None:
+            return step._replace(run=known.instance or None, turn=known.turn)
+        return step._replace(run=instance or None, asked=None)
+
+    def adopt_run(self, spans_run: str, label: str, run: GateRun) -> bool:
+        """Move the run that spans began under another label to the gate's run; returns whether it was moved.
+
+        The run is not moved if the gate's run already has steps of its own, or if the spans went to the gate's run of
+        an earlier turn: the caller then has to evaluate the call again in the right run.
+        """
+        state = self.state
+        earlier = [name for name, gate in self.gates.items() if gate.label == spans_run]
+        began = state.runs.get(spans_run)
+        for name in earlier or (instance_in(spans_run) or (began.trace_id if began is not None else None) or "",):
+            self.follow(name, run)
+        if earlier or began is None or label in state.runs:
+            return False
+        state.rename_run(spans_run, label, run.instance, run.turn)
+        flag = self.flags.pop(spans_run, None)
+        if flag is not None:
+            self.flags[label] = flag
+        return True
+
+    def awaits_state(self, step: StepRecord) -> bool:
+        """Whether a gate follows the agent instance of a step, as spans name it, and will supply the state after it."""
+        if not self.stating or step.stated or step.outcome_type == INTERRUPTED:
+            return False
+        if step.call_id is None and step.tool_args_hash is None:
+            return False  # the gate could not recognise the call
+        known = self.gates.get(step.run or step.trace_id or "")
+        return known is not None and known.instance in self.stating
+
+    def take_awaiting(self, step: StepRecord) -> StepRecord | None:
+        """The step that spans have reported for a call that the gate has read; None if none awaits a state."""
+        for place, one in enumerate(self.awaiting_state):
+            by_id = one.call_id is not None and step.call_id is not None
+            same_args = one.tool_args_hash == step.tool_args_hash
+            if one.call_id == step.call_id if by_id else same_args and one.tool_name == step.tool_name:
+                return self.awaiting_state.pop(place)
+        return None
+
+    @property
+    def awaits_too_many(self) -> bool:
+        """Whether more steps await a state than one model turn may have."""
+        return len(self.awaiting_state) > _MAX_AWAITING
+
+    def release_awaiting(self, run: str | None) -> list[StepRecord]:
+        """Remove and return the steps of a run, or of all runs, that await a state."""
+        turns = self.state.turns
+        released = [step for step in self.awaiting_state if run is None or run_label(step, turns) == run]
+        self.awaiting_state = [step for step in self.awaiting_state if step not in released]
+        return released
+
+    def loop_without_tools(self, run: GateRun, trace_id: str | None) -> str | None:
+        """Label of the run that repeats model calls, follows no gate, and may be that of this gate's agent.
+
+        None if the runs of several agent instances may be; of one instance it is the run in its newest user turn.
+
+        Parameters:
+            trace_id: the trace in which the gate decides, if known.
+        """
+        followed = {run.label, *(gate.label for gate in self.gates.values())}
+        found = [
+            label
+            for label, newest in self.state.model_calls.items()
+            if label not in followed and any(one.times > 1 and trace_id in (None, one.trace_id) for one in newest)
+        ]
+        own = [label for label in found if instance_in(label) == run.instance]
+        if not own and not run.instance:  # an agent span names an instance where the graph does not
+            own = [label for label in found if ":" not in instance_in(label)]
+        return own[-1] if len({instance_in(label) for label in own}) == 1 else None
+
+    def is_in_messages(self, step: StepRecord) -> bool:
+        """Whether a gate has read the call before its span ended."""
+        return step.call_id is not None and call_key(step.call_id) in self.message_calls
+
+    def note(self, seen: CallRecord, key: bytes | None) -> None:
+        """Remember a call, to recognise a second report; interrupted calls, which are made again, are left out.
+
+        Parameters:
+            key: the key of its id, if it has one.
+        """
+        if seen.outcome == INTERRUPTED:
+            return
+        if key is not None:
+            self.calls.append(key)
+            if seen.run:  # most trajectories have one run, without a label
+                self.call_runs[key] = seen.run
+        self.recent.append(seen)
 
 
 class EntryTable:
@@ -24,7 +280,8 @@ class EntryTable:
 
     Parameters:
         config: bounds by number and idle time; engine: makes the state of a trajectory. Both may be replaced.
-        counts: counts evictions.
+        counts: ``evicted_<why>``, ``episodes.<type>``, ``detections.<type>``, ``interventions.<level>``,
+            ``loop_steps``, ``loop_tokens``; the board adds others.
         clock: monotonic seconds.
     """
 
@@ -34,11 +291,13 @@ class EntryTable:
         self.config = config
         self.engine = engine
         self.counts = counts
+        self.loop_cost_usd = 0.0
         self._clock = clock
         self._lock = threading.Lock()
         after_fork(self._after_fork)
         self._entries: OrderedDict[str, Entry] = OrderedDict()
         self._aliases: NameTable[str, str] = NameTable(config.max_trajectories)
+        self._idle_from = 0.0  # no entry was used last before this time
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -125,10 +384,29 @@ class EntryTable:
         entry = self._find(trajectory_id)
         return entry is not None and call_key(step_id) in entry.message_steps
 
+    # --- counting ---------------------------------------------------------------------------------------------
+
+    def _count(self, last: Verdict | None, verdict: Verdict) -> None:
+        """Count findings, interventions and the loop's consumption since ``last``, the verdict of this run before."""
+        counts = self.counts
+        before = last.spent if last is not None and last.episode == verdict.episode else None
+        if before is None:
+            counts[f"episodes.{verdict.types[0]}"] += 1
+            before = Spent()
+        for kind in verdict.types:
+            counts[f"detections.{kind}"] += 1
+        if verdict.nudge is not None:
+            counts["interventions.NUDGE"] += 1
+        elif verdict.stop_due:
+            counts["interventions.STOP"] += 1
+        counts["loop_steps"] += max(0, verdict.spent.steps - before.steps)
+        counts["loop_tokens"] += max(0, verdict.spent.tokens - before.tokens)
+        self.loop_cost_usd += max(0.0, verdict.spent.cost_usd - before.cost_usd)
+
     # --- entries ---------------------------------------------------------------------------------------------
 
     def _find(self, trajectory_id: str) -> Entry | None:
-        return self._entries.get(self.resolve_alias(trajectory_id))
+        return self._entries.get(self._aliases.find(trajectory_id) or trajectory_id)
 
     def _entry(self, trajectory_id: str) -> Entry:
         now = self._clock()
@@ -139,7 +417,8 @@ class EntryTable:
             else:
                 self._entries.move_to_end(trajectory_id)
             entry.last_used = now
-            self._evict(now)
+            if now - self._idle_from > self.config.idle_ttl_s or len(self._entries) > self.config.max_trajectories:
+                self._evict(now)
             return entry
 
     def _evict(self, now: float) -> None:
@@ -147,6 +426,7 @@ class EntryTable:
             oldest = next(iter(self._entries.values()))
             full = len(self._entries) > self.config.max_trajectories
             if not full and now - oldest.last_used <= self.config.idle_ttl_s:
+                self._idle_from = oldest.last_used
                 return
             self._entries.popitem(last=False)
             self.counts["evicted_full" if full else "evicted_idle"] += 1

@@ -11,7 +11,7 @@ from weakref import WeakSet
 from trajectory_guard import telemetry
 from trajectory_guard.config import ENV_PREFIX, GATE_KEYS, SECTIONS, ConfigError, GuardConfig, differences
 from trajectory_guard.core.engine import Engine
-from trajectory_guard.entry import Flag
+from trajectory_guard.entries import Flag
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.prices import is_installed
 from trajectory_guard.spending.configured import SPENDING_KEYS, spending_of

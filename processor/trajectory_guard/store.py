@@ -16,12 +16,11 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, run_label
 from trajectory_guard.cursor.table import CursorTable
-from trajectory_guard.entry import Entry, Flag, GateRun, ReadCall
+from trajectory_guard.entries import Entry, Flag, GateRun, ReadCall
 from trajectory_guard.logs import log_recovery
 from trajectory_guard.prices import PriceTable
 from trajectory_guard.quality.board import QualityScores, carry_over, clear_flags, join_scores
 from trajectory_guard.spending.configured import spending_of
-from trajectory_guard.tally import tally
 
 if TYPE_CHECKING:
     from trajectory_guard.integrations.langfuse.reporter import LangfuseReporter
@@ -57,7 +56,6 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         super().__init__(config, engine, counts=Counter() if settler is None else settler.counts, clock=clock)
         self.spending = spending_of(config, self.prices, self.counts)
         self.measure_quality(config)
-        self.loop_cost_usd = 0.0
         self.resource: Mapping[str, Any] = {}  # attributes of the resource of the spans seen last
 
     # --- writing ---------------------------------------------------------------------------------------------
@@ -71,16 +69,18 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
             if step.evidence is not Evidence.FULL and step.tool_name.casefold() in entry.message_tools:
                 self.counts["superseded"] += 1  # a gate reads this tool's calls in full from the messages
                 return None
-            awaits_state = entry.awaits_state(step)
-            step = entry.placed(step)
+            awaits_state = bool(entry.stating) and entry.awaits_state(step)
+            if entry.gates:
+                step = entry.placed(step)
             label = run_label(step, entry.state.turns)
             seen = CallRecord.of(step, label)
             other = reported(entry.recent, seen)
             fuller = other is not None and is_fuller(seen, other)  # the record before this one hid the arguments
-            if (other is not None and not fuller) or entry.is_in_messages(step):
+            key = call_key(seen.call_id) if seen.call_id is not None else None
+            if (other is not None and not fuller) or (key is not None and key in entry.message_calls):
                 self.counts["duplicates"] += 1
                 return None
-            entry.note(seen)
+            entry.note(seen, key)
             if self.config.cursor and not fuller:
                 self.record_step(entry, step, label)
             if awaits_state and not fuller:
@@ -172,7 +172,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
             return self._release(entry, run)
 
     def _release(self, entry: Entry, run: str | None = None) -> list[Verdict]:
-        released = entry.release_awaiting(run)
+        released = entry.release_awaiting(run) if entry.awaiting_state else ()
         return [verdict for step in released if (verdict := self._evaluate(entry, step)) is not None]
 
     def follow_model_calls(
@@ -229,7 +229,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
                 entry.replay = None
         if turn_before is not None and state.turns.get(instance) != turn_before:
             self._end_run(entry, label_of(instance, turn_before))
-        return self._booked(entry, verdict)
+        return self._booked(entry, verdict) if verdict.recovered or verdict.detections else verdict
 
     def report(self, step: StepRecord, found: DetectionResult | None, measured: Mapping[str, Any]) -> Verdict:
         """Evaluate an output that a gate has measured itself, as ``Engine.report`` does."""
@@ -246,7 +246,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
 
     def _flag_verdict(self, entry: Entry, verdict: Verdict) -> None:
         flag = entry.flag(verdict.run)
-        self.loop_cost_usd += tally(self.counts, flag.last, verdict)
+        self._count(flag.last, verdict)
         flag.last = verdict
         flag.nudge = verdict if verdict.nudge is not None else flag.nudge
         verdict = verdict.with_certificate_of(flag.pending)
@@ -273,7 +273,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         with entry.lock:
             gate = entry.gates.get(instance)
             for label in (instance, gate.label if gate is not None else None):
-                if label is not None:
+                if label is not None and entry.awaiting_state:
                     self._release(entry, label)
                 if label is not None and label in entry.state.runs:
                     self._end_run(entry, label)
@@ -291,7 +291,8 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         if entry is None:
             return
         with entry.lock:
-            self._release(entry)
+            if entry.awaiting_state:
+                self._release(entry)
             for label, run in entry.state.runs.items():
                 if run.trace_id == trace_id:
                     self._recovered(self.engine.finish_recovery(entry.state, label))
@@ -390,7 +391,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
             seen, of_model = CallRecord.of(step), step.model_scope is not None
             if of_model or (reported(target.recent, seen) is None and not target.is_in_messages(step)):
                 if not of_model:
-                    target.note(seen)
+                    target.note(seen, call_key(seen.call_id) if seen.call_id is not None else None)
                 self._evaluate(target, step._replace(trajectory_id=target.trajectory_id), again=True)
 
     def discard_lossy(self, trajectory_id: str) -> bool:

@@ -38,7 +38,7 @@ def test_a_call_that_asks_to_wait_and_returns_one_page_again_is_stopped() -> Non
 
 
 def test_the_advice_for_repeated_acknowledgements_fits_looks_too() -> None:
-    verdicts = judge(steps([("check_inbox", {}, "no new messages")] * 14, 0.7))
+    verdicts = judge(steps([("check_desk", {}, "no new visitors")] * 14, 0.7))
     text = next(one.nudge for one in verdicts if one is not None and one.nudge)
     assert "wait longer before the next look" in text
 

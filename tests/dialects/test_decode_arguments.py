@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trajectory_guard.core.fingerprints import args_hash
-from trajectory_guard.spans.arguments import SINGLE, UNKNOWN, decode_arguments, is_redacted
+from trajectory_guard.spans.content import SINGLE, UNKNOWN_ARGUMENTS, decode_arguments, is_redacted
 
 _WRAPPER = {
     "input_str": "{'customer': 'Zoë'}",
@@ -60,7 +60,7 @@ def test_a_lone_string_stands_for_an_argument_without_a_name() -> None:
 
 
 def test_a_hidden_lone_string_is_unknown() -> None:
-    assert decode_arguments("__REDACTED__", single=True) == UNKNOWN
+    assert decode_arguments("__REDACTED__", single=True) == UNKNOWN_ARGUMENTS
 
 
 @pytest.mark.parametrize("value", [_WRAPPER, _WITHOUT_INPUTS])

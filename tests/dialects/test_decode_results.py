@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trajectory_guard.spans.results import UNKNOWN, Payload, as_text, decode_result
+from trajectory_guard.spans.content import UNKNOWN_RESULT, Payload, as_text, decode_result
 
 _MESSAGE = {"content": "no such file", "status": "error", "tool_call_id": "c1", "artifact": None}
 _CONSTRUCTOR = {"lc": 1, "type": "constructor", "id": ["x", "ToolMessage"], "kwargs": _MESSAGE}
@@ -43,8 +43,8 @@ TABLE: list[tuple[str, Any, Payload]] = [
     ("R8 result", '{"result": "ok", "is_error": true}', Payload("ok", True)),
     ("R8 no flag", '{"result": []}', Payload("[]")),
     ("R9 python text", "[]", Payload("[]")),
-    ("R10 absent", None, UNKNOWN),
-    ("R10 hidden", "__REDACTED__", UNKNOWN),
+    ("R10 absent", None, UNKNOWN_RESULT),
+    ("R10 hidden", "__REDACTED__", UNKNOWN_RESULT),
     (
         "command without message",
         json.dumps({"graph": None, "update": None, "goto": "x"}),

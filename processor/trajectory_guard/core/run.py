@@ -463,7 +463,6 @@ class Run:
         for name in _PLAIN:
             setattr(run, name, plain[name])
         run.agent_progress, run.agents = dict(plain["agent_progress"]), tuple(plain["agents"])
-        run.last_work = plain.get("last_work", -1)
         run.chain = tuple(plain["chain"])
         run.lines = bytes.fromhex(plain["lines"])
         run.written = tuple(plain["written"])
@@ -480,6 +479,6 @@ class Run:
 
 
 _PLAIN: Final = (
-    "index", "last_progress", "last_fresh", "last_waiting", "batch_label", "last_end", "rhythm_s", "trace_id",
-    "boundary", "began", "gated", "stoppable", "known_ground", "failed", "dismissed", "pause_s",
+    "index", "last_progress", "last_fresh", "last_waiting", "last_work", "batch_label", "last_end", "rhythm_s",
+    "trace_id", "boundary", "began", "gated", "stoppable", "known_ground", "failed", "dismissed", "pause_s",
 )  # fmt: skip

@@ -22,8 +22,7 @@ from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import DENIED, ERROR, StepRecord, is_refused_by_guard
 from trajectory_guard.core.text import clip
 from trajectory_guard.core.tracking.scope import run_label
-from trajectory_guard.entries import EntryTable
-from trajectory_guard.entry import Entry
+from trajectory_guard.entries import Entry, EntryTable
 
 _MAX_ARGS_CHARS: Final = 4_096
 _MAX_NAME_CHARS: Final = 128

@@ -55,6 +55,7 @@ class Identity:
             (``lc_agent_name``, ``langgraph_step``, ``langgraph_checkpoint_ns``).
         metadata_objects: attributes that hold the metadata of a run as one JSON object.
         wrapped_metadata: metadata of a run from within another attribute; empty if there is none.
+        wrapped_in: the key of that attribute.
         agent_markers: keys, at least one of which every span carries that ``is_agent`` or ``agent_name`` knows.
         is_agent: whether a span stands for one agent at work, or for one run of a graph.
         agent_name: name of the agent that a span stands for: "" if it stands for none, None if the row cannot say.
@@ -71,6 +72,7 @@ class Identity:
     metadata_prefixes: Keys = ()
     metadata_objects: Keys = ()
     wrapped_metadata: Callable[[SpanView], Mapping[str, Any]] | None = None
+    wrapped_in: str = ""
     agent_markers: Keys = ()
     is_agent: Test | None = None
     agent_name: Callable[[SpanView], str | None] | None = None
@@ -99,6 +101,7 @@ class ModelCalls:
         markers: keys of messages, which only model calls have.
         usage_markers: keys, at least one of which every span with usage carries.
         has_usage: whether the tokens on a span are of this one call; by default, whether ``is_call`` says True.
+        call_markers: keys, at least one of which every span has whose tokens are of one call; none: any may be one.
         usage: reads tokens and cost; None if they are unknown. By default the keys below, those of all rows together.
         input_tokens, output_tokens, costs: keys of the tokens, and of the cost in US dollars.
         names: keys of the model's name.
@@ -110,6 +113,7 @@ class ModelCalls:
     markers: Keys = ()
     usage_markers: Keys = ()
     has_usage: Test | None = None
+    call_markers: Keys = ()
     usage: Callable[[SpanView], RawUsage | None] | None = None
     input_tokens: Keys = ()
     output_tokens: Keys = ()
@@ -162,6 +166,8 @@ class Dialect:
         name: short name, reported with every step.
         matches: whether a span is a tool span of this dialect; sees attributes that hold at least one marker key.
         markers: attribute keys, at least one of which every tool span of the dialect carries.
+        scopes: beginnings of the instrumentation scopes of the vendor: of spans of another scope the row is not asked
+            whether they are its tool spans or model calls. None: spans of any scope may be.
         tool_name: the tool's name from a matching span; None if it is a tool span that must not count. By default the
             name of the span.
         arguments, results, call_ids: keys tried before the common ones, in order.
@@ -183,6 +189,7 @@ class Dialect:
     name: str
     matches: Test = never
     markers: Keys = ()
+    scopes: Keys = ()
     tool_name: Callable[[SpanView], str | None] = field(default=lambda span: span.name or None)
     arguments: Keys = ()
     results: Keys = ()
@@ -208,8 +215,7 @@ class Dialect:
             raise ValueError(f"{self.name}: markers: matches needs at least one key")
 
 
-@dataclass(frozen=True)
-class RawCall:
+class RawCall(NamedTuple):
     """Undecoded fields of a tool span: attribute values as found, None where absent."""
 
     call_id: Any = None
@@ -230,9 +236,13 @@ def named_by(*keys: str, prefixes: Keys = (), suffixes: Keys = ()) -> Callable[[
     """A ``tool_name`` function: the first present key, else the span name without a known prefix or suffix."""
 
     def tool_name(span: SpanView) -> str | None:
-        value = first(span.attributes, keys)
-        if isinstance(value, str) and value:
-            return value
+        attributes = span.attributes
+        for key in keys:
+            value = attributes.get(key)
+            if value is not None:
+                if isinstance(value, str) and value:
+                    return value
+                break
         name = span.name
         for prefix in prefixes:
             name = name.removeprefix(prefix)
@@ -243,6 +253,24 @@ def named_by(*keys: str, prefixes: Keys = (), suffixes: Keys = ()) -> Callable[[
     return tool_name
 
 
+def is_span(name: str) -> Opinion:
+    """An ``is_call`` for model calls that are known by the name of their span alone."""
+
+    def is_call(span: SpanView) -> bool | None:
+        return True if span.name == name else None
+
+    return is_call
+
+
+def begins_with(start: str) -> Callable[[Any], bool]:
+    """A test of an attribute's value: whether it is text that begins like this."""
+
+    def test(value: Any) -> bool:
+        return isinstance(value, str) and value.startswith(start)
+
+    return test
+
+
 def text_or_empty(value: Any) -> str:
     """An attribute that should be text, "" if it is none."""
     return value if isinstance(value, str) else ""
@@ -250,11 +278,9 @@ def text_or_empty(value: Any) -> str:
 
 def json_object(value: Any) -> Mapping[str, Any]:
     """An attribute that holds a JSON object as text, decoded; empty if it does not."""
-    if isinstance(value, Mapping):
-        return value
-    if not isinstance(value, str) or not value.startswith("{"):
-        return {}
-    return _parsed(value)
+    if isinstance(value, str):
+        return _parsed(value) if value[:1] == "{" else {}
+    return value if isinstance(value, Mapping) else {}
 
 
 @lru_cache(maxsize=4)

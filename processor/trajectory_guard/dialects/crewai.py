@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
-from trajectory_guard.dialects.base import Dialect, Identity, Messages, RawCall
+from trajectory_guard.dialects.base import Dialect, Identity, Messages, RawCall, begins_with
 from trajectory_guard.dialects.span import SpanView
 
 _SCOPE: Final = "openinference.instrumentation.crewai"
 _TOOL: Final = "tool.name"
 _RESULT: Final = "output.value"
-_BLOCKED: Final = "Tool execution blocked by hook."
 _UNKNOWN_TOOL: Final = "Tool not found"
 _GLUE: Final = re.compile(
     r"\n{2,8}(?:You ONLY have access to the following tools|Tool \S{1,100} accepts these inputs:)"
@@ -43,14 +42,11 @@ def _without_glue(span: SpanView, raw: RawCall) -> RawCall:
     return raw if glue is None else RawCall(raw.call_id, raw.arguments, raw.result[: glue.start()])
 
 
-def _is_blocked(result: Any) -> bool:
-    return isinstance(result, str) and result.startswith(_BLOCKED)
-
-
 CREWAI = Dialect(
     name="crewai",
     matches=_matches,
     markers=(_TOOL,),
+    scopes=(_SCOPE,),
     tool_name=_tool_name,
     arguments=("input.value",),
     results=(_RESULT,),
@@ -58,7 +54,7 @@ CREWAI = Dialect(
     empty_arguments=True,
     adjust=_without_glue,
     failed_when={_RESULT: _UNKNOWN_TOOL},
-    refused_when={_RESULT: _is_blocked},
+    refused_when={_RESULT: begins_with("Tool execution blocked by hook.")},
     identity=Identity(agents=("tool.agent_role",)),
     messages=Messages(transcripts=("crewai.crew.tasks_output",)),
 )

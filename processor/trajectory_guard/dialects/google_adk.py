@@ -24,7 +24,8 @@ _REQUEST: Final = "gcp.vertex.agent.llm_request"
 _ARGUMENTS: Final = "gcp.vertex.agent.tool_call_args"
 _RESULTS: Final = ("gcp.vertex.agent.tool_response", "gen_ai.tool.call.result", "output.value")
 _ABSENT: Final = "<not specified>"
-_MERGED: Final = "(merged tools)"
+_MERGED: Final = ("(merged tools)",)
+"""Name of the span that ends a batch of parallel calls, each of which has a span of its own."""
 _HIDDEN: Final = "{}"
 _ASKING: Final = "This tool call requires confirmation, please approve or reject."
 """Result of a call that must be confirmed. The same call is made again with the decision, in the next trace."""
@@ -32,11 +33,6 @@ _ASKING: Final = "This tool call requires confirmation, please approve or reject
 
 def _matches(span: SpanView) -> bool:
     return span.scope in _SCOPES and span.attributes.get("gen_ai.operation.name") == "execute_tool"
-
-
-def _is_merged(name: Any) -> bool:
-    """The span that ends a batch of parallel calls, each of which has a span of its own."""
-    return bool(name == _MERGED)
 
 
 def _response(written: Any) -> Any:
@@ -85,15 +81,18 @@ GOOGLE_ADK = Dialect(
     name="google_adk",
     matches=_matches,
     markers=("gen_ai.operation.name",),
+    scopes=_SCOPES,
     tool_name=named_by("gen_ai.tool.name", prefixes=("execute_tool ",)),
     arguments=("gen_ai.tool.call.arguments", _ARGUMENTS),
     results=("gen_ai.tool.call.result", _RESULTS[0]),
     empty_arguments=True,
     adjust=_adjust,
-    not_a_tool={"gen_ai.tool.name": _is_merged},
+    not_a_tool={"gen_ai.tool.name": _MERGED.__contains__},
     awaits_approval=_awaits_approval,
     identity=Identity(sessions=("gcp.vertex.agent.session_id",)),
-    models=ModelCalls(markers=(_REQUEST,), has_usage=_has_usage, usage=_usage),
+    models=ModelCalls(
+        markers=(_REQUEST,), has_usage=_has_usage, call_markers=(_REQUEST, "gen_ai.system"), usage=_usage
+    ),
     messages=Messages(
         raw_inputs=(_REQUEST,),
         raw_outputs=("gcp.vertex.agent.llm_response",),

@@ -12,6 +12,7 @@ from trajectory_guard.dialects.base import (
     ModelCalls,
     RawCall,
     RawUsage,
+    is_span,
     json_object,
     named_by,
     text_or_empty,
@@ -50,10 +51,6 @@ def _agent_name(span: SpanView) -> str | None:
     return text_or_empty(span.attributes.get(_COMPONENT))
 
 
-def _is_call(span: SpanView) -> bool | None:
-    return True if span.name == _MODEL else None
-
-
 def _usage(span: SpanView) -> RawUsage | None:
     """Tokens stand in the metadata of the reply, if content is on."""
     replies = json_object(span.attributes.get(_ANSWERED)).get("replies")
@@ -81,6 +78,6 @@ HAYSTACK = Dialect(
     identity=Identity(
         agent_markers=(_AGENT, _COMPONENT), is_agent=_is_agent, agent_name=_agent_name, name_keys=(_COMPONENT,)
     ),
-    models=ModelCalls(is_call=_is_call, usage_markers=(_ANSWERED,), usage=_usage),
+    models=ModelCalls(is_call=is_span(_MODEL), usage_markers=(_ANSWERED,), usage=_usage),
     messages=Messages(inputs=(_SENT,), outputs=(_ANSWERED,), family_markers=(_ANSWERED,)),
 )

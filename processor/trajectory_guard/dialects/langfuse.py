@@ -48,7 +48,12 @@ LANGFUSE = Dialect(
         agent_name=_agent_name,
         graph_markers=("langfuse.trace.metadata.ls_integration",),
     ),
-    models=ModelCalls(is_call=_is_call, usage=_usage, usage_markers=("langfuse.observation.usage_details",)),
+    models=ModelCalls(
+        is_call=_is_call,
+        call_markers=(_TYPE,),
+        usage=_usage,
+        usage_markers=("langfuse.observation.usage_details",),
+    ),
     messages=Messages(
         inputs=("langfuse.observation.input",),
         outputs=("langfuse.observation.output",),

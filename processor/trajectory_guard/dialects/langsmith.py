@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, RawCall, named_by
 from trajectory_guard.dialects.span import SpanView
 
@@ -14,7 +12,7 @@ def _matches(span: SpanView) -> bool:
 
 def _drop_empty_failure(span: SpanView, raw: RawCall) -> RawCall:
     """``{}`` is what LangSmith writes for a tool that raised."""
-    return replace(raw, result=None) if raw.result == "{}" and span.status == "error" else raw
+    return raw._replace(result=None) if raw.result == "{}" and span.status == "error" else raw
 
 
 def _may_be_call(span: SpanView) -> bool | None:

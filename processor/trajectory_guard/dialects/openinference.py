@@ -75,6 +75,7 @@ OPENINFERENCE = Dialect(
     ),
     models=ModelCalls(
         is_call=_is_call,
+        call_markers=(_KIND,),
         markers=("llm.input_messages.0.message.role", "llm.output_messages.0.message.role"),
         usage_markers=("llm.token_count.prompt", "llm.token_count.completion"),
         input_tokens=("llm.token_count.prompt",),

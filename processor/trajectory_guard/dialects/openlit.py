@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import UUID
 
 from trajectory_guard.dialects.base import Dialect, Messages, RawCall, named_by
@@ -18,7 +17,7 @@ def _drop_run_id(span: SpanView, raw: RawCall) -> RawCall:
         UUID(str(raw.call_id))
     except ValueError:
         return raw
-    return replace(raw, call_id=None)
+    return raw._replace(call_id=None)
 
 
 def _in_family(span: SpanView) -> bool:
@@ -29,6 +28,7 @@ OPENLIT = Dialect(
     name="openlit",
     matches=_matches,
     markers=("gen_ai.operation.name",),
+    scopes=("openlit",),
     tool_name=named_by("gen_ai.tool.name", prefixes=("execute_tool ",)),
     adjust=_drop_run_id,
     messages=Messages(in_family=_in_family),

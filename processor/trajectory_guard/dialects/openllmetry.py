@@ -17,6 +17,7 @@ from trajectory_guard.dialects.base import (
 from trajectory_guard.dialects.span import SpanView
 
 _KIND = "traceloop.span.kind"
+_INPUT = "traceloop.entity.input"
 
 
 def _matches(span: SpanView) -> bool:
@@ -39,7 +40,7 @@ def _agent_name(span: SpanView) -> str | None:
 
 def _wrapped_metadata(span: SpanView) -> Mapping[str, Any]:
     """Versions before 0.50 keep LangGraph's metadata inside the input wrapper only."""
-    text = span.attributes.get("traceloop.entity.input")
+    text = span.attributes.get(_INPUT)
     if not isinstance(text, str) or not text.startswith('{"input_str"') or "gen_ai.operation.name" in span.attributes:
         return {}
     metadata = json_object(text).get("metadata")
@@ -77,6 +78,7 @@ OPENLLMETRY = Dialect(
         ),
         metadata_prefixes=("traceloop.association.properties.",),
         wrapped_metadata=_wrapped_metadata,
+        wrapped_in=_INPUT,
         agent_markers=(_KIND,),
         is_agent=_is_agent,
         agent_name=_agent_name,

@@ -84,6 +84,7 @@ SEMCONV = Dialect(
         markers=("gen_ai.output.messages", "gen_ai.input.messages"),
         usage_markers=("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"),
         has_usage=_has_usage,
+        call_markers=(_OPERATION,),
         input_tokens=("gen_ai.usage.input_tokens",),
         output_tokens=("gen_ai.usage.output_tokens",),
         costs=("gen_ai.usage.cost",),

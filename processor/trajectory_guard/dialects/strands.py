@@ -75,11 +75,12 @@ STRANDS = Dialect(
     name="strands",
     matches=_matches,
     markers=(_OPERATION,),
+    scopes=(_SCOPE,),
     tool_name=named_by("gen_ai.tool.name", prefixes=("execute_tool ",)),
     adjust=_adjust,
     failed_when={_STATUS: "error"},
     awaits_approval=_is_abandoned,
     identity=Identity(placeholders=(_DEFAULT_NAME,)),
-    models=ModelCalls(is_call=_is_call),
+    models=ModelCalls(is_call=_is_call, call_markers=(_OPERATION,)),
     messages=Messages(in_family=lambda span: span.scope == _SCOPE),
 )

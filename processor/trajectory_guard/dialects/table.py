@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
 
-from trajectory_guard.dialects.base import Dialect, Keys, Messages, ModelCalls, never
+from trajectory_guard.dialects.base import (
+    ARGUMENT_KEYS,
+    CALL_ID_KEYS,
+    RESULT_KEYS,
+    Dialect,
+    Keys,
+    Messages,
+    ModelCalls,
+    Opinion,
+    RawUsage,
+    Test,
+    never,
+)
 from trajectory_guard.dialects.crewai import CREWAI
 from trajectory_guard.dialects.google_adk import GOOGLE_ADK
 from trajectory_guard.dialects.haystack import HAYSTACK
@@ -28,6 +40,7 @@ from trajectory_guard.dialects.strands import STRANDS
 from trajectory_guard.dialects.vercel import VERCEL
 
 T = TypeVar("T")
+N = TypeVar("N", tuple[str, ...], frozenset[str])
 
 _BUILT_IN: Final = (
     LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, HAYSTACK, SPRING_AI,
@@ -43,6 +56,8 @@ _READING_ORDER: Final = (
 """Rows in the order in which their keys are tried on a span that may carry those of several."""
 
 
+UsageReader = Callable[[SpanView], RawUsage | None] | None
+UsageTest = tuple[Keys, Opinion, UsageReader]
 _MAX_KEY_SETS: Final = 1_024
 _MAX_KEPT_NAMES: Final = 128
 """Where a history is spread over several attributes a message, each span has names of its own."""
@@ -64,18 +79,55 @@ class MessageKeys(NamedTuple):
     of_model: bool = False
 
 
+class RowKeys(NamedTuple):
+    """A row, and those of its keys and of the common ones that the span has, in the order in which they are tried."""
+
+    row: Dialect
+    call_ids: Keys
+    common_call_ids: Keys
+    arguments: Keys
+    results: Keys
+
+
 class KeySet(NamedTuple):
     """What the names of a span's attributes say, whatever their values: which rows and keys need to be looked at.
 
     Fields:
         declared, built_in: the rows with a marker among the names, which alone can match.
-        conversations: the keys of conversations and sessions that the span has.
-        inputs, outputs, transcripts: the keys of messages that the span has, or that begin a name.
+        scopes: those of the built-in ones; of_any_scope: the built-in ones without any.
+        metadata: the key of the metadata of a run, as one JSON object; empty if the span has none.
+        step_key: the key of the super-step; empty if the span has none.
+        wrapped_metadata: readers of metadata within an attribute that the span has.
+        agent_tests: tests whether the span is that of an agent; agent_names: the functions that may know its name, each
+            with whether the row has such a test.
+        usage: for rows whose model call the span may be, their scopes, the test and the reader.
+    The others hold those keys or pairs of the fields of ``DialectTable`` with the same name that the span has.
     """
 
-    declared: tuple[Dialect, ...]
-    built_in: tuple[Dialect, ...]
+    declared: tuple[RowKeys, ...]
+    built_in: tuple[RowKeys, ...]
+    scopes: Keys
+    of_any_scope: tuple[RowKeys, ...]
+    not_a_tool: tuple[tuple[str, Callable[[Any], bool]], ...]
+    copies: tuple[tuple[str, Any], ...]
+    failed_when: tuple[tuple[str, Any], ...]
+    refused_when: tuple[tuple[str, Callable[[Any], bool]], ...]
+    status_messages: Keys
+    declared_conversations: Keys
     conversations: Keys
+    agent_keys: Keys
+    namespace_keys: Keys
+    step_key: str
+    metadata: str
+    wrapped_metadata: tuple[Callable[[SpanView], Mapping[str, Any]], ...]
+    agent_tests: tuple[Test, ...]
+    agent_names: tuple[tuple[Callable[[SpanView], str | None], bool], ...]
+    usage: tuple[UsageTest, ...]
+
+
+class MessageKeySet(NamedTuple):
+    """The keys of messages that the span has, or that begin a name."""
+
     inputs: Keys
     outputs: Keys
     transcripts: Keys
@@ -102,15 +154,19 @@ class DialectTable(tuple[Dialect, ...]):
         families: tuple[Dialect, ...] = tuple(dict.fromkeys((*self, *_BUILT_IN)))
         ordered = (*(row for row in families if row not in _READING_ORDER), *_READING_ORDER)
         self._key_sets: dict[tuple[str, ...], KeySet] = {}
+        self._by_asked: dict[frozenset[str], KeySet] = {}
+        self._message_key_sets: dict[tuple[str, ...], MessageKeySet] = {}
         self._combine_tools(ordered)
         self._combine_identity(ordered)
         self._combine_models([row.models for row in ordered])
+        self.usage = _usage_tests(ordered)
         self._combine_messages([row.messages for row in ordered])
         self.family_markers = tuple((key, row.name) for row in families for key in row.messages.family_markers)
         self.in_family = tuple((row.messages.in_family, row.name) for row in families if row.messages.in_family)
         self.workflow_dialects = frozenset(row.name for row in families if row.messages.workflow_inputs)
         names = {key for row in ordered for key in (*row.identity.name_keys, *row.identity.agents)}
         self.name_keys: Final = frozenset(names)
+        self._asked: Final = frozenset(_asked(self, ordered))
         self.interesting: Final = frozenset().union(
             self.markers, self.usage_markers, self.conversations, self.metadata_objects, self.agent_markers,
             self.declared_conversations,
@@ -124,26 +180,47 @@ class DialectTable(tuple[Dialect, ...]):
         names = tuple(attributes)
         found = self._key_sets.get(names)
         if found is None:
-            found = self._new_key_set(attributes)
-            if len(names) <= _MAX_KEPT_NAMES:
-                if len(self._key_sets) >= _MAX_KEY_SETS:
-                    self._key_sets.clear()
-                self._key_sets[names] = found
+            asked = self._asked.intersection(attributes)  # a history that grows adds names that nothing asks for
+            found = self._by_asked.get(asked)
+            if found is None:
+                found = self._new_key_set(asked)
+                _keep(self._by_asked, asked, found)
+            _keep(self._key_sets, names, found)
         return found
 
-    def _new_key_set(self, attributes: Mapping[str, Any]) -> KeySet:
-        declared, built_in = (
-            tuple(row for row in rows if any(key in attributes for key in row.markers))
-            for rows in (self.declared_rows, self.tool_rows)
-        )
+    def _new_key_set(self, names: frozenset[str]) -> KeySet:
+        built_in = _rows_with(self.tool_rows, names)
         return KeySet(
-            declared, built_in, tuple(key for key in self.conversations if key in attributes),
-            *(_found(wanted.keys, attributes) for wanted in (self.inputs, self.outputs, self.transcripts)),
-        )  # fmt: skip
+            declared=_rows_with(self.declared_rows, names),
+            built_in=built_in,
+            scopes=_keys(one.row.scopes for one in built_in),
+            of_any_scope=tuple(one for one in built_in if not one.row.scopes),
+            not_a_tool=tuple(pair for pair in self.not_a_tool if pair[0] in names),
+            copies=tuple(pair for pair in self.copies if pair[0] in names),
+            failed_when=tuple(pair for pair in self.failed_when if pair[0] in names),
+            refused_when=tuple(pair for pair in self.refused_when if pair[0] in names),
+            status_messages=_present(self.status_messages, names),
+            declared_conversations=_present(self.declared_conversations, names),
+            conversations=_present(self.conversations, names),
+            agent_keys=_present(self.agent_keys, names),
+            namespace_keys=_present(self.namespace_keys, names),
+            step_key="".join(_present(self.step_keys, names)[:1]),
+            metadata="".join(_present(self.metadata_objects, names)[:1]),
+            wrapped_metadata=tuple(read for key, read in self.wrapped_metadata if key in names),
+            agent_tests=tuple(dict.fromkeys(test for key, test in self.agent_tests if key in names)),
+            agent_names=tuple(dict.fromkeys((read, tested) for key, read, tested in self.agent_names if key in names)),
+            usage=tuple(rest for markers, rest in self.usage if not markers or _any_of(markers, names)),
+        )
 
     def message_keys(self, wanted: MessageKeys, attributes: Mapping[str, Any]) -> Keys:
         """The keys of ``inputs``, ``outputs`` or ``transcripts`` that these attributes have, in their order."""
-        known = self.key_set(attributes)
+        names = tuple(attributes)
+        known = self._message_key_sets.get(names)
+        if known is None:
+            known = MessageKeySet(
+                *(_found(wanted.keys, attributes) for wanted in (self.inputs, self.outputs, self.transcripts))
+            )
+            _keep(self._message_key_sets, names, known)
         return known.inputs if wanted is self.inputs else known.outputs if wanted is self.outputs else known.transcripts
 
     def _combine_tools(self, rows: Sequence[Dialect]) -> None:
@@ -167,7 +244,7 @@ class DialectTable(tuple[Dialect, ...]):
         self.agent_keys = tuple(f"{prefix}lc_agent_name" for prefix in prefixes)
         self.step_keys = tuple(f"{prefix}langgraph_step" for prefix in prefixes)
         self.namespace_keys = tuple(f"{prefix}langgraph_checkpoint_ns" for prefix in prefixes)
-        self.wrapped_metadata = _given(one.wrapped_metadata for one in parts)
+        self.wrapped_metadata = tuple((one.wrapped_in, one.wrapped_metadata) for one in parts if one.wrapped_metadata)
         self.agent_tests = tuple((key, one.is_agent) for one in parts if one.is_agent for key in one.agent_markers)
         self.agent_markers = frozenset(key for key, _ in self.agent_tests)
         self.agent_names = tuple(
@@ -184,8 +261,6 @@ class DialectTable(tuple[Dialect, ...]):
         self.weak_call_tests = _given(one.may_be_call for one in parts)
         self.model_markers = frozenset(_keys(one.markers for one in parts))
         self.usage_markers = frozenset(_keys(one.usage_markers for one in parts))
-        having = [(test, one.usage) for one in parts if (test := one.has_usage or one.is_call) is not None]
-        self.usage = tuple(sorted(having, key=lambda pair: pair[1] is None))  # a reader of its own knows more
         self.input_tokens = _keys(one.input_tokens for one in parts)
         self.output_tokens = _keys(one.output_tokens for one in parts)
         self.costs = _keys(one.costs for one in parts)
@@ -216,6 +291,59 @@ def _keys(fields: Iterable[Keys]) -> Keys:
     return tuple(dict.fromkeys(key for keys in fields for key in keys))
 
 
+def _present(keys: Keys, names: Container[str]) -> Keys:
+    """The keys that are among the names."""
+    return tuple(key for key in keys if key in names)
+
+
+def _any_of(keys: Keys, names: Container[str]) -> bool:
+    return any(key in names for key in keys)
+
+
+def _keep(memo: dict[N, T], names: N, answer: T) -> None:
+    """Keep an answer by the names of the attributes, within bounds."""
+    if len(names) <= _MAX_KEPT_NAMES:
+        if len(memo) >= _MAX_KEY_SETS:
+            memo.clear()
+        memo[names] = answer
+
+
+def _asked(table: DialectTable, rows: Iterable[Dialect]) -> Iterator[str]:
+    """All keys on which a ``KeySet`` depends."""
+    yield from (*CALL_ID_KEYS, *ARGUMENT_KEYS, *RESULT_KEYS)
+    for row in rows:
+        yield from (*row.markers, *row.call_ids, *row.arguments, *row.results, *row.models.call_markers)
+    yield from (*table.status_messages, *table.declared_conversations, *table.conversations, *table.agent_keys)
+    yield from (*table.namespace_keys, *table.step_keys, *table.metadata_objects)
+    for pairs in (table.not_a_tool, table.copies, table.failed_when, table.refused_when):
+        yield from (key for key, _ in pairs)
+    yield from (key for key, _ in (*table.wrapped_metadata, *table.agent_tests))
+    yield from (key for key, _, _ in table.agent_names)
+
+
+def _rows_with(rows: Iterable[Dialect], names: Container[str]) -> tuple[RowKeys, ...]:
+    """The rows with a marker among the names."""
+    return tuple(row_keys(row, names) for row in rows if _any_of(row.markers, names))
+
+
+def row_keys(row: Dialect, names: Container[str]) -> RowKeys:
+    """The keys that are tried on a tool span of a row with attributes of these names."""
+    return RowKeys(
+        row, _present(row.call_ids, names), _present(CALL_ID_KEYS, names),
+        _present((*row.arguments, *ARGUMENT_KEYS), names), _present((*row.results, *RESULT_KEYS), names),
+    )  # fmt: skip
+
+
+def _usage_tests(rows: Iterable[Dialect]) -> tuple[tuple[Keys, UsageTest], ...]:
+    """Markers of each row that knows model calls, with its test. Those with a reader of their own know more."""
+    having = [
+        (one.call_markers, (row.scopes, test, one.usage))
+        for row in rows
+        if (test := (one := row.models).has_usage or one.is_call) is not None
+    ]
+    return tuple(sorted(having, key=lambda known: known[1][2] is None))
+
+
 def _found(keys: Keys, attributes: Mapping[str, Any]) -> Keys:
     """The keys that are names of attributes, or with a dot at their end begin some."""
     return tuple(
@@ -243,14 +371,16 @@ def _combined(rows: tuple[Dialect, ...]) -> DialectTable:
     return DIALECTS if rows == DIALECTS else DialectTable(rows)
 
 
-def is_rejected(span: SpanView, table: DialectTable = DIALECTS) -> bool:
+def _is_rejected(attributes: Mapping[str, Any], known: KeySet) -> bool:
     """Spans that look like tools and are none: model calls that name a tool, pending copies, other MCP methods."""
-    attributes = span.attributes
-    for key, test in table.not_a_tool:
-        value = attributes.get(key)
+    for key, test in known.not_a_tool:
+        value = attributes[key]
         if value is not None and test(value):
             return True
-    return is_copy(span, table)
+    for key, value in known.copies:  # noqa: SIM110  a generator would cost more than the look-ups
+        if attributes[key] == value:
+            return True
+    return False
 
 
 def is_copy(span: SpanView, table: DialectTable = DIALECTS) -> bool:
@@ -263,14 +393,20 @@ def is_copy(span: SpanView, table: DialectTable = DIALECTS) -> bool:
 
 def recognise(span: SpanView, dialects: Sequence[Dialect] = DIALECTS) -> Dialect | None:
     """The dialect of a tool span, None if the span is no tool span."""
-    table = table_of(dialects)
-    known = table.key_set(span.attributes)
-    for row in known.declared:
-        if row.matches(span):
-            return row
-    if not known.built_in or is_rejected(span, table):
+    found = recognise_keys(span, table_of(dialects).key_set(span.attributes))
+    return found.row if found is not None else None
+
+
+def recognise_keys(span: SpanView, known: KeySet) -> RowKeys | None:
+    """As ``recognise``, for a span whose key set is known: the row with the keys that the span has."""
+    for one in known.declared:
+        if one.row.matches(span):
+            return one
+    if not known.built_in or _is_rejected(span.attributes, known):
         return None
-    for row in known.built_in:
-        if row.matches(span):
-            return row
+    scope = span.scope
+    for one in known.built_in if scope.startswith(known.scopes) else known.of_any_scope:
+        row = one.row
+        if (not row.scopes or scope.startswith(row.scopes)) and row.matches(span):
+            return one
     return None

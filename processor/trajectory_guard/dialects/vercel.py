@@ -66,7 +66,9 @@ VERCEL = Dialect(
         agent_name=_agent_name,
     ),
     models=ModelCalls(
-        is_call=_is_call, markers=("ai.response.toolCalls", "ai.prompt.messages"), response_ids=("ai.response.id",),
+        is_call=_is_call, call_markers=(_OPERATION,),
+        markers=("ai.response.toolCalls", "ai.prompt.messages"),
+        response_ids=("ai.response.id",),
     ),
     messages=Messages(
         raw_inputs=("ai.prompt.messages",),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trajectory_guard import telemetry
 from trajectory_guard.core.state import StateFormatError
-from trajectory_guard.entry import ReadCall
+from trajectory_guard.entries import ReadCall
 from trajectory_guard.gates.messages import requests_of, step_id_of, turn_of, with_summaries
 
 if TYPE_CHECKING:

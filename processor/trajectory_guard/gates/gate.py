@@ -23,7 +23,7 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.scope import label_of
-from trajectory_guard.entry import Flag, GateRun
+from trajectory_guard.entries import Flag, GateRun
 from trajectory_guard.gates.boundaries import STATE, Boundaries
 from trajectory_guard.gates.branches import saved_state, with_summaries_marked
 from trajectory_guard.gates.messages import (

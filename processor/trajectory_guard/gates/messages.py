@@ -13,7 +13,7 @@ from trajectory_guard.core.fingerprints import args_hash, digest64, text_bytes
 from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import NOT_RUN, REFUSED_BY_GUARD, ModelTokens, Outcome, StepRecord, Usage
-from trajectory_guard.spans.results import as_text
+from trajectory_guard.spans.content import as_text
 
 MARK: Final = "trajectory_guard"
 MAX_LOOK_BACK: Final = 256

@@ -24,7 +24,7 @@ from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.tracking.tables import BoundedTable
-from trajectory_guard.entry import Flag
+from trajectory_guard.entries import Flag
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.spending.answers import status_of
 from trajectory_guard.spending.spending import BudgetStatus

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +14,6 @@ from opentelemetry import context as otel_context
 from opentelemetry import metrics as otel_metrics
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
-from opentelemetry.trace import SpanKind, StatusCode
 
 from trajectory_guard import telemetry
 from trajectory_guard.callbacks import Intervention, notify
@@ -24,16 +23,23 @@ from trajectory_guard.core.steps import StepRecord, Usage
 from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
 from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard.dialects.custom import table_with
-from trajectory_guard.dialects.span import SpanEvent, SpanView
-from trajectory_guard.dialects.table import recognise
+from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.table import KeySet, RowKeys, recognise, recognise_keys
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.otel.metrics import register
+from trajectory_guard.otel.sdk_spans import IS_REMOTE, PUBLIC, SPAN_ID, TRACE_ID, readers, view_of
 from trajectory_guard.otel.verdict_spans import VerdictSpans
 from trajectory_guard.runtime import _add_reporter, board_for, follow
-from trajectory_guard.spans.duplicates import MAX_ANCESTORS, is_inner_duplicate
-from trajectory_guard.spans.extract import model_usage, read_step, trajectory_id
-from trajectory_guard.spans.identity import all_conversation_ids, conversation_id, is_agent_span
+from trajectory_guard.spans.duplicates import MAX_ANCESTORS
+from trajectory_guard.spans.extract import model_usage, read_known_step, repeats_above, trajectory_id
+from trajectory_guard.spans.identity import (
+    LiveView,
+    all_conversation_ids,
+    is_agent_span,
+    metadata_of,
+    named_conversation,
+)
 from trajectory_guard.store import FlagBoard
 from trajectory_guard.transcripts.asked import asked_in
 from trajectory_guard.transcripts.model_calls import model_call
@@ -45,8 +51,6 @@ if TYPE_CHECKING:
     from trajectory_guard.spending.spending import Spending
 
 _log: Final = logging.getLogger(telemetry.LOGGER)
-_KINDS: Final = {kind._value_: kind.name.lower() for kind in SpanKind}
-_STATUS: Final = {StatusCode.UNSET._value_: "unset", StatusCode.OK._value_: "ok", StatusCode.ERROR._value_: "error"}
 _LATENCY_SAMPLE: Final = 16
 _EXPIRY_CHECK: Final = 256
 _EXPIRY_LOOK: Final = 64
@@ -83,7 +87,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._spans = VerdictSpans(tracer_provider)
         now_and_after_fork(self._renew_lock)
         self._open: dict[int, Span] = {}  # span id -> live span, oldest first, for identity
-        self._above: dict[int, SpanView] = {}  # span id -> view of a live span that has a tool span below it
+        self._readers = readers()
         self._started = 0
         limit = self.config.max_trajectories
         self._conversations: NameTable[int, str] = NameTable(limit)  # of traces
@@ -102,7 +106,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self.config = config
         self._max_open = config.max_open_spans
         self._table = table_with(config.dialects)
-        self._markers = self._table.markers
+        self._above: dict[int, LiveView] = {}  # span id -> view of a live span that has a tool span below it
         self._interesting = self._table.interesting
 
     def _renew_lock(self) -> None:
@@ -115,8 +119,11 @@ class TrajectoryGuardProcessor(SpanProcessor):
         if not self.enabled:
             return
         try:
-            self._open[span.context.span_id] = span
-            self.board.resource = span.resource.attributes
+            try:
+                context, self.board.resource = self._readers.get(span.__class__, PUBLIC).started(span)
+            except AttributeError:  # its fields were replaced
+                context, self.board.resource = PUBLIC.started(span)
+            self._open[context[SPAN_ID]] = span
             self._started += 1
             if len(self._open) > self._max_open or not self._started % _EXPIRY_CHECK:
                 self._expire_open()
@@ -128,17 +135,21 @@ class TrajectoryGuardProcessor(SpanProcessor):
         if not self.enabled:
             return
         try:
-            context = span.context
+            reader = self._readers.get(span.__class__, PUBLIC)
+            try:
+                context, parent, attributes = reader.ended(span)
+            except AttributeError:  # made by hand, or its attributes were replaced
+                context, parent, attributes = PUBLIC.ended(span)
             if context is None:
                 return
-            self._open.pop(context.span_id, None)
-            self._above.pop(context.span_id, None)
-            attributes = plain_attributes(span)
+            self._open.pop(context[SPAN_ID], None)
+            if self._above:
+                self._above.pop(context[SPAN_ID], None)
             if not self._interesting.isdisjoint(attributes):
-                self._end_interesting(span, context, attributes)
+                self._end_interesting(span, view_of(span, context, parent, attributes, reader), context, parent)
             if self.board.quality is not None:
                 self._score(span, attributes)
-            if span.parent is None or span.parent.is_remote:
+            if (parent is None or parent[IS_REMOTE]) and len(self.board):
                 self._settle(context)
         except Exception as error:
             self._contain("on_end", error)
@@ -174,12 +185,15 @@ class TrajectoryGuardProcessor(SpanProcessor):
 
     # --- steps -----------------------------------------------------------------------------------------------
 
-    def _end_interesting(self, span: ReadableSpan, context: trace.SpanContext, attributes: Mapping[str, Any]) -> None:
-        started = time.perf_counter()
-        view = view_of(span, attributes)
-        step = None if self._markers.isdisjoint(attributes) else self._step(span, view)
+    def _end_interesting(
+        self, span: ReadableSpan, view: SpanView, context: trace.SpanContext, parent: trace.SpanContext | None
+    ) -> None:
+        started = 0.0 if self._evaluated % _LATENCY_SAMPLE else time.perf_counter()
+        known = self._table.key_set(view.attributes)
+        found = recognise_keys(view, known) if known.declared or known.built_in else None
+        step = self._step(view, found, known, parent) if found is not None else None
         if step is None:
-            usage = self._learn(span, view, context)
+            usage = self._learn(span, view, context, known)
             if is_agent_span(view, self._table):
                 self.board.end_instance(self._conversation_of(view), view.span_id)
             if usage is None:
@@ -189,13 +203,14 @@ class TrajectoryGuardProcessor(SpanProcessor):
             step = model_call(view, partial(self._ancestors, span), usage, self._conversation_of, self._table)
             if step is None:
                 return
-        verdict = self._evaluate(step, view, context)
+        verdict = self._evaluate(step, view, context, known)
         if verdict is None:
             return
         self._evaluated += 1
-        if self._evaluated % _LATENCY_SAMPLE == 1:
+        if started:
             self._latency.record(time.perf_counter() - started)
-        self._report(verdict, span)
+        if verdict.nudge is not None or verdict.stop_due or verdict.recovered or _log.isEnabledFor(logging.DEBUG):
+            self._report(verdict, span)
         if (verdict.detections or verdict.recovered) and self.board.reporter is not None:
             self.board.reporter.report(verdict, view.trace_id, span, self._ancestors(span))
 
@@ -206,24 +221,25 @@ class TrajectoryGuardProcessor(SpanProcessor):
 
     def _settle(self, context: trace.SpanContext) -> None:
         """Count the recoveries in a trace whose local root has ended."""
-        trace_id = f"{context.trace_id:032x}"
-        trajectory = self._conversations.find(context.trace_id) or trace_id
+        trace_id = f"{context[TRACE_ID]:032x}"
+        trajectory = self._conversations.find(context[TRACE_ID]) or trace_id
         self.board.finish_recoveries(trajectory, trace_id)
 
-    def _step(self, span: ReadableSpan, view: SpanView) -> StepRecord | None:
-        dialect = recognise(view, self._table)
-        if dialect is None:
+    def _step(
+        self, view: SpanView, keys: RowKeys, known: KeySet, parent: trace.SpanContext | None
+    ) -> StepRecord | None:
+        above = self._views_above(parent)
+        if above and repeats_above(view, keys.row, above, self._table):
             return None
-        above = list(self._ancestors(span))
-        if above and is_inner_duplicate(view, above, self._table, dialect):
-            return None
-        return read_step(view, dialect, above, self._conversation_of, self._table)
+        return read_known_step(view, keys, known, above, self._conversation_of, self._table)
 
-    def _evaluate(self, step: StepRecord, view: SpanView, context: trace.SpanContext) -> Verdict | None:
+    def _evaluate(self, step: StepRecord, view: SpanView, context: trace.SpanContext, known: KeySet) -> Verdict | None:
         if step.trajectory_id != view.trace_id:
-            self._remember_conversation(context.trace_id, step.trajectory_id)
-            self.board.link(step.trajectory_id, (view.trace_id, *all_conversation_ids(view.attributes, self._table)))
-        ledger = self._usage.get(context.trace_id)
+            if self._conversations.find(context[TRACE_ID]) != step.trajectory_id:
+                self._remember_conversation(context[TRACE_ID], step.trajectory_id)
+            ids = all_conversation_ids(view.attributes, self._table, known)
+            self.board.link(step.trajectory_id, (view.trace_id, *ids))
+        ledger = self._usage.get(context[TRACE_ID])
         if ledger is not None:
             unnamed = ("",) if step.trajectory_id == self._conversation_of(view) else ()
             of_tool = step.model_scope is None
@@ -249,18 +265,26 @@ class TrajectoryGuardProcessor(SpanProcessor):
 
     # --- identity and usage ----------------------------------------------------------------------------------
 
-    def _ancestors(self, span: ReadableSpan) -> Iterator[SpanView]:
+    def _ancestors(self, span: ReadableSpan) -> list[SpanView]:
+        return self._views_above(span.parent)
+
+    def _views_above(self, parent: trace.SpanContext | None) -> list[SpanView]:
         """The live spans above a span, nearest first, with their names and attributes as they are at this moment."""
-        parent = span.parent
-        for _ in range(MAX_ANCESTORS):
-            if parent is None or (live := self._open.get(parent.span_id)) is None:
-                return
-            attributes = plain_attributes(live)
-            known = self._above.get(parent.span_id)
-            if known is None or known.attributes != attributes or known.name != live.name:
-                known = self._above[parent.span_id] = view_of(live, attributes)
-            yield known
-            parent = live.parent
+        above: list[SpanView] = []
+        while parent is not None and (live := self._open.get(parent[SPAN_ID])) is not None:
+            span_id, reader = parent[SPAN_ID], self._readers.get(live.__class__, PUBLIC)
+            try:
+                parent, name, attributes = reader.live(live)
+            except AttributeError:  # its attributes were replaced
+                parent, name, attributes = PUBLIC.live(live)
+            known = self._above.get(span_id)
+            if known is None or known.attributes != attributes or known.name != name:
+                view = view_of(live, live.context, parent, dict(attributes), reader)
+                known = self._above[span_id] = LiveView.of(view, self._table)
+            above.append(known)
+            if len(above) == MAX_ANCESTORS:
+                break
+        return above
 
     def _conversation_of(self, span: SpanView) -> str:
         if self.board.is_shared(span.trace_id):
@@ -268,11 +292,12 @@ class TrajectoryGuardProcessor(SpanProcessor):
         named = self._conversations.find(int(span.trace_id, 16))
         return named or self.board.resolve_alias(span.trace_id)
 
-    def _learn(self, span: ReadableSpan, view: SpanView, context: trace.SpanContext) -> Usage | None:
+    def _learn(self, span: ReadableSpan, view: SpanView, context: trace.SpanContext, known: KeySet) -> Usage | None:
         """Learn what a span that is no tool call says of its trace. Returns the usage of a model call."""
-        named = conversation_id(view.attributes, self._table)
-        if named is not None and context.trace_id not in self._conversations:
-            self._remember_conversation(context.trace_id, named)
+        trace_id = context[TRACE_ID]
+        named = named_conversation(view.attributes, known, metadata_of(view.attributes, known))
+        if named is not None and trace_id not in self._conversations:
+            self._remember_conversation(trace_id, named)
             self.board.join(view.trace_id, named)
         usage = model_usage(view, self._table)
         if usage is not None:
@@ -281,11 +306,11 @@ class TrajectoryGuardProcessor(SpanProcessor):
             for one in usage.unpriced:
                 self.board.prices.get(one.model)  # asks for it, in the background
             conversation = named or ""
-            ledger = self._usage.get(context.trace_id)
+            ledger = self._usage.get(trace_id)
             if ledger is None:
                 ledger = UsageLedger()
                 with self._lock:
-                    self._usage[context.trace_id] = ledger
+                    self._usage[trace_id] = ledger
             if not ledger.knows(view.trace_id, conversation):
                 usage = usage._replace(asked=asked_in(view, self._table))
             with self._lock:
@@ -319,7 +344,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 from trajectory_guard.otel.quality import ScoreFeed
 
                 self._scores = ScoreFeed(self.config.max_trajectories)
-            view = view_of(span, attributes)
+            view = view_of(span, span.context, span.parent, attributes)
             above = partial(self._ancestors, span)
             for verdict in self._scores.read(self.board, view, above, self._conversation_of, self._table):
                 self._report(verdict, span)
@@ -355,7 +380,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 self.board.counts["expired_age" if too_old else "expired_full"] += 1
 
     def _is_tool(self, span: Span) -> bool:
-        return recognise(view_of(span, plain_attributes(span)), self._table) is not None
+        context, parent, attributes = PUBLIC.ended(span)
+        return recognise(view_of(span, context, parent, attributes), self._table) is not None
 
     def _contain(self, where: str, error: Exception) -> None:
         """Count every error of the guard, log the first of each kind, raise none."""
@@ -364,33 +390,3 @@ class TrajectoryGuardProcessor(SpanProcessor):
         if kind not in self._reported and len(self._reported) < 64:
             self._reported.add(kind)
             _log.exception("trajectory_guard: error in %s, contained (logged once)", where)
-
-
-def plain_attributes(span: ReadableSpan) -> Mapping[str, Any]:
-    """A span's attributes as a plain dict: a look-up in the SDK's mapping runs Python code, ten times slower."""
-    attributes = span.attributes
-    if attributes is None:
-        return {}
-    copy = getattr(attributes, "copy", None)
-    return copy() if copy is not None else dict(attributes)
-
-
-def view_of(span: ReadableSpan, attributes: Mapping[str, Any]) -> SpanView:
-    """A ``SpanView`` of a live or finished SDK span with these attributes."""
-    context, parent, scope, status = span.context, span.parent, span.instrumentation_scope, span.status
-    events, kind, start = span.events, span.kind, span.start_time or 0
-    return SpanView(
-        span.name,
-        attributes,
-        f"{context.trace_id:032x}" if context is not None else "",
-        f"{context.span_id:016x}" if context is not None else "",
-        f"{parent.span_id:016x}" if parent is not None else None,
-        "internal" if kind is None else _KINDS[kind._value_],  # ``value``, and a look-up by the member, run Python code
-        _STATUS[status.status_code._value_],
-        status.description or "",
-        [SpanEvent(event.name, event.attributes or {}) for event in events] if events else (),
-        start / 1e9,
-        (span.end_time or start) / 1e9,
-        scope.name if scope is not None else "",
-        scope.version if scope is not None else None,
-    )

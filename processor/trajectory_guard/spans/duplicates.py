@@ -1,16 +1,14 @@
-"""Each call counts once: spans that repeat the tool span around them, and records that stand for one call."""
+"""Spans above a span, and each call once: records that stand for one call."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from trajectory_guard.core.calls import CallRecord, is_fuller, same_call
 from trajectory_guard.core.steps import INTERRUPTED, StepRecord
-from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import DIALECTS, recognise, table_of
 
 MAX_ANCESTORS: Final = 64
 WINDOW_STEPS: Final = 32
@@ -24,29 +22,6 @@ def ancestors(span: SpanView, by_id: Mapping[tuple[str, str], SpanView]) -> Iter
             return
         yield parent
         span = parent
-
-
-def is_inner_duplicate(
-    span: SpanView,
-    above: Iterable[SpanView],
-    dialects: Sequence[Dialect] = DIALECTS,
-    dialect: Dialect | None = None,
-) -> bool:
-    """Whether a span repeats a tool span around it: transport inside framework, wrapper inside wrapper.
-
-    Parameters:
-        dialect: the row that reads the span, if the caller knows it.
-    """
-    table = table_of(dialects)
-    dialect = dialect or recognise(span, table)
-    if dialect is None:
-        return False
-    name, markers = dialect.tool_name(span), table.markers
-    for ancestor in above:
-        outer = None if markers.isdisjoint(ancestor.attributes) else recognise(ancestor, table)
-        if outer is not None and outer.tool_name(ancestor) == name:
-            return True
-    return False
 
 
 def drop_duplicates(steps: Sequence[StepRecord]) -> list[StepRecord]:

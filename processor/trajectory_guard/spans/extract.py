@@ -9,13 +9,30 @@ from trajectory_guard.core.budget import both_ends_and_digest
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash, state_hash
 from trajectory_guard.core.steps import ERROR, Evidence, ModelTokens, StepRecord, Usage
-from trajectory_guard.dialects.base import ARGUMENT_KEYS, CALL_ID_KEYS, RESULT_KEYS, Dialect, RawCall, RawUsage, first
+from trajectory_guard.dialects.base import Dialect, RawCall, RawUsage, first
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import DIALECTS, DialectTable, recognise, table_of
-from trajectory_guard.spans.arguments import Decoded, decode_arguments
-from trajectory_guard.spans.identity import agent_name, batch_label, conversation_id, instance_of
-from trajectory_guard.spans.outcome import error_class, outcome
-from trajectory_guard.spans.results import Payload, as_text, decode_result
+from trajectory_guard.dialects.table import DIALECTS, DialectTable, KeySet, RowKeys, recognise, row_keys, table_of
+from trajectory_guard.spans.content import (
+    UNKNOWN_RESULT,
+    Decoded,
+    Payload,
+    as_text,
+    decode_arguments,
+    decode_result,
+    error_class,
+    outcome,
+)
+from trajectory_guard.spans.identity import (
+    agent_name,
+    conversation_above,
+    conversation_id,
+    dialect_above,
+    metadata_of,
+    named_agent,
+    named_batch,
+    named_conversation,
+    named_instance,
+)
 
 MAX_RESULT_CHARS: Final = 1_000_000
 STATE_KEY: Final = "trajectory_guard.state"
@@ -42,6 +59,31 @@ def extract_step(
     return read_step(span, dialect, list(ancestors), trajectory_of, table) if dialect is not None else None
 
 
+def is_inner_duplicate(
+    span: SpanView,
+    above: Iterable[SpanView],
+    dialects: Sequence[Dialect] = DIALECTS,
+    dialect: Dialect | None = None,
+) -> bool:
+    """Whether a span repeats a tool span around it: transport inside framework, wrapper inside wrapper.
+
+    Parameters:
+        dialect: the row that reads the span, if the caller knows it.
+    """
+    table = table_of(dialects)
+    dialect = dialect or recognise(span, table)
+    return dialect is not None and repeats_above(span, dialect, above, table)
+
+
+def repeats_above(span: SpanView, dialect: Dialect, above: Iterable[SpanView], table: DialectTable) -> bool:
+    """As ``is_inner_duplicate``, for a tool span whose dialect is known."""
+    for ancestor in above:
+        outer = dialect_above(ancestor, table)
+        if outer is not None and outer.tool_name(ancestor) == dialect.tool_name(span):
+            return True
+    return False
+
+
 def read_step(
     span: SpanView,
     dialect: Dialect,
@@ -50,78 +92,87 @@ def read_step(
     table: DialectTable = DIALECTS,
 ) -> StepRecord | None:
     """As ``extract_step``, for a span whose dialect is known; None if the dialect says that it must not count."""
+    known = table.key_set(span.attributes)
+    keys = next((one for one in (*known.built_in, *known.declared) if one.row is dialect), None)
+    return read_known_step(span, keys or row_keys(dialect, span.attributes), known, above, trajectory_of, table)
+
+
+def read_known_step(
+    span: SpanView,
+    keys: RowKeys,
+    known: KeySet,
+    above: list[SpanView],
+    trajectory_of: Callable[[SpanView], str] | None,
+    table: DialectTable,
+) -> StepRecord | None:
+    """As ``read_step``, for a span whose keys have been looked at.
+
+    Parameters:
+        keys: the dialect of the span, with the keys of its content; known: what all names of its attributes say.
+    """
+    dialect, attributes = keys.row, span.attributes
     name = dialect.tool_name(span)
     if name is None:
         return None
-    return _record(span, dialect, name, above, trajectory_id(span, above, trajectory_of, table), table)
-
-
-def _record(
-    span: SpanView, dialect: Dialect, name: str, above: list[SpanView], trajectory: str, table: DialectTable
-) -> StepRecord:
-    raw = _raw_call(span, dialect)
-    payload = decode_result(raw.result)
-    decoded = _arguments(dialect, raw, payload)
-    payload = _complete(span, dialect, payload, decoded)
-    kind = outcome(span, payload, arguments_known=decoded.value is not None, table=table)
-    text = payload.text if payload.text is None else both_ends_and_digest(payload.text, MAX_RESULT_CHARS)
-    failure = error_class(span) if kind == ERROR else None
-    visible = text if text is not None else _failure_text(span, kind)
-    stated = span.attributes.get(STATE_KEY)
+    metadata = metadata_of(attributes, known) if known.metadata else {}
+    if table.declared_conversations:  # on any span, before the other keys of the nearest one
+        trajectory = trajectory_id(span, above, trajectory_of, table)
+    else:
+        named = named_conversation(attributes, known, metadata)
+        trajectory = named if named is not None else _trajectory_above(span, above, trajectory_of, table)
+    agents = dialect.identity.agents
+    agent = (agents and _named(span, above, agents)) or named_agent(span, above, table, known, metadata)
+    call_id, given, returned = _raw_call(span, keys)
+    payload = decode_result(returned)
+    decoded = decode_arguments(given, single=dialect.single_argument)
+    if given is None and dialect.empty_arguments and payload.text is not None:
+        decoded = Decoded({})
+    args = decoded.value
+    if dialect.empty_result is not None and payload == UNKNOWN_RESULT and args is not None and span.status != "error":
+        payload = Payload("") if dialect.empty_result(span) else payload  # there was nothing to write down
+    kind = outcome(span, payload, known, arguments_known=args is not None, table=table)
+    visible = payload.text
+    if visible is None:
+        visible = _failure_text(span, kind)
+    elif len(visible) > MAX_RESULT_CHARS:
+        visible = both_ends_and_digest(visible, MAX_RESULT_CHARS)
+    stated = attributes.get(STATE_KEY)
+    seen = Evidence.FULL if visible is not None or kind == ERROR else Evidence.NO_RESULT
     return StepRecord(  # by position: matching twenty names takes as long as a hash of the arguments
         span.span_id,
         trajectory,
         name,
-        args_hash(decoded.value),
+        args_hash(args),
         result_hash(kind, visible) if stated is None else state_hash(as_text(stated)),
         kind,
-        agent_of(span, above, dialect, table),
+        agent,
         span.start,
         max(0.0, span.end - span.start),
-        _call_id(raw, decoded, payload),
+        _call_id(call_id, decoded.call_id, payload.call_id),
         dialect.name,
         span.trace_id,
         span.span_id,
-        decoded.value,
+        args,
         visible,
-        failure,
-        _evidence(decoded, visible, kind),
-        batch=batch_label(span, table),
-        run=instance_of(span, above, table),
+        error_class(span) if kind == ERROR else None,
+        seen if args is not None else Evidence.NAME_ONLY,
+        batch=named_batch(span, known, metadata),
+        run=named_instance(span, above, table, known, metadata),
         stated=stated is not None,
     )
 
 
-def _raw_call(span: SpanView, dialect: Dialect) -> RawCall:
-    attributes = span.attributes
-    result = _pick(attributes, dialect.results, RESULT_KEYS)
-    if result is None and any(key in attributes for key in (*dialect.results, *RESULT_KEYS)):
+def _raw_call(span: SpanView, keys: RowKeys) -> tuple[Any, Any, Any]:
+    """Call id, arguments and result as they were found."""
+    attributes, adjust = span.attributes, keys.row.adjust
+    call_id = keys.call_ids and first(attributes, keys.call_ids)
+    if not call_id and keys.common_call_ids:
+        call_id = first(attributes, keys.common_call_ids)
+    result = first(attributes, keys.results)
+    if result is None and keys.results:
         result = ""  # the Java SDK writes an empty text as a value without content
-    raw = RawCall(
-        first(attributes, dialect.call_ids) or first(attributes, CALL_ID_KEYS),
-        _pick(attributes, dialect.arguments, ARGUMENT_KEYS),
-        result,
-    )
-    return dialect.adjust(span, raw) if dialect.adjust is not None else raw
-
-
-def _pick(attributes: Any, own: tuple[str, ...], common: tuple[str, ...]) -> Any:
-    value = first(attributes, own) if own else None
-    return value if value is not None else first(attributes, common)
-
-
-def _arguments(dialect: Dialect, raw: RawCall, payload: Payload) -> Decoded:
-    decoded = decode_arguments(raw.arguments, single=dialect.single_argument)
-    if raw.arguments is None and dialect.empty_arguments and payload.text is not None:
-        return Decoded({})
-    return decoded
-
-
-def _complete(span: SpanView, dialect: Dialect, payload: Payload, decoded: Decoded) -> Payload:
-    """A result that is missing because there was nothing to write down."""
-    if dialect.empty_result is None or payload != Payload() or decoded.value is None or span.status == "error":
-        return payload
-    return Payload("") if dialect.empty_result(span) else payload
+    raw = call_id or None, first(attributes, keys.arguments), result
+    return raw if adjust is None else adjust(span, RawCall(*raw))
 
 
 def _failure_text(span: SpanView, kind: str) -> str | None:
@@ -135,17 +186,11 @@ def _failure_text(span: SpanView, kind: str) -> str | None:
     return span.status_description or None
 
 
-def _call_id(raw: RawCall, decoded: Decoded, payload: Payload) -> str | None:
-    for candidate in (raw.call_id, decoded.call_id, payload.call_id):
+def _call_id(*candidates: Any) -> str | None:
+    for candidate in candidates:
         if isinstance(candidate, str) and candidate:
             return candidate.strip('"') or None
     return None
-
-
-def _evidence(decoded: Decoded, visible: str | None, kind: str) -> Evidence:
-    if decoded.value is None:
-        return Evidence.NAME_ONLY
-    return Evidence.FULL if visible is not None or kind == ERROR else Evidence.NO_RESULT
 
 
 def agent_of(span: SpanView, above: Sequence[SpanView], dialect: Dialect, table: DialectTable = DIALECTS) -> str | None:
@@ -171,8 +216,16 @@ def trajectory_id(
     declared = _named(span, above, table.declared_conversations)
     if declared is not None:
         return declared
-    for candidate in (span, *above):
-        found = conversation_id(candidate.attributes, table)
+    found = conversation_id(span.attributes, table)
+    return found if found is not None else _trajectory_above(span, above, trajectory_of, table)
+
+
+def _trajectory_above(
+    span: SpanView, above: Iterable[SpanView], trajectory_of: Callable[[SpanView], str] | None, table: DialectTable
+) -> str:
+    """Conversation of a span that names none itself."""
+    for candidate in above:
+        found = conversation_above(candidate, table)
         if found is not None:
             return found
     return trajectory_of(span) if trajectory_of is not None else span.trace_id
@@ -180,8 +233,8 @@ def trajectory_id(
 
 def model_usage(span: SpanView, table: DialectTable = DIALECTS) -> Usage | None:
     """Tokens, cost and running time of a model call; None if the span is none (agent totals are not model calls)."""
-    for has_usage, read in table.usage:
-        if has_usage(span):
+    for scopes, has_usage, read in table.key_set(span.attributes).usage:
+        if (not scopes or span.scope.startswith(scopes)) and has_usage(span):
             raw = read(span) if read is not None else _common_usage(span, table)
             return None if raw is None else _usage(span, raw, table)
     return None

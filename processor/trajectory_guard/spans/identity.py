@@ -2,28 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import Any, Final, TypeVar
 
 from trajectory_guard.core.fingerprints import parse_json
-from trajectory_guard.dialects.base import json_object
+from trajectory_guard.dialects.base import Dialect, json_object
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import DIALECTS, DialectTable, recognise
+from trajectory_guard.dialects.table import DIALECTS, DialectTable, KeySet, recognise_keys
 
+T = TypeVar("T")
 _METADATA_KEYS: Final = ("session_id", "conversation_id", "thread_id")
+_NO_METADATA: Final[Mapping[str, Any]] = {}
+
+
+class LiveView(SpanView):
+    """A span that has not ended. The spans below it ask the same of it: answers are kept until its view is replaced.
+
+    Attributes:
+        table: the table with which the answers were found.
+        answers: by the function that was asked.
+    """
+
+    table: DialectTable | None = None
+    answers: dict[Any, Any]
+
+    @classmethod
+    def of(cls, view: SpanView, table: DialectTable) -> LiveView:
+        """The view of a span that has not ended."""
+        live = cls(*view)
+        live.table, live.answers = table, {}
+        return live
+
+
+def _asked_once(ask: Callable[[SpanView, DialectTable], T]) -> Callable[[SpanView, DialectTable], T]:
+    """Keep the answers of a function about spans that have not ended."""
+
+    @wraps(ask)
+    def answer(span: SpanView, table: DialectTable) -> T:
+        live: Any = span
+        if live.__class__ is not LiveView or live.table is not table:
+            return ask(span, table)
+        answers: dict[Any, T] = live.answers
+        try:
+            return answers[ask]
+        except KeyError:
+            found = answers[ask] = ask(span, table)
+            return found
+
+    return answer
+
+
+@_asked_once
+def dialect_above(span: SpanView, table: DialectTable) -> Dialect | None:
+    """The dialect of a tool span above another span; None if it is no tool span."""
+    if table.markers.isdisjoint(span.attributes):
+        return None
+    found = recognise_keys(span, table.key_set(span.attributes))
+    return found.row if found is not None else None
+
+
+# --- the conversation ------------------------------------------------------------------------------------------
 
 
 def conversation_id(attributes: Mapping[str, Any], table: DialectTable = DIALECTS) -> str | None:
     """Conversation, session or thread id on one span, None if it has none. Declared keys are asked first."""
-    for key in table.declared_conversations:
-        value = attributes.get(key)
-        if value is not None and value != "":
-            return str(value)
-    for key in table.key_set(attributes).conversations:
+    known = table.key_set(attributes)
+    return named_conversation(attributes, known, metadata_of(attributes, known))
+
+
+@_asked_once
+def conversation_above(span: SpanView, table: DialectTable) -> str | None:
+    """As ``conversation_id``, of a span above another one."""
+    return conversation_id(span.attributes, table)
+
+
+def named_conversation(attributes: Mapping[str, Any], known: KeySet, metadata: Mapping[str, Any]) -> str | None:
+    """As ``conversation_id``, for a span whose key set and metadata are known."""
+    for key in known.declared_conversations:
         value = attributes[key]
         if value is not None and value != "":
-            return _unquote(value)
-    metadata = _metadata(attributes, table)
+            return str(value)
+    for key in known.conversations:
+        value = attributes[key]
+        if value is not None and value != "":
+            return value if value.__class__ is str and value[0] != '"' else _unquote(value)
     if metadata:
         for key in _METADATA_KEYS:
             if metadata.get(key):
@@ -31,57 +94,84 @@ def conversation_id(attributes: Mapping[str, Any], table: DialectTable = DIALECT
     return None
 
 
-def all_conversation_ids(attributes: Mapping[str, Any], table: DialectTable = DIALECTS) -> Iterator[str]:
-    """Every id on the span that may name the conversation: a gate may know it by another one than the tracer."""
-    for key in table.key_set(attributes).conversations:
+def all_conversation_ids(
+    attributes: Mapping[str, Any], table: DialectTable = DIALECTS, known: KeySet | None = None
+) -> list[str]:
+    """Every id on the span that may name the conversation: a gate may know it by another one than the tracer.
+
+    Parameters:
+        known: what the names of the attributes say, if the caller has looked.
+    """
+    known = known or table.key_set(attributes)
+    found = []
+    for key in known.conversations:
         value = attributes[key]
         if value:
-            yield _unquote(value)
-    metadata = _metadata(attributes, table)
-    for key in _METADATA_KEYS:
-        if metadata.get(key):
-            yield _unquote(metadata[key])
+            found.append(value if value.__class__ is str and value[0] != '"' else _unquote(value))
+    if known.metadata:
+        metadata = metadata_of(attributes, known)
+        for key in _METADATA_KEYS:
+            if metadata.get(key):
+                found.append(_unquote(metadata[key]))  # noqa: PERF401  a function of its own would cost more
+    return found
 
 
-def _metadata(attributes: Mapping[str, Any], table: DialectTable) -> Mapping[str, Any]:
+def metadata_of(attributes: Mapping[str, Any], known: KeySet) -> Mapping[str, Any]:
     """Metadata of the run that a vendor writes as one JSON object; empty if the span has none."""
-    for key in table.metadata_objects:
-        if key in attributes:
-            return json_object(attributes[key])
-    return {}
+    return json_object(attributes[known.metadata]) if known.metadata else _NO_METADATA
+
+
+# --- the batch -------------------------------------------------------------------------------------------------
 
 
 def batch_label(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
     """Label shared by the calls of one LangGraph super-step (one model turn); None outside LangGraph."""
+    known = table.key_set(span.attributes)
+    return named_batch(span, known, metadata_of(span.attributes, known))
+
+
+def named_batch(span: SpanView, known: KeySet, metadata: Mapping[str, Any]) -> str | None:
+    """As ``batch_label``, for a span whose key set and metadata are known."""
     attributes = span.attributes
-    step = next((attributes[key] for key in table.step_keys if key in attributes), None)
-    namespace = next((attributes[key] for key in table.namespace_keys if key in attributes), "")
-    if step is None:
-        metadata = _metadata(attributes, table)
-        step, namespace = metadata.get("langgraph_step"), metadata.get("langgraph_checkpoint_ns", "")
-    if step is None:
-        return None
+    step = attributes[known.step_key] if known.step_key else None
+    if step is not None:
+        namespace = attributes[known.namespace_keys[0]] if known.namespace_keys else ""
+    else:
+        step = metadata.get("langgraph_step") if metadata else None
+        if step is None:
+            return None
+        namespace = metadata.get("langgraph_checkpoint_ns", "")
     return f"{span.trace_id}/{_unquote(namespace).rpartition('|')[0]}/{step}"
+
+
+# --- the agent -------------------------------------------------------------------------------------------------
 
 
 def agent_name(span: SpanView, ancestors: Iterable[SpanView], table: DialectTable = DIALECTS) -> str | None:
     """Stable name of the acting agent: from the tool span, else the nearest agent span above it."""
+    known = table.key_set(span.attributes)
+    return named_agent(span, ancestors, table, known, metadata_of(span.attributes, known))
+
+
+def named_agent(
+    span: SpanView, ancestors: Iterable[SpanView], table: DialectTable, known: KeySet, metadata: Mapping[str, Any]
+) -> str | None:
+    """As ``agent_name``, for a span whose key set and metadata are known."""
     attributes = span.attributes
     named = attributes.get("gen_ai.agent.name")
     if isinstance(named, str) and named not in table.placeholders:
         return named
-    for key in table.agent_keys:
-        if attributes.get(key):
+    for key in known.agent_keys:
+        if attributes[key]:
             return _unquote(attributes[key])
-    metadata = _metadata(attributes, table)
-    if metadata.get("lc_agent_name"):
+    if metadata and metadata.get("lc_agent_name"):
         return str(metadata["lc_agent_name"])
-    namespaces = (attributes.get(key) for key in table.namespace_keys)
-    return (
-        _of_namespace((*namespaces, metadata.get("langgraph_checkpoint_ns")))
-        or _from_wrapped_metadata(span, table)
-        or _from_ancestors(ancestors, table)
-    )
+    if metadata or known.namespace_keys:
+        spread = [attributes[key] for key in known.namespace_keys]
+        name = _of_namespace((*spread, metadata.get("langgraph_checkpoint_ns")))
+        if name:
+            return name
+    return (known.wrapped_metadata and _from_wrapped_metadata(span, known)) or _from_ancestors(ancestors, table)
 
 
 def _of_namespace(namespaces: Iterable[Any]) -> str | None:
@@ -92,8 +182,8 @@ def _of_namespace(namespaces: Iterable[Any]) -> str | None:
     return None
 
 
-def _from_wrapped_metadata(span: SpanView, table: DialectTable) -> str | None:
-    for read in table.wrapped_metadata:
+def _from_wrapped_metadata(span: SpanView, known: KeySet) -> str | None:
+    for read in known.wrapped_metadata:
         metadata = read(span)
         if metadata:
             name = metadata.get("lc_agent_name")
@@ -107,21 +197,20 @@ def _from_ancestors(ancestors: Iterable[SpanView], table: DialectTable) -> str |
         name = _agent_span_name(ancestor, table)
         if name is not None:
             return name
-        if nameless and recognise(ancestor, table) is not None:
+        if nameless and dialect_above(ancestor, table) is not None:
             return None  # an agent without a name runs inside this tool call: whoever made the call is another one
         nameless = nameless or is_agent_span(ancestor, table)
     return None
 
 
+@_asked_once
 def _agent_span_name(span: SpanView, table: DialectTable) -> str | None:
     """Name of the agent that a span stands for. The first row that can say decides."""
-    attributes = span.attributes
-    for marker, read, of_agents in table.agent_names:
-        if marker in attributes:
-            name = read(span)
-            if name is not None:
-                known = name not in table.placeholders and not (of_agents and _is_graph(span, table))
-                return name if known else None
+    for read, of_agents in table.key_set(span.attributes).agent_names:
+        name = read(span)
+        if name is not None:
+            known = name not in table.placeholders and not (of_agents and _is_graph(span, table))
+            return name if known else None
     return None
 
 
@@ -130,24 +219,49 @@ def _is_graph(span: SpanView, table: DialectTable) -> bool:
     return span.scope in table.graph_scopes or not table.graph_markers.isdisjoint(span.attributes)
 
 
+def is_agent_span(span: SpanView, table: DialectTable = DIALECTS) -> bool:
+    """Whether a span stands for one agent at work, or for one run of a graph, from input to answer."""
+    for test in table.key_set(span.attributes).agent_tests:  # noqa: SIM110  a generator would cost more than the tests
+        if test(span):
+            return True
+    return False
+
+
+# --- the run ---------------------------------------------------------------------------------------------------
+
+
 def instance_of(span: SpanView, ancestors: Iterable[SpanView], table: DialectTable = DIALECTS) -> str | None:
     """Label of the agent instance that acts in a tool span; None if the span does not distinguish instances.
 
     LangGraph names the sub-graph's execution in the checkpoint namespace (``alice:<uuid>|tools:<uuid>``); elsewhere it
     is the id of the nearest agent span above the tool span.
     """
+    known = table.key_set(span.attributes)
+    return named_instance(span, ancestors, table, known, metadata_of(span.attributes, known))
+
+
+def named_instance(
+    span: SpanView, ancestors: Iterable[SpanView], table: DialectTable, known: KeySet, metadata: Mapping[str, Any]
+) -> str | None:
+    """As ``instance_of``, for a span whose key set and metadata are known."""
     attributes = span.attributes
-    values = [attributes[key] for key in table.namespace_keys if key in attributes]
-    if not values:
-        values.append(_metadata(attributes, table).get("langgraph_checkpoint_ns", ""))
-    for value in values:
-        enclosing = _unquote(value).rpartition("|")[0]
+    for key in known.namespace_keys:
+        enclosing = _unquote(attributes[key]).rpartition("|")[0]
+        if enclosing:
+            return enclosing
+    if metadata and not known.namespace_keys:
+        enclosing = _unquote(metadata.get("langgraph_checkpoint_ns", "")).rpartition("|")[0]
         if enclosing:
             return enclosing
     for one in ancestors:
-        if is_agent_span(one, table) and not _is_graph_node(one, table):
+        if _is_instance(one, table):
             return one.span_id
     return None
+
+
+@_asked_once
+def _is_instance(span: SpanView, table: DialectTable) -> bool:
+    return is_agent_span(span, table) and not _is_graph_node(span, table)
 
 
 def _is_graph_node(span: SpanView, table: DialectTable) -> bool:
@@ -156,19 +270,10 @@ def _is_graph_node(span: SpanView, table: DialectTable) -> bool:
     return "langchain" in scope or "langgraph" in scope or _is_graph(span, table) or span.name in table.placeholders
 
 
-def is_agent_span(span: SpanView, table: DialectTable = DIALECTS) -> bool:
-    """Whether a span stands for one agent at work, or for one run of a graph, from input to answer."""
-    attributes = span.attributes
-    for marker, test in table.agent_tests:  # noqa: SIM110  a generator would cost more than the tests
-        if marker in attributes and test(span):
-            return True
-    return False
-
-
 def _unquote(value: Any) -> str:
     """Langfuse writes metadata as JSON text: ``"\\"thread-A\\""``."""
-    text = str(value)
-    if len(text) > 1 and text[0] == '"' and text[-1] == '"':
+    text: str = value if value.__class__ is str else str(value)
+    if text[:1] == '"' and text[-1] == '"' and len(text) > 1:
         try:
             return str(parse_json(text))
         except ValueError:

@@ -13,15 +13,14 @@ from trajectory_guard.core.tracking.tables import NameTable
 from trajectory_guard.dialects.base import RESULT_KEYS, Dialect, first
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, recognise, table_of
+from trajectory_guard.spans.content import is_object_repr
 from trajectory_guard.spans.duplicates import (
     MAX_ANCESTORS,
     ancestors,
     drop_duplicates,
-    is_inner_duplicate,
 )
-from trajectory_guard.spans.extract import model_usage, read_step, trajectory_id
+from trajectory_guard.spans.extract import is_inner_duplicate, model_usage, read_step, trajectory_id
 from trajectory_guard.spans.identity import conversation_id
-from trajectory_guard.spans.results import is_object_repr
 from trajectory_guard.transcripts.matching import match_steps
 from trajectory_guard.transcripts.messages import is_model_span
 from trajectory_guard.transcripts.model_calls import model_call

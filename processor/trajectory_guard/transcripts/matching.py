@@ -9,7 +9,7 @@ from typing import Any, Final
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.spans.arguments import SINGLE
+from trajectory_guard.spans.content import SINGLE
 from trajectory_guard.transcripts.requested_calls import Place, RequestedCall, is_named, shares_scope
 
 _MAX_SCAN: Final = 64

@@ -19,7 +19,7 @@ from trajectory_guard.dialects.base import Dialect, first
 from trajectory_guard.dialects.semconv import SEMCONV
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, MessageKeys
-from trajectory_guard.spans.arguments import is_redacted
+from trajectory_guard.spans.content import is_redacted
 from trajectory_guard.spans.extract import agent_of, model_name, trajectory_id
 from trajectory_guard.spans.identity import instance_of
 from trajectory_guard.transcripts.messages import output_messages

@@ -8,7 +8,7 @@ from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable
-from trajectory_guard.spans.arguments import decode_arguments
+from trajectory_guard.spans.content import decode_arguments
 from trajectory_guard.spans.extract import agent_of, trajectory_id
 from trajectory_guard.spans.identity import instance_of
 from trajectory_guard.transcripts.asked import asked_in

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, is_copy, recognise
-from trajectory_guard.spans.arguments import decode_arguments
+from trajectory_guard.spans.content import decode_arguments
 from trajectory_guard.transcripts.messages import (
     defined_tools,
     input_messages,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable
-from trajectory_guard.spans.arguments import decode_arguments
+from trajectory_guard.spans.content import decode_arguments
 from trajectory_guard.transcripts.matching import same_arguments
 from trajectory_guard.transcripts.messages import call_ids_in, input_items, input_messages, is_model_span
 from trajectory_guard.transcripts.parts import read_messages

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from trajectory_guard.spans.arguments import is_redacted
-from trajectory_guard.spans.results import as_text, is_object_repr
+from trajectory_guard.spans.content import as_text, is_object_repr, is_redacted
 
 MAX_ITEMS: Final = 20_000
 """Messages and parts read from one attribute; what comes after is ignored."""

@@ -27,7 +27,7 @@ from trajectory_guard.core.steps import ERROR, StepRecord
 from trajectory_guard.dialects.base import ARGUMENT_KEYS, RESULT_KEYS
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import recognise
-from trajectory_guard.spans.arguments import is_redacted, python_literal
+from trajectory_guard.spans.content import is_redacted, python_literal
 from trajectory_guard.transcripts.assemble import extract_steps
 from trajectory_guard.transcripts.messages import is_model_span, output_messages
 from trajectory_guard.transcripts.spanless import SUFFIX, is_handoff_span

@@ -8,7 +8,7 @@ from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.base import CALL_ID_KEYS, first
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.spans.arguments import decode_arguments
+from trajectory_guard.spans.content import decode_arguments
 from trajectory_guard.transcripts.messages import input_messages, is_model_span
 from trajectory_guard.transcripts.spanless import SUFFIX
 

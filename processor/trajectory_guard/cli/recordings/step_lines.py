@@ -11,7 +11,7 @@ from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash, state_hash
 from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import ERROR, OUTCOMES, Evidence, Outcome, StepRecord, Usage
-from trajectory_guard.spans.results import as_text
+from trajectory_guard.spans.content import as_text
 
 
 def recorded(value: Mapping[str, Any], name: str, line: int | None, diagnostics: Diagnostics) -> Recorded | None:
