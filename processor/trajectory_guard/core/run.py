@@ -276,6 +276,6 @@ class Run:
 
 
 _PLAIN: Final = (
-    "index", "last_progress", "last_fresh", "last_waiting", "last_work", "batch_label", "last_end", "rhythm_s", "trace_id",
-    "boundary", "began", "gated", "stoppable", "known_ground", "failed", "dismissed", "pause_s",
+    "index", "last_progress", "last_fresh", "last_waiting", "last_work", "batch_label", "last_end", "rhythm_s",
+    "trace_id", "boundary", "began", "gated", "stoppable", "known_ground", "failed", "dismissed", "pause_s",
 )  # fmt: skip
