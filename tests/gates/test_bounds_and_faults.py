@@ -196,7 +196,7 @@ def test_a_tool_that_keeps_failing_is_nudged_and_stopped() -> None:
     @tool("search")
     def failing(query: str) -> str:
         """Search."""
-        raise ConnectionError("no route to host")
+        raise LookupError("no index of that name")
 
     builder = agent_builder(repeats())
     builder.nodes.pop("tools")

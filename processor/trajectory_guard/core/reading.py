@@ -430,7 +430,7 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
         return Certainty.ACKNOWLEDGED if moves_cursor(step.tool_name, step.args) else Certainty.CERTAIN
     if seen.outcome != SUCCESS or step.stated:
         return Certainty.CERTAIN
-    if is_pending(text):
+    if step.model_scope is None and is_pending(text):
         return Certainty.WAITING
     if paced and (is_brief(text) or reports_status(text)):
         return Certainty.WAITING
