@@ -122,3 +122,82 @@ def test_one_call_beside_every_item_of_a_batch_is_left_alone(shared: str, items:
 def test_and_is_not_stopped_in_a_long_batch(shared: str, items: str) -> None:
     verdicts = run([call for n in range(22) for call in (SHARED[shared], ITEMS[items](n))], 2.0)
     assert stopped(verdicts) is None
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        lambda part: f"NAME READY UP-TO-DATE AGE\ncheckout {part}/6 6 212d\n",
+        lambda part: f"Rollout: {part} von 6 Knoten bereit\nNamensraum: laden\nCluster: eu-1\n",
+        lambda part: f"Étape {part}/6\nServeur : app-3\nRégion : ouest\n",
+    ],
+)
+def test_a_share_that_creeps_up_is_polled_with_pauses(frame: Callable[[int], str]) -> None:
+    calls: list[Call] = [("kubectl", {"args": "get deploy"}, frame(number // 4)) for number in range(24)]
+    assert nudged(run(calls, 30.0)) is None
+
+
+@pytest.mark.parametrize("first_s", [2.0, 600.0])
+def test_looks_every_ten_minutes_are_a_wait_however_slow_the_run_began(first_s: float) -> None:
+    looks = [
+        record(
+            "ver_partida", {"partida": 7}, "vez do adversário, último lance e2e4", t=1e9 + first_s + 600.0 * n, dur=0.2
+        )
+        for n in range(6)
+    ]
+    verdicts = judge([record("jogar", {"lance": "e2e4"}, "lance aceito", t=1e9, dur=0.2), *looks])
+    assert nudged(verdicts) is None
+
+
+PLACES = [
+    "Kew",
+    "Linnean Society",
+    "BHL",
+    "Trove",
+    "Papers Past",
+    "Hathi Trust",
+    "Gallica",
+    "Europeana",
+    "Tropicos",
+    "Finna",
+]
+
+
+@pytest.mark.parametrize("question", ["Edith Thorley botanist", "Pflanzenkundlerin Edith Thorley", "植物学者エディス"])
+def test_one_question_in_ever_other_places_is_a_wide_search_where_it_has_found_something(question: str) -> None:
+    calls: list[Call] = [("archive_search", {"archive": "JSTOR", "query": question}, "1 specimen, 1887")]
+    calls += [("archive_search", {"archive": place, "query": question}, "[]") for place in PLACES]
+    assert nudged(run(calls, 4.0)) is None
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "adicionar login",
+        "deploy release 2.4.1 to production",
+        "Bericht für März schreiben",
+        "把 2.4.1 部署 到 生产 环境",
+    ],
+)
+def test_an_agent_that_takes_long_to_refuse_a_task_is_no_wait(task: str) -> None:
+    steps = [
+        record(
+            "delegar", {"a": "agente revisor", "tarefa": task}, "não tenho permissão para isso", t=30.0 * n, dur=28.0
+        )
+        for n in range(12)
+    ]
+    assert stopped(judge(steps)) is not None
+
+
+def test_lines_of_a_log_that_differ_in_time_and_process_are_equal() -> None:
+    lap: list[Call] = []
+    for n in range(6):
+        lap += [
+            ("shell", {"cmd": "systemctl restart nginx"}, "Job for nginx.service failed."),
+            (
+                "shell",
+                {"cmd": "journalctl -u nginx -n 1"},
+                f"Jun 25 16:{n + 10}:48 web01 nginx[31{n}7]: bind() to 80 failed",
+            ),
+        ]
+    assert nudged(run(lap, 3.0)) is not None

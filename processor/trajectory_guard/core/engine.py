@@ -320,7 +320,13 @@ class Engine:
         self._enter(state, run, step)
         if step.model_scope is None and state.model_calls:
             state.note_model_calls(run.label, ())
-        if run.index and seen.repeats == 0 and step.timestamp and not is_status_lookup(step.tool_name):
+        if (
+            run.index
+            and seen.repeats == 0
+            and not seen.moved
+            and step.timestamp
+            and not is_status_lookup(step.tool_name)
+        ):
             run.rhythm_s = scope.next_rhythm(run, seen.gap_s)
         if step.agent_id and step.agent_id not in run.agents:
             run.agents = (*run.agents[-7:], step.agent_id)

@@ -131,7 +131,7 @@ class Inquiry(Plain):
         texts = seen.values[:_MAX_VALUES]
         requests = [parts_of(text[:MAX_FORM_CHARS])[:_MAX_WORDS] for text in texts]
         paired = self._combines(texts, requests) and seen.signature is None  # a name that is refused may be a guess
-        entry = self._ask(texts, requests) or further or paired
+        entry = self._ask(texts, requests, found=self.has_found(seen.tool)) or further or paired
         if answer != self.answer:
             self.answer, self.count, self.entries, self.paired = answer, 0, 0, 0
             self.first, self.calls = seen.index, ()
@@ -169,14 +169,19 @@ class Inquiry(Plain):
         self.places = (*[one for one in self.places if one not in new], *new)[-_MAX_PLACES:]
         return found
 
-    def _ask(self, texts: Sequence[str], requests: Sequence[tuple[int, ...]]) -> bool:
-        """Take in a request. Whether one of its values, and a main one, was not there before in any of its parts."""
+    def _ask(self, texts: Sequence[str], requests: Sequence[tuple[int, ...]], *, found: bool) -> bool:
+        """Take in a request. Whether one of its values, and a main one, was not there before in any of its parts.
+
+        Where the tool has ``found`` something, any value with letters may be a main one: one name, place by place.
+        """
         least = sum(map(len, texts)) / _MAIN_SHARE
         before, known, asked = _split(self.parts), frozenset(self.seen), frozenset(self.values)
         if len(before) != len(requests):
             before = [tuple(part for parts in before for part in parts)] * len(requests)
         anew = not known or any(
-            len(text) >= least and checksum(text) not in asked and _is_entry(parts, last, known)
+            (len(text) >= least or (found and any(map(str.isalpha, text))))
+            and checksum(text) not in asked
+            and _is_entry(parts, last, known)
             for text, parts, last in zip(texts, requests, before, strict=True)
         )
         self.parts = tuple([part for parts in requests for part in (*parts, _NEXT)])

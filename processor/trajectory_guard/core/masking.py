@@ -77,6 +77,7 @@ _POSITION: Final = (
     r"(?P<position>\b(?=[irtpsmelcwIRTPSMELCW])(?i:iteration|round|turn|port|seq|sequence|msg|message|event|run|line|ln|lineno|row|col|column|char"
     r"|step|call|invocation|time|worker|conn(?:ection)?" + _NUMBERED
 )
+_SYSLOG: Final = r"(?P<pid>(?<=[\w.-]\[)\d{1,9}(?=\]:))"
 _CELL: Final = r"(?P<cell>\b(?:In|Out) ?\[\d+\])"
 
 
@@ -103,6 +104,7 @@ _ALL: Final = _any(
     _LASTED,
     _CELL,
     _ATTEMPT,
+    _SYSLOG,
     _POSITION,
 )
 _NOISE: Final = _any(
@@ -116,6 +118,7 @@ _NOISE: Final = _any(
     _EPOCH,
     _LASTED_SHORT,
     _ATTEMPT,
+    _SYSLOG,
 )
 _HAS_DIGIT: Final = re.compile(r"\d")
 
@@ -242,7 +245,7 @@ def _may_hold_noise(text: str) -> bool:
     """Whether ``_NOISE`` may match: four quick looks spare most answers a search that costs four times as much."""
     if _HAS_DIGIT.search(text) is None:
         return False
-    if "0x" in text or "tmp/" in text or "Temp\\" in text:
+    if "0x" in text or "]:" in text or "tmp/" in text or "Temp\\" in text:
         return True
     if _NOISY_NUMBER.search(text) is not None or _HEX_RUN.search(text) is not None:
         return True

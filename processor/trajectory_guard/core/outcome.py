@@ -301,7 +301,7 @@ _TRANSIENT_WORDS: Final = re.compile(
     r"tim(?:e|ed)[ -]?out|temporar|unavailable|too many requests|rate.?limit|overloaded|again later|again in \d"
     r"|retry after|connection (?:reset|refused|aborted)|econnreset|econnrefused|throttl|is locked|lock (?:wait|held)"
     r"|(?:get|obtain|acquire) (?:\w+ ){0,2}lock"
-    r"|database is locked|resource busy|(?:could ?n.t|could not|cannot|can.t|failed to|unable to) connect"
+    r"|database is locked|deadlock|resource busy|(?:could ?n.t|could not|cannot|can.t|failed to|unable to) connect"
     r"|no route to host"
     r"|name or service not known|could not resolve|unreachable|host is down|reset by peer|broken pipe|socket hang up"
     r"|empty reply from server|not reachable",
@@ -343,8 +343,9 @@ def _holds_transient_words(text: str) -> bool:
 
 
 _TRANSIENT_STEMS: Final = (
-    "time", "temporar", "unavailable", "too many requests", "rate", "overloaded", "again", "retry after", "connection",
-    "econn", "throttl", "lock", "resource busy",
+    "time", "temporar", "unavailable", "too many requests", "rate", "overloaded", "again", "retry after",
+    "econn", "throttl", "lock", "resource busy", "connect", "no route", "not known", "resolve", "reachable",
+    "host is down", "reset by", "broken pipe", "hang up", "empty reply",
 )  # fmt: skip
 """In ASCII text one of them is part of every match of ``_TRANSIENT_WORDS``."""
 
@@ -377,7 +378,7 @@ _ESCAPE: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
 _PENDING: Final = re.compile(
     r"(?<![^\W_])(?:pending|running|in[ _-]?progress|queued|waiting|processing|still|starting|scheduled|accepted|202"
     r"|not (?:yet )?(?:ready|finished|done|complete)|building|deploying|unchanged so far|provisioning|initiali[sz]ing"
-    r"|\w*creating|pulling|terminating|installing|warming up|submitted|started|awaiting|enqueued|initiated|retrying"
+    r"|\w{0,24}creating|pulling|terminating|installing|warming up|submitted|started|awaiting|enqueued|initiated|retrying"
     r"|on hold)(?![^\W_])"
     r"|\"(?:\w{1,20}_)?(?:status|state|phase|stage)\"\s{0,2}:\s{0,2}\"[A-Za-z_ ]{1,20}ing\""
     r"|\"(?:is_?)?(?:ready|done|completed?|finished|processed|confirmed|settled|loaded|synced|delivered)\""

@@ -79,6 +79,7 @@ _ANSWER_WORDS: Final = 3
 _BRIEF: Final = "="
 """Marks values among answers: equal ones tell nothing of the calls, but how the calls go on does."""
 _PACE_WITHOUT_PAUSE: Final = 5 / 3
+_ASKING_WORDS: Final = 3  # a task in words, as another agent is given: its work takes long, and is no wait
 _PACE_OF_MOVES: Final = 2  # every move leads on: only its end would show, and a long page has many screens
 
 
@@ -418,7 +419,8 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
         return Certainty.LIKELY if seen.outcome == SUCCESS else Certainty.CERTAIN
     short = not text or is_short(text)
     waited = step.duration >= LEAST_WAIT_S  # only then how long the result is matters
-    if waited and took_its_time(step.args, step.duration, short=not text or is_brief(text)):
+    asked = sum(map(str.isalpha, " ".join(seen.values)[:_ERROR_CHARS].split())) >= _ASKING_WORDS
+    if waited and not asked and took_its_time(step.args, step.duration, short=not text or is_brief(text)):
         return Certainty.WAITING
     if not step.stated and is_status_lookup(step.tool_name):
         return Certainty.WAITING
@@ -432,7 +434,7 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
         return Certainty.CERTAIN
     if step.model_scope is None and is_pending(text):
         return Certainty.WAITING
-    if paced and (is_brief(text) or reports_status(text)):
+    if paced and (is_brief(text) or reports_status(text) or shares_done(text)):
         return Certainty.WAITING
     if seen.is_bare_acknowledgement:
         return Certainty.ACKNOWLEDGED

@@ -22,6 +22,8 @@ LEAST_PAUSE_S: Final = 30.0
 """Minimum length in seconds of a pause that is a boundary, whatever the rhythm."""
 PACED_S: Final = 20.0
 """Idle seconds before a repeat from which on it may be deliberate polling."""
+PAUSE_S: Final = 120.0
+"""Idle seconds from which on a pause is deliberate whatever the run's rhythm."""
 RETRY_PAUSE_S: Final = 5.0
 """Idle seconds before a repeat from which on it may be a deliberate back-off."""
 PACED_FACTOR: Final = 4
@@ -98,8 +100,8 @@ def is_boundary(run: Run, step: StepRecord, gap_s: float, pause_s: float) -> boo
 
 
 def is_paced(run: Run, gap_s: float) -> bool:
-    """Whether a repeat comes after a pause that looks deliberate: longer than this run's usual thinking."""
-    return gap_s >= PACED_S and (run.rhythm_s < 0.0 or gap_s >= PACED_FACTOR * run.rhythm_s)
+    """Whether a repeat comes after a pause that looks deliberate: longer than thinking takes, at all or in this run."""
+    return gap_s >= PAUSE_S or (gap_s >= PACED_S and (run.rhythm_s < 0.0 or gap_s >= PACED_FACTOR * run.rhythm_s))
 
 
 def next_rhythm(run: Run, gap_s: float) -> float:
