@@ -151,3 +151,24 @@ def test_one_action_that_makes_the_next_of_a_series_each_time_is_a_loop(name: st
 def test_a_count_or_another_thing_each_time_is_no_loop(answer: Callable[[int], str]) -> None:
     steps = [record("next_step", {"job": "j1"}, answer(n), t=4.0 * n, dur=0.3) for n in range(30)]
     assert first_level(judge(steps), Level.NUDGE, Level.STOP) is None
+
+
+MEASURED: dict[str, Callable[[int], str]] = {
+    "benchmark": lambda n: f"join_large: {412 + n * 7 % 11}.{n % 9} ms",
+    "criterion": lambda n: f"parse_large  time: [18.{30 + n * 7 % 40} ms 18.{40 + n % 40} ms 18.{50 + n % 40} ms]",
+    "query plan": lambda n: f"Execution Time: {610 + n * 13 % 29}.112 ms",
+    "Messung": lambda n: f"Laufzeit: {2 + n * 7 % 5 / 10:.2f} s",
+    "ping": lambda n: f"rtt {11 + n * 7 % 5}.{n % 9} ms",
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_a_measurement_that_is_repeated_for_a_mean_is_not_stopped(name: str) -> None:
+    steps = [record("bash", {"command": "./bench"}, MEASURED[name](n), t=6.0 * n, dur=2.0) for n in range(12)]
+    assert first_level(judge(steps), Level.STOP) is None
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_but_not_for_ever(name: str) -> None:
+    steps = [record("bash", {"command": "./bench"}, MEASURED[name](n), t=3.0 * n, dur=2.0) for n in range(80)]
+    assert first_level(judge(steps), Level.NUDGE) is not None

@@ -6,7 +6,8 @@ import pytest
 
 from tests.bench.situations import Outcome, judge_situation, situations
 
-FLOORS = {"given": 0.95, "first": 0.95, "second": 0.95, "third": 0.95, "fourth": 0.94, "fifth": 0.93, "sixth": 0.96}
+FLOORS = {"given": 0.95, "first": 0.95, "second": 0.95, "third": 0.95, "fourth": 0.94, "fifth": 0.97, "sixth": 0.96,
+          "seventh": 0.93, "eighth": 0.90}  # fmt: skip
 """Share that has to come out right. ``tests/data/README.md`` says which were at hand when the rules were written."""
 STOPPED = {
     "given": set[str](),
@@ -14,8 +15,10 @@ STOPPED = {
     "second": set[str](),
     "third": set[str](),
     "fourth": set[str](),
-    "fifth": {"browser/स्क्रॉल"},
+    "fifth": set[str](),
     "sixth": set[str](),
+    "seventh": {"poll_stuck/slurm-resources", "cycle_then_break/lee-y-prueba"},
+    "eighth": {"double_checking/verifica-del-dato"},
 }
 """Runs that are stopped and should not be. No other may join them."""
 

@@ -180,6 +180,23 @@ def ages_in(result: str) -> list[float]:
     return found
 
 
+def measures(result: str) -> bool:
+    """Whether durations are what a short answer is about, not what it took to give it.
+
+    >>> measures("parse_large  time: [18.34 ms 18.42 ms 18.53 ms]"), measures("1 failed, 3 passed in 0.31s")
+    (True, False)
+    """
+    if len(result) > _MEASURED_CHARS:
+        return False
+    words = mask_noise(result).replace("[", " ").replace("]", " ").split()
+    durations = sum("<lasted>" in word for word in words)
+    return 0 < len(words) <= _WORDS_A_DURATION * durations
+
+
+_MEASURED_CHARS: Final = 400
+_WORDS_A_DURATION: Final = 4
+
+
 def figures_in(result: str) -> tuple[int, list[float]]:
     """A checksum of an answer without numbers and noise, and the first ``_MAX_AGES`` numbers that are no noise.
 

@@ -378,8 +378,8 @@ _ESCAPE: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
 _PENDING: Final = re.compile(
     r"(?<![^\W_])(?:pending|running|in[ _-]?progress|queued|waiting|processing|still|starting|scheduled|accepted|202"
     r"|not (?:yet )?(?:ready|finished|done|complete)|building|deploying|unchanged so far|provisioning|initiali[sz]ing"
-    r"|\w{0,24}creating|pulling|terminating|installing|warming up|submitted|started|awaiting|enqueued|initiated|retrying"
-    r"|on hold)(?![^\W_])"
+    r"|\w{0,24}creating|pulling|terminating|installing|warming up|submitted|started|awaiting|enqueued|initiated"
+    r"|retrying|on hold)(?![^\W_])"
     r"|\"(?:\w{1,20}_)?(?:status|state|phase|stage)\"\s{0,2}:\s{0,2}\"[A-Za-z_ ]{1,20}ing\""
     r"|\"(?:is_?)?(?:ready|done|completed?|finished|processed|confirmed|settled|loaded|synced|delivered)\""
     r"\s{0,2}:\s{0,2}false"

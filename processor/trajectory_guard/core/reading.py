@@ -9,7 +9,7 @@ from typing import Any, Final
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core.certainty import PACE, Certainty, weakest
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, checksum, digest64, text_bytes
-from trajectory_guard.core.masking import masked_hash, shares_done, volatile_parts
+from trajectory_guard.core.masking import masked_hash, measures, shares_done, volatile_parts
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import (
     MAX_EMPTY_CHARS,
@@ -444,6 +444,8 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
         return Certainty.ACKNOWLEDGED  # a value or a remark of unknown meaning: it may be that of something under way
     if seen.in_a_row and pause_s >= scope.RETRY_PAUSE_S and is_brief(text):
         return Certainty.ACKNOWLEDGED  # a pause before each look may be a wait for a change
+    if seen.noisy and measures(text):
+        return Certainty.ACKNOWLEDGED  # it may be repeated on purpose, for a mean
     return Certainty.LIKELY if seen.noisy or short else Certainty.CERTAIN
 
 

@@ -33,6 +33,12 @@ ENGLISH = [
     ("sodium chloride melting point", "melting point of sodium chlorate"),
     ("call +49 30 1234567", "call +49 30 1234576"),
     ("move file a to b", "move file b to a"),
+    ("best universities for marine biology", "best universities for marine biology in Canada"),
+    ("train strikes", "train strikes in France"),
+    ("visa rules", "visa rules for Japan"),
+    ("notice period during probation", "notice period after probation"),
+    ("staff leave before the merger", "staff leave during the merger"),
+    ("pay within 30 days", "pay after 30 days"),
 ]
 GERMAN = [
     ("Zug von Bonn nach Köln", "Zug von Köln nach Bonn"),

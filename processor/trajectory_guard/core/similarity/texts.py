@@ -165,6 +165,8 @@ def _without_kin(names: frozenset[str], words: frozenset[str]) -> frozenset[str]
 
 def _is_qualified(a: TextFeatures, b: TextFeatures, countries: frozenset[str]) -> bool:
     """Whether the longer text is the shorter one, a place of few words, plus its country."""
+    if any(word in countries for word, _ in a.links | b.links):
+        return False  # "hotels in Peru" narrows; "Cusco, Peru" does not
     short, long = sorted((a.sequence, b.sequence), key=len)
     return 0 < len(short) <= 3 and len(long) == len(short) + len(countries) and long[: len(short)] == short
 
