@@ -249,7 +249,7 @@ def test_identification_never_reaches_the_evaluation_of_steps() -> None:
     """They may run on different machines."""
     name = f"{COLLECTOR_ROOT}.scoring.identification"
     assert name in COLLECTOR
-    for part in ("scoring.registry", "scoring.events", "scoring.tagger", "state"):
+    for part in ("scoring.registry", "scoring.events", "scoring.scorer", "state"):
         assert path_to(name, f"{COLLECTOR_ROOT}.{part}") == []
 
 

@@ -17,8 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config.models import Auth
 from trajectory_guard_collector.config.tokens import SENDERS, read_tokens
-from trajectory_guard_collector.otlp.http_replies import error_encoding, refused
-from trajectory_guard_collector.otlp.refusals import UnauthenticatedError
+from trajectory_guard_collector.otlp.replies import UnauthenticatedError, error_encoding, refused
 
 _LOOK_INTERVAL_S: Final = 1.0
 

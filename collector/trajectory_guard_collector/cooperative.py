@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Generator
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 TURN_S: Final = 0.01
@@ -23,30 +23,26 @@ async def in_turns(work: Generator[None, None, _T]) -> _T:
     Raises:
         Exception: whatever the generator raises.
     """
-    result: list[_T] = []
-    steps = _run(work, result)
-    while not result:
+    while True:
         async with _lock():
             until = time.perf_counter() + TURN_S
-            for _ in steps:
-                if time.perf_counter() >= until:
-                    await asyncio.sleep(
-                        0
-                    )  # with the lock held, since the next task would otherwise continue in the same round
-                    break
-    return result[0]
+            try:
+                next(work)
+                while time.perf_counter() < until:
+                    next(work)
+            except StopIteration as end:
+                return cast(_T, end.value)
+            # with the lock held, since the next task would otherwise continue in the same round
+            await asyncio.sleep(0)
 
 
 def at_once(work: Generator[None, None, _T]) -> _T:
     """Run a generator without interruption, and return its result."""
-    result: list[_T] = []
-    for _ in _run(work, result):
-        pass
-    return result[0]
-
-
-def _run(work: Generator[None, None, _T], result: list[_T]) -> Generator[None, None, None]:
-    result.append((yield from work))
+    try:
+        while True:
+            next(work)
+    except StopIteration as end:
+        return cast(_T, end.value)
 
 
 def _lock() -> asyncio.Lock:

@@ -20,11 +20,9 @@ from trajectory_guard.dialects.table import DIALECTS
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.gateway.receivers.decoding import from_json
 from trajectory_guard_collector.otlp.signals import Signal
-from trajectory_guard_collector.otlp.span_view import any_value
-from trajectory_guard_collector.scoring.parser import RequestParser
-from trajectory_guard_collector.scoring.scorer import FleetScorer
-from trajectory_guard_collector.scoring.tagger import key_values
-from trajectory_guard_collector.scoring.trajectory import StepItem
+from trajectory_guard_collector.scoring.items import StepItem
+from trajectory_guard_collector.scoring.parser import RequestParser, any_value
+from trajectory_guard_collector.scoring.scorer import FleetScorer, key_values
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 HOURS = "We are closed on Mondays and open from Tuesday to Sunday."

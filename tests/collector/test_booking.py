@@ -30,17 +30,15 @@ from trajectory_guard.spending.stores import MemoryStore
 from trajectory_guard.store import FlagBoard
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
-from trajectory_guard_collector.otlp.span_view import view_of
 from trajectory_guard_collector.scoring import booking
 from trajectory_guard_collector.scoring.booking import BookedOperations, Bookings
-from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.identification import Identifier
 from trajectory_guard_collector.scoring.item_codec import dialects_by_name
 from trajectory_guard_collector.scoring.operations import Operation, OperationLog, apply
-from trajectory_guard_collector.scoring.parser import RequestParser
+from trajectory_guard_collector.scoring.parser import RequestParser, view_of
 from trajectory_guard_collector.scoring.registry import Fleet
 from trajectory_guard_collector.scoring.scorer import FleetScorer
-from trajectory_guard_collector.telemetry.metrics import Metrics
+from trajectory_guard_collector.telemetry.metrics import Metrics, ScoringCounts
 
 TRACKED = GuardConfig(track_spending=True)
 DAY = "2023-11-14"

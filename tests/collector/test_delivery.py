@@ -30,7 +30,7 @@ from tests.collector.backends import (
 )
 from trajectory_guard_collector.config.models import CollectorConfig
 from trajectory_guard_collector.errors import OverloadedError, UnavailableError
-from trajectory_guard_collector.gateway.delivery import memory as memory_queue
+from trajectory_guard_collector.gateway.delivery import router
 from trajectory_guard_collector.gateway.delivery.router import Delivery
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 
@@ -133,7 +133,7 @@ async def test_one_key_of_two_signals_is_two_batches():
 
 
 async def test_what_is_remembered_is_bounded(monkeypatch):
-    monkeypatch.setattr(memory_queue, "MAX_REMEMBERED", 10)
+    monkeypatch.setattr(router, "MAX_REMEMBERED", 10)
     many = {"num_consumers": 30}
     async with grpc_backend() as down, grpc_backend() as up:
         down.always = refuse(StatusCode.UNAVAILABLE)

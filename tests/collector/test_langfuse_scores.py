@@ -25,9 +25,9 @@ from tests.langfuse_server import PUBLIC_KEY, SECRET_KEY, Langfuse, Reply, langf
 from trajectory_guard.integrations.langfuse.scores import HEALTH, LOOP, Stage
 from trajectory_guard_collector.app.service import Collector
 from trajectory_guard_collector.config.models import Exporter
+from trajectory_guard_collector.scoring.items import StepItem
 from trajectory_guard_collector.scoring.langfuse import score_writers
 from trajectory_guard_collector.scoring.registry import LoopEvent
-from trajectory_guard_collector.scoring.trajectory import StepItem
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 FAST = {"initial_interval_s": 0.02, "max_interval_s": 0.1}

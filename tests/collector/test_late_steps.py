@@ -15,9 +15,8 @@ from trajectory_guard import telemetry
 from trajectory_guard_collector.app.pipeline import Pipeline
 from trajectory_guard_collector.errors import OverloadedError
 from trajectory_guard_collector.otlp.signals import Batch, Signal
-from trajectory_guard_collector.scoring.lateness import Pace
+from trajectory_guard_collector.scoring.items import EventKind, Item, Pace, is_due
 from trajectory_guard_collector.scoring.scorer import FleetScorer
-from trajectory_guard_collector.scoring.trajectory import EventKind
 from trajectory_guard_collector.state.codec import dump, load
 
 LATE = [tool("later", {"q": 8}, "eight", at=8.0), tool("earlier", {"q": 4}, "four", at=4.0)]
@@ -206,3 +205,19 @@ async def test_guard_spans_wait_for_a_backend_that_is_full() -> None:
     backend.full = False
     await pipeline.rest()
     assert [one.items for one in backend.batches[3:]] == [2]
+
+
+def test_many_steps_at_once_are_looked_at_a_few_times_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backlog is evaluated in short stretches; each must not look through all of it again."""
+    looks = 0
+
+    def counting(item: Item, now: float) -> bool:
+        nonlocal looks
+        looks += 1
+        return is_due(item, now)
+
+    monkeypatch.setattr("trajectory_guard_collector.scoring.trajectory.is_due", counting)
+    scorer, spans = new_scorer(), [tool(f"s{at}", {"q": at}, f"answer {at}", at=float(at)) for at in range(200)]
+    scorer.score(request(*spans))
+    assert steps(scorer) == 200
+    assert looks <= 2 * 200

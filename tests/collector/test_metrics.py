@@ -12,8 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from trajectory_guard import telemetry as guard
 from trajectory_guard_collector.telemetry import catalogue as telemetry
-from trajectory_guard_collector.telemetry.families import SERIES_PER_VALUE
-from trajectory_guard_collector.telemetry.metrics import Metrics
+from trajectory_guard_collector.telemetry.metrics import SERIES_PER_VALUE, Metrics
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -22,15 +22,14 @@ from trajectory_guard.core.steps import ModelTokens
 from trajectory_guard.dialects.table import DIALECTS
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
-from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.identification import Identifier
 from trajectory_guard_collector.scoring.item_codec import ItemFormatError, dialects_by_name, from_bytes, to_bytes
+from trajectory_guard_collector.scoring.items import StepItem
 from trajectory_guard_collector.scoring.operations import Operation, OperationLog, apply
 from trajectory_guard_collector.scoring.parser import RequestParser
 from trajectory_guard_collector.scoring.registry import Fleet
-from trajectory_guard_collector.scoring.trajectory import StepItem
 from trajectory_guard_collector.state.codec import dump, load
-from trajectory_guard_collector.telemetry.metrics import Metrics
+from trajectory_guard_collector.telemetry.metrics import Metrics, ScoringCounts
 
 NAMES = dialects_by_name(DIALECTS)
 RUNS = list(lines(DATA / "trajectories_sample.jsonl.gz"))

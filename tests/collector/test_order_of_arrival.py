@@ -10,7 +10,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.collector.in_process import judge_in_process
 from tests.collector.kit import HOURS, comparable, loop, new_scorer, request, score_all, span, split, tool, views
-from trajectory_guard_collector.scoring.trajectory import EventKind
+from trajectory_guard_collector.scoring.items import EventKind
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from tests.collector.kit import loop, new_scorer, request, span, tool
 from trajectory_guard.config import GuardConfig
-from trajectory_guard_collector.scoring.console import VerdictLog
-from trajectory_guard_collector.scoring.events import LoopEvent
+from trajectory_guard_collector.scoring.events import LoopEvent, VerdictLog
+from trajectory_guard_collector.scoring.items import EventKind
 from trajectory_guard_collector.scoring.scorer import FleetScorer
-from trajectory_guard_collector.scoring.trajectory import EventKind
 from trajectory_guard_collector.state.codec import dump, load
 
 AGENT = {"gen_ai.agent.name": "planner"}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from trajectory_guard.backoff import MAX_REQUESTED_PAUSE_S, parse_retry_after
 from trajectory_guard_collector.config.models import Retry
-from trajectory_guard_collector.gateway.exporters.retry import Backoff
+from trajectory_guard_collector.gateway.exporters.sender import Backoff
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 NOON = datetime(2026, 11, 20, 12, 0, 0, tzinfo=timezone.utc)

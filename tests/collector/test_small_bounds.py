@@ -24,7 +24,7 @@ from trajectory_guard_collector.config.models import Auth, CollectorConfig
 from trajectory_guard_collector.gateway.receivers.http_server import _origin_pattern
 from trajectory_guard_collector.gateway.storage.database import Database, StoreError
 from trajectory_guard_collector.otlp.signals import Signal
-from trajectory_guard_collector.telemetry.families import clean
+from trajectory_guard_collector.telemetry.metrics import clean
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{chr(98 + at)}: &{chr(98 + at)} [{','.join([f'*{chr(97 + at)}'] * 10)}]\n" for at in range(9)

@@ -14,7 +14,7 @@ from trajectory_guard import telemetry
 from trajectory_guard.core.certificates import Certificate
 from trajectory_guard.core.certifying import fingerprint
 from trajectory_guard_collector.scoring.item_codec import plain_verdict, verdict_of
-from trajectory_guard_collector.scoring.tagger import tagged
+from trajectory_guard_collector.scoring.scorer import tagged
 
 UNKNOWN_FIELD = bytes([0xFA, 0x3F, 3]) + b"new"
 TAGS = telemetry.LANGFUSE_TAGS

@@ -13,7 +13,7 @@ from tests.collector.kit import HOURS, SECOND_NS, START_NS, request, tool
 from tests.faults.processes import FULL, Collector, Rotel, arrived, started
 from tests.faults.senders import GrpcSender, assert_well, ids
 from trajectory_guard_collector.otlp.lazy import Request
-from trajectory_guard_collector.scoring.tagger import key_values
+from trajectory_guard_collector.scoring.scorer import key_values
 
 MIB = 1 << 20
 STEPS = 1_000_000 if FULL else 100_000

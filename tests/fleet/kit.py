@@ -11,9 +11,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from trajectory_guard.config import GuardConfig
 from trajectory_guard_collector.fleet.config import OrderWindow
 from trajectory_guard_collector.fleet.records import current_verdicts, verdict_content
+from trajectory_guard_collector.scoring.items import StepItem
 from trajectory_guard_collector.scoring.registry import Fleet
 from trajectory_guard_collector.scoring.scorer import FleetScorer
-from trajectory_guard_collector.scoring.trajectory import StepItem
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 Record = tuple[bytes, bytes]

@@ -18,9 +18,8 @@ from trajectory_guard_collector.fleet.flag_table import FlagTable
 from trajectory_guard_collector.fleet.identifying import IdentifyingStage
 from trajectory_guard_collector.fleet.records import operation_records
 from trajectory_guard_collector.fleet.score_records import ScoreRecords
-from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.operations import Kind, Operation
-from trajectory_guard_collector.telemetry.metrics import Metrics
+from trajectory_guard_collector.telemetry.metrics import Metrics, ScoringCounts
 
 START_MS = 1_700_000_000_000
 PARTITIONS = 3

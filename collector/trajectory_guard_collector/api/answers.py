@@ -11,9 +11,9 @@ from trajectory_guard.by_hand import RULE, HandFlag
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
-from trajectory_guard_collector.otlp.span_view import tenant_of
-from trajectory_guard_collector.scoring.standing import Standing
-from trajectory_guard_collector.scoring.trajectory import Key, Trajectory
+from trajectory_guard_collector.scoring.items import Key
+from trajectory_guard_collector.scoring.parser import tenant_of
+from trajectory_guard_collector.scoring.trajectory import Standing, Trajectory
 
 _PREFIX: Final = "resource."
 _SERVICE: Final = "service.name"

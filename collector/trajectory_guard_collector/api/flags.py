@@ -26,8 +26,9 @@ from trajectory_guard.logs import log_flag
 from trajectory_guard_collector.api.answers import FlagState, flag_answer, tenant_asked
 from trajectory_guard_collector.authentication import Authenticator, BearerAuth
 from trajectory_guard_collector.errors import UnavailableError
+from trajectory_guard_collector.scoring.items import Key
 from trajectory_guard_collector.scoring.registry import Fleet
-from trajectory_guard_collector.scoring.trajectory import Key, Trajectory
+from trajectory_guard_collector.scoring.trajectory import Trajectory
 from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
 

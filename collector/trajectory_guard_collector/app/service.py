@@ -30,7 +30,7 @@ from trajectory_guard_collector.gateway.receivers.grpc_server import GrpcServer
 from trajectory_guard_collector.gateway.receivers.http_server import HttpServer
 from trajectory_guard_collector.gateway.receivers.request_handler import RequestHandler, handler_of
 from trajectory_guard_collector.gateway.storage.store import Store, StoreError
-from trajectory_guard_collector.scoring.console import VerdictLog, VerdictPrinter
+from trajectory_guard_collector.scoring.events import VerdictLog, VerdictPrinter
 from trajectory_guard_collector.scoring.langfuse import score_writers
 from trajectory_guard_collector.scoring.scorer import FleetScorer
 from trajectory_guard_collector.scoring.trajectory import Trajectory

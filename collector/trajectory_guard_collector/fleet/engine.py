@@ -39,8 +39,7 @@ from trajectory_guard_collector.fleet.records import (
 from trajectory_guard_collector.fleet.score_records import ScoreRecords
 from trajectory_guard_collector.fleet.statistics import is_member, lag_by_role, not_handed_over
 from trajectory_guard_collector.fleet.topics import MAX_MESSAGE_BYTES, Roles
-from trajectory_guard_collector.scoring.counts import ScoringCounts
-from trajectory_guard_collector.telemetry.metrics import Metrics
+from trajectory_guard_collector.telemetry.metrics import Metrics, ScoringCounts
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 _log: Final = logging.getLogger(__name__)

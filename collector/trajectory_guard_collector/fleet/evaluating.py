@@ -33,14 +33,15 @@ from trajectory_guard_collector.fleet.records import (
     verdict_content,
 )
 from trajectory_guard_collector.fleet.score_records import ScoreRecords, plain_book
-from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.events import LoopEvent
 from trajectory_guard_collector.scoring.item_codec import ItemFormatError, dialects_by_name, plain_item, to_bytes
+from trajectory_guard_collector.scoring.items import Item, Key, StepItem
 from trajectory_guard_collector.scoring.operations import BY_HAND, Kind, Operation, apply
 from trajectory_guard_collector.scoring.registry import Fleet
-from trajectory_guard_collector.scoring.tagger import Tagger
-from trajectory_guard_collector.scoring.trajectory import Item, Key, Snapshot, StepItem, Trajectory
+from trajectory_guard_collector.scoring.scorer import Tagger
+from trajectory_guard_collector.scoring.trajectory import Snapshot, Trajectory
 from trajectory_guard_collector.state.codec import from_plain, plain_head, plain_snapshot
+from trajectory_guard_collector.telemetry.metrics import ScoringCounts
 
 FORMAT_VERSION: Final = 1
 _ITEM, _SNAPSHOT = "i", "r"

@@ -19,8 +19,8 @@ from trajectory_guard_collector.fleet.config import FleetConfig
 from trajectory_guard_collector.fleet.connection import connection
 from trajectory_guard_collector.fleet.flag_table import FlagTable
 from trajectory_guard_collector.fleet.records import PoisonError, operation_records
+from trajectory_guard_collector.scoring.items import Key
 from trajectory_guard_collector.scoring.operations import Kind, Operation
-from trajectory_guard_collector.scoring.trajectory import Key
 from trajectory_guard_collector.telemetry.catalogue import ERRORS
 from trajectory_guard_collector.telemetry.metrics import Metrics
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog

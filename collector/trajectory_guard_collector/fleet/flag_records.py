@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from trajectory_guard_collector.api.answers import FlagState
 from trajectory_guard_collector.fleet.records import Output, PoisonError, digest, trajectory_key
 from trajectory_guard_collector.scoring.item_codec import ItemFormatError, from_bytes, to_bytes
-from trajectory_guard_collector.scoring.trajectory import Key, Trajectory
+from trajectory_guard_collector.scoring.items import Key
+from trajectory_guard_collector.scoring.trajectory import Trajectory
 from trajectory_guard_collector.state.codec import hand_of, plain_hand, plain_standing, standing_of
 
 if TYPE_CHECKING:

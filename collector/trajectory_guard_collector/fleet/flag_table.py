@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from trajectory_guard_collector.api.answers import FlagState
 from trajectory_guard_collector.fleet.flag_records import RENEWALS, flag_record_of
-from trajectory_guard_collector.scoring.trajectory import Key
+from trajectory_guard_collector.scoring.items import Key
 
 IDLE: Final = "idle"
 FULL: Final = "full"

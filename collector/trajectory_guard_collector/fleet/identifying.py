@@ -19,8 +19,6 @@ from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.fleet.live import Content, LiveObjects, Part, State
 from trajectory_guard_collector.fleet.records import Output, PoisonError, operation_records
-from trajectory_guard_collector.otlp.span_view import ResourceInfo
-from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.identification import Identifier
 from trajectory_guard_collector.scoring.item_codec import (
     dialects_by_name,
@@ -29,10 +27,11 @@ from trajectory_guard_collector.scoring.item_codec import (
     plain_view,
     view_from,
 )
+from trajectory_guard_collector.scoring.items import Item, ResourceInfo, StepItem, UsageItem
 from trajectory_guard_collector.scoring.operations import OperationLog
 from trajectory_guard_collector.scoring.parser import ParsedRequest, RequestParser
 from trajectory_guard_collector.scoring.traces import SpanNode, Trace
-from trajectory_guard_collector.scoring.trajectory import Item, StepItem, UsageItem
+from trajectory_guard_collector.telemetry.metrics import ScoringCounts
 
 FORMAT_VERSION: Final = 1
 _NO_VIEW, _OF_ITEM, _OWN = 0, 1, 2

@@ -119,6 +119,8 @@ class LiveObjects(Generic[T]):
     def __init__(self, form: Form[T], ttl_s: float, max_bytes: float, on_damaged: Callable[[], None]) -> None:
         self._form = form
         self._ttl_ms = round(ttl_s * 1_000)
+        self._head_ttl = timedelta(milliseconds=self._ttl_ms)
+        self._part_ttl = 2 * self._head_ttl
         self._max_bytes = max_bytes
         self._on_damaged = on_damaged
         self._entries: OrderedDict[bytes, _Entry[T]] = OrderedDict()
@@ -145,7 +147,7 @@ class LiveObjects(Generic[T]):
         if not entry.dirty:
             entry.dirty, entry.stored = True, self._new_mark()
             with _storing():
-                state.set_bytes(HEAD, entry.stored, ttl=self._ttl(1))
+                state.set_bytes(HEAD, entry.stored, ttl=self._head_ttl)
         self._dirty[key] = entry
         self._entries.move_to_end(key)
         self._resize(entry)
@@ -207,9 +209,6 @@ class LiveObjects(Generic[T]):
     def _new_mark(self) -> bytes:
         return self._process + next(self._marks).to_bytes(8, "big")
 
-    def _ttl(self, times: int) -> timedelta:
-        return timedelta(milliseconds=times * self._ttl_ms)
-
     def _write(self, entry: _Entry[T]) -> None:
         entry.dirty = False
         try:
@@ -226,14 +225,14 @@ class LiveObjects(Generic[T]):
                 entry.state.delete(name)
                 del entry.written[name]
             for name, data in changed.items():
-                entry.state.set_bytes(name, data, ttl=self._ttl(2))
+                entry.state.set_bytes(name, data, ttl=self._part_ttl)
                 entry.written[name] = _Written(parts[name].version, entry.at_ms)
             if content is None:
                 entry.stored = None
                 entry.state.delete(HEAD)
             else:
                 entry.stored = head
-                entry.state.set_bytes(HEAD, head, ttl=self._ttl(1))
+                entry.state.set_bytes(HEAD, head, ttl=self._head_ttl)
 
     def _serialized(self, entry: _Entry[T]) -> tuple[Content | None, dict[str, bytes], bytes]:
         """The stored form of an object: with the parts to write, and the head, as bytes."""

@@ -7,8 +7,8 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol
 
 from trajectory_guard_collector.scoring.item_codec import ItemFormatError, from_bytes, to_bytes
+from trajectory_guard_collector.scoring.items import Key, StepItem
 from trajectory_guard_collector.scoring.operations import Kind, Operation
-from trajectory_guard_collector.scoring.trajectory import Key, StepItem
 
 OPERATIONS_VERSION: Final = 1
 VERDICT_VERSION: Final = 1

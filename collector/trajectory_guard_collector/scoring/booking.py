@@ -16,9 +16,9 @@ from trajectory_guard.spending.duplicates import CallsOfTrace, ReportedCall
 from trajectory_guard.spending.ledger import Change, Entry, Kind, micro_usd
 from trajectory_guard.spending.spending import Spending, log_booked, today
 from trajectory_guard_collector.scoring.calls import ModelCall
-from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.identification import Operations
-from trajectory_guard_collector.scoring.trajectory import Item, Key, UsageItem
+from trajectory_guard_collector.scoring.items import Item, Key, UsageItem
+from trajectory_guard_collector.telemetry.metrics import ScoringCounts
 
 MAX_TRACES: Final = 4_096
 """Traces whose model calls are remembered, to recognise second reports of them."""

@@ -1,22 +1,26 @@
 """Loop events and counts of evaluated steps. Late steps may move a finding to another step: the scorer publishes and
-counts each finding once.
+counts each finding once. For people, it also prints a line for each event, or logs it as in process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, TextIO
 
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, StepRecord
+from trajectory_guard.core.text import printable
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS
-from trajectory_guard_collector.otlp.span_view import ResourceInfo
-from trajectory_guard_collector.scoring.counts import ScoringCounts
-from trajectory_guard_collector.scoring.published import Published
-from trajectory_guard_collector.scoring.trajectory import EventKind, StepItem, Trajectory
+from trajectory_guard.logs import log_recovery, log_verdict
+from trajectory_guard_collector.scoring.items import EventKind, ResourceInfo, StepItem
+from trajectory_guard_collector.scoring.trajectory import Published, Trajectory
+from trajectory_guard_collector.telemetry.metrics import ScoringCounts
+
+_WORDS: Final = {EventKind.START: "loop", EventKind.NUDGE: "NUDGE", EventKind.STOP: "STOP", None: "recovered"}
 
 
 class LoopEvent(NamedTuple):
@@ -147,3 +151,45 @@ def stand_in(trajectory: Trajectory, verdict: Verdict) -> StepItem:
     item = StepItem(bytes.fromhex(trajectory.trace_id + verdict.step_id), step, view, DIALECTS[-1], origin, 0)
     item.key = trajectory.key
     return item
+
+
+class VerdictPrinter:
+    """Prints one line per loop event.
+
+    Parameters:
+        redact: print no excerpts of arguments or results.
+        stream: receives the lines; standard output by default.
+    """
+
+    def __init__(self, *, redact: bool = False, stream: TextIO | None = None) -> None:
+        self._redact = redact
+        self._stream = stream
+
+    def notify(self, events: Sequence[LoopEvent]) -> None:
+        """Print the events."""
+        for one in (one for one in events if not one.renamed):
+            print(self._line(one), file=self._stream or sys.stdout, flush=True)
+
+    def _line(self, event: LoopEvent) -> str:
+        verdict, item = event.verdict, event.item
+        who = f"{item.service}/{item.step.agent_id}" if item.step.agent_id else item.service
+        types = ",".join(verdict.types) or "-"
+        reason = "" if self._redact else verdict.reason
+        word = _WORDS[event.kind]
+        line = f"{word:<9} {who}  {verdict.trajectory_id}  score {verdict.score:.2f}  {types}  {reason}"
+        return printable(line).rstrip()  # senders supply nearly all of it: strip line breaks and escape sequences
+
+
+class VerdictLog:
+    """Logs verdicts as in process: one JSON object each, on the logger ``trajectory_guard``."""
+
+    def __init__(self, *, redact: bool = False) -> None:
+        self._redact = redact
+
+    def notify(self, events: Sequence[LoopEvent]) -> None:
+        """Log the events."""
+        for one in (one for one in events if not one.renamed):
+            if one.kind is None:
+                log_recovery(one.verdict)
+            else:
+                log_verdict(one.verdict, redact=self._redact)

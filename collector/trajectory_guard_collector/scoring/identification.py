@@ -27,10 +27,10 @@ from trajectory_guard.transcripts.asked import asked_in
 from trajectory_guard.transcripts.model_calls import dialect_of, model_call
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.scoring.calls import CALL_BYTES, read_again, read_call, revised
-from trajectory_guard_collector.scoring.counts import ScoringCounts
+from trajectory_guard_collector.scoring.items import Item, Key, StepItem, UsageItem
 from trajectory_guard_collector.scoring.parser import AgentSpan, ParsedRequest
 from trajectory_guard_collector.scoring.traces import SpanNode, Trace, TraceTable, is_revisable
-from trajectory_guard_collector.scoring.trajectory import Item, Key, StepItem, UsageItem
+from trajectory_guard_collector.telemetry.metrics import ScoringCounts
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
 _log: Final = logging.getLogger(__name__)
@@ -104,7 +104,11 @@ class Identifier:
         """
         arrived = self._remember(parsed)
         for seen in parsed.agent_spans:
-            self._take_safely(seen)
+            try:
+                self._take(seen)
+            except Exception:  # noqa: BLE001  one odd span must not cost the others
+                self._counts.error("evaluate.span")
+                _log.exception("a span could not be scored; it is forwarded unchanged")
             yield
         for trace, span_id in arrived:
             self._ancestor_arrived(trace, span_id)
@@ -125,13 +129,6 @@ class Identifier:
         views = (node.view for node in trace.spans.values())
         every = {session_of([view.attributes]) for view in views if view is not None} - {None}
         return every.pop() if len(every) == 1 else None
-
-    def _take_safely(self, seen: AgentSpan) -> None:
-        try:
-            self._take(seen)
-        except Exception:  # noqa: BLE001  one odd span must not cost the others
-            self._counts.error("evaluate.span")
-            _log.exception("a span could not be scored; it is forwarded unchanged")
 
     # --- trace context ---------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import orjson
@@ -21,13 +22,16 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, ModelTokens, StepRecord, Usage
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanEvent, SpanView
-from trajectory_guard_collector.otlp.span_view import ResourceInfo
 from trajectory_guard_collector.scoring.calls import call_from, plain_call
-from trajectory_guard_collector.scoring.trajectory import EventKind, Item, StepItem, UsageItem
+from trajectory_guard_collector.scoring.items import EventKind, Item, ResourceInfo, StepItem, UsageItem
 
 FORMAT_VERSION: Final = 1
 Dialects = Mapping[str, Dialect]
 """Dialects by name."""
+_DIGITS: Final = bytes(ord("0") if chr(one).isdigit() and one < 128 else ord(" ") for one in range(256))
+_LONG_INTEGER: Final = b"0" * 19
+"""Digits of an integer that may need more than 64 bits, after translation by ``_DIGITS``, which takes a sixth of the
+time of a regular expression."""
 _RESULT_FLAGS: Final = ("evaluated", "moved", "recovered", "repeats")
 
 
@@ -58,6 +62,9 @@ def _as_list(value: Any) -> list[Any]:
 def from_bytes(data: bytes) -> Any:
     """Read ``to_bytes``; raises ``ItemFormatError``."""
     try:
+        if _LONG_INTEGER not in data.translate(_DIGITS):  # orjson would read it as a float
+            with suppress(ValueError):
+                return orjson.loads(data)
         return parse_json(data.decode("utf-8"))
     except ValueError as error:
         raise ItemFormatError(f"no JSON: {error}") from None
@@ -170,6 +177,7 @@ def with_identity(step: StepRecord, plain: list[Any]) -> StepRecord:
 _FIELDS: Final = StepRecord._fields
 _DEFAULTS: Final = tuple(StepRecord._field_defaults.get(name, ()) for name in _FIELDS)
 """Fields that equal their default are not written; a required one equals no empty tuple."""
+_ATTRIBUTES, _EVENTS, _RESOURCE = map(SpanView._fields.index, ("attributes", "events", "resource"))
 
 
 def _plain_step(step: StepRecord) -> dict[str, Any]:
@@ -194,14 +202,16 @@ def _step(plain: dict[str, Any]) -> StepRecord:
 
 def plain_view(view: SpanView) -> list[Any]:
     """A span view as JSON-able data."""
-    events = [[event.name, dict(event.attributes)] for event in view.events]
-    return list(view._replace(attributes=dict(view.attributes), resource=dict(view.resource), events=events))  # type: ignore[arg-type]
+    plain: list[Any] = list(view)
+    plain[_ATTRIBUTES], plain[_RESOURCE] = dict(view.attributes), dict(view.resource)
+    plain[_EVENTS] = [[event.name, dict(event.attributes)] for event in view.events]
+    return plain
 
 
 def view_from(plain: list[Any]) -> SpanView:
     """Read ``plain_view``."""
     view = SpanView(*plain)
-    return view._replace(events=[SpanEvent(*event) for event in view.events])
+    return view._replace(events=[SpanEvent(*event) for event in view.events]) if view.events else view
 
 
 def plain_usage(usage: Usage) -> list[Any]:

@@ -29,7 +29,7 @@ from trajectory_guard_collector.config.langfuse import base_url
 from trajectory_guard_collector.config.models import ClientTls, Exporter
 from trajectory_guard_collector.errors import RefusedError
 from trajectory_guard_collector.scoring.events import LoopEvent
-from trajectory_guard_collector.scoring.trajectory import StepItem
+from trajectory_guard_collector.scoring.items import StepItem
 from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
 

@@ -24,7 +24,7 @@ from trajectory_guard_collector.scoring.item_codec import (
     to_bytes,
     with_identity,
 )
-from trajectory_guard_collector.scoring.trajectory import Item, Key, StepItem, UsageItem
+from trajectory_guard_collector.scoring.items import Item, Key, StepItem, UsageItem
 
 MAX_ITEMS: Final = 65_536
 """Default number of spans that are known as delivered before, and whose identity can still be revised."""

@@ -1,34 +1,43 @@
-"""Finds the agent spans in a request and leaves all other spans unread."""
+"""Finds the agent spans in a request, and converts them to the views that the dialects read; all others stay unread."""
 
 from __future__ import annotations
 
+import base64
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, TypeVar
 
-from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from trajectory_guard.dialects.base import Dialect
-from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.base import ARGUMENT_KEYS, RESULT_KEYS, Dialect
+from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.dialects.table import table_of
 from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.otlp.lazy import Request, SpanHeader
-from trajectory_guard_collector.otlp.span_view import (
-    ResourceInfo,
-    resource_attributes,
-    strip_content,
-    tenant_of,
-    view_of,
-)
+from trajectory_guard_collector.scoring.items import Item, ResourceInfo
 from trajectory_guard_collector.scoring.traces import Trace
-from trajectory_guard_collector.scoring.trajectory import Item
 
 _MAX_CACHED: Final = 1_024
 _MAX_CACHED_BYTES: Final = 4 << 20
 _LARGE: Final = 4_096
 _AT_A_STRETCH: Final = 16
 T = TypeVar("T")
+OtherSpan = tuple[Any, Any, int]
+"""A span without agent attributes: its ``SpanHeader``, the field that holds it, and its index there. A plain tuple,
+since nine spans in ten are one of these."""
+_KINDS: Final = ("internal", "internal", "server", "client", "producer", "consumer")
+_STATUS: Final = ("unset", "ok", "error")
+_NANO: Final = 1e9
+_CONTENT: Final = frozenset((*ARGUMENT_KEYS, *RESULT_KEYS))
+_MAX_KEYS: Final = 4_096
+_KEYS: Final[dict[str, str]] = {}
+"""Names of attributes, so that a hundred thousand spans in memory share them."""
+_MAX_KEPT_CHARS: Final = 512
+_MAX_KEPT_METADATA_CHARS: Final = 8_192
+_MAX_KEPT_KEYS: Final = 64
 
 
 class AgentSpan:
@@ -38,13 +47,18 @@ class AgentSpan:
         holder, place: the repeated field of bytes that holds the span, and its index there.
         group, scope: the enclosing ``ResourceSpans``, and the serialized scope.
         origin: the resource of the span.
+        trace_id, span_id, parent_id: sixteen, eight and eight bytes, none for the parent of a root.
+        key: trace id and span id.
         span, view: the span as protobuf and as the dialects read it; kept_view: the view without content.
         size: length of the serialized span in bytes.
         trace: its trace; set when the span is remembered.
         item: the step or usage made of the span; set when the span is scored.
     """
 
-    __slots__ = ("group", "holder", "item", "kept_view", "origin", "place", "scope", "size", "span", "trace", "view")
+    __slots__ = (
+        "group", "holder", "item", "kept_view", "key", "origin", "parent_id", "place", "scope", "size", "span",
+        "span_id", "trace", "trace_id", "view",
+    )  # fmt: skip
 
     def __init__(
         self, place: tuple[Any, Any, int], origin: ResourceInfo, scope: bytes, span: Span, view: SpanView, size: int
@@ -53,36 +67,15 @@ class AgentSpan:
         self.origin = origin
         self.scope = scope
         self.span = span
+        self.trace_id: bytes = span.trace_id
+        self.span_id: bytes = span.span_id
+        self.parent_id: bytes = span.parent_span_id
+        self.key = self.trace_id + self.span_id
         self.view = view
         self.kept_view = strip_content(view)
         self.size = size
         self.trace: Trace | None = None
         self.item: Item | None = None
-
-    @property
-    def trace_id(self) -> bytes:
-        """Sixteen bytes."""
-        return self.span.trace_id
-
-    @property
-    def span_id(self) -> bytes:
-        """Eight bytes."""
-        return self.span.span_id
-
-    @property
-    def parent_id(self) -> bytes:
-        """Eight bytes, none for a root."""
-        return self.span.parent_span_id
-
-    @property
-    def key(self) -> bytes:
-        """Trace id and span id."""
-        return self.span.trace_id + self.span.span_id
-
-
-OtherSpan = tuple[Any, Any, int]
-"""A span without agent attributes: its ``SpanHeader``, the field that holds it, and its index there. A plain tuple,
-since nine spans in ten are one of these."""
 
 
 class ParsedRequest:
@@ -129,7 +122,7 @@ class RequestParser:
         parsed, interesting = ParsedRequest(request), self._interesting
         for group in request.resource_spans:
             for scoped in group.scope_spans:
-                holder = scoped.spans
+                holder, source = scoped.spans, None
                 for place, raw in enumerate(holder):
                     header = SpanHeader.FromString(raw)
                     if interesting.isdisjoint(header.attributes):
@@ -137,21 +130,29 @@ class RequestParser:
                         if place % _AT_A_STRETCH == 0:
                             yield
                     else:
-                        parsed.agent_spans.append(self._seen(raw, holder, place, group, scoped))
+                        if source is None:
+                            source = self._source(group, scoped)
+                        parsed.agent_spans.append(_seen(raw, (group, holder, place), *source))
                         yield
         return parsed
 
-    def _seen(self, raw: bytes, holder: Any, place: int, group: Any, scoped: Any) -> AgentSpan:
-        span = Span.FromString(raw)
-        scope = _cached(self._scopes, scoped.scope, InstrumentationScope.FromString)
+    def _source(self, group: Any, scoped: Any) -> tuple[ResourceInfo, bytes, InstrumentationScope]:
+        """Resource and scope of spans: the scope serialized and decoded."""
         origin = _cached(self._origins, group.resource, self._origin)
-        view = view_of(span, scope, origin.attributes)
-        return AgentSpan((group, holder, place), origin, scoped.scope, span, view, len(raw))
+        scope: bytes = scoped.scope
+        return origin, scope, _cached(self._scopes, scope, InstrumentationScope.FromString)
 
     def _origin(self, data: bytes) -> ResourceInfo:
         attributes = resource_attributes(data)
         service = str(attributes.get("service.name", "unknown_service"))
         return ResourceInfo(attributes, service, tenant_of(attributes, self._separate_by))
+
+
+def _seen(
+    raw: bytes, place: tuple[Any, Any, int], origin: ResourceInfo, scope: bytes, decoded: InstrumentationScope
+) -> AgentSpan:
+    span = Span.FromString(raw)
+    return AgentSpan(place, origin, scope, span, view_of(span, decoded, origin.attributes), len(raw))
 
 
 def _cached(table: OrderedDict[bytes, T], data: bytes, read: Callable[[bytes], T]) -> T:
@@ -165,3 +166,88 @@ def _cached(table: OrderedDict[bytes, T], data: bytes, read: Callable[[bytes], T
             table.popitem(last=False)
             full = full and sum(map(len, table)) > _MAX_CACHED_BYTES
     return value
+
+
+def view_of(span: Span, scope: InstrumentationScope, resource: Mapping[str, Any]) -> SpanView:
+    """A ``SpanView`` of a span, equal to the one read from the span's JSON encoding."""
+    status, events = span.status, span.events
+    return SpanView(
+        span.name,
+        attributes_of(span.attributes),
+        span.trace_id.hex(),
+        span.span_id.hex(),
+        span.parent_span_id.hex() or None,
+        _KINDS[span.kind % len(_KINDS)],
+        _STATUS[status.code] if 0 <= status.code < len(_STATUS) else "unset",
+        status.message,
+        [SpanEvent(event.name, attributes_of(event.attributes)) for event in events] if events else [],
+        span.start_time_unix_nano / _NANO,
+        span.end_time_unix_nano / _NANO,
+        scope.name,
+        scope.version or None,
+        resource,
+    )
+
+
+def strip_content(view: SpanView) -> SpanView:
+    """The view without content and events, which is enough to recognise the span as an ancestor later."""
+    short = {
+        key: value
+        for key, value in view.attributes.items()
+        if key not in _CONTENT
+        and (
+            (len(value) <= _MAX_KEPT_CHARS or (key == "metadata" and len(value) <= _MAX_KEPT_METADATA_CHARS))
+            if isinstance(value, str)
+            else not isinstance(value, (list, dict))
+        )
+    }
+    if len(short) > _MAX_KEPT_KEYS:
+        short = dict(islice(short.items(), _MAX_KEPT_KEYS))
+    # The constructor takes a third of the time of ``_replace``.
+    return SpanView(
+        view.name, short, view.trace_id, view.span_id, view.parent_id, view.kind, view.status, "", (), view.start,
+        view.end, view.scope, view.scope_version, {},
+    )  # fmt: skip
+
+
+def tenant_of(attributes: Mapping[str, Any], separate_by: Iterable[str]) -> str:
+    """The tenant of a resource: the values of the attributes that keep equal ids apart.
+
+    >>> tenant_of({"service.namespace": "eu"}, ("service.namespace", "deployment.environment.name"))
+    'eu'
+    """
+    return "/".join(str(attributes.get(name, "")) for name in separate_by).strip("/")
+
+
+def resource_attributes(data: bytes) -> dict[str, Any]:
+    """Attributes of a serialized ``Resource``."""
+    return attributes_of(Resource.FromString(data).attributes)
+
+
+def attributes_of(items: Iterable[KeyValue]) -> dict[str, Any]:
+    """Attributes as a plain mapping; of keys that repeat the last one counts."""
+    return {
+        _KEYS.get(key := item.key) or _shared(key): (value := item.value).string_value or any_value(value)
+        for item in items
+    }
+
+
+def _shared(key: str) -> str:
+    if len(_KEYS) >= _MAX_KEYS:
+        _KEYS.clear()
+    _KEYS[key] = key
+    return key
+
+
+def any_value(value: AnyValue) -> Any:
+    """Decode an ``AnyValue``; bytes become base64 text, as in the JSON encoding."""
+    kind = value.WhichOneof("value")
+    if kind is None:
+        return None
+    if kind == "array_value":
+        return [any_value(one) for one in value.array_value.values]
+    if kind == "kvlist_value":
+        return attributes_of(value.kvlist_value.values)
+    if kind == "bytes_value":
+        return base64.b64encode(value.bytes_value).decode("ascii")
+    return getattr(value, kind)

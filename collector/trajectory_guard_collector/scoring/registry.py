@@ -19,17 +19,10 @@ from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
 from trajectory_guard.otel.verdict_spans import verdict_attributes
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
-from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.events import LoopEvent, publish, recovered_at_rest, stand_in
-from trajectory_guard_collector.scoring.lateness import ALWAYS, Pace, Paces
-from trajectory_guard_collector.scoring.trajectory import (
-    EventKind,
-    Item,
-    Key,
-    Order,
-    StepItem,
-    Trajectory,
-)
+from trajectory_guard_collector.scoring.items import ALWAYS, EventKind, Item, Key, Order, Pace, Paces, StepItem
+from trajectory_guard_collector.scoring.trajectory import Trajectory
+from trajectory_guard_collector.telemetry.metrics import ScoringCounts
 
 _log: Final = logging.getLogger(__name__)
 _MIB: Final = 1024 * 1024
@@ -117,8 +110,9 @@ class Fleet:
     def _place(self, trajectory: Trajectory, item: Item) -> None:
         end, new = item.order[0], item.arrived is None  # else another trajectory had it before
         pace = item.pace = self._paces.of(item.service)
+        now = self._clock()
         if new:
-            item.arrived = self._clock()
+            item.arrived = now
         if end <= 0.0:  # a span without times has no order but that of arrival
             trajectory.add_last(item)
         elif trajectory.is_too_late(item, self._limits.reorder_s):
@@ -130,16 +124,16 @@ class Fleet:
             if not newest:
                 self._counts.late("reordered")
             if new:  # the spans of one request are put in order before any is evaluated
-                late = trajectory.evaluated_items < evaluated or (not newest and trajectory.key in self._waiting)
+                late = not newest and (trajectory.evaluated_items < evaluated or trajectory.key in self._waiting)
                 item.wait_s = pace.next_wait_s(end, in_order=not late, most=self._limits.reorder_wait_s)
         self._active.add(pace)
         self._items[item.span] = item
         self._kept_bytes += item.size
-        self._touch(trajectory)
+        self._touch(trajectory, now)
 
-    def _touch(self, trajectory: Trajectory) -> None:
+    def _touch(self, trajectory: Trajectory, now: float) -> None:
         key = trajectory.key
-        trajectory.last_used = self._clock()
+        trajectory.last_used = now
         self._all.move_to_end(key)
         self._open[key] = trajectory
         self._open.move_to_end(key)

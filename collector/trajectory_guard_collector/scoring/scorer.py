@@ -6,11 +6,18 @@ in process: the same dialects read the spans, and the same engine evaluates the 
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
-from typing import NamedTuple
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
 
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from trajectory_guard import __version__, telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.dialects.custom import table_with
@@ -18,17 +25,19 @@ from trajectory_guard.prices import PriceTable
 from trajectory_guard.spending.configured import spending_of
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.cooperative import at_once
+from trajectory_guard_collector.otlp.lazy import Request
 from trajectory_guard_collector.scoring.booking import BookedOperations, Bookings
-from trajectory_guard_collector.scoring.counts import ScoringCounts
 from trajectory_guard_collector.scoring.events import LoopEvent
 from trajectory_guard_collector.scoring.identification import Identifier
-from trajectory_guard_collector.scoring.parser import ParsedRequest, RequestParser
-from trajectory_guard_collector.scoring.registry import Fleet
-from trajectory_guard_collector.scoring.tagger import Tagger
-from trajectory_guard_collector.telemetry.metrics import Metrics
+from trajectory_guard_collector.scoring.items import EventKind, StepItem
+from trajectory_guard_collector.scoring.parser import OtherSpan, ParsedRequest, RequestParser, any_value
+from trajectory_guard_collector.scoring.registry import Attributes, Fleet
+from trajectory_guard_collector.telemetry.metrics import Metrics, ScoringCounts
 
 JournalOf = Callable[[ParsedRequest], bytes]
 """Makes the journal entry of a parsed request, from which a restart replays it."""
+_SCOPE: Final = InstrumentationScope(name=telemetry.SCOPE, version=__version__).SerializeToString()
+_NANO: Final = 1_000_000_000
 
 
 class ScoredRequest(NamedTuple):
@@ -137,3 +146,135 @@ class FleetScorer:
         if self._bookings is not None:
             self._bookings.shed()
         return self.fleet.shed()
+
+
+class Tagger:
+    """Writes verdicts into requests. A span that is delivered repeatedly gets the same attributes each time."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    def tag(self, parsed: ParsedRequest, data: bytes, events: Sequence[LoopEvent]) -> tuple[bytes, int]:
+        """The request with tags and guard spans, and the number of guard spans.
+
+        Returns ``data``, the request as received, if there is nothing to write.
+        """
+        changed = False
+        described: set[bytes] = set()
+        pending_tags, has_pending_tags = self._fleet.pending_tags, self._fleet.has_pending_tags
+        for seen in parsed.agent_spans:
+            item = seen.item
+            own = self._fleet.attributes(item) if isinstance(item, StepItem) else None
+            attributes = own or (pending_tags(seen.key) if has_pending_tags else None)
+            if attributes:
+                seen.holder[seen.place] = tagged(seen.span, attributes)
+                changed = True
+            if isinstance(item, StepItem) and item.announced is not None and item.key is not None:
+                described.add(item.span)
+                _add_guard_span(seen.group, guard_span(item, item.announced, own or {}))
+        if has_pending_tags:
+            changed = self._tag_others(parsed.others) or changed
+        late = self._add_guard_spans(parsed.request, [one for one in events if one.item.span not in described])
+        changed = changed or bool(described or late)
+        return parsed.request.SerializeToString() if changed else data, len(described) + late
+
+    def guard_spans(self, events: Sequence[LoopEvent]) -> tuple[bytes, int]:
+        """A request with the guard spans of events that belong to no received request, and their number."""
+        request = Request()
+        count = self._add_guard_spans(request, events)
+        return request.SerializeToString(), count
+
+    def _add_guard_spans(self, request: Any, events: Sequence[LoopEvent]) -> int:
+        found = [one.item for one in events if one.kind is not None]
+        for item in found:
+            group = request.resource_spans.add(resource=_resource(item.service))
+            _add_guard_span(
+                group, guard_span(item, item.announced or EventKind.START, self._fleet.attributes(item) or {})
+            )
+        return len(found)
+
+    def _tag_others(self, others: Iterable[OtherSpan]) -> bool:
+        changed = False
+        for header, holder, place in others:
+            attributes = self._fleet.pending_tags(header.trace_id + header.span_id)
+            if attributes:
+                holder[place] = tagged(Span.FromString(holder[place]), attributes)
+                changed = True
+        return changed
+
+
+def tagged(span: Span, attributes: Attributes) -> bytes:
+    """The span with these attributes; its other attributes are kept, and Langfuse tags are added to existing ones."""
+    replaced = any(one.key in attributes for one in span.attributes)
+    if not replaced:  # serialized messages that follow each other are one message
+        return span.SerializeToString() + Span(attributes=key_values(attributes)).SerializeToString()
+    kept = [one for one in span.attributes if one.key not in attributes]
+    before = next((one.value for one in span.attributes if one.key == telemetry.LANGFUSE_TAGS), None)
+    values = dict(attributes)
+    if before is not None and telemetry.LANGFUSE_TAGS in values:
+        new = values[telemetry.LANGFUSE_TAGS]
+        values[telemetry.LANGFUSE_TAGS] = [*dict.fromkeys([*_tags(before), *new])]  # type: ignore[misc]
+    result = Span.FromString(span.SerializeToString())
+    del result.attributes[:]
+    result.attributes.extend([*kept, *key_values(values)])
+    return result.SerializeToString()
+
+
+def _tags(value: AnyValue) -> list[str]:
+    """Tags as an application wrote them: a list, a JSON list, a comma-separated list or one string."""
+    plain = any_value(value)
+    if isinstance(plain, str):
+        try:
+            decoded = json.loads(plain)
+        except ValueError:
+            decoded = [part.strip() for part in plain.split(",")]
+        plain = decoded if isinstance(decoded, list) else [plain]
+    return [str(one) for one in plain if one not in (None, "")] if isinstance(plain, list) else []
+
+
+def guard_span(item: StepItem, kind: EventKind, attributes: Attributes) -> Span:
+    """The guard's own span about a step. Its id derives from the step, so that a second delivery repeats the span."""
+    end = round(item.view.end * _NANO)
+    span_id = item.span[16:]
+    span = Span(
+        trace_id=item.span[:16],
+        span_id=blake2b(item.span + kind.value.encode(), digest_size=8, person=b"guard-span").digest(),
+        parent_span_id=item.parent_id or span_id,
+        name=telemetry.LOOP_SPAN_NAME if kind is EventKind.START else telemetry.SPAN_NAME,
+        kind=Span.SPAN_KIND_INTERNAL,
+        start_time_unix_nano=end,
+        end_time_unix_nano=end,
+    )
+    span.links.add(trace_id=item.span[:16], span_id=span_id)
+    span.attributes.extend(key_values({**attributes, telemetry.TOOL: item.step.tool_name}))
+    if kind is not EventKind.START and item.verdict is not None and item.verdict.certificate is not None:
+        span.attributes.extend(key_values({telemetry.CERTIFICATE: item.verdict.certificate.to_json()}))
+    return span
+
+
+def _add_guard_span(group: Any, span: Span) -> None:
+    group.scope_spans.add(scope=_SCOPE, spans=[span.SerializeToString()])
+
+
+def _resource(service: str) -> bytes:
+    return Resource(attributes=key_values({"service.name": service})).SerializeToString()
+
+
+def key_values(attributes: Mapping[str, Any]) -> list[KeyValue]:
+    """Attributes in OTLP's form."""
+    return [KeyValue(key=key, value=_any_value(value)) for key, value in attributes.items()]
+
+
+def _any_value(value: Any) -> Any:
+    """Fields of an ``AnyValue``: as a mapping, they take a third of the time of a message of their own."""
+    if isinstance(value, str):
+        return {"string_value": str(value)}
+    if isinstance(value, bool):
+        return {"bool_value": value}
+    if isinstance(value, int):
+        return {"int_value": value}
+    if isinstance(value, float):
+        return {"double_value": value}
+    if isinstance(value, (list, tuple)):
+        return {"array_value": {"values": [_any_value(one) for one in value]}}
+    return {"string_value": str(value)}

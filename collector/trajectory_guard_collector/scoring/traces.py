@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.spans.duplicates import MAX_ANCESTORS
-from trajectory_guard_collector.scoring.trajectory import Item, Key, UsageItem
+from trajectory_guard_collector.scoring.items import Item, Key, UsageItem
 
 _SEVERAL: Final = ""
 _NOTES_PER_TRACE: Final = 4

@@ -10,30 +10,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping
-from enum import Enum
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.core.calls import CallRecord, is_fuller, reported
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.history import Ring
+from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import TrajectoryState
-from trajectory_guard.core.steps import INTERRUPTED, StepRecord, Usage
+from trajectory_guard.core.steps import INTERRUPTED
 from trajectory_guard.core.tracking.usage import UsageLedger
-from trajectory_guard.dialects.base import Dialect
-from trajectory_guard.dialects.span import SpanView
-from trajectory_guard_collector.otlp.span_view import ResourceInfo
-from trajectory_guard_collector.scoring.calls import ModelCall
-from trajectory_guard_collector.scoring.lateness import Pace
-from trajectory_guard_collector.scoring.published import Published
-from trajectory_guard_collector.scoring.standing import NOTHING
-
-Order = tuple[float, str]
-"""End of a span in seconds, and its id: the order in which steps are evaluated."""
-Key = tuple[str, str]
-"""Tenant, which keeps equal ids of different tenants apart, and the trajectory's id."""
+from trajectory_guard_collector.scoring.items import Item, Key, Order, StepItem, is_due
 
 _RECENT: Final = 16
 _SNAPSHOT_STEPS: Final = 32
@@ -41,119 +30,85 @@ _AT_A_STRETCH: Final = 8
 SEEN: Final = 1_024
 _MAX_NAMES: Final = 8
 _MAX_EPISODES: Final = 16
-_USAGE_BYTES: Final = 512
 FIRST: Final[Order] = (float("-inf"), "")
 
 
-class EventKind(str, Enum):
-    """Kind of event that a guard span reports: a loop has begun, or a nudge or a stop is due."""
+class Standing(NamedTuple):
+    """The newest verdict with a finding, with a nudge and with a stop; a recovery of their run ends the latter two."""
 
-    START = "start"
-    NUDGE = "nudge"
-    STOP = "stop"
+    last: Verdict | None = None
+    nudge: Verdict | None = None
+    stop: Verdict | None = None
 
+    def after(self, verdicts: Iterable[Verdict | None]) -> Standing:
+        """The standing after further steps."""
+        found = self
+        for verdict in verdicts:
+            found = found.after_item(verdict)
+        return found
 
-class UsageItem:
-    """Tokens and money of a model call; ``call``: what a ledger needs besides, None without one."""
+    def after_item(self, verdict: Verdict | None) -> Standing:
+        """The standing after a further step; ``verdict``: None if it did not count."""
+        if verdict is None:
+            return self
+        found = self.after_recovery(verdict.run) if verdict.recovered else self
+        if not verdict.detections:
+            return found
+        if verdict.level is Level.STOP:
+            return found._replace(last=verdict, stop=verdict.with_certificate_of(found.stop))
+        if verdict.nudge is not None:
+            return found._replace(last=verdict, nudge=verdict)
+        return found._replace(last=verdict)
 
-    __slots__ = (
-        "arrived", "call", "evicted", "held", "key", "order", "pace", "scope", "service", "size", "span", "tenant",
-        "trace_id", "usage", "wait_s",
-    )  # fmt: skip
-    verdict: Final = None
-
-    def __init__(
-        self, span: bytes, order: Order, trace_id: str, scope: str, usage: Usage, origin: ResourceInfo
-    ) -> None:
-        self.span = span
-        self.size = _USAGE_BYTES
-        self.tenant = origin.tenant
-        self.service = origin.service
-        self.order = order
-        self.trace_id = trace_id
-        self.scope = scope
-        self.usage = usage
-        self.call: ModelCall | None = None
-        self.key: Key | None = None
-        self.arrived: float | None = None
-        self.pace: Pace | None = None
-        self.wait_s = 0.0
-        self.evicted = self.held = False
+    def after_recovery(self, run: str) -> Standing:
+        """The standing after a run has recovered."""
+        nudge = None if self.nudge is not None and self.nudge.run == run else self.nudge
+        stop = None if self.stop is not None and self.stop.run == run else self.stop
+        return self if (nudge, stop) == (self.nudge, self.stop) else self._replace(nudge=nudge, stop=stop)
 
 
-class StepItem:
-    """A tool call, or a model call that may repeat, and the result of its evaluation.
+NOTHING: Final = Standing()
+
+
+class Published:
+    """Publication state of one episode: late steps may move a finding, but it is published once.
 
     Attributes:
-        span: trace id and span id in bytes.
-        order: place among the steps of its trajectory.
-        step: the record, with identity as known by now; ``view`` and ``dialect``: the source of that identity.
-        own_agent: agent named by the span itself; own_run: agent instance named by the span itself.
-        origin, service, tenant: the resource of the span, its service name, and the tenant of the trajectory's id.
-        key: trajectory of the step; None while the step does not count (inner duplicate).
-        evaluated: whether it was evaluated; verdict: the result, None if the step did not count.
-        moved: evaluated before in another trajectory, and not yet in this one.
-        recovered: already counted as the end of a loop.
-        repeats: another record of the same call precedes it.
-        first_step: span id of the first step of the loop in the verdict.
-        announced: kind of its guard span; None if there is none. announced_as: the last kind published, under any name.
-        late: attributes of the flag of its evicted trajectory; the step arrived too late to be evaluated.
-        size: approximate bytes in memory.
-        arrived: time of arrival, clock in seconds; None before the step is in a trajectory.
-        pace, wait_s: pace of its service, and the seconds for which it waits for earlier steps.
-        evicted: the step can no longer be put in order. held: its trace still refers to it, possibly after eviction.
-        session: its Langfuse session, where another process identified it and writes scores.
+        started, stopped, recovered, counted: whether its beginning, stop and end were published and metrics count it.
+        nudges: number of nudges published; compacted: number of nudges at steps that are no longer kept.
+        spent: resources counted so far.
     """
 
-    __slots__ = (
-        "announced", "announced_as", "arrived", "dialect", "evaluated", "evicted", "first_step", "held", "key", "late",
-        "moved", "order", "origin", "own_agent", "own_run", "pace", "recovered", "repeats", "service", "session",
-        "size", "span", "step", "tenant", "verdict", "view", "wait_s",
-    )  # fmt: skip
+    __slots__ = ("compacted", "counted", "nudges", "recovered", "spent", "started", "stopped")
 
-    def __init__(
-        self, span: bytes, step: StepRecord, view: SpanView, dialect: Dialect, origin: ResourceInfo, size: int
-    ) -> None:
-        self.span = span
-        self.size = size
-        # a model call is evaluated after its usage is known
-        self.order: Order = (view.end, view.span_id if step.model_scope is None else f"{view.span_id}~")
-        self.step = step
-        self.view = view
-        self.dialect = dialect
-        self.origin = origin
-        self.service = origin.service
-        self.tenant = origin.tenant
-        self.own_agent: str | None = None
-        self.own_run: str | None = None
-        self.session: str | None = None
-        self.key: Key | None = None
-        self.verdict: Verdict | None = None
-        self.first_step = ""
-        self.evaluated = self.moved = self.recovered = self.repeats = False
-        self.announced: EventKind | None = None
-        self.announced_as: EventKind | None = None
-        self.late: Mapping[str, Any] | None = None
-        self.arrived: float | None = None
-        self.pace: Pace | None = None
-        self.wait_s = 0.0
-        self.evicted = self.held = False
+    def __init__(self) -> None:
+        self.started = self.stopped = self.recovered = self.counted = False
+        self.nudges = self.compacted = 0
+        self.spent = Spent()
 
     @property
-    def parent_id(self) -> bytes:
-        """Span id of the parent, empty for a root."""
-        return bytes.fromhex(self.view.parent_id or "")
+    def may_recover(self) -> bool:
+        """Whether a nudge was published, and no recovery yet."""
+        return self.nudges > 0 and not self.recovered
 
-    def release(self) -> None:
-        """Free the texts of the step if its trace still refers to it."""
-        if not self.held:
-            return
-        self.step = StepRecord(self.step.step_id, self.step.trajectory_id, self.step.tool_name)
-        self.view = self.view._replace(attributes={})
-        self.verdict = None
+    def to_plain(self) -> list[Any]:
+        """A form that JSON can represent."""
+        return [self.started, self.stopped, self.recovered, self.counted, self.nudges, self.compacted, list(self.spent)]
 
+    @classmethod
+    def from_plain(cls, plain: list[Any], *, with_steps: bool) -> Published:
+        """Restore ``to_plain``.
 
-Item = StepItem | UsageItem
+        Parameters:
+            with_steps: whether the steps that are still kept are restored as well.
+        """
+        published = cls()
+        published.started, published.stopped, published.recovered, published.counted, *numbers, spent = plain
+        published.nudges, published.compacted = numbers
+        if not with_steps:
+            published.compacted = published.nudges
+        published.spent = Spent(*spent)
+        return published
 
 
 class Head(NamedTuple):
@@ -283,12 +238,13 @@ class Trajectory:
 
     def evaluate(self, engine: Engine, reorder_steps: int, now: float) -> list[StepItem]:
         """Evaluate the first eight items that are due. Returns the steps among them."""
-        due = self._evaluated
-        while due < len(self.items) and is_due(self.items[due], now):
-            due += 1
+        waiting, count = self._evaluated, len(self.items)
         head = self._head if self._head is not None else self._rewind(engine)
         evaluated = []
-        end = min(due, self._evaluated + _AT_A_STRETCH)
+        most = min(count, self._evaluated + _AT_A_STRETCH)
+        end = min(waiting, most)
+        while end < most and is_due(self.items[end], now):
+            end += 1
         for place in range(self._evaluated, end):
             item = self.items[place]
             if isinstance(item, StepItem):
@@ -300,8 +256,10 @@ class Trajectory:
                 self._snapshots.append((place + 1, _freeze(head)))
         self._head, self._evaluated = head, end
         self._read(head.state, evaluated)
-        if end == due and len(self.items) > reorder_steps + _SNAPSHOT_STEPS:
-            self._trim(reorder_steps)
+        if count > reorder_steps + _SNAPSHOT_STEPS:
+            more = end < waiting or (end < count and is_due(self.items[end], now))
+            if not more:
+                self._trim(reorder_steps)
         return evaluated
 
     def _read(self, state: TrajectoryState, evaluated: list[StepItem]) -> None:
@@ -417,8 +375,11 @@ class Trajectory:
     def describe(self, item: StepItem) -> None:
         """Record service, agent and trace of a step."""
         self.trace_id = item.view.trace_id
-        self.services = _with(self.services, item.service)
-        self.agents = _with(self.agents, item.step.agent_id)
+        if item.service not in self.services:
+            self.services = _with(self.services, item.service)
+        agent = item.step.agent_id
+        if agent is not None and agent not in self.agents:
+            self.agents = _with(self.agents, agent)
 
     # --- reading ---------------------------------------------------------------------------------------------
 
@@ -485,13 +446,6 @@ def _step_id(state: TrajectoryState, index: int) -> str:
 
 def _with(names: tuple[str, ...], name: str | None) -> tuple[str, ...]:
     return names if not name or name in names else (*names[1 - _MAX_NAMES :], name)
-
-
-def is_due(item: Item, now: float) -> bool:
-    """Whether an item has waited for long enough; ``now``: clock in seconds."""
-    if item.pace is None or not item.wait_s:
-        return True
-    return item.pace.newest >= item.order[0] + item.wait_s or now >= (item.arrived or 0.0) + item.wait_s
 
 
 def _freeze(head: Head) -> Snapshot:

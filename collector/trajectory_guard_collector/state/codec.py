@@ -30,10 +30,9 @@ from trajectory_guard_collector.scoring.item_codec import (
     usage_of,
     verdict_of,
 )
-from trajectory_guard_collector.scoring.published import Published
+from trajectory_guard_collector.scoring.items import Item, Key, Order
 from trajectory_guard_collector.scoring.registry import Attributes
-from trajectory_guard_collector.scoring.standing import Standing
-from trajectory_guard_collector.scoring.trajectory import FIRST, SEEN, Item, Key, Order, Snapshot, Trajectory
+from trajectory_guard_collector.scoring.trajectory import FIRST, SEEN, Published, Snapshot, Standing, Trajectory
 
 FORMAT_VERSION: Final = 5
 _NO_DIALECTS: Final[Dialects] = {}

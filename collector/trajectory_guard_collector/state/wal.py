@@ -10,8 +10,8 @@ from typing import Any, Final
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from trajectory_guard_collector.otlp.lazy import Request
+from trajectory_guard_collector.scoring.items import StepItem
 from trajectory_guard_collector.scoring.parser import AgentSpan, ParsedRequest
-from trajectory_guard_collector.scoring.trajectory import StepItem
 
 _LEVEL: Final = 1
 _STORED: Final = 0

@@ -14,9 +14,10 @@ from google.protobuf.message import DecodeError
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard_collector.errors import RefusedError
 from trajectory_guard_collector.scoring.events import LoopEvent
+from trajectory_guard_collector.scoring.items import StepItem
 from trajectory_guard_collector.scoring.registry import Attributes
 from trajectory_guard_collector.scoring.scorer import FleetScorer
-from trajectory_guard_collector.scoring.trajectory import StepItem, Trajectory
+from trajectory_guard_collector.scoring.trajectory import Trajectory
 from trajectory_guard_collector.state.codec import dump, key_bytes, load
 from trajectory_guard_collector.state.wal import request_of
 

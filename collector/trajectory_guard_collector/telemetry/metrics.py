@@ -1,10 +1,16 @@
-"""The collector's own metrics, for Prometheus; ``catalogue`` defines their names, labels and meanings."""
+"""The collector's own metrics, for Prometheus; ``catalogue`` defines their names, labels and meanings.
+
+Label values are bounded, and series are looked up in a dict to be cheap. ``ScoringCounts`` adds to those of scoring.
+"""
 
 from __future__ import annotations
 
+import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from contextlib import contextmanager
+from typing import Any, Final, Generic, TypeVar
 
 import psutil
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
@@ -14,14 +20,25 @@ from prometheus_client.metrics_core import Metric as Exposed
 from prometheus_client.registry import Collector
 
 from trajectory_guard_collector.telemetry import catalogue
-from trajectory_guard_collector.telemetry.catalogue import Metric
-from trajectory_guard_collector.telemetry.families import Family, LabelBounds, counter, gauge, histogram
+from trajectory_guard_collector.telemetry.catalogue import AGENT, OTHER, TOOL, Metric
 
 MAX_EXEMPLAR: Final = 100
 """Characters of a trace id in an exemplar; OpenMetrics allows 128 with the label's name."""
 _OF_THE_PROCESS: Final = (catalogue.UPTIME, catalogue.MEMORY_RSS, catalogue.CPU_SECONDS)
 
 Reader = Callable[[], float]
+MAX_LENGTH: Final = 128
+"""Characters of a label value."""
+SERIES_PER_VALUE: Final = 10
+"""Series of a metric per admitted label value; beyond this, new agents and tools become ``other``."""
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_UNITS: Final = {"s": "seconds", "By": "bytes"}
+_BUCKETS: Final[Mapping[str, tuple[float, ...]]] = {  # seconds
+    "trajectory_guard_observe_duration_seconds": (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 0.1),
+    "otelcol_processor_internal_duration_seconds": (5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
+    "trajectory_guard_exporter_send_duration_seconds": (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+}
+Series = TypeVar("Series", Counter, Gauge, Histogram)
 
 
 class Metrics:
@@ -59,7 +76,11 @@ class Metrics:
 
     def add(self, row: Metric, n: float = 1, /, *, trace_id: str = "", **labels: str) -> None:
         """Add ``n`` to a counter; the trace, if one is given, becomes the exemplar."""
-        self._counters[row.name].child(*_values(row, labels)).inc(n, _exemplar(trace_id))
+        series = self._counters[row.name].child(*_values(row, labels))
+        if 0 < len(trace_id) <= MAX_EXEMPLAR:
+            series.inc(n, {"trace_id": trace_id})
+        else:
+            series.inc(n)
 
     def observe(self, row: Metric, value: float, /, **labels: str) -> None:
         """Add a value, in the unit of the row, to a histogram."""
@@ -133,12 +154,198 @@ def _counted(metric: Metric, value: float) -> Exposed:
     return CounterMetricFamily(metric.name, metric.meaning, value=value, unit="seconds")
 
 
-def _exemplar(trace_id: str) -> dict[str, str] | None:
-    return {"trace_id": trace_id} if 0 < len(trace_id) <= MAX_EXEMPLAR else None
-
-
 def _values(row: Metric, labels: Mapping[str, str]) -> tuple[str, ...]:
     """Label values in the order of the row."""
     if len(labels) != len(row.labels):
         raise TypeError(f"{row.name} has the labels {row.labels}, got {tuple(labels)}")
-    return tuple([labels[name] for name in row.labels])
+    return tuple(map(labels.__getitem__, row.labels))
+
+
+class LabelBounds:
+    """Admits the first ``limit`` values of each label; further ones become ``other``.
+
+    Parameters:
+        limit: number of distinct values for each label name.
+        overflowed: called with the label's name for each value that became ``other``.
+    """
+
+    def __init__(self, limit: int, overflowed: Callable[[str], None]) -> None:
+        self.limit = limit
+        self.overflowed = overflowed
+        self._admitted: dict[str, set[str]] = {}
+
+    def admit(self, label: str, value: str) -> str:
+        """``value``, or ``other`` if the label has enough values."""
+        values = self._admitted.setdefault(label, set())
+        if value in values:
+            return value
+        if len(values) < self.limit:
+            values.add(value)
+            return value
+        self.overflowed(label)
+        return OTHER
+
+    def as_other(self, label: str, value: str) -> str:
+        """``other`` for agents and tools; values of all other labels unchanged."""
+        if label not in (AGENT, TOOL) or value == OTHER:
+            return value
+        self.overflowed(label)
+        return OTHER
+
+
+class Family(Generic[Series]):
+    """One metric with all its series.
+
+    Parameters:
+        metric: the row of ``catalogue``.
+        parent: the metric object of ``prometheus_client``.
+        bounds: bound of its label values; None for a metric whose label values the collector alone sets.
+    """
+
+    def __init__(self, metric: Metric, parent: Series, bounds: LabelBounds | None) -> None:
+        self._labels = metric.labels
+        self._parent: Series = parent
+        self._bounds = bounds
+        self._lock = threading.Lock()
+        self._children: dict[tuple[str, ...], Series] = {} if metric.labels else {(): parent}
+
+    def child(self, *values: str) -> Series:
+        """The series with these label values, in the order of the metric's labels. Cheap for values seen before."""
+        try:
+            return self._children[values]
+        except KeyError:
+            return self._find(values)
+
+    def _find(self, values: tuple[str, ...]) -> Series:
+        with self._lock:
+            admitted = self._admitted(tuple(map(clean, values)))
+            if admitted not in self._children:
+                self._children[admitted] = self._parent.labels(*admitted)
+            return self._children[admitted]
+
+    def _admitted(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
+        bounds = self._bounds
+        if bounds is None:
+            return wanted
+        admitted = tuple(map(bounds.admit, self._labels, wanted))
+        if admitted in self._children or len(self._children) < SERIES_PER_VALUE * bounds.limit:
+            return admitted
+        return tuple(map(bounds.as_other, self._labels, admitted))
+
+
+def counter(metric: Metric, registry: CollectorRegistry, bounds: LabelBounds | None) -> Family[Counter]:
+    """A family of counters, exposed by ``registry``."""
+    return Family(
+        metric, Counter(metric.name, metric.meaning, metric.labels, unit=_unit(metric), registry=registry), bounds
+    )
+
+
+def gauge(metric: Metric, registry: CollectorRegistry, bounds: LabelBounds | None) -> Family[Gauge]:
+    """A family of gauges, exposed by ``registry``."""
+    return Family(
+        metric, Gauge(metric.name, metric.meaning, metric.labels, unit=_unit(metric), registry=registry), bounds
+    )
+
+
+def histogram(metric: Metric, registry: CollectorRegistry, bounds: LabelBounds | None) -> Family[Histogram]:
+    """A family of histograms, exposed by ``registry``."""
+    buckets = _BUCKETS[metric.name]
+    parent = Histogram(
+        metric.name, metric.meaning, metric.labels, unit=_unit(metric), registry=registry, buckets=buckets
+    )
+    return Family(metric, parent, bounds)
+
+
+def _unit(metric: Metric) -> str:
+    return _UNITS.get(metric.unit, "")
+
+
+def clean(value: str) -> str:
+    """The label value with bounded length, valid encoding and no control characters."""
+    return _CONTROL.sub("\ufffd", value[:MAX_LENGTH]).encode("utf-8", "replace").decode("utf-8")
+
+
+class ScoringCounts:
+    """Adds to the metrics of a collector.
+
+    Parameters:
+        metrics: where the counts go.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._paused = False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Count nothing: requests replayed after a restart were counted before it."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
+
+    def _add(self, row: Metric, n: float = 1, /, **labels: Any) -> None:
+        if not self._paused:
+            self._metrics.add(row, n, **labels)
+
+    def error(self, where: str) -> None:
+        """Count an error of the collector itself that was contained."""
+        self._add(catalogue.ERRORS, where=where)
+
+    def step(self, service: str) -> None:
+        """Count an evaluated tool call."""
+        self._add(catalogue.STEPS, service_name=service)
+
+    def fingerprinted(self, service: str) -> None:
+        """Count a tool call that was too long to be understood in full."""
+        self._add(catalogue.FINGERPRINTED, service_name=service)
+
+    def detection(self, service: str, loop_type: str) -> None:
+        """Count a finding of a detector."""
+        self._add(catalogue.DETECTIONS, service_name=service, trajectory_guard_loop_type=loop_type)
+
+    def intervention(self, level: str, service: str, agent: str, tool: str, loop_type: str, trace_id: str) -> None:
+        """Count a nudge or a stop that became due."""
+        self._add(
+            catalogue.INTERVENTIONS, trace_id=trace_id, service_name=service, trajectory_guard_intervention=level,
+            gen_ai_agent_name=agent, gen_ai_tool_name=tool, trajectory_guard_loop_type=loop_type,
+        )  # fmt: skip
+
+    def episode(self, service: str, agent: str, tool: str, loop_type: str, trace_id: str) -> None:
+        """Count a loop that began."""
+        self._add(
+            catalogue.EPISODES, trace_id=trace_id, service_name=service, gen_ai_agent_name=agent,
+            gen_ai_tool_name=tool, trajectory_guard_loop_type=loop_type,
+        )  # fmt: skip
+
+    def recovery(self, service: str, agent: str) -> None:
+        """Count an agent that left a loop after a nudge."""
+        self._add(catalogue.RECOVERIES, service_name=service, gen_ai_agent_name=agent)
+
+    def loop_spent(self, service: str, steps: int, tokens: int, cost_usd: float) -> None:
+        """Count steps, tokens and US dollars spent inside loops since the last call."""
+        self._add(catalogue.LOOP_STEPS, steps, service_name=service)
+        self._add(catalogue.LOOP_TOKENS, tokens, service_name=service)
+        self._add(catalogue.LOOP_COST, cost_usd, service_name=service)
+
+    def duplicate(self) -> None:
+        """Count a second record of a call, which was ignored."""
+        self._add(catalogue.DUPLICATES)
+
+    def late(self, how: str) -> None:
+        """Count a step that arrived out of order: ``reordered`` or ``too_late``."""
+        self._add(catalogue.LATE_STEPS, how=how)
+
+    def evaluated_again(self) -> None:
+        """Count a step that was evaluated again."""
+        self._add(catalogue.REJUDGED_STEPS)
+
+    def eviction(self, reason: str) -> None:
+        """Count an evicted trajectory: ``idle`` or ``full``."""
+        self._add(catalogue.EVICTIONS, reason=reason)
+
+    def evicted_runs(self, runs: int) -> None:
+        """Count runs that were forgotten because their trajectory has too many."""
+        if runs:
+            self._add(catalogue.EVICTED_RUNS, runs)

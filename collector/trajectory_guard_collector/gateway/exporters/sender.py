@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from trajectory_guard import backoff
 from trajectory_guard_collector.config.models import Retry
 from trajectory_guard_collector.gateway.exporters.base import (
     Exporter,
     PermanentExportError,
     RetryableExportError,
 )
-from trajectory_guard_collector.gateway.exporters.retry import Backoff
 from trajectory_guard_collector.gateway.exporters.splitting import halves
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.telemetry import catalogue
@@ -179,3 +180,21 @@ async def _paused(seconds: float, stop: asyncio.Event | None) -> bool:
     except asyncio.TimeoutError:
         return False
     return True
+
+
+class Backoff(backoff.Backoff):
+    """Pauses of one batch at one backend.
+
+    Parameters:
+        retry: the configuration.
+        uniform: random number between two bounds; for tests.
+    """
+
+    def __init__(self, retry: Retry, *, uniform: Callable[[float, float], float] = random.uniform) -> None:
+        super().__init__(
+            initial_s=retry.initial_interval_s,
+            multiplier=retry.multiplier,
+            max_s=retry.max_interval_s,
+            jitter=retry.randomization_factor,
+            uniform=uniform,
+        )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 import orjson
 from google.protobuf.json_format import ParseDict, ParseError
@@ -15,7 +16,6 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from trajectory_guard_collector.errors import BadDataError, TooLargeError
-from trajectory_guard_collector.gateway.receivers.ids import encode_ids
 from trajectory_guard_collector.otlp.signals import Signal
 
 try:
@@ -42,6 +42,13 @@ _REQUESTS: Final[Mapping[Signal, type[Message]]] = {
     Signal.METRICS: ExportMetricsServiceRequest,
     Signal.LOGS: ExportLogsServiceRequest,
 }
+_DAMAGED: tuple[type[Exception], ...] = (EOFError, zlib.error)
+_LENGTHS: Final[Mapping[str, int]] = {
+    "traceId": 16, "trace_id": 16,
+    "spanId": 8, "span_id": 8,
+    "parentSpanId": 8, "parent_span_id": 8,
+}  # fmt: skip
+_NO_IDS: Final = frozenset({"attributes", "resource", "body"})
 
 
 def from_json(signal: Signal, body: bytes) -> bytes:
@@ -158,7 +165,6 @@ def _zstd_frame() -> zstandard.ZstdDecompressionObj:
     return zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()
 
 
-_DAMAGED: tuple[type[Exception], ...] = (EOFError, zlib.error)
 _READERS: Final[dict[str, Callable[[bytes], Iterator[bytes]]]] = {
     "": _whole,
     "identity": _whole,
@@ -169,3 +175,37 @@ _READERS: Final[dict[str, Callable[[bytes], Iterator[bytes]]]] = {
 if zstandard is not None:
     _DAMAGED += (zstandard.ZstdError,)
     _READERS["zstd"] = _zstd
+
+
+def encode_ids(request: dict[str, Any]) -> None:
+    """Turn the ids of a decoded OTLP/JSON request, of spans, links, log records and exemplars, into base64, in place.
+
+    Raises:
+        BadDataError: an id is not hexadecimal or has the wrong length.
+    """
+    pending: list[Any] = [request]
+    while pending:  # no recursion: the sender decides how deep its JSON is
+        value = pending.pop()
+        if isinstance(value, list):
+            pending.extend(value)
+        elif isinstance(value, dict):
+            _encode_members(value, pending)
+
+
+def _encode_members(value: dict[str, Any], pending: list[Any]) -> None:
+    for name, member in value.items():
+        if isinstance(member, str):
+            if name in _LENGTHS:
+                value[name] = _encode(name, member)
+        elif name not in _NO_IDS:
+            pending.append(member)
+
+
+def _encode(name: str, text: str) -> str:
+    try:
+        raw = bytes.fromhex(text)
+    except ValueError:
+        raw = None
+    if raw is None or len(raw) not in (0, _LENGTHS[name]) or len(text) != 2 * len(raw):
+        raise BadDataError(f"{name}: {text[:64]!r} is not {2 * _LENGTHS[name]} hexadecimal digits")
+    return base64.b64encode(raw).decode()

@@ -22,7 +22,7 @@ from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.gateway.receivers.request_handler import RequestHandler, count_request
 from trajectory_guard_collector.gateway.receivers.sockets import ipv6_reserved, listen
 from trajectory_guard_collector.gateway.receivers.tls import Certificates
-from trajectory_guard_collector.otlp.refusals import (
+from trajectory_guard_collector.otlp.replies import (
     UnauthenticatedError,
     codes,
     export_response,
@@ -113,7 +113,8 @@ class GrpcServer:
         self, signal: Signal, _requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, bytes]
     ) -> bytes:
         try:
-            self._authenticate(context)
+            if self._auth.required and not self._auth.check(_header(context, "authorization")):
+                raise UnauthenticatedError
             with self._handler.reading():
                 data = await self._read(context)
             rejected = await self._handler.submit(signal, data, via=_header(context, HEADER))
@@ -121,10 +122,6 @@ class GrpcServer:
             return await self._refuse(context, refusal)
         count_request(self._metrics, _TRANSPORT, "OK")
         return export_response(signal, rejected).SerializeToString()
-
-    def _authenticate(self, context: grpc.aio.ServicerContext[Any, bytes]) -> None:
-        if not self._auth.check(_header(context, "authorization")):
-            raise UnauthenticatedError
 
     async def _read(self, context: grpc.aio.ServicerContext[Any, bytes]) -> bytes:
         try:

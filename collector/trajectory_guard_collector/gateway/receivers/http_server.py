@@ -16,6 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trajectory_guard_collector.authentication import Authenticator, BearerAuth
 from trajectory_guard_collector.config.models import Cors, HttpReceiver
@@ -23,19 +24,18 @@ from trajectory_guard_collector.errors import RefusedError, TooLargeError, Unava
 from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.gateway.receivers.decoding import decompress, from_json
 from trajectory_guard_collector.gateway.receivers.http_limits import BoundedServer, Limits
-from trajectory_guard_collector.gateway.receivers.http_wrappers import CountRequests
 from trajectory_guard_collector.gateway.receivers.request_handler import RequestHandler, count_request
 from trajectory_guard_collector.gateway.receivers.tls import Certificates
-from trajectory_guard_collector.otlp.http_replies import (
+from trajectory_guard_collector.otlp.replies import (
     JSON,
     Encoding,
     encoding_of,
+    export_response,
     no_endpoint,
     no_method,
     refused,
     reply,
 )
-from trajectory_guard_collector.otlp.refusals import export_response
 from trajectory_guard_collector.otlp.signals import Signal
 from trajectory_guard_collector.telemetry import catalogue
 from trajectory_guard_collector.telemetry.metrics import Metrics
@@ -50,6 +50,7 @@ _DECODED_TO_INLINE: Final = 1 << 20
 """Bytes to which these bodies may expand; larger ones are decompressed in a thread."""
 
 logger = logging.getLogger(__name__)
+_PATHS: Final = frozenset(signal.path for signal in Signal)
 
 
 class HttpServer:
@@ -69,7 +70,9 @@ class HttpServer:
         self._handler = handler
         self._decoding = ThreadPoolExecutor(_DECODING_THREADS, thread_name_prefix="otlp-decoding")
         routes = [Route(signal.path, partial(self._export, signal), methods=["POST"]) for signal in Signal]
-        wrappers = [Middleware(CountRequests, metrics=metrics), Middleware(BearerAuth, auth=auth)]
+        wrappers = [Middleware(CountRequests, metrics=metrics)]
+        if auth.required:
+            wrappers.append(Middleware(BearerAuth, auth=auth))
         app = Starlette(
             routes=routes,
             middleware=[*_cors(config.cors), *wrappers],
@@ -122,33 +125,34 @@ class HttpServer:
     async def _decode(self, signal: Signal, encoding: Encoding, request: Request) -> bytes:
         compression = request.headers.get("content-encoding", "").strip().lower()
         body = await self._read(request)
+        if encoding is not JSON and compression in ("", "identity"):
+            return body
         decode = partial(_decoded, signal, encoding, compression, body)
         if encoding is not JSON:
-            if compression in ("", "identity"):
-                return decode(self._limit)
             with contextlib.suppress(TooLargeError):
                 if len(body) <= _DECODED_INLINE:
                     return decode(min(self._limit, _DECODED_TO_INLINE))
         return await asyncio.get_running_loop().run_in_executor(self._decoding, decode, self._limit)
 
     async def _read(self, request: Request) -> bytes:
-        too_large = TooLargeError(
-            f"body larger than max_request_body_size_mib, {self._config.max_request_body_size_mib}"
-        )
         declared = _declared(request)
         if declared > self._limit:
-            raise too_large
+            raise self._too_large()
         chunks: list[bytes] = []
         size = 0
         async for chunk in request.stream():
             chunks.append(chunk)
             size += len(chunk)
             if size > self._limit:
-                raise too_large
+                raise self._too_large()
             self._handler.check_memory()
         if size < declared:  # an empty request is a valid one: it would be acknowledged, and the data lost
             raise UnavailableError(f"{size} of {declared} bytes were received")
         return b"".join(chunks)
+
+    def _too_large(self) -> TooLargeError:
+        limit = self._config.max_request_body_size_mib
+        return TooLargeError(f"body larger than max_request_body_size_mib, {limit}")
 
 
 def _declared(request: Request) -> int:
@@ -185,3 +189,21 @@ def _cors(config: Cors) -> list[Middleware]:
             max_age=config.max_age_s,
         )
     ]
+
+
+class CountRequests:
+    """Counts OTLP requests by the status they were answered with."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+
+        async def send_counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                count_request(self._metrics, "http", str(message["status"]))
+            await send(message)
+
+        await self._app(scope, receive, send_counted if scope["path"] in _PATHS else send)

@@ -13,7 +13,7 @@ from trajectory_guard_collector.cooperative import in_turns
 from trajectory_guard_collector.errors import OverloadedError, RefusedError, UnavailableError
 from trajectory_guard_collector.gateway.hops import Hops
 from trajectory_guard_collector.otlp.bounds import MAX_ELEMENTS, MAX_FIELDS
-from trajectory_guard_collector.otlp.refusals import RejectedItems
+from trajectory_guard_collector.otlp.replies import RejectedItems
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.otlp.structure import count
 from trajectory_guard_collector.telemetry import catalogue
@@ -141,7 +141,7 @@ class RequestHandler:
         self._usual_size += _SIZE_WEIGHT * (len(data) - self._usual_size)
         max_elements, max_fields = self._bounds
         items = await in_turns(count(signal, data, max_elements=max_elements, max_fields=max_fields))
-        if self._hops.comes_back(via):
+        if via and self._hops.comes_back(via):
             return self._reject_own(signal, items)
         batch = Batch(signal, data, items)
         task = asyncio.ensure_future(self._hand_over(batch))
