@@ -179,6 +179,19 @@ class Fleet:
                 self._names.forget(name)
             self._names.learn(name, key)
 
+    def rename(self, former: Key, key: Key) -> None:
+        """Continue a trajectory under another key. Its single steps are moved one by one."""
+        before = self._all.get(former)
+        if before is None or (before.base is None and before.by_hand is None):
+            return
+        named = self._all.setdefault(key, Trajectory(key))
+        named.inherit(before, self.engine)
+        self._touch(named, self._clock())
+        if before.items or before.base is not None:
+            self._dirty[former] = before
+        else:
+            self._drop(former)
+
     # --- scoring ---------------------------------------------------------------------------------------------
 
     def scoring(self) -> Generator[None, None, list[LoopEvent]]:
