@@ -214,6 +214,9 @@ class Retry(Model):
     """Longest pause."""
     randomization_factor: float = Field(default=0.5, ge=0.0, lt=1.0)
     """Share by which each pause is varied."""
+    max_retry_after_s: float = Field(default=300.0, gt=0.0)
+    """Longest pause in seconds that a backend's Retry-After can ask for, of this collector and, without a queue, of the
+    sender. Clocks and proxies are wrong at times."""
     max_elapsed_time_s: float = Field(default=0.0, ge=0.0)
     """Seconds after which a queued batch is given up (and counted); 0 is never. Without a queue the sender retries."""
 
