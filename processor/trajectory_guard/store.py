@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -57,7 +57,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         super().__init__(config, engine, counts=Counter() if settler is None else settler.counts, clock=clock)
         self.spending = spending_of(config, self.prices, self.counts)
         self.measure_quality(config)
-        self.loop_cost_usd = 0.0
+        self.loop_cost_usd: defaultdict[str, float] = defaultdict(float)  # by certainty
         self.resource: Mapping[str, Any] = {}  # attributes of the resource of the spans seen last
 
     # --- writing ---------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
 
     def _flag_verdict(self, entry: Entry, verdict: Verdict) -> None:
         flag = entry.flag(verdict.run)
-        self.loop_cost_usd += tally(self.counts, flag.last, verdict)
+        self.loop_cost_usd[str(verdict.certainty or "")] += tally(self.counts, flag.last, verdict)
         flag.last = verdict
         flag.nudge = verdict if verdict.nudge is not None else flag.nudge
         verdict = verdict.with_certificate_of(flag.pending)

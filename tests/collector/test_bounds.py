@@ -138,6 +138,19 @@ def test_trajectories_are_bounded_by_number_and_evictions_counted() -> None:
     assert counted(scorer.metrics, "trajectory_guard_evictions_total", reason="full") == 40
 
 
+@pytest.mark.parametrize(
+    "idle_s, reason", [(0.0, "full"), (299.0, "full"), (301.0, "full_idle"), (3_000.0, "full_idle")]
+)
+def test_trajectories_that_are_at_rest_and_give_way_to_new_ones_are_counted_apart(idle_s: float, reason: str) -> None:
+    now = [0.0]
+    scorer = new_scorer(GuardConfig(max_trajectories=10), clock=lambda: now[0])
+    for at in range(20):
+        now[0] += idle_s if at == 10 else 0.0
+        scorer.score(request(tool(f"s{at}", conversation=f"c{at}", trace=f"t{at}", at=at)))
+    found = [counted(scorer.metrics, "trajectory_guard_evictions_total", reason=one) for one in ("full", "full_idle")]
+    assert found == ([10, 0] if reason == "full" else [0, 10])
+
+
 def test_idle_trajectories_are_evicted() -> None:
     clock = Clock()
     scorer = new_scorer(GuardConfig(idle_ttl_s=100), clock=clock)

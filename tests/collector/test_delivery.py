@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -339,10 +340,9 @@ async def comes(holds: Any) -> bool:
 async def served(delivery: Delivery, batch: Batch) -> None:
     """A sender tries again until its batch is taken."""
     for _ in range(1_000):
-        try:
+        with suppress(UnavailableError):
             return await delivery.deliver(batch, key=b"again")
-        except UnavailableError:
-            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)
     raise AssertionError("never taken")
 
 

@@ -151,12 +151,15 @@ def test_what_was_told_under_the_trace_is_told_again_under_the_conversation() ->
     ]
     labels = {
         "service_name": "app", "gen_ai_agent_name": "", "gen_ai_tool_name": "search",
-        "trajectory_guard_intervention": "NUDGE", "trajectory_guard_loop_type": "TYPE_I_STUTTER",
+        "trajectory_guard_intervention": "NUDGE", "trajectory_guard_loop_type": "TYPE_I_STUTTER", "trajectory_guard_loop_certainty": "certain",
     }  # fmt: skip
     assert scorer.metrics.registry.get_sample_value("trajectory_guard_interventions_total", labels) == 1
     episodes = {key: value for key, value in labels.items() if key != "trajectory_guard_intervention"}
+    episodes["trajectory_guard_loop_certainty"] = "likely"  # that of the first repeat
     assert scorer.metrics.registry.get_sample_value("trajectory_guard_episodes_total", episodes) == 1
-    assert scorer.metrics.registry.get_sample_value("trajectory_guard_loop_steps_total", {"service_name": "app"}) == 2
+    for certainty in ("likely", "certain"):
+        labels = {"service_name": "app", "trajectory_guard_loop_certainty": certainty}
+        assert scorer.metrics.registry.get_sample_value("trajectory_guard_loop_steps_total", labels) == 1
 
 
 # --- what a client has acted on before the conversation was known ---------------------------------------------

@@ -125,7 +125,9 @@ async def test_a_sender_is_not_asked_to_wait_for_years(answer, most):
         http.always = grpc.always = answer
         over_http = "status" in answer.__qualname__
         section = {"retry_on_failure": most}
-        exporters = {"otlphttp": {"endpoint": http.endpoint, **section}} if over_http else {"otlp": otlp(grpc, **section)}
+        exporters = (
+            {"otlphttp": {"endpoint": http.endpoint, **section}} if over_http else {"otlp": otlp(grpc, **section)}
+        )
         async with delivering(settings(exporters, deadline_s=0.4)) as delivery:
             with pytest.raises(UnavailableError) as caught:
                 await delivery.deliver(spans([1]))

@@ -332,7 +332,8 @@ class Fleet:
             full = len(self._all) > self._config.max_trajectories
             if not full and now - oldest.last_used <= self._config.idle_ttl_s:
                 break
-            events += self._evict(oldest, "full" if full else "idle")
+            rested = now - oldest.last_used > self._limits.reorder_s
+            events += self._evict(oldest, ("full_idle" if rested else "full") if full else "idle")
         return events
 
     def shed(self) -> bool:
