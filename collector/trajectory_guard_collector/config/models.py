@@ -329,6 +329,9 @@ class Trajectories(Model):
     """Longest time in seconds for which a step waits for earlier ones, if a service's spans arrive out of order."""
     max_history_mib: float = Field(default=256.0, gt=0.0)
     """Bound of that memory over all trajectories; the longest idle are compacted first."""
+    max_seen_spans: int = Field(default=65_536, ge=1_024)
+    """Spans of a trajectory, beyond those, that are recognised if they are delivered again; 8 bytes each. 1,024 of them
+    are saved."""
     max_traces: int = Field(default=20_000, ge=1)
     """Traces remembered for identity."""
     max_spans_per_trace: int = Field(default=1_024, ge=1)

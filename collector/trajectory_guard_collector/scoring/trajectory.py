@@ -16,18 +16,17 @@ from typing import Any, Final, NamedTuple
 from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.core.calls import CallRecord, is_fuller, reported
 from trajectory_guard.core.engine import Engine, Verdict
-from trajectory_guard.core.history import Ring
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED
 from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard_collector.scoring.items import EventKind, Item, Key, Order, StepItem, is_due
+from trajectory_guard_collector.scoring.seen import SAVED, SeenSpans
 
 _RECENT: Final = 16
 _SNAPSHOT_STEPS: Final = 32
 _AT_A_STRETCH: Final = 8
-SEEN: Final = 1_024
 _MAX_NAMES: Final = 8
 _MAX_EPISODES: Final = 16
 FIRST: Final[Order] = (float("-inf"), "")
@@ -132,6 +131,7 @@ class Trajectory:
 
     Attributes:
         key: scope and id.
+        seen: span ids of compacted items, to recognise second deliveries; at least ``max_seen``.
         items: steps and usage that can still be put in order, sorted; older ones are compacted into ``base``.
         floor: order of the newest item compacted into ``base``.
         standing: newest verdict with a finding, with a nudge, with a stop, after the evaluated items.
@@ -142,7 +142,7 @@ class Trajectory:
         last_used: clock in seconds; ``last_seen``: end of the newest step in seconds since the epoch.
     """
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: Key, max_seen: int = SAVED) -> None:
         self.key = key
         self.items: list[Item] = []
         self.floor: Order = FIRST
@@ -159,7 +159,7 @@ class Trajectory:
         self.score = 0.0
         self.last_used = 0.0
         self.last_seen = 0.0
-        self.seen = Ring(SEEN)
+        self.seen = SeenSpans(max_seen)
         self.changed = True
         self.episodes: dict[int, Published] = {}
         self.evicted_items: list[Item] = []  # until the fleet collects them
@@ -254,7 +254,7 @@ class Trajectory:
                 published.started = published.started and item.announced is not EventKind.START
                 published.stopped = published.stopped and item.announced is not EventKind.STOP
         self._read(state, [])
-        other.floor, other.seen, other.compacted = FIRST, Ring(SEEN), NOTHING
+        other.floor, other.seen, other.compacted = FIRST, SeenSpans(other.seen.limit), NOTHING
         other._snapshots, other._head, other._evaluated, other.revised = [], None, 0, True
         self.changed = other.changed = True
 
