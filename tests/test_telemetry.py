@@ -30,6 +30,7 @@ CONTRACT = {
     "trajectory_guard.loop.detected": "bool",
     "trajectory_guard.loop.type": "string[]",
     "trajectory_guard.loop.rule": "string",
+    "trajectory_guard.loop.certainty": "string",
     "trajectory_guard.loop.score": "double",
     "trajectory_guard.loop.first_step": "string",
     "trajectory_guard.intervention": "string",
@@ -121,6 +122,8 @@ class Measured:
         return sum(point.value for point in points if dict(point.attributes) == attributes)
 
 
+SURE = {telemetry.LOOP_CERTAINTY: "certain"}
+HINT = {telemetry.LOOP_CERTAINTY: "likely"}
 HOURS = "Closed on Mondays. Open from Tuesday to Sunday, nine to five."
 
 
@@ -138,14 +141,44 @@ def test_a_loop_and_its_recovery_are_counted() -> None:
         measured.board.observe(record("read", {"page": at}, f"page {at}", t=100.0 + at))
     assert measured.value(telemetry.STEPS) == 10
     assert measured.value(telemetry.DETECTIONS, **{telemetry.LOOP_TYPE: "TYPE_I_STUTTER"}) == 4
-    assert measured.value(telemetry.INTERVENTIONS, **{telemetry.INTERVENTION: "NUDGE"}) == 1
-    assert measured.value(telemetry.INTERVENTIONS, **{telemetry.INTERVENTION: "STOP"}) == 1
-    assert measured.value(telemetry.EPISODES, **{telemetry.LOOP_TYPE: "TYPE_I_STUTTER"}) == 1
+    assert measured.value(telemetry.INTERVENTIONS, **{telemetry.INTERVENTION: "NUDGE"}, **SURE) == 1
+    assert measured.value(telemetry.INTERVENTIONS, **{telemetry.INTERVENTION: "STOP"}, **SURE) == 1
+    assert measured.value(telemetry.EPISODES, **{telemetry.LOOP_TYPE: "TYPE_I_STUTTER"}, **HINT) == 1
     assert measured.value(telemetry.RECOVERIES) == 1
     assert measured.value(telemetry.ACTIVE) == 1
-    assert measured.value(telemetry.LOOP_STEPS) == 4
-    assert measured.value(telemetry.LOOP_TOKENS) == 440
-    assert measured.value(telemetry.LOOP_COST) == pytest.approx(0.04)
+    for certainty, steps in ((HINT, 1), (SURE, 3)):
+        assert measured.value(telemetry.LOOP_STEPS, **certainty) == steps
+        assert measured.value(telemetry.LOOP_TOKENS, **certainty) == 110 * steps
+        assert measured.value(telemetry.LOOP_COST, **certainty) == pytest.approx(0.01 * steps)
+
+
+WAITS: list[tuple[str, dict[str, Any]]] = [
+    ('{"status": "running"}', {}),
+    ("The job is still queued.", {}),
+    ("429 Too Many Requests", {"outcome": "error"}),
+    ("ReadTimeout: the server did not answer within 10 s", {"outcome": "error"}),
+    ("database is locked", {"outcome": "error"}),
+]
+
+
+@pytest.mark.parametrize("answer, fields", WAITS, ids=[answer[:12] for answer, _ in WAITS])
+def test_waiting_has_a_label_of_its_own(answer: str, fields: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    measured = Measured()
+    verdicts = [
+        measured.board.observe(
+            record("get_job", {"id": 7}, answer, t=at * 5.0, dur=0.1, usage=Usage(100, 10, 0.01), **fields)
+        )
+        for at in range(60)
+    ]
+    waits = {telemetry.LOOP_CERTAINTY: "waiting"}
+    assert measured.value(telemetry.INTERVENTIONS, **{telemetry.INTERVENTION: "NUDGE"}, **waits) >= 1
+    for metric in (telemetry.INTERVENTIONS, telemetry.EPISODES, telemetry.LOOP_STEPS, telemetry.LOOP_COST):
+        points = measured.metrics()[metric.name].data.data_points
+        assert {point.attributes[telemetry.LOOP_CERTAINTY] for point in points} == {"waiting"}
+    nudge = next(one for one in verdicts if one is not None and one.nudge is not None)
+    with caplog.at_level(logging.WARNING, telemetry.LOGGER):
+        log_verdict(nudge)
+    assert json.loads(caplog.messages[-1])["certainty"] == "waiting"
 
 
 def test_every_instrument_carries_its_declared_unit_and_meaning() -> None:
@@ -230,8 +263,8 @@ def test_each_intervention_is_counted_by_its_level() -> None:
     measured = Measured()
     for step in loop(6):
         measured.board.observe(step)
-    assert measured.value(telemetry.INTERVENTIONS, **{telemetry.INTERVENTION: "NUDGE"}) == 1
-    assert measured.value(telemetry.INTERVENTIONS, **{telemetry.INTERVENTION: "STOP"}) >= 1
+    assert measured.value(telemetry.INTERVENTIONS, **{telemetry.INTERVENTION: "NUDGE"}, **SURE) == 1
+    assert measured.value(telemetry.INTERVENTIONS, **{telemetry.INTERVENTION: "STOP"}, **SURE) >= 1
 
 
 # --- logs ----------------------------------------------------------------------------------------------------

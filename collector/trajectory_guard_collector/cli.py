@@ -46,9 +46,13 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _validate(options: argparse.Namespace) -> int:
+    import trajectory_guard_collector.app.service  # noqa: F401  a collector needs memory for its modules
     from trajectory_guard_collector.config.render import storage_mistakes
+    from trajectory_guard_collector.gateway.memory_limiter import unusable_limit
 
-    refuse(storage_mistakes(_checked(options)))
+    config = _checked(options)
+    too_small = unusable_limit(config.memory_limiter)
+    refuse([*storage_mistakes(config), *([too_small] if too_small is not None else [])])
     return FINE
 
 

@@ -161,11 +161,11 @@ def _about_evaluation() -> list[Alert]:
         Alert(
             "GuardForgets", GUARD, WARNING,
             "instance:trajectory_guard_evictions_full:count15m", 0, "0s",
-            "The collector {{ $labels.instance }} forgot {{ $value | printf \"%.0f\" }} running trajectories within "
-            "15 minutes, since it holds as many as it may.",
+            "The collector {{ $labels.instance }} forgot {{ $value | printf \"%.0f\" }} trajectories in use within "
+            "15 minutes, since it holds as many as it may: they had made a step less than trajectories.reorder_s ago.",
             "See 'Trajectories in memory', too.",
-            "Raise guard.max_trajectories (some 13 kB each), lower guard.idle_ttl_s, or spread the load over more "
-            "collectors by trace id.",
+            "Raise guard.max_trajectories (20 to 30 kB of memory each), or spread the load over more collectors by "
+            "trace id. Those that are idle for longer count as full_idle, and need nothing.",
             COLLECTOR_UID, "Evictions", _INSTANCE,
         ),
         Alert(

@@ -13,6 +13,8 @@ _REFUSALS: Final = "RESOURCE_EXHAUSTED|UNAVAILABLE|429|503"
 """Answers after which a sender tries again."""
 _REJECTIONS: Final = "INVALID_ARGUMENT|UNAUTHENTICATED|400|401|405|413|415"
 """Answers after which a sender drops its data."""
+NOT_WAITING: Final = 'trajectory_guard_loop_certainty!="waiting"'
+"""Polling and retries after passing failures get advice, and are no fault: no alert counts them."""
 READY: Final = "trajectory_guard_fleet_ready"
 """A series that every stream worker has, and no collector."""
 
@@ -48,10 +50,11 @@ def recordings(windows: Windows = USUAL) -> list[Recording]:
 
 
 def _of_services(windows: Windows) -> list[Recording]:
-    def total(metric: str, window: Window) -> str:
-        return summed(counted(metric, window), "service_name")
+    def total(metric: str, window: Window, matchers: str = NOT_WAITING) -> str:
+        return summed(counted(metric, window, matchers), "service_name")
 
-    steps = Recording("service:trajectory_guard_steps:count15m", total("trajectory_guard_steps_total", windows.short))
+    counts = total("trajectory_guard_steps_total", windows.short, "")
+    steps = Recording("service:trajectory_guard_steps:count15m", counts)
     in_loops = total("trajectory_guard_loop_steps_total", windows.short)
     return [
         steps,
@@ -70,7 +73,7 @@ def _of_agents(windows: Windows) -> list[Recording]:
         matchers = f'trajectory_guard_intervention="{level}"'
         return summed(counted("trajectory_guard_interventions_total", windows.long, matchers), *_BY_AGENT)
 
-    episodes = counted("trajectory_guard_episodes_total", windows.short)
+    episodes = counted("trajectory_guard_episodes_total", windows.short, NOT_WAITING)
     recoveries = summed(counted("trajectory_guard_recoveries_total", windows.long), *_BY_AGENT)
     nudges = Recording("service_agent:trajectory_guard_nudges:count1h", interventions("NUDGE"))
     stops = Recording("service_agent:trajectory_guard_stops:count1h", interventions("STOP"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -291,7 +291,7 @@ class EntryTable:
         self.config = config
         self.engine = engine
         self.counts = counts
-        self.loop_cost_usd = 0.0
+        self.loop_cost_usd: defaultdict[str, float] = defaultdict(float)  # by certainty
         self._clock = clock
         self._lock = threading.Lock()
         after_fork(self._after_fork)
@@ -387,21 +387,29 @@ class EntryTable:
     # --- counting ---------------------------------------------------------------------------------------------
 
     def _count(self, last: Verdict | None, verdict: Verdict) -> None:
-        """Count findings, interventions and the loop's consumption since ``last``, the verdict of this run before."""
-        counts = self.counts
+        """Count findings, interventions and the loop's consumption since ``last``, the verdict of this run before.
+
+        All but the findings are counted by the certainty of the evidence, too: ``certainty.<key>.<certainty>``.
+        """
+        certainty = str(verdict.certainty or "")
+
+        def add(key: str, n: int = 1) -> None:
+            self.counts[key] += n
+            self.counts[f"certainty.{key}.{certainty}"] += n
+
         before = last.spent if last is not None and last.episode == verdict.episode else None
         if before is None:
-            counts[f"episodes.{verdict.types[0]}"] += 1
+            add(f"episodes.{verdict.types[0]}")
             before = Spent()
         for kind in verdict.types:
-            counts[f"detections.{kind}"] += 1
+            self.counts[f"detections.{kind}"] += 1
         if verdict.nudge is not None:
-            counts["interventions.NUDGE"] += 1
+            add("interventions.NUDGE")
         elif verdict.stop_due:
-            counts["interventions.STOP"] += 1
-        counts["loop_steps"] += max(0, verdict.spent.steps - before.steps)
-        counts["loop_tokens"] += max(0, verdict.spent.tokens - before.tokens)
-        self.loop_cost_usd += max(0.0, verdict.spent.cost_usd - before.cost_usd)
+            add("interventions.STOP")
+        add("loop_steps", max(0, verdict.spent.steps - before.steps))
+        add("loop_tokens", max(0, verdict.spent.tokens - before.tokens))
+        self.loop_cost_usd[certainty] += max(0.0, verdict.spent.cost_usd - before.cost_usd)
 
     # --- entries ---------------------------------------------------------------------------------------------
 

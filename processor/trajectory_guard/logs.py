@@ -82,6 +82,7 @@ def verdict_entry(verdict: Verdict, *, redact: bool = False) -> dict[str, Any]:
         "tool": verdict.tool,
         "episode": verdict.episode,
         "rule": verdict.rule,
+        "certainty": str(verdict.certainty or ""),
         "evidence": str(verdict.evidence),
         "reason": "" if redact else verdict.reason,
         "metrics": {

@@ -15,6 +15,7 @@ LOGGER: Final = "trajectory_guard"
 LOOP_DETECTED: Final = "trajectory_guard.loop.detected"
 LOOP_TYPE: Final = "trajectory_guard.loop.type"
 LOOP_RULE: Final = "trajectory_guard.loop.rule"
+LOOP_CERTAINTY: Final = "trajectory_guard.loop.certainty"
 LOOP_SCORE: Final = "trajectory_guard.loop.score"
 LOOP_FIRST_STEP: Final = "trajectory_guard.loop.first_step"
 INTERVENTION: Final = "trajectory_guard.intervention"
@@ -69,6 +70,11 @@ ATTRIBUTES: Final = (
     Attribute(LOOP_DETECTED, "bool", "a loop was found at this step"),
     Attribute(LOOP_TYPE, "string[]", "loop types that fired, strongest first"),
     Attribute(LOOP_RULE, "string", "the rule behind the strongest finding"),
+    Attribute(
+        LOOP_CERTAINTY,
+        "string",
+        "strength of the evidence behind it: certain, likely, acknowledged, or waiting, which is advice and no fault",
+    ),
     Attribute(LOOP_SCORE, "double", "loop score after this step, 0 to 5"),
     Attribute(
         LOOP_FIRST_STEP, "string", "span id of the first step of the loop; its index if the span id is forgotten"
@@ -113,8 +119,9 @@ DETECTIONS: Final = Metric(
     "trajectory_guard.detections", "counter", "{detection}", "findings of a detector, by loop type", (LOOP_TYPE,)
 )
 INTERVENTIONS: Final = Metric(
-    "trajectory_guard.interventions", "counter", "{intervention}", "nudges and stops that became due", (INTERVENTION,)
-)
+    "trajectory_guard.interventions", "counter", "{intervention}", "nudges and stops that became due, by certainty",
+    (INTERVENTION, LOOP_CERTAINTY),
+)  # fmt: skip
 REFUSALS: Final = Metric(
     "trajectory_guard.refusals", "counter", "{call}", "requested calls that a gate answered without running them",
     ("reason",),
@@ -122,7 +129,10 @@ REFUSALS: Final = Metric(
 HAND_FLAGS: Final = Metric(
     "trajectory_guard.flags.by_hand", "counter", "{flag}", "flags that people raised or cleared", ("action",)
 )
-EPISODES: Final = Metric("trajectory_guard.episodes", "counter", "{episode}", "loops begun, by type", (LOOP_TYPE,))
+EPISODES: Final = Metric(
+    "trajectory_guard.episodes", "counter", "{episode}", "loops begun, by type and certainty",
+    (LOOP_TYPE, LOOP_CERTAINTY),
+)  # fmt: skip
 RECOVERIES: Final = Metric("trajectory_guard.recoveries", "counter", "{episode}", "loops left after a nudge")
 ACTIVE: Final = Metric("trajectory_guard.trajectories.active", "gauge", "{trajectory}", "trajectories in memory")
 EVICTIONS: Final = Metric(
@@ -151,12 +161,16 @@ LATENCY: Final = Metric(
     "trajectory_guard.observe.duration", "histogram", "s", "time to evaluate a tool span (1 of 16 sampled)"
 )
 LOOP_STEPS: Final = Metric(
-    "trajectory_guard.loop.steps", "counter", "{step}", "steps spent inside loops, from the first repeat on"
+    "trajectory_guard.loop.steps", "counter", "{step}",
+    "steps spent inside loops, from the first repeat on, by certainty", (LOOP_CERTAINTY,),
+)  # fmt: skip
+LOOP_TOKENS: Final = Metric(
+    "trajectory_guard.loop.tokens", "counter", "{token}", "tokens spent inside loops, by certainty", (LOOP_CERTAINTY,)
 )
-LOOP_TOKENS: Final = Metric("trajectory_guard.loop.tokens", "counter", "{token}", "tokens spent inside loops")
 LOOP_COST: Final = Metric(
-    "trajectory_guard.loop.cost", "counter", "{USD}", "money spent inside loops, where prices are known"
-)
+    "trajectory_guard.loop.cost", "counter", "{USD}",
+    "money spent inside loops, where prices are known, by certainty", (LOOP_CERTAINTY,),
+)  # fmt: skip
 
 SPENDING_TOKENS: Final = Metric(
     "trajectory_guard.spending.tokens", "counter", "{token}", "tokens of model calls booked by this process, by model",

@@ -160,7 +160,10 @@ def refuse(code: grpc.StatusCode, details: str = "no", *, retry_after_s: float |
 
     async def answer(data: bytes, context: Any) -> bytes:
         if retry_after_s is not None:
-            info, detail = RetryInfo(retry_delay=Duration(nanos=int(retry_after_s * 1e9))), AnyMessage()
+            info, detail = (
+                RetryInfo(retry_delay=Duration(seconds=int(retry_after_s), nanos=int(retry_after_s % 1 * 1e9))),
+                AnyMessage(),
+            )
             detail.Pack(info)
             status = Status(code=code.value[0], message=details, details=[detail])
             context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))

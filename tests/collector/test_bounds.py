@@ -13,7 +13,9 @@ from tests.collector.in_process import judge_in_process
 from tests.collector.kit import by_name, comparable, loop, new_scorer, request, span, span_id, tool, verdicts, views
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
+from trajectory_guard_collector.scoring.seen import SeenSpans
 from trajectory_guard_collector.scoring.traces import SpanNode, TraceTable
+from trajectory_guard_collector.state.codec import dump, load
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 MIB = 1 << 20
@@ -136,6 +138,19 @@ def test_trajectories_are_bounded_by_number_and_evictions_counted() -> None:
         scorer.score(request(tool(f"s{at}", conversation=f"c{at}", trace=f"t{at}", at=at)))
     assert len(scorer.fleet) == 10
     assert counted(scorer.metrics, "trajectory_guard_evictions_total", reason="full") == 40
+
+
+@pytest.mark.parametrize(
+    "idle_s, reason", [(0.0, "full"), (299.0, "full"), (301.0, "full_idle"), (3_000.0, "full_idle")]
+)
+def test_trajectories_that_are_at_rest_and_give_way_to_new_ones_are_counted_apart(idle_s: float, reason: str) -> None:
+    now = [0.0]
+    scorer = new_scorer(GuardConfig(max_trajectories=10), clock=lambda: now[0])
+    for at in range(20):
+        now[0] += idle_s if at == 10 else 0.0
+        scorer.score(request(tool(f"s{at}", conversation=f"c{at}", trace=f"t{at}", at=at)))
+    found = [counted(scorer.metrics, "trajectory_guard_evictions_total", reason=one) for one in ("full", "full_idle")]
+    assert found == ([10, 0] if reason == "full" else [0, 10])
 
 
 def test_idle_trajectories_are_evicted() -> None:
@@ -275,3 +290,70 @@ def test_interrupted_and_ignored_calls_are_no_duplicates() -> None:
     scorer = new_scorer()
     scorer.score(request(tool("a"), tool("b", extra={"gen_ai.tool.call.id": "call-a"})))
     assert counted(scorer.metrics, "trajectory_guard_duplicates_total") == 1
+
+
+# --- second deliveries ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count, again", [(1_500, slice(None)), (1_500, slice(20)), (1_500, slice(200, 900))])
+@pytest.mark.parametrize("conversation", ["c", None])
+def test_spans_of_a_long_trajectory_that_are_delivered_again_are_counted_once(
+    count: int, again: slice, conversation: str | None
+) -> None:
+    scorer = new_scorer(reorder_steps=16)
+    spans = [tool(f"l{at}", {"q": at}, f"answer {at}", at=at, conversation=conversation) for at in range(count)]
+    scorer.score(request(*spans))
+    for _ in range(3):
+        scorer.score(request(*spans[again]))
+    assert [one.steps for one in scorer.fleet] == [count]
+    assert counted(scorer.metrics, "trajectory_guard_duplicates_total") == 3 * len(spans[again])
+    assert counted(scorer.metrics, "trajectory_guard_late_steps_total", how="too_late") == 0
+
+
+def test_late_steps_delivered_again_are_counted_once() -> None:
+    scorer = new_scorer(reorder_steps=8)
+    scorer.score(request(*(tool(f"l{at}", {"q": at}, f"answer {at}", at=10 + at) for at in range(1_400))))
+    late = [tool(f"late{at}", {"z": at}, f"late {at}", at=at / 100) for at in range(50)]
+    for _ in range(3):
+        scorer.score(request(*late))
+    assert next(iter(scorer.fleet)).steps == 1_450
+
+
+def test_the_memory_for_second_deliveries_is_bounded_and_given_up_when_memory_is_short() -> None:
+    seen = SeenSpans(2_000)
+    ids = [at.to_bytes(8, "big") for at in range(10_000)]
+    for one in ids:
+        seen.append(one)
+    assert 2_000 <= len(seen) < 2_000 + 2 * 1_024
+    assert all(one in seen for one in ids[-2_000:])
+    assert not any(one in seen for one in ids[:6_000])
+    assert seen.newest(1_024) == b"".join(ids[-1_024:])
+    seen.shed()
+    assert 0 < len(seen) < 2_048
+    assert ids[-1] in seen
+
+
+@given(st.lists(st.binary(min_size=8, max_size=8), max_size=40), st.binary(min_size=8, max_size=8))
+def test_an_id_is_found_if_it_was_added_and_not_where_two_ids_meet(ids: list[bytes], other: bytes) -> None:
+    seen = SeenSpans(1_024)
+    for one in ids:
+        seen.append(one)
+    joined = b"".join(ids)
+    straddling = {joined[at : at + 8] for at in range(4, max(4, len(joined) - 8), 8)}
+    assert all(one in seen for one in ids)
+    assert all((one in seen) == (one in ids) for one in (other, *straddling))
+    assert seen.newest(1_024) == joined
+
+
+def test_old_spans_are_recognised_by_a_saved_trajectory_too() -> None:
+    scorer = new_scorer(reorder_steps=8)
+    for data in healthy(1_200):
+        scorer.score(data)
+    data = dump(next(iter(scorer.fleet)), {})
+    assert data is not None
+    trajectory, _ = load(data)
+    later = new_scorer(reorder_steps=8)
+    later.fleet.restore(trajectory, {})
+    for data in healthy(600, start=600):
+        later.score(data)
+    assert trajectory.steps == 1_200

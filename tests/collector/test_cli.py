@@ -98,6 +98,7 @@ def test_validate_and_run_look_for_the_files_that_are_named(capsys: pytest.Captu
             "receivers.otlp.auth.bearer_tokens_file={file}",
             "receivers.otlp.auth.bearer_tokens_file: {file}: no token in",
         ),
+        ("memory_limiter.limit_mib=10", "memory_limiter.limit_mib: 10: data is refused from 8 of 10 MiB on, and the"),
     ],
 )
 def test_run_refuses_what_validate_refuses(

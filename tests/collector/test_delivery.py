@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from contextlib import suppress
+from typing import Any
 
 import pytest
 from grpc import StatusCode
@@ -300,3 +302,72 @@ async def test_batches_are_not_kept_once_their_outcome_is_known():
             del batch
             backend.requests.clear()
             await until(lambda: not kept())
+
+
+# --- ready -----------------------------------------------------------------------------------------------------------
+
+
+async def refused_once(delivery: Delivery, batch: Batch) -> None:
+    with pytest.raises(UnavailableError):
+        await delivery.deliver(batch)
+
+
+@pytest.mark.parametrize("answer", ["refuses", "hangs"])
+async def test_a_collector_whose_only_backend_is_down_is_not_ready_until_it_is_back(answer):
+    async with grpc_backend() as backend:
+        config = settings({"otlp": otlp(backend)}, deadline_s=0.05)
+        async with delivering(config) as delivery:
+            assert delivery.ready() is None
+            gate = asyncio.Event()
+            backend.always = refuse(StatusCode.UNAVAILABLE) if answer == "refuses" else held(gate)
+            await refused_once(delivery, spans([1]))
+            retry = config.exporters["otlp"].retry_on_failure
+            assert delivery.ready() == "no backend: otlp"
+            assert await comes(lambda: delivery.ready() is None), f"asked again after {retry.max_interval_s} s"
+            await refused_once(delivery, spans([2]))
+            assert delivery.ready() == "no backend: otlp"
+            backend.always = None
+            gate.set()
+            await served(delivery, spans([3]))
+            assert delivery.ready() is None
+
+
+async def comes(holds: Any) -> bool:
+    await until(holds)
+    return True
+
+
+async def served(delivery: Delivery, batch: Batch) -> None:
+    """A sender tries again until its batch is taken."""
+    for _ in range(1_000):
+        with suppress(UnavailableError):
+            return await delivery.deliver(batch, key=b"again")
+        await asyncio.sleep(0.01)
+    raise AssertionError("never taken")
+
+
+async def test_a_collector_that_takes_some_signal_is_ready():
+    async with grpc_backend() as down, grpc_backend() as up:
+        down.always = refuse(StatusCode.UNAVAILABLE)
+        slow = {"initial_interval_s": 1.0, "max_interval_s": 600.0}
+        traces = {**otlp(down), "signals": ["traces"], "retry_on_failure": slow}
+        exporters = {"otlp/traces": traces, "otlp/logs": {**otlp(up), "signals": ["logs"]}}
+        async with delivering(settings(exporters, deadline_s=0.05)) as delivery:
+            await refused_once(delivery, spans([1]))
+            assert delivery.ready() is None
+            up.always = refuse(StatusCode.UNAVAILABLE)
+            exporters["otlp/logs"]["retry_on_failure"] = slow
+        async with delivering(settings(exporters, deadline_s=0.05)) as delivery:
+            await refused_once(delivery, spans([1]))
+            await refused_once(delivery, log_records(1))
+            assert delivery.ready() == "no backend: otlp/traces, otlp/logs"
+
+
+async def test_a_collector_is_not_ready_if_one_of_two_backends_holds_every_request_up():
+    async with grpc_backend() as down, grpc_backend() as up:
+        down.always = refuse(StatusCode.UNAVAILABLE)
+        slow = {"initial_interval_s": 1.0, "max_interval_s": 600.0}
+        exporters = {"otlp/down": {**otlp(down), "retry_on_failure": slow}, "otlp/up": otlp(up)}
+        async with delivering(settings(exporters, deadline_s=0.05)) as delivery:
+            await refused_once(delivery, spans([1]))
+            assert delivery.ready() == "no backend: otlp/down"

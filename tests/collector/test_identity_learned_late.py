@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.collector.kit import loop, new_scorer, request, span, span_id, tool, verdicts
+from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.core.policy import Level
+from trajectory_guard_collector.api.answers import FlagState, flag_answer
+from trajectory_guard_collector.scoring.items import EventKind
 from trajectory_guard_collector.scoring.scorer import FleetScorer
 
 
@@ -146,9 +151,104 @@ def test_what_was_told_under_the_trace_is_told_again_under_the_conversation() ->
     ]
     labels = {
         "service_name": "app", "gen_ai_agent_name": "", "gen_ai_tool_name": "search",
-        "trajectory_guard_intervention": "NUDGE", "trajectory_guard_loop_type": "TYPE_I_STUTTER",
+        "trajectory_guard_intervention": "NUDGE", "trajectory_guard_loop_type": "TYPE_I_STUTTER", "trajectory_guard_loop_certainty": "certain",
     }  # fmt: skip
     assert scorer.metrics.registry.get_sample_value("trajectory_guard_interventions_total", labels) == 1
     episodes = {key: value for key, value in labels.items() if key != "trajectory_guard_intervention"}
+    episodes["trajectory_guard_loop_certainty"] = "likely"  # that of the first repeat
     assert scorer.metrics.registry.get_sample_value("trajectory_guard_episodes_total", episodes) == 1
-    assert scorer.metrics.registry.get_sample_value("trajectory_guard_loop_steps_total", {"service_name": "app"}) == 2
+    for certainty in ("likely", "certain"):
+        labels = {"service_name": "app", "trajectory_guard_loop_certainty": certainty}
+        assert scorer.metrics.registry.get_sample_value("trajectory_guard_loop_steps_total", labels) == 1
+
+
+# --- what a client has acted on before the conversation was known ---------------------------------------------
+
+
+def fresh(count: int, start: int = 0, **fields: Any) -> list[Any]:
+    return [tool(f"f{at}", {"q": at}, f"answer {at}", at=at, **fields) for at in range(start, start + count)]
+
+
+def asked(scorer: FleetScorer, name: str, after: int | None = None) -> dict[str, Any]:
+    found = scorer.fleet.find(name)
+    return flag_answer(
+        name, FlagState.of(found) if found is not None else None, after, None, mode="enforce", max_score=5.0
+    )
+
+
+def root(conversation: str = "conv") -> Any:
+    return agent("root", "bob", conversation, at=500.0)
+
+
+def sibling(conversation: str = "conv") -> Any:
+    return span("chat", {"gen_ai.operation.name": "chat", "gen_ai.conversation.id": conversation}, at=95.0)
+
+
+@pytest.mark.parametrize("names_it", [root, sibling], ids=["the root that ends last", "another span of the trace"])
+def test_a_long_run_keeps_its_ordinals_when_its_conversation_becomes_known(names_it: Any) -> None:
+    scorer = new_scorer(reorder_steps=8)
+    where = {"conversation": None, "parent": "root"}
+    scorer.score(request(*fresh(90, **where)))
+    for one in loop(3, start=90, **where):
+        scorer.score(request(one))
+    trace = span("x", {}).trace_id.hex()
+    nudge = asked(scorer, trace, -1)
+    assert (nudge["level"], nudge["step"], nudge["steps"]) == ("NUDGE", 92, 93)
+    scorer.score(request(names_it()))
+    assert steps(scorer) == {"conv": 93}
+    assert asked(scorer, trace, nudge["step"])["level"] == "OBSERVE"
+    for one in loop(4, prefix="more", start=96, **where):
+        scorer.score(request(one))
+    stop = asked(scorer, trace, nudge["step"])
+    assert (stop["trajectory"], stop["level"], stop["steps"]) == ("conv", "STOP", 97)
+
+
+def test_a_run_that_has_rested_keeps_its_ordinals_too() -> None:
+    """Ten minutes inside one tool: no single step is left to be moved."""
+    now = [0.0]
+    scorer = new_scorer(clock=lambda: now[0])
+    for one in loop(3, conversation=None):
+        scorer.score(request(one))
+    now[0] = 600.0
+    scorer.rest()
+    scorer.score(request(span("root", {"session.id": "conv"}, at=500.0)))
+    for one in loop(3, prefix="more", start=600, conversation=None):
+        scorer.score(request(one))
+    assert steps(scorer) == {"conv": 6}
+
+
+def test_nudges_published_under_the_trace_are_counted_once() -> None:
+    scorer = new_scorer(reorder_steps=8)
+    first = [one for each in loop(60, conversation=None) for one in scorer.score(request(each)).events]
+    late = scorer.score(request(span("root", {"session.id": "conv"}))).events
+    assert [one.kind for one in first if not one.renamed].count(EventKind.STOP) == 1
+    assert [one for one in late if not one.renamed] == []
+    assert steps(scorer) == {"conv": 60}
+
+
+def test_a_flag_by_hand_outlives_the_name_of_the_trace() -> None:
+    scorer = new_scorer()
+    scorer.score(request(*fresh(3, conversation=None)))
+    trace = span("x", {}).trace_id.hex()
+    found = scorer.fleet.find(trace)
+    assert found is not None
+    scorer.fleet.raise_flag(found, HandFlag.of("STOP", "the customer has cancelled", "ann"))
+    scorer.score(request(span("root", {"session.id": "conv"})))
+    answer = asked(scorer, trace)
+    assert (answer["trajectory"], answer["level"], answer["by_hand"]["ordinal"]) == ("conv", "STOP", 1)
+
+
+def test_a_trace_around_several_conversations_keeps_its_own_steps() -> None:
+    scorer = new_scorer(reorder_steps=8)
+    scorer.score(request(tool("a", conversation="one"), tool("b", conversation="two")))
+    scorer.score(request(*fresh(90, conversation=None)))
+    scorer.score(request(tool("c", conversation="three", at=100)))
+    assert steps(scorer) == {"one": 1, "two": 1, "three": 1, span("x", {}).trace_id.hex(): 90}
+
+
+def test_a_client_ahead_of_ordinals_that_began_again_is_told_what_stands() -> None:
+    """The collector restarted without storage, or the conversation has a history of its own."""
+    scorer = new_scorer()
+    for one in loop(6):
+        scorer.score(request(one))
+    assert [asked(scorer, "c", after)["level"] for after in (902, 6, 5, 4)] == ["NUDGE", "NUDGE", "OBSERVE", "STOP"]

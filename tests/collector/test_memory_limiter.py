@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import re
 from pathlib import Path
 
 import psutil
@@ -11,7 +12,13 @@ import pytest
 from tests.collector.receiver_helpers import eventually
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.config.models import MemoryLimiter as Config
-from trajectory_guard_collector.gateway.memory_limiter import MemoryLimiter, available_memory, cgroup_limit, process_rss
+from trajectory_guard_collector.gateway.memory_limiter import (
+    MemoryLimiter,
+    available_memory,
+    cgroup_limit,
+    process_rss,
+    unusable_limit,
+)
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 MIB = 1 << 20
@@ -206,3 +213,23 @@ def test_limit_of_the_cgroup(tmp_path: Path, membership: str, files: dict[str, s
 
 def test_available_memory_is_at_most_the_machine() -> None:
     assert 0 < available_memory() <= psutil.virtual_memory().total
+
+
+@pytest.mark.parametrize(
+    "settings, key",
+    [
+        ({"limit_mib": 10.0}, r"limit_mib: 10: data is refused from 8 of 10 MiB on, .* 78 MiB"),
+        ({"limit_mib": 90.0}, r"limit_mib: 90: data is refused from 72 of 90"),
+        ({"limit_mib": 100.0, "spike_limit_mib": 22.0}, r"limit_mib: 100: "),
+        ({"limit_percentage": 1.0}, r"limit_percentage: 1: "),
+    ],
+)
+def test_a_limit_that_refuses_everything_from_the_start_is_an_error(settings: dict[str, float], key: str) -> None:
+    found = unusable_limit(Config(**settings), rss=lambda: 78 * MIB, total=lambda: 1_000 * MIB)
+    assert found is not None
+    assert re.search(rf"memory_limiter\.{key}", found)
+
+
+@pytest.mark.parametrize("settings", [{"limit_mib": 98.0}, {"limit_mib": 500.0}, {"limit_percentage": 50.0}, {}])
+def test_a_limit_with_room_is_none(settings: dict[str, float]) -> None:
+    assert unusable_limit(Config(**settings), rss=lambda: 78 * MIB, total=lambda: 1_000 * MIB) is None

@@ -184,7 +184,7 @@ def interleaved() -> list[Any]:
 def nudges(scorer: FleetScorer) -> float:
     labels = {
         "service_name": "app", "trajectory_guard_intervention": "NUDGE", "gen_ai_agent_name": "planner",
-        "gen_ai_tool_name": "search", "trajectory_guard_loop_type": "TYPE_I_STUTTER",
+        "gen_ai_tool_name": "search", "trajectory_guard_loop_type": "TYPE_I_STUTTER", "trajectory_guard_loop_certainty": "certain",
     }  # fmt: skip
     return scorer.metrics.registry.get_sample_value("trajectory_guard_interventions_total", labels) or 0.0
 

@@ -6,11 +6,14 @@ import logging
 from datetime import datetime, timezone
 
 import pytest
+from grpc import StatusCode
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.collector.backends import delivering, grpc_backend, http_backend, otlp, refuse, settings, spans, status
 from trajectory_guard.backoff import MAX_REQUESTED_PAUSE_S, parse_retry_after
 from trajectory_guard_collector.config.models import Retry
+from trajectory_guard_collector.errors import UnavailableError
 from trajectory_guard_collector.gateway.exporters.sender import Backoff
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 
@@ -101,3 +104,41 @@ def test_kinds_are_bounded(caplog):
     log.log(logging.WARNING, "kind 0", "forgotten, so logged again")
     log.log(logging.WARNING, "kind 999", "remembered")
     assert caplog.records[-1].message == "forgotten, so logged again"
+
+
+FAR = "Wed, 21 Oct 2037 07:28:00 GMT"
+
+
+@pytest.mark.parametrize(
+    "answer, most",
+    [
+        (status(429, retry_after=FAR), {}),
+        (status(503, retry_after="31536000"), {}),
+        (status(429, retry_after="9" * 400), {"max_retry_after_s": 20.0}),
+        (status(403, retry_after=FAR), {"max_retry_after_s": 0.5}),
+        (refuse(StatusCode.RESOURCE_EXHAUSTED, retry_after_s=1e9), {"max_retry_after_s": 7.0}),
+        (refuse(StatusCode.UNAVAILABLE, retry_after_s=4e8), {}),
+    ],
+)
+async def test_a_sender_is_not_asked_to_wait_for_years(answer, most):
+    async with http_backend() as http, grpc_backend() as grpc:
+        http.always = grpc.always = answer
+        over_http = "status" in answer.__qualname__
+        section = {"retry_on_failure": most}
+        exporters = (
+            {"otlphttp": {"endpoint": http.endpoint, **section}} if over_http else {"otlp": otlp(grpc, **section)}
+        )
+        async with delivering(settings(exporters, deadline_s=0.4)) as delivery:
+            with pytest.raises(UnavailableError) as caught:
+                await delivery.deliver(spans([1]))
+    assert caught.value.retry_after_s == most.get("max_retry_after_s", 300.0)
+
+
+async def test_the_next_attempt_does_not_wait_for_years():
+    async with http_backend() as backend:
+        backend.script.append(status(429, retry_after=FAR))
+        retry = {"initial_interval_s": 0.01, "max_interval_s": 0.01, "max_retry_after_s": 0.02}
+        exporters = {"otlphttp": {"endpoint": backend.endpoint, "retry_on_failure": retry}}
+        async with delivering(settings(exporters, deadline_s=20.0)) as delivery:
+            await delivery.deliver(spans(range(3)))
+    assert backend.spans.total() == 3

@@ -12,6 +12,7 @@ from tests.collector.kit import all_spans, attributes, by_name, loop, new_scorer
 from tests.helpers import judge, record
 from trajectory_guard import telemetry
 from trajectory_guard.core.certificates import Certificate, fingerprint
+from trajectory_guard_collector.api.answers import FlagState, flag_answer
 from trajectory_guard_collector.scoring.item_codec import plain_verdict, verdict_of
 from trajectory_guard_collector.scoring.scorer import tagged
 
@@ -189,3 +190,28 @@ def test_all_spans_of_a_tagged_request_are_still_there() -> None:
     after = [one.span_id for one in all_spans(scorer.score(data).data)]
     assert before <= set(after)
     assert len(after) == len(set(after)) == scorer.score(data).spans
+
+
+@pytest.mark.parametrize(
+    "answer", ['{"status": "running"}', "queued", "Still processing", '{"state": "PENDING"}', "deploying: 2 of 5"]
+)
+def test_a_poll_says_that_its_nudge_is_about_waiting(answer: str) -> None:
+    scorer = new_scorer()
+    polls = [tool(f"p{at}", {"id": 7}, answer, tool_name="get_job", at=5.0 * at) for at in range(60)]
+    found = [attributes(one) for poll in polls for one in all_spans(scorer.score(request(poll)).data)]
+    tagged = [one for one in found if one.get(telemetry.INTERVENTION) == "NUDGE"]
+    assert tagged
+    assert {one[telemetry.LOOP_CERTAINTY] for one in tagged} == {"waiting"}
+    assert {one[telemetry.LOOP_DETECTED] for one in tagged} == {True}
+    assert "STOP" not in {one.get(telemetry.INTERVENTION) for one in found}
+    trajectory = scorer.fleet.find("c")
+    assert trajectory is not None
+    answered = flag_answer("c", FlagState.of(trajectory), None, None, mode="enforce", max_score=5.0)
+    assert (answered["level"], answered["certainty"]) == ("NUDGE", "waiting")
+    series = [sample for one in scorer.metrics.registry.collect() for sample in one.samples]
+    labelled = {
+        sample.labels["trajectory_guard_loop_certainty"]
+        for sample in series
+        if "trajectory_guard_loop_certainty" in sample.labels and sample.value
+    }
+    assert labelled == {"waiting"}

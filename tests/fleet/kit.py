@@ -19,7 +19,7 @@ from trajectory_guard_collector.telemetry.metrics import Metrics
 Record = tuple[bytes, bytes]
 """Key and value."""
 FIELDS = (
-    "trace_id", "trajectory_id", "tenant", "run", "step_index", "level", "types", "rule", "reason", "nudge", "score",
+    "trace_id", "trajectory_id", "tenant", "run", "step_index", "level", "types", "rule", "certainty", "reason", "nudge", "score",
     "episode", "first_step", "evidence", "tool", "agent", "service",
 )  # fmt: skip
 

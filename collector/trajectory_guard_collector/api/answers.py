@@ -69,7 +69,7 @@ def flag_answer(
     """
     if trajectory is None:
         return {"trajectory": name, "known": False, "level": Level.OBSERVE.value, "score": 0.0, "health": 1.0}
-    verdict = _due(trajectory.standing, after, mode)
+    verdict = _due(trajectory.standing, _known_after(trajectory, after), mode)
     level = verdict.level if verdict is not None else Level.OBSERVE
     hand = _hand(trajectory.by_hand, hands, level, mode)
     finding = _raised(trajectory, hand) if hand is not None else _finding(verdict) if verdict is not None else {}
@@ -84,6 +84,16 @@ def flag_answer(
         "nudges": trajectory.nudges,
         **finding,
     }
+
+
+def _known_after(trajectory: FlagState, after: int | None) -> int | None:
+    """``after``, or -1 if the trajectory has no such step: its ordinals have begun again since that answer.
+
+    It was evicted meanwhile, the collector restarted without storage, its steps moved to a conversation, or turned out
+    to be second records of one call. A nudge given twice is better than a stop that nobody sees.
+    """
+    newest = max((one.step_index for one in trajectory.standing if one is not None), default=-1)
+    return -1 if after is not None and after >= max(trajectory.steps, newest + 1) else after
 
 
 def _due(standing: Standing, after: int | None, mode: str) -> Verdict | None:
@@ -110,6 +120,7 @@ def _finding(verdict: Verdict) -> dict[str, Any]:
         "run": verdict.run,
         "types": verdict.types,
         "rule": verdict.rule,
+        "certainty": str(verdict.certainty or ""),
         "reason": verdict.reason,
         "nudge": verdict.nudge,
         "spent": verdict.spent._asdict(),
@@ -125,6 +136,7 @@ def _raised(trajectory: FlagState, flag: HandFlag) -> dict[str, Any]:
         "run": "",
         "types": [],
         "rule": RULE,
+        "certainty": "",
         "reason": flag.why,
         "nudge": flag.nudge,
         "spent": Spent()._asdict(),

@@ -54,8 +54,12 @@ def run(config: CollectorConfig) -> int:
         ConfigError: no collector can be made of this configuration; names the key and the value.
     """
     from trajectory_guard_collector.app.service import Collector
+    from trajectory_guard_collector.gateway.memory_limiter import unusable_limit
 
     logs.configure(config.telemetry.log_level)
+    too_small = unusable_limit(config.memory_limiter)
+    if too_small is not None:
+        raise ConfigError(too_small)
     unusable = unusable_storage(config)
     if unusable is not None:
         logger.error("%s", unusable)

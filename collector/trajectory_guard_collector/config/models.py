@@ -214,6 +214,9 @@ class Retry(Model):
     """Longest pause."""
     randomization_factor: float = Field(default=0.5, ge=0.0, lt=1.0)
     """Share by which each pause is varied."""
+    max_retry_after_s: float = Field(default=300.0, gt=0.0)
+    """Longest pause in seconds that a backend's Retry-After can ask for, of this collector and, without a queue, of the
+    sender. Clocks and proxies are wrong at times."""
     max_elapsed_time_s: float = Field(default=0.0, ge=0.0)
     """Seconds after which a queued batch is given up (and counted); 0 is never. Without a queue the sender retries."""
 
@@ -326,6 +329,9 @@ class Trajectories(Model):
     """Longest time in seconds for which a step waits for earlier ones, if a service's spans arrive out of order."""
     max_history_mib: float = Field(default=256.0, gt=0.0)
     """Bound of that memory over all trajectories; the longest idle are compacted first."""
+    max_seen_spans: int = Field(default=65_536, ge=1_024)
+    """Spans of a trajectory, beyond those, that are recognised if they are delivered again; 8 bytes each. 1,024 of them
+    are saved."""
     max_traces: int = Field(default=20_000, ge=1)
     """Traces remembered for identity."""
     max_spans_per_trace: int = Field(default=1_024, ge=1)

@@ -135,6 +135,7 @@ def verdict_content(item: StepItem, key: Key, max_score: float) -> dict[str, Any
         "level": verdict.level.value,
         "types": list(verdict.types),
         "rule": verdict.rule,
+        "certainty": str(verdict.certainty or ""),
         "reason": verdict.reason,
         "nudge": verdict.nudge,
         "score": round(verdict.score, 6),

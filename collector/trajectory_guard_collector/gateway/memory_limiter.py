@@ -176,6 +176,27 @@ class MemoryLimiter:
         self._pause_s = self._config.check_interval_s if useful else min(2.0 * self._pause_s, _MAX_PAUSE_S)
 
 
+def unusable_limit(
+    config: configuration.MemoryLimiter,
+    *,
+    rss: Callable[[], int] = process_rss,
+    total: Callable[[], int] = available_memory,
+) -> str | None:
+    """The reason why a collector would refuse everything from the start, None if it would not.
+
+    Call it after the modules of the collector were imported, before it holds any data.
+    """
+    hard, soft = _limits(config, total)
+    used = rss()
+    if used < soft:
+        return None
+    key = f"limit_mib: {config.limit_mib:g}" if config.limit_mib else f"limit_percentage: {config.limit_percentage:g}"
+    return (
+        f"memory_limiter.{key}: data is refused from {soft // _MIB} of {hard // _MIB} MiB on, and the collector needs "
+        f"{math.ceil(used / _MIB)} MiB before it holds any"
+    )
+
+
 @cache
 def _this_process() -> psutil.Process:
     """Created once: psutil reads the start time of the process, which takes longer than reading its memory."""

@@ -174,6 +174,10 @@ class BookedOperations(Operations):
         self._trajectories.refresh(item)
         self._book(item, item.key)
 
+    def rename(self, former: Key, key: Key) -> None:
+        """See ``Operations``. The ledger follows call by call."""
+        self._trajectories.rename(former, key)
+
     def name(self, key: Key, names: Iterable[str]) -> None:
         """See ``Operations``."""
         self._trajectories.name(key, names)

@@ -104,7 +104,7 @@ def _count(
     begins, published.counted = not published.counted, True
     spent = _spent_more(published, verdict)
     if not item.moved:
-        counts.loop_spent(item.service, spent.steps, spent.tokens, spent.cost_usd)
+        counts.loop_spent(item.service, str(verdict.certainty or ""), spent.steps, spent.tokens, spent.cost_usd)
         if begins:
             counts.episode(*_labels(item, verdict))
     item.moved = False
@@ -120,8 +120,11 @@ def _spent_more(published: Published, verdict: Verdict) -> Spent:
     return Spent(most.steps - before.steps, 0.0, most.tokens - before.tokens, most.cost_usd - before.cost_usd)
 
 
-def _labels(item: StepItem, verdict: Verdict) -> tuple[str, str, str, str, str]:
-    return item.service, item.step.agent_id or "", item.step.tool_name, verdict.types[0], item.view.trace_id
+def _labels(item: StepItem, verdict: Verdict) -> tuple[str, str, str, str, str, str]:
+    return (
+        item.service, item.step.agent_id or "", item.step.tool_name, verdict.types[0], item.view.trace_id,
+        str(verdict.certainty or ""),
+    )  # fmt: skip
 
 
 def _event_kind(trajectory: Trajectory, item: StepItem, verdict: Verdict) -> EventKind | None:

@@ -2,7 +2,7 @@
 
 A span names its conversation, agent and run itself, or a span above it does, which may arrive later, or another span of
 its trace. This module decides to which trajectory each step and each model call belongs, and revises the decision as
-more spans arrive. It knows nothing of the steps' evaluation: it calls five operations (``Operations``), which the
+more spans arrive. It knows nothing of the steps' evaluation: it calls six operations (``Operations``), which the
 trajectories of this process carry out, or which are sent to the process that holds them (``scoring.operations``).
 """
 
@@ -43,7 +43,7 @@ _KEPT_BYTES: Final = 16_384
 
 
 class Operations(Protocol):
-    """The five operations on trajectories that identification calls."""
+    """The six operations on trajectories that identification calls."""
 
     def known(self, span: bytes) -> Item | None:
         """The item of a span (trace id and span id) that was added before and can still be put in order."""
@@ -57,6 +57,10 @@ class Operations(Protocol):
     def refresh(self, item: Item) -> None:
         """The agent or the run of a step, or the agent of a model call, is known now: what followed from the item is no
         longer valid."""
+
+    def rename(self, former: Key, key: Key) -> None:
+        """The conversation of a trace is known now: what its trajectory has compacted continues under that name. The
+        steps that can still be put in order are moved."""
 
     def name(self, key: Key, names: Iterable[str]) -> None:
         """Register further names of a trajectory."""
@@ -156,8 +160,10 @@ class Identifier:
             elif not item.evicted:
                 self._identify_again(trace, item)
 
-    def _learn(self, trace: Trace, conversation: str) -> None:
+    def _learn(self, trace: Trace, conversation: str, tenant: str) -> None:
         if self.traces.learn(trace, conversation):
+            if trace.conversation:  # none if it is the second one
+                self._operations.rename((tenant, trace.id.hex()), (tenant, trace.conversation))
             for item in trace.by_trace:
                 if item.key is not None and is_revisable(item):
                     self._follow(trace, item)
@@ -186,7 +192,7 @@ class Identifier:
         view = seen.view
         conversation = conversation_id(view.attributes, self._table)
         if conversation is not None:
-            self._learn(trace, conversation)
+            self._learn(trace, conversation, seen.origin.tenant)
         usage = model_usage(view, self._table)
         if usage is None:
             return
@@ -240,13 +246,16 @@ class Identifier:
         return StepItem(seen.key, step, seen.kept_view, dialect, seen.origin, _STEP_BYTES + size)
 
     def _assign(self, trace: Trace, item: StepItem, above: list[SpanView]) -> None:
-        """Put a step into its trajectory."""
+        """Put a step into its trajectory, out of another one if it was filed before."""
         view, key = item.view, (item.tenant, item.step.trajectory_id)
         if self._names_conversation((view, *above)):
-            self._learn(trace, key[1])
+            self._learn(trace, key[1], item.tenant)
         else:
             trace.follow(item, self.traces.max_spans)
-        self._operations.add(item, key)
+        if item.key is None:
+            self._operations.add(item, key)
+        elif item.key != key:
+            self._operations.move(item, key)
         self._name(trace, key, view)
 
     def _names_conversation(self, spans: Iterable[SpanView]) -> bool:
@@ -277,7 +286,6 @@ class Identifier:
         changed = agent != item.step.agent_id or named != item.step.trajectory_id or run != item.step.run
         item.step = item.step._replace(agent_id=agent, trajectory_id=named, run=run)
         if item.key is None or named != item.key[1]:
-            self._operations.move(item, None)
             self._assign(trace, item, above)
         elif changed:
             self._operations.refresh(item)

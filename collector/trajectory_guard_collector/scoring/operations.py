@@ -146,6 +146,9 @@ class OperationLog(Operations):
             identity = plain_call(item.call) if item.call is not None else None
         self._operations.append(Operation(Kind.REFRESH, item.key, [item.span.hex(), identity]))
 
+    def rename(self, former: Key, key: Key) -> None:
+        """See ``Operations``. Another process may hold the other trajectory: ordinals begin again there."""
+
     def name(self, key: Key, names: Iterable[str]) -> None:
         """See ``Operations``."""
         self._operations.append(Operation(Kind.NAME, key, list(names)))

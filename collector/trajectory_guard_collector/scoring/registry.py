@@ -101,7 +101,7 @@ class Fleet:
                 item.late = flagged.attributes
                 self._counts.late("too_late")
                 return
-            trajectory = self._all[key] = Trajectory(key)
+            trajectory = self._all[key] = Trajectory(key, self._limits.max_seen_spans)
         elif item.order <= trajectory.newest and trajectory.was_seen(item):
             self._counts.duplicate()
             return
@@ -178,6 +178,19 @@ class Fleet:
             if known is not None and known[1] == name != key[1]:
                 self._names.forget(name)
             self._names.learn(name, key)
+
+    def rename(self, former: Key, key: Key) -> None:
+        """Continue a trajectory under another key. Its single steps are moved one by one."""
+        before = self._all.get(former)
+        if before is None or (before.base is None and before.by_hand is None):
+            return
+        named = self._all.setdefault(key, Trajectory(key, self._limits.max_seen_spans))
+        named.inherit(before, self.engine)
+        self._touch(named, self._clock())
+        if before.items or before.base is not None:
+            self._dirty[former] = before
+        else:
+            self._drop(former)
 
     # --- scoring ---------------------------------------------------------------------------------------------
 
@@ -319,13 +332,15 @@ class Fleet:
             full = len(self._all) > self._config.max_trajectories
             if not full and now - oldest.last_used <= self._config.idle_ttl_s:
                 break
-            events += self._evict(oldest, "full" if full else "idle")
+            rested = now - oldest.last_used > self._limits.reorder_s
+            events += self._evict(oldest, ("full_idle" if rested else "full") if full else "idle")
         return events
 
     def shed(self) -> bool:
         """Free the least recently used half of single steps and of pending tags. Returns whether there were steps."""
         some = bool(self._open)
         for trajectory in list(islice(self._open.values(), (len(self._open) + 1) // 2)):
+            trajectory.seen.shed()
             if trajectory.key not in self._dirty and trajectory.waiting is None:  # else it is about to be evaluated
                 self._rest(trajectory)
         for _ in range(len(self._pending_tags) // 2):
@@ -384,6 +399,7 @@ class Fleet:
     def restore(self, trajectory: Trajectory, tags: Mapping[bytes, Attributes]) -> None:
         """Add a saved trajectory, its steps that can still be put in order, and its tags."""
         trajectory.last_used = self._clock()
+        trajectory.seen.limit = self._limits.max_seen_spans
         self._all[trajectory.key] = self._awake[trajectory.key] = trajectory
         for item in trajectory.items:
             item.arrived = trajectory.last_used

@@ -18,16 +18,15 @@ from trajectory_guard.core.calls import CallRecord, is_fuller, reported
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
-from trajectory_guard.core.run import Ring
 from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED
 from trajectory_guard.core.tracking.usage import UsageLedger
-from trajectory_guard_collector.scoring.items import Item, Key, Order, StepItem, is_due
+from trajectory_guard_collector.scoring.items import EventKind, Item, Key, Order, StepItem, is_due
+from trajectory_guard_collector.scoring.seen import SAVED, SeenSpans
 
 _RECENT: Final = 16
 _SNAPSHOT_STEPS: Final = 32
 _AT_A_STRETCH: Final = 8
-SEEN: Final = 1_024
 _MAX_NAMES: Final = 8
 _MAX_EPISODES: Final = 16
 FIRST: Final[Order] = (float("-inf"), "")
@@ -132,6 +131,7 @@ class Trajectory:
 
     Attributes:
         key: scope and id.
+        seen: span ids of compacted items, to recognise second deliveries; at least ``max_seen``.
         items: steps and usage that can still be put in order, sorted; older ones are compacted into ``base``.
         floor: order of the newest item compacted into ``base``.
         standing: newest verdict with a finding, with a nudge, with a stop, after the evaluated items.
@@ -142,7 +142,7 @@ class Trajectory:
         last_used: clock in seconds; ``last_seen``: end of the newest step in seconds since the epoch.
     """
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: Key, max_seen: int = SAVED) -> None:
         self.key = key
         self.items: list[Item] = []
         self.floor: Order = FIRST
@@ -159,7 +159,7 @@ class Trajectory:
         self.score = 0.0
         self.last_used = 0.0
         self.last_seen = 0.0
-        self.seen = Ring(SEEN)
+        self.seen = SeenSpans(max_seen)
         self.changed = True
         self.episodes: dict[int, Published] = {}
         self.evicted_items: list[Item] = []  # until the fleet collects them
@@ -225,6 +225,38 @@ class Trajectory:
             self._snapshots.pop()
 
     # --- scoring ---------------------------------------------------------------------------------------------
+
+    def inherit(self, other: Trajectory, engine: Engine) -> None:
+        """Take over what another trajectory has compacted, and its flag by hand: it is this one under its former name.
+
+        Ordinals of steps, nudges and flags continue, so that a client which has acted on one of them under the former
+        name sees the later ones. The other trajectory keeps its single steps. Nothing but the flag is taken over if
+        this one has compacted or evaluated steps of its own, or one that ended before.
+        """
+        if other.by_hand is not None and self.by_hand is None:
+            self.hands = max(other.hands, self.hands + 1) if self.hands else other.hands
+            self.by_hand, other.by_hand = other.by_hand._replace(ordinal=self.hands), None
+        is_new = self.base is None and not self._evaluated and (not self.items or self.items[0].order > other.floor)
+        if other.base is None or not is_new:
+            return
+        state = engine.load_state(other.base.state)
+        state.trajectory_id = self.key[1]
+        self.base, other.base = other.base._replace(state=state.to_bytes()), None
+        self.floor, self.seen, self.last_seen, self.trace_id = other.floor, other.seen, other.last_seen, other.trace_id
+        self.services, self.agents, self.evicted_runs = other.services, other.agents, other.evicted_runs
+        verdicts = (one._replace(trajectory_id=self.key[1]) if one is not None else None for one in other.compacted)
+        self.standing = self.compacted = Standing(*verdicts)
+        self.episodes, other.episodes = other.episodes, {}
+        for item in other.items:  # evaluated again, they are published again under this name
+            if isinstance(item, StepItem) and item.announced is not None and item.verdict is not None:
+                published = self.published(item.verdict.episode)
+                published.nudges = published.compacted
+                published.started = published.started and item.announced is not EventKind.START
+                published.stopped = published.stopped and item.announced is not EventKind.STOP
+        self._read(state, [])
+        other.floor, other.seen, other.compacted = FIRST, SeenSpans(other.seen.limit), NOTHING
+        other._snapshots, other._head, other._evaluated, other.revised = [], None, 0, True
+        self.changed = other.changed = True
 
     @property
     def waiting(self) -> Item | None:

@@ -15,7 +15,6 @@ import orjson
 from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.core.calls import CallRecord
 from trajectory_guard.core.policy import Level
-from trajectory_guard.core.run import Ring
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard_collector.scoring.item_codec import (
@@ -32,7 +31,8 @@ from trajectory_guard_collector.scoring.item_codec import (
 )
 from trajectory_guard_collector.scoring.items import Item, Key, Order
 from trajectory_guard_collector.scoring.registry import Attributes
-from trajectory_guard_collector.scoring.trajectory import FIRST, SEEN, Published, Snapshot, Standing, Trajectory
+from trajectory_guard_collector.scoring.seen import SAVED, WIDTH, SeenSpans
+from trajectory_guard_collector.scoring.trajectory import FIRST, Published, Snapshot, Standing, Trajectory
 
 FORMAT_VERSION: Final = 5
 _NO_DIALECTS: Final[Dialects] = {}
@@ -74,15 +74,13 @@ def plain_head(
         tags: attributes remembered for its spans.
         snapshot: its state; compacted: the single steps that this state covers.
     """
-    seen = Ring(SEEN, trajectory.seen.data)
-    for item in compacted:
-        seen.append(item.span[-8:])
+    seen = trajectory.seen.newest(SAVED) + b"".join(item.span[-8:] for item in compacted)
     return {
         "v": FORMAT_VERSION,
         "key": trajectory.key,
         "base": plain_snapshot(snapshot) if snapshot is not None else None,
         "floor": compacted[-1].order if compacted else _plain_order(trajectory.floor),
-        "seen": seen.data.hex(),
+        "seen": seen[-SAVED * WIDTH :].hex(),
         "names": [trajectory.services, trajectory.agents, trajectory.trace_id],
         "last_seen": trajectory.last_seen,
         "level": trajectory.level.value,
@@ -128,7 +126,7 @@ def _from_plain(plain: dict[str, Any], dialects: Dialects) -> Trajectory:
     if plain["floor"] is not None:
         end, span_id = plain["floor"]
         trajectory.floor = (float(end), str(span_id))
-    trajectory.seen = Ring(SEEN, bytes.fromhex(plain["seen"]))
+    trajectory.seen = SeenSpans(SAVED, bytes.fromhex(plain["seen"]))
     services, agents, trajectory.trace_id = plain["names"]
     trajectory.services, trajectory.agents = tuple(services), tuple(agents)
     trajectory.last_seen, trajectory.level = plain["last_seen"], Level(plain["level"])

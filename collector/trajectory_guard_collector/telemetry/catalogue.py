@@ -19,6 +19,7 @@ PROCESSOR: Final = "trajectory_guard"
 """The label ``processor`` of every processor metric."""
 SERVICE: Final = "service_name"
 LOOP_TYPE: Final = "trajectory_guard_loop_type"
+CERTAINTY: Final = "trajectory_guard_loop_certainty"
 LEVEL: Final = "trajectory_guard_intervention"
 AGENT: Final = "gen_ai_agent_name"
 TOOL: Final = "gen_ai_tool_name"
@@ -139,12 +140,15 @@ CPU_SECONDS: Final = Metric(
 STEPS: Final = _ours(guard.STEPS, (SERVICE,), "rises with the load", "tool calls evaluated")
 DETECTIONS: Final = _ours(guard.DETECTIONS, (SERVICE, LOOP_TYPE), "a few: hints are findings too")
 INTERVENTIONS: Final = _ours(
-    guard.INTERVENTIONS, (SERVICE, LEVEL, AGENT, TOOL, LOOP_TYPE), "rare; stops rarer than nudges"
+    guard.INTERVENTIONS, (SERVICE, LEVEL, AGENT, TOOL, LOOP_TYPE, CERTAINTY), "rare; stops rarer than nudges"
 )
-EPISODES: Final = _ours(guard.EPISODES, (SERVICE, AGENT, TOOL, LOOP_TYPE), "rare")
+EPISODES: Final = _ours(guard.EPISODES, (SERVICE, AGENT, TOOL, LOOP_TYPE, CERTAINTY), "rare")
 RECOVERIES: Final = _ours(guard.RECOVERIES, (SERVICE, AGENT), "near the number of nudges")
 ACTIVE: Final = _ours(guard.ACTIVE, (), "below `max_trajectories`")
-EVICTIONS: Final = _ours(guard.EVICTIONS, ("reason",), "reason `idle` only; `full`: raise `max_trajectories`")
+EVICTIONS: Final = _ours(
+    guard.EVICTIONS, ("reason",), "`full` 0; else raise `max_trajectories`",
+    "trajectories forgotten: idle; over the limit and idle for `reorder_s` (full_idle); over it and in use (full)",
+)  # fmt: skip
 ERRORS: Final = _ours(
     guard.ERRORS, ("where",), "0; see the log for the first of each kind", "errors of the collector itself, contained"
 )
@@ -157,9 +161,9 @@ EVICTED_RUNS: Final = Metric(
 LATENCY: Final = _ours(
     guard.LATENCY, (), "tens of microseconds", "time to score an agent span, mean over those of a request"
 )
-LOOP_STEPS: Final = _ours(guard.LOOP_STEPS, (SERVICE,), "small beside steps")
-LOOP_TOKENS: Final = _ours(guard.LOOP_TOKENS, (SERVICE,), "-")
-LOOP_COST: Final = _ours(guard.LOOP_COST, (SERVICE,), "-")
+LOOP_STEPS: Final = _ours(guard.LOOP_STEPS, (SERVICE, CERTAINTY), "small beside steps")
+LOOP_TOKENS: Final = _ours(guard.LOOP_TOKENS, (SERVICE, CERTAINTY), "-")
+LOOP_COST: Final = _ours(guard.LOOP_COST, (SERVICE, CERTAINTY), "-")
 BY_SCORE: Final = Metric(
     "trajectory_guard_trajectories_by_score", "gauge", ("bucket",), "{trajectory}",
     "trajectories in memory, by score: healthy, watched, nudge, stop", "`healthy` nearly all",

@@ -305,29 +305,33 @@ class ScoringCounts:
         """Count a finding of a detector."""
         self._add(catalogue.DETECTIONS, service_name=service, trajectory_guard_loop_type=loop_type)
 
-    def intervention(self, level: str, service: str, agent: str, tool: str, loop_type: str, trace_id: str) -> None:
+    def intervention(
+        self, level: str, service: str, agent: str, tool: str, loop_type: str, trace_id: str, certainty: str
+    ) -> None:
         """Count a nudge or a stop that became due."""
         self._add(
             catalogue.INTERVENTIONS, trace_id=trace_id, service_name=service, trajectory_guard_intervention=level,
             gen_ai_agent_name=agent, gen_ai_tool_name=tool, trajectory_guard_loop_type=loop_type,
+            trajectory_guard_loop_certainty=certainty,
         )  # fmt: skip
 
-    def episode(self, service: str, agent: str, tool: str, loop_type: str, trace_id: str) -> None:
+    def episode(self, service: str, agent: str, tool: str, loop_type: str, trace_id: str, certainty: str) -> None:
         """Count a loop that began."""
         self._add(
             catalogue.EPISODES, trace_id=trace_id, service_name=service, gen_ai_agent_name=agent,
-            gen_ai_tool_name=tool, trajectory_guard_loop_type=loop_type,
+            gen_ai_tool_name=tool, trajectory_guard_loop_type=loop_type, trajectory_guard_loop_certainty=certainty,
         )  # fmt: skip
 
     def recovery(self, service: str, agent: str) -> None:
         """Count an agent that left a loop after a nudge."""
         self._add(catalogue.RECOVERIES, service_name=service, gen_ai_agent_name=agent)
 
-    def loop_spent(self, service: str, steps: int, tokens: int, cost_usd: float) -> None:
+    def loop_spent(self, service: str, certainty: str, steps: int, tokens: int, cost_usd: float) -> None:
         """Count steps, tokens and US dollars spent inside loops since the last call."""
-        self._add(catalogue.LOOP_STEPS, steps, service_name=service)
-        self._add(catalogue.LOOP_TOKENS, tokens, service_name=service)
-        self._add(catalogue.LOOP_COST, cost_usd, service_name=service)
+        labels = {"service_name": service, "trajectory_guard_loop_certainty": certainty}
+        self._add(catalogue.LOOP_STEPS, steps, **labels)
+        self._add(catalogue.LOOP_TOKENS, tokens, **labels)
+        self._add(catalogue.LOOP_COST, cost_usd, **labels)
 
     def duplicate(self) -> None:
         """Count a second record of a call, which was ignored."""
@@ -342,7 +346,7 @@ class ScoringCounts:
         self._add(catalogue.REJUDGED_STEPS)
 
     def eviction(self, reason: str) -> None:
-        """Count an evicted trajectory: ``idle`` or ``full``."""
+        """Count an evicted trajectory: ``idle``, or over the limit: ``full`` if it was in use, else ``full_idle``."""
         self._add(catalogue.EVICTIONS, reason=reason)
 
     def evicted_runs(self, runs: int) -> None:

@@ -21,14 +21,13 @@ def register(meter: Meter, board: FlagBoard) -> Histogram:
     plain = {
         telemetry.STEPS: "steps", telemetry.RECOVERIES: "recoveries", telemetry.DUPLICATES: "duplicates",
         telemetry.FINGERPRINTED: "fingerprinted",
-        telemetry.LOOP_STEPS: "loop_steps", telemetry.LOOP_TOKENS: "loop_tokens",
     }  # fmt: skip
     for metric, key in plain.items():
         _counter(meter, metric, _value(board, key))
     families = {
-        telemetry.DETECTIONS: "detections.", telemetry.INTERVENTIONS: "interventions.",
+        telemetry.DETECTIONS: "detections.",
         telemetry.REFUSALS: "refusals.", telemetry.HAND_FLAGS: "flags.",
-        telemetry.EPISODES: "episodes.", telemetry.EVICTIONS: "evicted_", telemetry.ERRORS: "errors.",
+        telemetry.EVICTIONS: "evicted_", telemetry.ERRORS: "errors.",
         telemetry.EXPIRED: "expired_", telemetry.SETTLED: "settle.", telemetry.SCORES: "scores.",
         telemetry.SCORE_ATTEMPTS_FAILED: "score_attempts.", telemetry.SPENDING_EVENTS: "spending.",
         telemetry.REQUIRED_MISSING: "required_missing.",
@@ -37,7 +36,13 @@ def register(meter: Meter, board: FlagBoard) -> Histogram:
     }  # fmt: skip
     for metric, prefix in families.items():
         _counter(meter, metric, _family(board, prefix, metric.attributes[0]))
-    _counter(meter, telemetry.LOOP_COST, lambda options: [Observation(board.loop_cost_usd)])
+    by_certainty = {
+        telemetry.INTERVENTIONS: "interventions.", telemetry.EPISODES: "episodes.",
+        telemetry.LOOP_STEPS: "loop_steps.", telemetry.LOOP_TOKENS: "loop_tokens.",
+    }  # fmt: skip
+    for metric, prefix in by_certainty.items():
+        _counter(meter, metric, _by_certainty(board, f"certainty.{prefix}", metric.attributes))
+    _counter(meter, telemetry.LOOP_COST, _cost(board))
     _gauge(meter, telemetry.ACTIVE, lambda options: [Observation(len(board))])
     _register_spending(meter, board)
     _gauge(meter, telemetry.QUALITY_MEAN, _quality(board))
@@ -89,6 +94,23 @@ def _counter(meter: Meter, metric: telemetry.Metric, callback: Callback) -> None
 
 def _value(board: FlagBoard, key: str) -> Callback:
     return lambda options: [Observation(board.counts[key])]
+
+
+def _by_certainty(board: FlagBoard, prefix: str, attributes: tuple[str, ...]) -> Callback:
+    def observe(options: CallbackOptions) -> Iterable[Observation]:
+        return [
+            Observation(count, dict(zip(attributes, key.removeprefix(prefix).split("."), strict=True)))
+            for key, count in list(board.counts.items())
+            if key.startswith(prefix)
+        ]
+
+    return observe
+
+
+def _cost(board: FlagBoard) -> Callback:
+    return lambda options: [
+        Observation(usd, {telemetry.LOOP_CERTAINTY: one}) for one, usd in list(board.loop_cost_usd.items())
+    ]
 
 
 def _family(board: FlagBoard, prefix: str, attribute: str) -> Callback:

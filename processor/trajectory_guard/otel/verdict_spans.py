@@ -21,13 +21,15 @@ from trajectory_guard.core.policy import Level
 def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, AttributeValue]:
     """Values of ``telemetry.ATTRIBUTES`` for one verdict, by attribute key.
 
-    A drop of quality is no loop: it has its own type, and no alert on loops fires for it.
+    A drop of quality is no loop: it has its own type, and no alert on loops fires for it. Waiting is one by the
+    contract of ``trajectory_guard.loop.detected``; the certainty tells it apart.
     """
     is_loop = bool(verdict.detections) and verdict.rule != QUALITY_DROP
     attributes: dict[str, AttributeValue] = {
         telemetry.LOOP_DETECTED: is_loop and verdict.level is not Level.OBSERVE,
         telemetry.LOOP_TYPE: verdict.types,
         telemetry.LOOP_RULE: verdict.rule,
+        telemetry.LOOP_CERTAINTY: str(verdict.certainty or ""),
         telemetry.LOOP_SCORE: verdict.score,
         telemetry.LOOP_FIRST_STEP: first_step,
         telemetry.INTERVENTION: str(verdict.level),

@@ -80,7 +80,8 @@ class Delivery:
         self._strategy: DeliveryStrategy
         if store is None:
             queues = [(sender, config.exporters[name].sending_queue) for sender, name in senders]
-            self._strategy = DirectDelivery(queues, config.queue.deadline_s, metrics)
+            pauses_s = {name: config.exporters[name].retry_on_failure.max_interval_s for _, name in senders}
+            self._strategy = DirectDelivery(queues, config.queue.deadline_s, metrics, pauses_s)
         else:
             self._strategy = StoredDelivery(
                 [(sender, config.exporters[name]) for sender, name in senders],
@@ -271,9 +272,18 @@ class DirectDelivery:
         senders: one an exporter, with the configuration of its queue.
         deadline_s: seconds within which the backends must have a batch.
         metrics: counters and gauges.
+        pauses_s: by exporter, seconds after a refusal for which its backend counts as down.
     """
 
-    def __init__(self, senders: Sequence[tuple[Sender, SendingQueue]], deadline_s: float, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        senders: Sequence[tuple[Sender, SendingQueue]],
+        deadline_s: float,
+        metrics: Metrics,
+        pauses_s: Mapping[str, float],
+    ) -> None:
+        self._pauses_s = pauses_s
+        self._down: dict[str, float] = {}  # until when, by the clock of the event loop
         self._queues = [MemoryQueue(sender, config, metrics) for sender, config in senders]
         self._deadline_s = deadline_s
         self._remembered: OrderedDict[tuple[Signal, bytes], dict[str, PendingExport]] = OrderedDict()
@@ -288,9 +298,19 @@ class DirectDelivery:
         await asyncio.gather(*(queue.stop(timeout_s) for queue in self._queues))
 
     def ready(self) -> str | None:
-        """None if every backend's queue has room, else the names of the full ones."""
+        """None if requests are accepted; else the names of full queues, or of the backends that hold all requests up.
+
+        A backend that did not take the last request counts as down for a while only: where nobody sends to a collector
+        that is not ready, no request would show that the backend is back.
+        """
         full = [queue.sender.name for queue in self._queues if queue.full]
-        return f"queue full: {', '.join(full)}" if full else None
+        if full:
+            return f"queue full: {', '.join(full)}"
+        now = asyncio.get_running_loop().time()
+        down = [queue.sender for queue in self._queues if self._down.get(queue.sender.name, now) > now]
+        refused = {signal for sender in down for signal in Signal if sender.takes(signal)}
+        taken = {signal for queue in self._queues for signal in Signal if queue.sender.takes(signal)}
+        return f"no backend: {', '.join(sender.name for sender in down)}" if down and refused == taken else None
 
     async def deliver(self, batch: Batch, key: bytes, journal: bytes | None) -> None:
         """Return once every backend has the batch. Ignores the journal row, since there is no storage.
@@ -304,6 +324,11 @@ class DirectDelivery:
             raise OverloadedError(f"queue full: {', '.join(full)}", retry_after_s=RETRY_AFTER_S)
         if exports:
             await asyncio.wait([pending.outcome for pending in exports.values()], timeout=self._deadline_s)
+        for name, pending in exports.items():
+            if pending.outcome.done() and pending.failure is None:
+                self._down.pop(name, None)
+            else:
+                self._down[name] = asyncio.get_running_loop().time() + self._pauses_s[name]
         _raise_failures(exports)
         self._remembered.pop((batch.signal, key), None)
 

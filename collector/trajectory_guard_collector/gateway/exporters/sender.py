@@ -140,6 +140,8 @@ class Sender:
             result = await self.exporter.export(part)
         except RetryableExportError as error:
             self._note_reply(error.unreadable)
+            if error.retry_after_s is not None:
+                error.retry_after_s = min(error.retry_after_s, self._retry.max_retry_after_s)
             raise
         except PermanentExportError:
             raise

@@ -190,6 +190,7 @@ def _metadata(verdict: Verdict, stage: Stage) -> dict[str, Any]:
         "step_index": verdict.step_index,
         "nudges": verdict.nudges,
         "evidence": str(verdict.evidence),
+        "certainty": str(verdict.certainty or ""),
         "spent": verdict.spent._asdict(),
     }
 
