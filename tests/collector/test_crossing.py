@@ -75,4 +75,4 @@ async def test_a_request_with_a_nudge_crosses_few_files_of_the_collector(
             assert "NUDGE" in capsys.readouterr().out
     always = set.intersection(*crossed)  # a task of the service that happens to run meanwhile is no part of the path
     assert {"scoring/trajectory.py", "app/pipeline.py"} < always
-    assert len(always) <= MAX_FILES, sorted(always)
+    assert len(always) <= MAX_FILES, "\n".join(sorted(always))
