@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from trajectory_guard_collector.command_line import FINE, Program, print_config, refuse
@@ -46,11 +47,12 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _validate(options: argparse.Namespace) -> int:
-    import trajectory_guard_collector.app.service  # noqa: F401  a collector needs memory for its modules
     from trajectory_guard_collector.config.render import storage_mistakes
     from trajectory_guard_collector.gateway.memory_limiter import unusable_limit
 
     config = _checked(options)
+    with suppress(ImportError):  # ``run`` names what is missing
+        import trajectory_guard_collector.app.service  # noqa: F401  a collector needs memory for its modules
     too_small = unusable_limit(config.memory_limiter)
     refuse([*storage_mistakes(config), *([too_small] if too_small is not None else [])])
     return FINE

@@ -76,7 +76,7 @@ def test_an_age_that_stands_still_makes_no_wait() -> None:
 
 
 def test_the_ages_of_a_long_table_are_bounded() -> None:
-    assert ages_in("\n".join(f"pod-{number} Running {number}s" for number in range(40))) == [*map(float, range(16))]
+    assert ages_in("\n".join(f"pod-{number} Running {number}s" for number in range(40))) == [*map(float, range(8))]
     assert ages_in("x" * 5_000 + " 12s") == []
 
 
@@ -172,3 +172,9 @@ def test_a_measurement_that_is_repeated_for_a_mean_is_not_stopped(name: str) -> 
 def test_but_not_for_ever(name: str) -> None:
     steps = [record("bash", {"command": "./bench"}, MEASURED[name](n), t=3.0 * n, dur=2.0) for n in range(80)]
     assert first_level(judge(steps), Level.NUDGE) is not None
+
+
+def test_figures_that_are_too_many_to_follow_are_never_taken_for_noise() -> None:
+    table = "\n".join(f"node-{row} {row * 31}" for row in range(12))
+    steps = [record("show", {}, f"{3 * n} s\n{table}\nrows loaded {n * n}", t=3.0 * n, dur=0.1) for n in range(20)]
+    assert first_level(judge(steps), Level.NUDGE, Level.STOP) is None

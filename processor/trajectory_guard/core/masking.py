@@ -198,14 +198,14 @@ _WORDS_A_DURATION: Final = 4
 
 
 def figures_in(result: str) -> tuple[int, list[float]]:
-    """A checksum of an answer without numbers and noise, and the first ``_MAX_AGES`` numbers that are no noise.
+    """A checksum of an answer without numbers and noise, and the numbers that are no noise; none if they are many.
 
     >>> figures_in("job 7, 12.5 %, asked at 10:21:07")[1]
     [7.0, 12.5]
     """
     text = _without_noise(result) if len(result) <= _AGE_CHARS else mask_noise(result[:_AGE_CHARS])
-    found = [float(match[0]) for match in islice(_FIGURE.finditer(text), _MAX_AGES)]
-    return crc32(text_bytes(_FIGURE.sub("#", text))), found
+    found = [float(match[0]) for match in islice(_FIGURE.finditer(text), _MAX_AGES + 1)]
+    return crc32(text_bytes(_FIGURE.sub("#", text))), found if len(found) <= _MAX_AGES else []
 
 
 def shares_done(result: str) -> list[tuple[float, float]]:
@@ -237,7 +237,7 @@ _SHARE: Final = re.compile(
 )
 _FIGURE: Final = re.compile(r"\d{1,15}(?:\.\d{1,9})?", re.ASCII)
 _AGE_CHARS: Final = 4_096
-_MAX_AGES: Final = 16
+_MAX_AGES: Final = 8
 _MAX_AGE: Final = 1e9  # more is a date
 _AGE: Final = re.compile(
     r"""["'](?P<key>[A-Za-z_-]{1,40})["']\s{0,4}:\s{0,4}["']?(?P<number>\d{1,12}(?:\.\d{1,9})?)["']?\s{0,4}[,}]
