@@ -327,6 +327,9 @@ class Trajectories(Model):
     """Idle seconds after which that memory is freed; later steps are evaluated in order of arrival."""
     reorder_wait_s: float = Field(default=5.0, ge=0.0)
     """Longest time in seconds for which a step waits for earlier ones, if a service's spans arrive out of order."""
+    evaluate_s: float = Field(default=2.0, gt=0.0)
+    """Seconds for which a request waits for the evaluation of its steps. It is forwarded then, and the verdicts on the
+    other steps follow on guard spans."""
     max_history_mib: float = Field(default=256.0, gt=0.0)
     """Bound of that memory over all trajectories; the longest idle are compacted first."""
     max_seen_spans: int = Field(default=65_536, ge=1_024)
