@@ -30,8 +30,10 @@ from trajectory_guard_collector.config.checks import (
     port_mistakes,
     refuse,
     takes_number,
+    token_mistakes,
 )
 from trajectory_guard_collector.config.self_reference import self_references
+from trajectory_guard_collector.config.tokens import SENDERS
 from trajectory_guard_collector.otlp.bounds import MAX_ELEMENTS, MAX_FIELDS
 from trajectory_guard_collector.otlp.signals import Signal
 
@@ -407,6 +409,7 @@ class CollectorConfig(Model):
             *port_mistakes(listening(self)),
             *flag_mistakes(self),
             *guard_mistakes(self.guard),
+            *token_mistakes(self.receivers.otlp.auth, self.flags.auth, SENDERS),
             *self_references(self),
         ]
         refuse([*mistakes, *memory_mistakes(self)])
