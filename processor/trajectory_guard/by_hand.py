@@ -43,10 +43,12 @@ class HandFlag(NamedTuple):
         """
         name = str(level).upper()
         if name not in (Level.NUDGE, Level.STOP):
-            raise ValueError(f"level: expected NUDGE or STOP, got {str(level)[:40]!r}")
+            given = "nothing" if level is None else repr(str(level)[:40])
+            raise ValueError(f"level: expected NUDGE or STOP, got {given}")
         for key, text, limit in (("reason", reason, MAX_REASON_CHARS), ("actor", actor, MAX_ACTOR_CHARS)):
             if not isinstance(text, str) or len(text) > limit or (key == "reason" and not text.strip()):
-                raise ValueError(f"{key}: expected a text of at most {limit} characters")
+                least = "1 to" if key == "reason" else "at most"
+                raise ValueError(f"{key}: expected a text of {least} {limit} characters")
         if mode == "observe" or (mode == "nudge" and name == Level.STOP):
             raise ValueError(f"level: gates do not act on {name} with mode {mode!r}")
         return cls(Level(name), reason.strip(), actor.strip(), ordinal)

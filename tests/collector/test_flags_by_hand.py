@@ -10,12 +10,16 @@ from typing import Any
 import httpx
 import pytest
 from langchain_core.messages import HumanMessage
+from pydantic import ValidationError
 
 from tests.collector.kit import loop, tool
-from tests.collector.service_helpers import running
+from tests.collector.service_helpers import running, service_config
 from tests.collector.test_flags import agent, flag, guarded, send, url
+from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.cli.main import main
+from trajectory_guard.config import GuardConfig
 from trajectory_guard_collector.app.service import Collector
+from trajectory_guard_collector.config.checks import ledger_mistakes
 
 PEOPLE = {"auth": {"bearer_tokens": ["people"]}}
 STOP = {"level": "STOP", "reason": "the order was cancelled", "actor": "maria"}
@@ -204,3 +208,45 @@ def test_the_command_says_in_one_line_what_is_wrong(
     err = capsys.readouterr().err
     assert said in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ((None, "r"), "level: expected NUDGE or STOP, got nothing"),
+        (("HALT", "r"), "level: expected NUDGE or STOP, got 'HALT'"),
+        (("STOP", ""), "reason: expected a text of 1 to 2000 characters"),
+        (("STOP", None), "reason: expected a text of 1 to 2000 characters"),
+        (("STOP", "r", "x" * 201), "actor: expected a text of at most 200 characters"),
+    ],
+)
+def test_a_flag_that_cannot_be_raised_names_what_is_expected(values: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        HandFlag.of(*values)
+
+
+@pytest.mark.parametrize(
+    "senders, people, is_shared",
+    [
+        ({"bearer_tokens": ["a", "b"]}, {"bearer_tokens": ["b"]}, True),
+        ({"bearer_tokens_file": "tokens"}, {"bearer_tokens_file": "tokens"}, True),
+        ({"bearer_tokens": ["a"]}, {"bearer_tokens": ["b"]}, False),
+        ({"bearer_tokens_file": "tokens"}, {"bearer_tokens_file": "others"}, False),
+        ({}, {"bearer_tokens": ["b"]}, False),
+    ],
+)
+def test_a_token_of_senders_may_not_clear_flags(senders: Any, people: Any, is_shared: bool) -> None:
+    if is_shared:
+        with pytest.raises(ValidationError, match=r"flags\.auth\n.*shares a token with receivers\.otlp\.auth"):
+            service_config(auth=senders, flags={"auth": people})
+    else:
+        assert service_config(auth=senders, flags={"auth": people})
+
+
+@pytest.mark.parametrize(
+    "key, value", [("budgets", [{"scope": "day", "usd": 1}]), ("spending_file", "ledger.db"), ("track_spending", True)]
+)
+def test_a_stream_worker_refuses_keys_of_the_ledger_that_it_does_not_keep(key: str, value: Any) -> None:
+    found = list(ledger_mistakes(GuardConfig(**{key: value})))
+    assert [one.place for one in found] == [("guard", key)]
+    assert not list(ledger_mistakes(GuardConfig()))

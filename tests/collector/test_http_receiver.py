@@ -213,7 +213,8 @@ async def test_other_methods_and_paths() -> None:
         response = await opened.get(running.url())
         assert (response.status_code, response.headers["allow"]) == (405, "POST")
         assert response.json() == {"code": 12, "message": "'/v1/traces' takes POST, not GET"}
-        assert (await post(running, path="/v1/profiles")).status_code == 404
+        for path in ("/v1/profiles", "/v1/traces/", "/v1/logs/"):
+            assert (await post(running, path=path)).status_code == 404
 
 
 @pytest.mark.parametrize("kind", [PROTOBUF, JSON, "text/plain"])

@@ -11,6 +11,7 @@ import pytest
 from tests.collector.kit import all_spans, by_name, loop, new_scorer, request, span, span_id, tool
 from trajectory_guard import telemetry
 from trajectory_guard_collector.app.pipeline import Pipeline
+from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.errors import BadDataError, OverloadedError
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.scoring.events import LoopEvent
@@ -169,3 +170,85 @@ async def test_large_batches_without_findings_pass_as_the_same_object() -> None:
     data = request(*(span(f"o{at}", {"http.route": "/"}) for at in range(3_000)))
     await pipeline(backend).accept(traces(data))
     assert backend.batches[0].data is data
+
+
+# --- requests that take long to evaluate ------------------------------------------------------------------------------
+
+
+def of_kind(backend: Backend, level: str) -> int:
+    spans = [one for batch in backend.batches for one in by_name(batch.data).values()]
+    return sum(one.get(telemetry.INTERVENTION) == level for one in spans if telemetry.TOOL in one)
+
+
+def state(scorer: FleetScorer, name: str = "c") -> tuple[Any, ...]:
+    found = scorer.fleet.find(name)
+    assert found is not None
+    standing = [verdict.step_index if verdict is not None else None for verdict in found.standing]
+    return found.steps, found.score, found.episode, found.nudges, standing
+
+
+@pytest.mark.parametrize("count", [60, 2_500], ids=["at once", "in parts"])
+async def test_a_request_that_takes_too_long_to_evaluate_is_forwarded_and_evaluated_after_it(count: int) -> None:
+    backend, scorer, whole = Backend(), new_scorer(), new_scorer()
+    line = pipeline(backend, scorer, evaluate_s=0.0)
+    data = request(*loop(count))
+    await line.accept(traces(data))
+    assert [batch.data for batch in backend.batches] == [data]
+    assert scorer.fleet.is_behind
+    await line.rest()
+    whole.score(data)
+    assert not scorer.fleet.is_behind
+    assert state(scorer) == state(whole)
+    assert of_kind(backend, "NUDGE") >= 1
+    assert of_kind(backend, "STOP") == 1
+    postponed = scorer.metrics.registry.get_sample_value("trajectory_guard_postponed_evaluations_total")
+    assert postponed is not None
+    assert postponed >= 1
+
+
+async def test_other_requests_are_evaluated_and_tagged_meanwhile() -> None:
+    backend, scorer = Backend(), new_scorer()
+    await pipeline(backend, scorer, evaluate_s=0.0).accept(traces(request(*loop(60))))
+    line = pipeline(backend, scorer)
+    await line.accept(traces(request(*loop(3, prefix="o", conversation="other", trace="other"))))
+    assert by_name(backend.batches[-1].data)[span_id("o2")][telemetry.INTERVENTION] == "NUDGE"
+    assert scorer.fleet.is_behind
+    await line.accept(traces(request(*loop(1, prefix="more", start=60.0))))
+    assert state(scorer)[0] == 61
+    assert not scorer.fleet.is_behind
+
+
+async def test_steps_that_take_too_much_memory_are_not_postponed() -> None:
+    backend, scorer = Backend(), new_scorer(max_history_mib=0.01)
+    line = pipeline(backend, scorer, evaluate_s=0.0)
+    await line.accept(traces(request(*loop(60))))
+    assert state(scorer)[0] > 50
+
+
+async def test_what_is_left_is_evaluated_at_the_end() -> None:
+    backend, scorer = Backend(), new_scorer()
+    line = pipeline(backend, scorer, evaluate_s=0.0)
+    await line.accept(traces(request(*loop(60))))
+    await line.finish()
+    assert state(scorer)[0] == 60
+    assert of_kind(backend, "STOP") == 1
+
+
+async def test_a_restart_evaluates_what_was_left() -> None:
+    backend, scorer, after = Backend(), new_scorer(), new_scorer()
+    await pipeline(backend, scorer, evaluate_s=0.0, journal_of=journal_of).accept(traces(request(*loop(60))))
+    (journal,) = backend.journals
+    assert journal is not None
+    after.score(request_of(journal))
+    assert state(after)[0] == 60
+
+
+async def test_a_request_in_progress_that_is_given_up_loses_no_step() -> None:
+    scorer = new_scorer()
+    at_once(scorer.scoring(request(*loop(60)), evaluate_s=0.0))
+    catching_up = scorer.catching_up(10.0)
+    next(catching_up)
+    catching_up.close()
+    assert scorer.fleet.is_behind
+    scorer.finish()
+    assert state(scorer)[0] == 60

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -28,6 +29,9 @@ _MAX_SPANS: Final = 2_048
 _MAX_BYTES: Final = 1 << 20
 """Requests with more spans or bytes than these are scored in parts, so that other requests get their turn."""
 _MAX_UNSENT: Final = 64
+_CATCH_UP_S: Final = 0.05
+"""Seconds for which other requests wait while steps are evaluated that no request waits for."""
+_FINISH_S: Final = 5.0
 
 Listener = Callable[[Sequence[LoopEvent]], None]
 """Called with loop events, in the event loop, before the batch is delivered."""
@@ -54,6 +58,7 @@ class Pipeline:
         refuse: returns the reason why no batch can be accepted at present; None if batches can be.
         journal_of: makes the journal entry that delivery stores for a restart; None without storage.
         listeners: called with loop events.
+        evaluate_s: seconds for which a request waits for the evaluation of its steps.
     """
 
     def __init__(
@@ -65,7 +70,9 @@ class Pipeline:
         refuse: Callable[[], str | None] = lambda: None,
         journal_of: JournalOf | None = None,
         listeners: Sequence[Listener] = (),
+        evaluate_s: float = math.inf,
     ) -> None:
+        self._evaluate_s = evaluate_s
         self._scorer = scorer
         self._delivery = delivery
         self._metrics = metrics
@@ -92,6 +99,11 @@ class Pipeline:
 
     async def rest(self) -> None:
         """Publish loop events that no request causes: of steps that have waited, and of agents that have recovered."""
+        while self._scorer.fleet.is_behind:
+            async with self._scoring:
+                scored = await in_turns(self._scorer.catching_up(_CATCH_UP_S))
+            await self._publish(scored)
+            await asyncio.sleep(0)
         async with self._scoring:
             scored = self._scorer.rest()
         await self._publish(scored)
@@ -99,7 +111,7 @@ class Pipeline:
     async def finish(self) -> None:
         """As ``rest``, for all waiting steps: no further spans are going to arrive."""
         async with self._scoring:
-            scored = self._scorer.finish()
+            scored = self._scorer.finish(_FINISH_S)
         await self._publish(scored)
 
     async def _publish(self, scored: ScoredRequest) -> None:
@@ -118,7 +130,7 @@ class Pipeline:
     async def _accept_traces(self, batch: Batch) -> None:
         self._count(catalogue.INCOMING, batch.items)
         small = batch.items <= _MAX_SPANS and len(batch.data) <= _MAX_BYTES
-        scored = await (self._scored(batch) if small else self._scored_in_parts(batch))
+        scored = await (self._scored(batch, self._evaluate_s) if small else self._scored_in_parts(batch))
         if scored.events:
             self._notify(scored.events)
         tagged = Batch(Signal.TRACES, scored.data, scored.spans)
@@ -127,9 +139,11 @@ class Pipeline:
 
     async def _scored_in_parts(self, batch: Batch) -> ScoredRequest:
         """Score a request part by part and join the results: concatenated serialized requests are one request."""
-        cut, results, same = parts(batch.data), [], True
+        cut, results, same, left_s = parts(batch.data), [], True, self._evaluate_s
         while (part := await in_turns(_next(cut))) is not None:
-            scored = await self._scored(Batch(batch.signal, part.data, part.spans))
+            started = time.monotonic()
+            scored = await self._scored(Batch(batch.signal, part.data, part.spans), left_s)
+            left_s -= time.monotonic() - started
             same = same and scored.data is part.data
             results.append(scored)
             await asyncio.sleep(0)
@@ -141,11 +155,12 @@ class Pipeline:
             join_journals([scored.journal for scored in results if scored.journal is not None]),
         )
 
-    async def _scored(self, batch: Batch) -> ScoredRequest:
+    async def _scored(self, batch: Batch, evaluate_s: float) -> ScoredRequest:
         started = time.perf_counter()
         try:
             async with self._scoring:
-                scored = await in_turns(self._scorer.scoring(batch.data, journal_of=self._journal_of))
+                work = self._scorer.scoring(batch.data, journal_of=self._journal_of, evaluate_s=evaluate_s)
+                scored = await in_turns(work)
         except DecodeError as error:
             raise BadDataError(f"not a valid ExportTraceServiceRequest: {error}") from None
         except Exception:  # noqa: BLE001  the guard fails, the telemetry goes on

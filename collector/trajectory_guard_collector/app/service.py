@@ -82,7 +82,7 @@ class Collector:
         self._pipeline = Pipeline(
             self.scorer, self._delivery, self.metrics,
             refuse=self._limiter.refuse, journal_of=journal_of if self._store is not None else None,
-            listeners=self._listeners(),
+            listeners=self._listeners(), evaluate_s=config.trajectories.evaluate_s,
         )  # fmt: skip
         self._state_writer = None
         if self._store is not None:

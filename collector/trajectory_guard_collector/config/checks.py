@@ -16,7 +16,7 @@ from trajectory_guard_collector.otlp.signals import Signal
 
 if TYPE_CHECKING:
     from trajectory_guard.config import GuardConfig
-    from trajectory_guard_collector.config.models import CollectorConfig, Exporter
+    from trajectory_guard_collector.config.models import Auth, CollectorConfig, Exporter
 
 EXPORTER_TYPES: Final = ("otlp", "otlphttp", "langfuse", "debug")
 UNKNOWN_KEY: Final = "extra_forbidden"
@@ -266,6 +266,22 @@ def guard_mistakes(guard: GuardConfig) -> Iterator[Mistake]:
     for key in _NOT_IN_THE_COLLECTOR:
         if getattr(guard, key) != type(guard).model_fields[key].get_default(call_default_factory=True):
             yield Mistake(("guard", key), "has no effect in the collector")
+
+
+def ledger_mistakes(guard: GuardConfig) -> Iterator[Mistake]:
+    """Keys of the ledger, which a stream worker does not keep."""
+    for key in ("budgets", "spending_file", "track_spending"):
+        if getattr(guard, key) != type(guard).model_fields[key].get_default(call_default_factory=True):
+            yield Mistake(("guard", key), "has no effect in a stream worker, which keeps no ledger")
+
+
+def token_mistakes(senders: Auth, people: Auth, place: str) -> Iterator[Mistake]:
+    """Tokens of senders that may also raise and clear flags."""
+    known = {token.get_secret_value() for token in senders.bearer_tokens}
+    shared = any(token.get_secret_value() in known for token in people.bearer_tokens)
+    if shared or (people.bearer_tokens_file is not None and people.bearer_tokens_file == senders.bearer_tokens_file):
+        message = f"shares a token with {place}: any agent that holds it could clear its own flag"
+        yield Mistake(("flags", "auth"), message)
 
 
 def flag_mistakes(config: CollectorConfig) -> Iterator[Mistake]:

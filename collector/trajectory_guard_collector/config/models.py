@@ -30,8 +30,10 @@ from trajectory_guard_collector.config.checks import (
     port_mistakes,
     refuse,
     takes_number,
+    token_mistakes,
 )
 from trajectory_guard_collector.config.self_reference import self_references
+from trajectory_guard_collector.config.tokens import SENDERS
 from trajectory_guard_collector.otlp.bounds import MAX_ELEMENTS, MAX_FIELDS
 from trajectory_guard_collector.otlp.signals import Signal
 
@@ -327,6 +329,9 @@ class Trajectories(Model):
     """Idle seconds after which that memory is freed; later steps are evaluated in order of arrival."""
     reorder_wait_s: float = Field(default=5.0, ge=0.0)
     """Longest time in seconds for which a step waits for earlier ones, if a service's spans arrive out of order."""
+    evaluate_s: float = Field(default=2.0, gt=0.0)
+    """Seconds for which a request waits for the evaluation of its steps. It is forwarded then, and the verdicts on the
+    other steps follow on guard spans."""
     max_history_mib: float = Field(default=256.0, gt=0.0)
     """Bound of that memory over all trajectories; the longest idle are compacted first."""
     max_seen_spans: int = Field(default=65_536, ge=1_024)
@@ -404,6 +409,7 @@ class CollectorConfig(Model):
             *port_mistakes(listening(self)),
             *flag_mistakes(self),
             *guard_mistakes(self.guard),
+            *token_mistakes(self.receivers.otlp.auth, self.flags.auth, SENDERS),
             *self_references(self),
         ]
         refuse([*mistakes, *memory_mistakes(self)])

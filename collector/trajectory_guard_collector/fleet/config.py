@@ -13,8 +13,10 @@ from trajectory_guard_collector.config.checks import (
     exporter_mistakes,
     guard_mistakes,
     is_endpoint,
+    ledger_mistakes,
     port_mistakes,
     refuse,
+    token_mistakes,
 )
 from trajectory_guard_collector.config.models import Auth, ClientTls, Exporter, Model, Retry, Trajectories
 from trajectory_guard_collector.config.pem import why_unreadable
@@ -247,7 +249,10 @@ class FleetConfig(Model):
     def _consistent(self) -> FleetConfig:
         endpoints = {"flags.endpoint": self.flags.endpoint, "telemetry.endpoint": self.telemetry.endpoint}
         listening = {key: endpoint for key, endpoint in endpoints.items() if endpoint is not None}
-        refuse([*port_mistakes(listening), *_langfuse_mistakes(self.langfuse), *guard_mistakes(self.guard)])
+        refuse([
+            *port_mistakes(listening), *_langfuse_mistakes(self.langfuse), *guard_mistakes(self.guard),
+            *ledger_mistakes(self.guard), *token_mistakes(self.flags.readers, self.flags.auth, READERS),
+        ])  # fmt: skip
         return self
 
 

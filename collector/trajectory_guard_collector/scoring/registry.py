@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -68,6 +69,7 @@ class Fleet:
         self._awake: OrderedDict[Key, Trajectory] = OrderedDict()  # those whose runs are not settled
         self._dirty: dict[Key, Trajectory] = {}
         self._waiting: dict[Key, Trajectory] = {}  # those with steps that wait for earlier steps
+        self._behind: dict[Key, Trajectory] = {}  # those with steps whose requests could not wait for them
         self._paces = Paces()
         self._active: set[Pace] = set()  # paces of the items that arrived since the last evaluation
         self._items: dict[bytes, Item] = {}
@@ -194,8 +196,13 @@ class Fleet:
 
     # --- scoring ---------------------------------------------------------------------------------------------
 
-    def scoring(self) -> Generator[None, None, list[LoopEvent]]:
-        """Evaluate all steps that are due, new or invalidated, a few at a time. Returns the loop events to publish."""
+    def scoring(self, until: float = math.inf) -> Generator[None, None, list[LoopEvent]]:
+        """Evaluate all steps that are due, new or invalidated, a few at a time. Returns the loop events to publish.
+
+        Parameters:
+            until: monotonic seconds after which further steps are left to ``catching_up``, unless they take too much
+                memory.
+        """
         now = self._clock()
         for key in [key for pace in self._active for key in pace.reminders()]:
             if key in self._waiting:
@@ -203,14 +210,34 @@ class Fleet:
         self._active.clear()
         events: list[LoopEvent] = []
         for trajectory in list(self._dirty.values()):
-            events += yield from self._evaluate(trajectory, now)
+            events += yield from self._evaluate(trajectory, now, until)
         return [*events, *self.rest()]
 
-    def _evaluate(self, trajectory: Trajectory, now: float) -> Generator[None, None, list[LoopEvent]]:
-        """Evaluate the steps of a trajectory that are due."""
+    @property
+    def is_behind(self) -> bool:
+        """Whether steps were left to ``catching_up``."""
+        return bool(self._behind)
+
+    def catching_up(self, until: float) -> Generator[None, None, list[LoopEvent]]:
+        """Evaluate steps that ``scoring`` has left, until then. Returns the loop events to publish."""
+        events: list[LoopEvent] = []
+        for trajectory in list(self._behind.values()):
+            events += yield from self._evaluate(trajectory, self._clock(), until)
+            if time.monotonic() > until:
+                break
+        return events
+
+    def _evaluate(
+        self, trajectory: Trajectory, now: float, until: float = math.inf
+    ) -> Generator[None, None, list[LoopEvent]]:
+        """Evaluate the steps of a trajectory that are due, or those that there is time for."""
         events: list[LoopEvent] = []
         evicted_runs = trajectory.evicted_runs
+        behind = False
         while trajectory.is_due(now):
+            if time.monotonic() > until and self._kept_bytes <= self._limits.max_history_mib * _MIB:
+                behind = True
+                break
             for item in self._evaluate_some(trajectory, now):
                 for one in publish(trajectory, item, self._counts):
                     self._tag_parent_later(one)
@@ -221,8 +248,12 @@ class Fleet:
         self._counts.evicted_runs(max(0, trajectory.evicted_runs - evicted_runs))
         self._clear(trajectory)
         self._dirty.pop(trajectory.key, None)
+        self._behind.pop(trajectory.key, None)
         waits = trajectory.waiting
-        if waits is None:
+        if behind:
+            self._behind[trajectory.key] = trajectory
+            self._counts.postponed()
+        if waits is None or behind:
             self._waiting.pop(trajectory.key, None)
         elif self._all.get(trajectory.key) is trajectory:
             self._waiting[trajectory.key] = trajectory
@@ -230,15 +261,15 @@ class Fleet:
                 waits.pace.remind(waits.order[0] + waits.wait_s, trajectory.key)
         return events
 
-    def finish(self) -> list[LoopEvent]:
-        """Evaluate all waiting steps at once. Returns the loop events to publish."""
+    def finish(self, until: float = math.inf) -> list[LoopEvent]:
+        """Evaluate all waiting steps at once, or those before ``until``. Returns the loop events to publish."""
         events: list[LoopEvent] = []
-        for trajectory in [*self._dirty.values(), *self._waiting.values()]:
-            events += self._finish(trajectory)
+        for trajectory in [*self._dirty.values(), *self._behind.values(), *self._waiting.values()]:
+            events += self._finish(trajectory, until)
         return events
 
-    def _finish(self, trajectory: Trajectory) -> list[LoopEvent]:
-        return at_once(self._evaluate(trajectory, ALWAYS)) if trajectory.waiting is not None else []
+    def _finish(self, trajectory: Trajectory, until: float = math.inf) -> list[LoopEvent]:
+        return at_once(self._evaluate(trajectory, ALWAYS, until)) if trajectory.waiting is not None else []
 
     def _evaluate_some(self, trajectory: Trajectory, now: float) -> list[StepItem]:
         try:
@@ -325,6 +356,8 @@ class Fleet:
             events += self._settle(oldest)
         while self._kept_bytes > self._limits.max_history_mib * _MIB and len(self._open) > 1:
             oldest = next(iter(self._open.values()))
+            if oldest.key in self._behind:
+                break  # no further request is let off evaluation meanwhile
             events += self._finish(oldest)
             self._rest(oldest)
         while self._all:
@@ -381,6 +414,7 @@ class Fleet:
         self._awake.pop(key, None)
         self._dirty.pop(key, None)
         self._waiting.pop(key, None)
+        self._behind.pop(key, None)
         if self._evicted_keys is not None:
             self._evicted_keys.append(key)
 

@@ -7,6 +7,7 @@ in process: the same dialects read the spans, and the same engine evaluates the 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -107,18 +108,22 @@ class FleetScorer:
         """
         return at_once(self.scoring(data, journal_of=journal_of))
 
-    def scoring(self, data: bytes, *, journal_of: JournalOf | None = None) -> Generator[None, None, ScoredRequest]:
+    def scoring(
+        self, data: bytes, *, journal_of: JournalOf | None = None, evaluate_s: float = math.inf
+    ) -> Generator[None, None, ScoredRequest]:
         """``score`` as a generator that yields wherever the event loop may do other work. Run one at a time.
 
         Parameters, errors: as of ``score``.
+            evaluate_s: seconds after which further steps are left to ``catching_up``.
         """
+        until = time.monotonic() + evaluate_s
         parsed = yield from self._reader.parsing(data)
         if not parsed.agent_spans and not self.identifier.traces:
             return ScoredRequest(data, parsed.count, 0, [])
         yield from self.identifier.identifying(parsed)
         if self._bookings is not None:
             yield from self._bookings.committing()
-        events = yield from self.fleet.scoring()
+        events = yield from self.fleet.scoring(until)
         journal = journal_of(parsed) if journal_of is not None and parsed.agent_spans else None
         tagged, guard_spans = self._tagger.tag(parsed, data, events)
         return ScoredRequest(tagged, parsed.count + guard_spans, len(parsed.agent_spans), events, journal)
@@ -132,9 +137,13 @@ class FleetScorer:
             at_once(self._bookings.committing())
         return self._unrequested(self.fleet.rest())
 
-    def finish(self) -> ScoredRequest:
-        """As ``rest``, and evaluate all steps that still wait for earlier steps."""
-        return self._unrequested([*self.fleet.finish(), *self.fleet.rest()])
+    def catching_up(self, evaluate_s: float) -> Generator[None, None, ScoredRequest]:
+        """Evaluate steps for which their requests did not wait, for some seconds. Run as ``scoring``."""
+        return self._unrequested((yield from self.fleet.catching_up(time.monotonic() + evaluate_s)))
+
+    def finish(self, evaluate_s: float = math.inf) -> ScoredRequest:
+        """As ``rest``, and evaluate all steps that still wait for earlier steps, or as many as there is time for."""
+        return self._unrequested([*self.fleet.finish(time.monotonic() + evaluate_s), *self.fleet.rest()])
 
     def _unrequested(self, events: list[LoopEvent]) -> ScoredRequest:
         data, count = self._tagger.guard_spans(events)

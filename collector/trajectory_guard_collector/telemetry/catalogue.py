@@ -172,6 +172,10 @@ LATE_STEPS: Final = Metric(
     "trajectory_guard_late_steps", "counter", ("how",), "{step}",
     "steps that arrived out of order: reordered, or too_late and evaluated in order of arrival", "`too_late` 0",
 )  # fmt: skip
+POSTPONED: Final = Metric(
+    "trajectory_guard_postponed_evaluations", "counter", (), "{evaluation}",
+    "evaluations of a trajectory that were continued after `trajectories.evaluate_s`, without the request", "0",
+)  # fmt: skip
 REJUDGED_STEPS: Final = Metric(
     "trajectory_guard_rejudged_steps", "counter", (), "{step}",
     "repeated evaluations of steps: an earlier step arrived late, or their conversation became known",
@@ -213,7 +217,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     *SENT.values(), *SEND_FAILED.values(), *ENQUEUE_FAILED.values(), QUEUE_SIZE, QUEUE_CAPACITY, IN_FLIGHT,
     INCOMING, OUTGOING, SCORING_DURATION, *LIMITER_REFUSED.values(), UPTIME, MEMORY_RSS, CPU_SECONDS,
     STEPS, DETECTIONS, INTERVENTIONS, EPISODES, RECOVERIES, ACTIVE, BY_SCORE, EVICTIONS, EVICTED_RUNS, DUPLICATES,
-    FINGERPRINTED, LATE_STEPS, REJUDGED_STEPS, LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, FLAG_REQUESTS,
+    FINGERPRINTED, LATE_STEPS, POSTPONED, REJUDGED_STEPS, LATENCY, LOOP_STEPS, LOOP_TOKENS, LOOP_COST, FLAG_REQUESTS,
     HAND_FLAGS,
     SPENDING_TOKENS, SPENDING_COST, SPENDING_UNPRICED, SPENDING_EVENTS, BUDGET_RATIO, BUDGET_ALERTS,
     SCORES_SENT, SCORES_FAILED,

@@ -337,6 +337,10 @@ class ScoringCounts:
         """Count a second record of a call, which was ignored."""
         self._add(catalogue.DUPLICATES)
 
+    def postponed(self) -> None:
+        """Count a trajectory whose evaluation a request could not wait for."""
+        self._add(catalogue.POSTPONED)
+
     def late(self, how: str) -> None:
         """Count a step that arrived out of order: ``reordered`` or ``too_late``."""
         self._add(catalogue.LATE_STEPS, how=how)

@@ -73,7 +73,8 @@ def reason_text(found: DetectionResult, step: StepRecord, *, excerpt: bool = Tru
     """One sentence: which call, how often, and what did not change."""
     call, answer = _call(step, excerpt), _answer(step, excerpt)
     if found.loop_type == TYPE_I and found.rule == "same_call_same_result" and found.evidence is Certainty.LIKELY:
-        return f"{call} was called {found.count} times and brought nothing new; the last result was {answer}."
+        last = "the last call returned nothing" if answer == "nothing" else f"the last result was {answer}"
+        return f"{call} was called {found.count} times and brought nothing new; {last}."
     return detector_of(found).explain(found, call, answer)
 
 

@@ -78,6 +78,7 @@ class HttpServer:
             middleware=[*_cors(config.cors), *wrappers],
             exception_handlers={404: no_endpoint, 405: no_method},
         )
+        app.router.redirect_slashes = False  # exporters do not follow redirects; an error names the path
         self._server = BoundedServer(
             app,
             config.endpoint,

@@ -86,6 +86,8 @@ def files_findings(paths: Iterable[str], diagnostics: Diagnostics) -> list[Findi
         found += recorded_findings(steps)
     if not spans and not steps and not diagnostics.errors:
         found.append(Finding("problem", "nothing", "input", "The files hold neither spans nor steps."))
+    elif not spans and not steps:
+        found.append(Finding("problem", "unreadable", "input", "Nothing could be read: see the errors."))
     if len(spans) + len(steps) > MAX_SPANS:
         found.append(Finding("ok", "partial", "input", f"Only the first {MAX_SPANS} spans were looked at."))
     return found
