@@ -157,8 +157,8 @@ def test_flags_by_hand_are_carried_out_in_the_order_of_the_steps_and_once() -> N
     assert orjson.loads(record)[1] == ["", "c"]
     run.restart()
     run.drain()
-    assert answer(run.flags.find, "c", 1 << 30, 0)["by_hand"]["ordinal"] == 1
-    assert answer(run.flags.find, "c", 1 << 30, 1)["level"] == "OBSERVE"
+    assert answer(run.flags.find, "c", 4, 0)["by_hand"]["ordinal"] == 1
+    assert answer(run.flags.find, "c", 4, 1)["level"] == "OBSERVE"
     run.feed(records([request(tool("s5", at=5.0))]))
     for partition in range(PARTITIONS):
         run.read(
