@@ -135,6 +135,7 @@ def _evaluating() -> list[Json]:
     items = f"sum(rate(otelcol_processor_{{}}_items_total{{{{{_AT}}}}}[$__rate_interval]))"
     late = _events("trajectory_guard_late_steps_total", "how")
     again = _events("trajectory_guard_rejudged_steps_total")
+    postponed = _events("trajectory_guard_postponed_evaluations_total")
     duplicates = _events("trajectory_guard_duplicates_total")
     long, runs = _events("trajectory_guard_steps_fingerprinted_total"), _events("trajectory_guard_evicted_runs_total")
     return [
@@ -149,8 +150,10 @@ def _evaluating() -> list[Json]:
               query(items.format("incoming"), "in"), query(items.format("outgoing"), "out"), unit="cps"),
         graph("Late and duplicate steps", "reordered: arrived late and were put in order. too_late: evaluated in "
               "order of arrival, a verdict may differ. evaluated again: what late steps cost. Healthy: too_late 0; "
-              "duplicates only after redelivery; evaluated again at most half of all steps.",
-              query(late, "{{how}}"), query(again, "evaluated again"), query(duplicates, "duplicate"), bars=True),
+              "duplicates only after redelivery; evaluated again at most half of all steps. postponed: a request held "
+              "more steps than can be evaluated while it waits.",
+              query(late, "{{how}}"), query(again, "evaluated again"), query(duplicates, "duplicate"),
+              query(postponed, "postponed"), bars=True),
         graph("Long steps and forgotten runs", "Steps too long to be understood in full, and runs forgotten "
               "because their trajectory has more than eight. Healthy: few; for long steps, raise "
               "guard.max_understood_chars.",
