@@ -19,6 +19,7 @@ from trajectory_guard.core.outcome import (
     is_transient,
     looks_like_error,
 )
+from trajectory_guard.core.result_text import _DECIMAL, _may_hold_decimal
 from trajectory_guard.core.wordlists import ascii_beginnings, runs
 
 NOISE: list[tuple[str, str, str]] = [
@@ -234,6 +235,11 @@ def test_the_quick_look_for_words_of_what_passes_overlooks_none(words: str, shou
 def test_the_quick_look_for_words_of_a_refusal_overlooks_none(words: str, shout: bool) -> None:
     assume(len(words) <= 100)
     assert is_refusal(words.upper() if shout and words.isascii() else words)
+
+
+@given(st.text(alphabet="190.,a \né٣", max_size=12))
+def test_the_quick_look_for_decimals_overlooks_none(text: str) -> None:
+    assert _may_hold_decimal(text) or _DECIMAL.search(text) is None
 
 
 @pytest.mark.parametrize("name", ["pending", "transient"])
