@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from trajectory_guard.core.masking import is_volatile_key, mask_noise, mask_text, masked_hash
 from trajectory_guard.core.outcome import (
+    _REFUSAL,
     _TRANSIENT_WORDS,
     error_signature,
     is_empty_result,
+    is_refusal,
     is_transient,
     looks_like_error,
 )
+from trajectory_guard.core.result_text import _DECIMAL, _may_hold_decimal
+from trajectory_guard.core.wordlists import ascii_beginnings, runs
 
 NOISE: list[tuple[str, str, str]] = [
     ("clock", "done at 10:00:01", "done at 23:59:59"),
@@ -215,6 +220,8 @@ _FRAGMENTS = (
     "12:03:44", "2026-03-01", "T10:00:00Z", "Mar 1, 2026", "10:30", "1760000000", "0.31s", "12 ms", "3 s", "attempt 4",
     "Retry no. 7", "pid=77", "req (12", "ts: 9", "deadbeef", "3f2a9c1e-0000-4000-8000-0123456789ab", "a1b2c3d4e5f60718",
     "/tmp/x1", "C:\\Temp\\y2", "0xdeadbeef", "row 7", "7 rows", "٣", "1", ".", ",", " ", "\n", "x", "session", "trace id",
+    "ſession 3", "pıd: 4", "ATTEMPT (2", "Ts  8", "thread id=3", "é", "処理", "٣ ms", "7 µs", "4m 3s", "0m9", "123456789",
+    "nonce", "#", "=", "0123456789abcdef", "abcdef12-3456-", "no 4", "count 4", "\ud800",
 )  # fmt: skip
 
 
@@ -222,6 +229,28 @@ _FRAGMENTS = (
 def test_the_quick_look_for_words_of_what_passes_overlooks_none(words: str, shout: bool) -> None:
     text = words.upper() if shout and words.isascii() else words
     assert is_transient(f"E-17: {text}", None)
+
+
+@given(st.from_regex(_REFUSAL, fullmatch=True), st.booleans())
+def test_the_quick_look_for_words_of_a_refusal_overlooks_none(words: str, shout: bool) -> None:
+    assume(len(words) <= 100)
+    assert is_refusal(words.upper() if shout and words.isascii() else words)
+
+
+@given(st.text(alphabet="190.,a \né٣", max_size=12))
+def test_the_quick_look_for_decimals_overlooks_none(text: str) -> None:
+    assert _may_hold_decimal(text) or _DECIMAL.search(text) is None
+
+
+@pytest.mark.parametrize("name", ["pending", "transient"])
+def test_the_quick_look_for_words_of_other_languages_overlooks_none(name: str) -> None:
+    """A phrase that is not among those looked for in ASCII has a character that no character of ASCII matches."""
+    quick = set(ascii_beginnings(name))
+    phrases = [" ".join(run) for members in runs(name).values() for run in members]
+    assert quick
+    for phrase in phrases:
+        own = [[char for char in map(chr, range(128)) if re.match(re.escape(one), char, re.I)] for one in phrase]
+        assert not all(own) or any("".join(chars[-1] for chars in own).lower() == one for one in quick)
 
 
 @given(st.lists(st.sampled_from(_FRAGMENTS), max_size=12), st.sampled_from(("", " ")))

@@ -284,7 +284,8 @@ class Identifier:
         named = trajectory_id(item.view, above, lambda span: self._by_trace(trace, span), self._table)
         run = item.own_run or instance_of(item.view, above, self._table)
         changed = agent != item.step.agent_id or named != item.step.trajectory_id or run != item.step.run
-        item.step = item.step._replace(agent_id=agent, trajectory_id=named, run=run)
+        if changed:
+            item.step = item.step._replace(agent_id=agent, trajectory_id=named, run=run)
         if item.key is None or named != item.key[1]:
             self._assign(trace, item, above)
         elif changed:

@@ -228,11 +228,12 @@ _AS_IT_IS: Final = frozenset((str, int, bool, type(None)))
 
 
 def _plain(value: Any) -> Any:
-    if type(value) is dict or isinstance(value, Mapping):
+    kind = type(value)
+    if kind is dict or (kind is not list and kind is not float and isinstance(value, Mapping)):
         return {str(key): one if type(one) in _AS_IT_IS else _plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [one if type(one) in _AS_IT_IS else _plain(one) for one in value]
-    if type(value) is float:
+    if kind is float:
         if not math.isfinite(value):
             return repr(value)
         return int(value) if value.is_integer() and abs(value) < 2**53 else value  # JavaScript writes 2 for 2.0

@@ -259,7 +259,38 @@ def _with_single_spaces(text: str) -> str:
 
 
 def _may_hold_noise(text: str) -> bool:
-    """Whether ``_NOISE`` may match: four quick looks spare most answers a search that costs four times as much."""
+    """Whether ``_NOISE`` may match: a few quick looks spare most answers a search that costs ten times as much."""
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) > len(text) and (_OTHER_DIGIT.search(text) is not None or _OTHER_LETTER.search(text) is not None):
+        return _may_hold_noise_in_any_script(text)
+    shape = data.translate(_DIGITS_AND_UNITS)
+    if b"0" not in shape:
+        return False
+    if b"0x" in data or b"]:" in data or b"tmp/" in data or b"Temp\\" in data:
+        return True
+    noisy = b"0s" in shape or b"0 s" in shape or b"0:00:00" in shape or b"0000000000" in shape
+    if noisy and _NOISY_NUMBER.search(text) is not None:
+        return True
+    shape = data.translate(_HEX_DIGITS)
+    if b"ffffffffffffffff" in shape or b"ffffffff-ffff-" in shape:
+        return True
+    shape = data.translate(_NAME_ENDS)
+    named = [one for one in _NUMBERS_AFTER_NAME if one in shape and _follows_name(data, shape, one)]
+    return bool(named) and _may_hold_noise_in_any_script(text)
+
+
+def _follows_name(data: bytes, shape: bytes, number: bytes) -> bool:
+    """Whether a number is after a name of something counted; ``shape``, ``number``: bytes by ``_NAME_ENDS``."""
+    at = shape.find(number)
+    while at >= 0:
+        if data[max(0, at + 1 - _MAX_NAME_CHARS) : at + 1].lower().endswith(_NAMES):
+            return True
+        at = shape.find(number, at + 1)
+    return False
+
+
+def _may_hold_noise_in_any_script(text: str) -> bool:
+    """As ``_may_hold_noise``, where a digit or a letter may be any that Unicode takes for one."""
     if _HAS_DIGIT.search(text) is None:
         return False
     if "0x" in text or "]:" in text or "tmp/" in text or "Temp\\" in text:
@@ -272,6 +303,24 @@ def _may_hold_noise(text: str) -> bool:
     return False
 
 
+_OTHER_DIGIT: Final = re.compile(r"[^\D0-9]")
+_OTHER_LETTER: Final = re.compile("[\u0130\u0131\u017f]")
+"""The letters beyond ASCII that are an ``i`` or an ``s`` regardless of case."""
+_DIGITS_AND_UNITS: Final = bytes.maketrans(b"123456789mnu\xc2", b"000000000ssss")
+"""Digits become one, and so do the bytes with which a unit of ``_NOISY_NUMBER`` begins."""
+_HEX_DIGITS: Final = bytes.maketrans(b"0123456789abcdeABCDEF", b"f" * 21)
+_NAMES: Final = tuple(
+    (
+        b"attempt retry retries try tries pid process thread tid req request trace span session seed nonce timestamp ts"
+        b" id no number num count"
+    ).split()
+)
+_NAME_LETTERS: Final = bytes({name[-1] for name in _NAMES})
+_NAME_ENDS: Final = bytes.maketrans(
+    b"123456789:=#.([" + _NAME_LETTERS + _NAME_LETTERS.upper(), b"0" * 9 + b" " * 6 + b"t" * (2 * len(_NAME_LETTERS))
+)
+"""Digits become one, marks before a number too, and so do the letters with which ``_NAMES`` end."""
+_NUMBERS_AFTER_NAME: Final = (b"t 0", b"t  0", b"t   0")
 _NOISY_NUMBER: Final = re.compile(rf"\dm ?\d|\d(?::\d{{2}}:\d{{2}}|\d{{9}}| ?(?:{_SHORT_TIME})\b)")
 _HEX_RUN: Final = re.compile(r"[0-9a-fA-F][0-9a-fA-F]{7}(?:[0-9a-fA-F]{8}|-[0-9a-fA-F]{4}-)")
 """A long id or the head of a uuid. A short hash, as in most listings, is nothing that the masks would replace."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, NOT_RUN, SUCCESS, Outcome
-from trajectory_guard.core.wordlists import beginnings
+from trajectory_guard.core.wordlists import ascii_beginnings, beginnings
 
 _READ_CHARS: Final = 400
 
@@ -176,7 +177,22 @@ def is_refusal(text: str) -> bool:
     >>> is_refusal("Tool execution was not approved."), is_refusal("permission denied: /etc/shadow")
     (True, False)
     """
-    return _REFUSAL.search(text[:_READ_CHARS]) is not None
+    text = text[:_READ_CHARS]
+    return _may_hold(_REFUSAL_STEMS, text) and _REFUSAL.search(text) is not None
+
+
+_REFUSAL_STEMS: Final = (
+    "reject", "denied", "declined", "refused", "vetoed", "cancel", "want", "approve", "allow", "permit", "blocked by",
+)  # fmt: skip
+"""In ASCII text one of them is part of every match of ``_REFUSAL``."""
+
+
+def _may_hold(stems: Sequence[str], text: str) -> bool:
+    """Whether one of ``stems`` is in a text, in any case; True if it is not ASCII, where letters have more cases."""
+    if not text.isascii():
+        return True
+    lower = text.lower()
+    return bool([stem for stem in stems if stem in lower])
 
 
 _BY_PERSON: Final = re.compile(rf"\b{_PERSON}\b", re.IGNORECASE)
@@ -308,6 +324,7 @@ _TRANSIENT_WORDS: Final = re.compile(
     re.IGNORECASE,
 )
 _TRANSIENT_ELSEWHERE: Final = beginnings("transient")
+_TRANSIENT_IN_ASCII: Final = ascii_beginnings("transient")
 _MAX_CODE_CHARS: Final = 120
 _MAX_REMARK_CHARS: Final = 400
 _LASTING_STATUS: Final = re.compile(
@@ -329,17 +346,11 @@ def is_transient(text: str, error_class: str | None) -> bool:
     line = text[:_MAX_CODE_CHARS]
     if _TRANSIENT_CODE.search(line) is not None and _TRANSIENT_STATUS.search(line) is not None:
         return True
-    words = _holds_transient_words(text) or _TRANSIENT_ELSEWHERE.search(text[:_MAX_REMARK_CHARS]) is not None
+    words = _may_hold(_TRANSIENT_STEMS, text) and _TRANSIENT_WORDS.search(text) is not None
+    if not words:
+        remark = text[:_MAX_REMARK_CHARS]
+        words = _may_hold(_TRANSIENT_IN_ASCII, remark) and _TRANSIENT_ELSEWHERE.search(remark) is not None
     return words and _LASTING_STATUS.search(line) is None
-
-
-def _holds_transient_words(text: str) -> bool:
-    """Whether ``_TRANSIENT_WORDS`` occur. A few looks for what each of them contains spare most texts the search."""
-    if text.isascii():
-        lower = text.lower()
-        if not [stem for stem in _TRANSIENT_STEMS if stem in lower]:
-            return False
-    return _TRANSIENT_WORDS.search(text) is not None
 
 
 _TRANSIENT_STEMS: Final = (
@@ -390,6 +401,7 @@ _PENDING_REMARK: Final = re.compile(
     r"\b(?:preparing|loading|in transit|out for delivery|under review|please wait)\b", re.IGNORECASE
 )
 _PENDING_ELSEWHERE: Final = beginnings("pending")
+_PENDING_IN_ASCII: Final = ascii_beginnings("pending")
 _MAX_PENDING_CHARS: Final = 200
 
 
@@ -406,4 +418,6 @@ def is_pending(text: str) -> bool:
         return True
     if "\n" in text.strip():
         return False  # a page may show such words, whatever it is about
-    return _PENDING_REMARK.search(text) is not None or _PENDING_ELSEWHERE.search(text) is not None
+    if _PENDING_REMARK.search(text) is not None:
+        return True
+    return _may_hold(_PENDING_IN_ASCII, text) and _PENDING_ELSEWHERE.search(text) is not None

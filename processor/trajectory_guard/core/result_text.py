@@ -373,7 +373,7 @@ def lines_of(result: str, values: tuple[str, ...] = ()) -> bytes:
 
 @lru_cache(maxsize=256)
 def _checksums_of_lines(compared: str, values: tuple[str, ...]) -> bytes:
-    text = mask_lines(_DECIMAL.sub("", compared))
+    text = mask_lines(_DECIMAL.sub("", compared) if _may_hold_decimal(compared) else compared)
     for value in values:
         for line in value[:_MAX_LINES_CHARS].splitlines():
             if len(line) >= _MIN_QUOTE_CHARS and line in text:
@@ -383,6 +383,15 @@ def _checksums_of_lines(compared: str, values: tuple[str, ...]) -> bytes:
     return pack(f">{len(lines)}I", *map(crc32, lines)) if len(lines) >= _MIN_LISTED_LINES else b""
 
 
+def _may_hold_decimal(text: str) -> bool:
+    """Whether ``_DECIMAL`` may match: a quick look in ASCII; elsewhere other characters may be digits."""
+    if not text.isascii():
+        return True
+    shape = text.encode().translate(_DIGITS_AND_POINTS)
+    return b"0.0" in shape
+
+
+_DIGITS_AND_POINTS: Final = bytes.maketrans(b"123456789,", b"000000000.")
 _MAX_STAMP_CHARS: Final = 64
 _MAX_LINES_CHARS: Final = 2_048
 _MAX_LISTED_CHARS: Final = 4_096

@@ -32,15 +32,28 @@ def beginnings(name: str, group: str = "") -> re.Pattern[str]:
     Parameters:
         group: name of the only group to match; all but ``changes`` if empty.
     """
-    found = runs(name)
-    phrases = {
-        " ".join(run) for head in found for run in found[head] if head == group or (not group and head != "changes")
-    }
+    phrases = _phrases(name, group)
     spaced, unspaced = (
-        "|".join(re.escape(one) for one in sorted(phrases) if (one[0] >= _UNSPACED_FROM) is unspaced)
+        "|".join(re.escape(one) for one in phrases if (one[0] >= _UNSPACED_FROM) is unspaced)
         for unspaced in (False, True)
     )
     return re.compile(rf"(?<![^\W_])(?:{spaced})|{unspaced}", re.IGNORECASE)
+
+
+def ascii_beginnings(name: str) -> tuple[str, ...]:
+    """The phrases of ``beginnings`` that a text in ASCII can hold, in lower case: one is part of every match there."""
+    folded = (phrase.translate(_ASCII_CASES).lower() for phrase in _phrases(name, ""))
+    return tuple(phrase for phrase in folded if phrase.isascii())
+
+
+_ASCII_CASES: Final = {0x130: "i", 0x131: "i", 0x17F: "s", 0x212A: "k"}
+"""The letters beyond ASCII that, regardless of case, are one of ASCII."""
+
+
+def _phrases(name: str, group: str) -> list[str]:
+    found = runs(name)
+    heads = [head for head in found if head == group or (not group and head != "changes")]
+    return sorted({" ".join(run) for head in heads for run in found[head]})
 
 
 _UNSPACED_FROM: Final = "\u0e00"

@@ -85,7 +85,9 @@ def _begins(word: str, letter: str) -> bool:
 
 def _spelled_out(acronym: str, other: list[str]) -> str:
     """The run of words whose initials are the acronym; short words in between may have none."""
-    for start in range(len(other)):
+    for start, first in enumerate(other):
+        if first[0].upper() != acronym[0]:
+            continue
         end, taken = start, 0
         for letter in acronym:
             links = 0
