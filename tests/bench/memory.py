@@ -99,12 +99,12 @@ def _entries(trajectories: int, steps: Steps) -> float:
 
 
 def _retained(build: Callable[[list[Any], int], None], many: int) -> float:
-    """Bytes per trajectory that ``build`` keeps alive. A first, small run fills caches that are no one's state."""
-    build([], 1)
+    """Bytes per trajectory that ``build`` keeps alive. A first run fills the caches of the process."""
     kept: list[Any] = []
-    gc.collect()
     tracemalloc.start()
     try:
+        build([], many)
+        gc.collect()
         before, _ = tracemalloc.get_traced_memory()
         build(kept, many)
         gc.collect()
