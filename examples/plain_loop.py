@@ -54,6 +54,7 @@ def loop(conversation: str, question: str, ask_model: Callable[[list[Message]], 
         if flag.level == "STOP" and flag.verdict is not None:
             return f"I could not finish this: {flag.verdict.reason}"
         if flag.verdict is not None and flag.verdict.nudge:  # the text is there once a nudge; the level stays
+            print(flag.verdict.nudge)
             messages.append({"role": "user", "content": flag.verdict.nudge})
         answer = ask_model(messages)
         messages.append(answer)
