@@ -163,7 +163,7 @@ def plain_is_duplicate(span: SpanView, above: Sequence[SpanView], table: Dialect
 # --- the comparison --------------------------------------------------------------------------------------------
 
 
-def compare(span: SpanView, above: Sequence[SpanView], table: DialectTable) -> None:
+def assert_read_alike(span: SpanView, above: Sequence[SpanView], table: DialectTable) -> None:
     attributes = span.attributes
     row = recognise(span, table)
     assert row is plain_dialect(span, table)
@@ -190,7 +190,7 @@ def test_spans_of_captures_are_read_as_if_every_row_was_asked(name: str) -> None
     by_id = {(one.trace_id, one.span_id): one for one in spans}
     for span in spans:
         for table in TABLES:
-            compare(span, list(ancestors(span, by_id)), table)
+            assert_read_alike(span, list(ancestors(span, by_id)), table)
 
 
 ROWS = TABLES[1]
@@ -238,7 +238,7 @@ VIEWS = st.builds(
 def test_spans_of_any_keys_are_read_as_if_every_row_was_asked(
     span: SpanView, above: list[SpanView], table: DialectTable
 ) -> None:
-    compare(span, above, table)
+    assert_read_alike(span, above, table)
 
 
 @pytest.mark.parametrize("scope", SCOPES)
@@ -253,7 +253,7 @@ def test_spans_of_any_keys_are_read_as_if_every_row_was_asked(
 )  # fmt: skip
 def test_spans_of_any_scope_are_read_as_if_every_row_was_asked(scope: str, attributes: dict[str, Any]) -> None:
     for table in TABLES:
-        compare(span_view(attributes, scope=scope), (), table)
+        assert_read_alike(span_view(attributes, scope=scope), (), table)
 
 
 def test_values_are_read_from_each_span_though_its_keys_are_known() -> None:

@@ -209,7 +209,7 @@ def figures_in(result: str) -> tuple[int, list[float]]:
 
 
 def shares_done(result: str) -> list[tuple[float, float]]:
-    """What an answer says is done, and of how much, in any language: "3 out of 10", "3 von 10", "3/10", "30 %".
+    """The shares that an answer states as done, each with its whole, in any language: "3 out of 10", "3/10", "30 %".
 
     >>> shares_done("2 out of 10 pods are ready (20%)"), shares_done("7 rows, line 12 of 4")
     ([(2.0, 10.0), (20.0, 100.0)], [])
@@ -225,7 +225,7 @@ def shares_done(result: str) -> list[tuple[float, float]]:
 def _without_noise(result: str) -> str:
     if result[:1] in ("{", "["):
         try:
-            return sorted_bytes(mask_value(parse_json(result))).decode("utf-8", "replace")
+            return sorted_bytes(_masked_value(result)).decode("utf-8", "replace")
         except (ValueError, RecursionError):
             pass
     return mask_noise(result)
@@ -407,10 +407,16 @@ _remembered: Final[dict[bytes, bytes]] = {}
 def _masked_hash(text: str, error: bool) -> bytes:
     if text[:1] in ("{", "["):
         try:
-            return digest64(sorted_bytes(mask_value(parse_json(text))))
+            return digest64(sorted_bytes(_masked_value(text)))
         except (ValueError, RecursionError):
             pass
     return digest64(text_bytes(mask_text(text) if error else mask_noise(text)))
+
+
+@lru_cache(maxsize=4)
+def _masked_value(text: str) -> Any:
+    """A JSON text as ``mask_value`` gives it, not to be changed: a step asks up to three times. Raises ValueError."""
+    return mask_value(parse_json(text))
 
 
 def unordered_hash(result: str) -> bytes:
@@ -425,7 +431,7 @@ def unordered_hash(result: str) -> bytes:
         return b""
     if result[:1] in ("{", "["):
         try:
-            return digest64(sorted_bytes(_without_order(mask_value(parse_json(result)))))
+            return digest64(sorted_bytes(_without_order(_masked_value(result))))
         except (ValueError, RecursionError):
             pass
     lines = (_RANK.sub("", mask_noise(line)) for line in result.splitlines())

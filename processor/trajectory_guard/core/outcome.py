@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.masking import mask_text
+from trajectory_guard.core.result_text import both_ends
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, NOT_RUN, SUCCESS, Outcome
 from trajectory_guard.core.wordlists import ascii_beginnings, beginnings
 
@@ -271,7 +272,7 @@ def looks_like_error(result: str) -> bool:
 
 def names_error(result: str) -> bool:
     """Whether a word for an error stands anywhere near the ends of a result, whatever it says there."""
-    return _ERROR_LINE.search(f"{result[:_STATED_CHARS]}\n{result[-_STATED_CHARS:]}") is not None
+    return _ERROR_LINE.search(both_ends(result, 2 * _STATED_CHARS)) is not None
 
 
 _UNKNOWN_TOOL: Final = re.compile(

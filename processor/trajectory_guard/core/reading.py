@@ -59,6 +59,7 @@ from trajectory_guard.core.volatile import (
     NoiseProfile,
     is_volatile_throughout,
     learn,
+    shares_in,
 )
 
 _TRACEBACK: Final = re.compile(
@@ -322,15 +323,13 @@ class Reader:
 
 def _has_advanced(state: TrajectoryState, seen: Observation) -> bool:
     """Whether a call that failed again, as a wait that ran out of time does, says that more has been done meanwhile."""
-    text, key = seen.step.result or "", seen.call.hex()
-    shares = shares_done(text)
+    shares, key = shares_in(seen.step.result or ""), seen.call.hex()
     if not shares:
         return False
     saved = state.noise.get(key)
     known = NoiseProfile(*saved) if saved is not None else None
-    profile = known or NoiseProfile("")
-    state.noise = _with_profile(state.noise, key, profile._replace(shares=[one for share in shares for one in share]))
-    return known is not None and known.has_advanced(text)
+    state.noise = _with_profile(state.noise, key, (known or NoiseProfile(""))._replace(shares=shares))
+    return known is not None and known.has_advanced(shares)
 
 
 def _with_profile(noise: dict[str, list[Any]], key: str, profile: NoiseProfile) -> dict[str, list[Any]]:
@@ -419,9 +418,10 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
         return Certainty.LIKELY if seen.outcome == SUCCESS else Certainty.CERTAIN
     short = not text or is_short(text)
     waited = step.duration >= LEAST_WAIT_S  # only then how long the result is matters
-    asked = sum(map(str.isalpha, " ".join(seen.values)[:_ERROR_CHARS].split())) >= _ASKING_WORDS
-    if waited and not asked and took_its_time(step.args, step.duration, short=not text or is_brief(text)):
-        return Certainty.WAITING
+    if waited and took_its_time(step.args, step.duration, short=not text or is_brief(text)):
+        asked = sum(map(str.isalpha, " ".join(seen.values)[:_ERROR_CHARS].split()))
+        if asked < _ASKING_WORDS:
+            return Certainty.WAITING
     if not step.stated and is_status_lookup(step.tool_name):
         return Certainty.WAITING
     if seen.outcome == EMPTY and seen.in_a_row and asks_to_wait(step.args):

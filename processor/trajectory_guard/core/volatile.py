@@ -140,9 +140,8 @@ class NoiseProfile(NamedTuple):
         """Whether all that differs between the answers are figures that grow by the time that passes."""
         return self.timed >= TIMES_TIMED
 
-    def has_advanced(self, result: str) -> bool:
-        """Whether ``result`` says that more is done than the answer before said, of as much."""
-        shares = [figure for share in shares_done(result) for figure in share]
+    def has_advanced(self, shares: list[float]) -> bool:
+        """Whether ``shares`` (see ``shares_in``) say that more is done than the answer before said, of as much."""
         before = self.shares
         return (
             len(before) == len(shares) > 0
@@ -154,20 +153,25 @@ class NoiseProfile(NamedTuple):
         """This profile with the ages and figures of ``result``, compared with those that the call showed before."""
         ages = ages_in(result)
         form, figures = figures_in(result)
-        shares = [figure for share in shares_done(result) for figure in share]
+        shares = shares_in(result)
         unordered = unordered_hash(result).hex()
         kept = timed = 0
         if before is not None:
             passed_s = at - before.at
             if len(before.ages) == len(ages) and any(map(_keeps_time, before.ages, ages, repeat(passed_s))):
                 kept = min(TIMES_KEPT, before.kept + 1)
-            advanced = before.has_advanced(result)
+            advanced = before.has_advanced(shares)
             if form == before.form and not advanced and _all_keep_time(before.figures, figures, passed_s):
                 timed = min(TIMES_TIMED, before.timed + 1)
         return self._replace(
             ages=ages, figures=figures, form=form, at=at, kept=kept, timed=timed, shares=shares, unordered=unordered,
             reordered=before is not None and bool(unordered) and before.unordered == unordered,
         )  # fmt: skip
+
+
+def shares_in(result: str) -> list[float]:
+    """``shares_done`` as a profile keeps it: done, whole, done, whole, ..."""
+    return [figure for share in shares_done(result) for figure in share]
 
 
 def _all_keep_time(before: list[float], figures: list[float], passed_s: float) -> bool:
@@ -181,7 +185,7 @@ def _keeps_time(before: float, now: float, passed_s: float) -> bool:
     return grown_s >= passed_s / 2 > 0.0 and abs(grown_s - passed_s) <= max(_SLACK_S, _SLACK * passed_s)
 
 
-_SLACK_S: Final = 1.1  # ages are told in whole seconds
+_SLACK_S: Final = 1.1  # ages are whole seconds
 _SLACK: Final = 0.25
 
 
