@@ -314,6 +314,16 @@ def states_error(line: str, values: Sequence[str] = ()) -> bool:
     return not any(stated[0].lower() in value.lower() for value in values)
 
 
+def shows_error(result: str) -> bool:
+    """Whether one of the last lines of a result states an error (``states_error``), as those of a test run do.
+
+    >>> shows_error("reading sources... done\\nERROR: heading not found"), shows_error("12 passed, 0 failed")
+    (True, False)
+    """
+    return any(map(states_error, result[-_END_CHARS:].splitlines()))
+
+
+_END_CHARS: Final = 1_000
 _COMPLAINT_CHARS: Final = 160
 _LEAST_COMPLAINT_WORDS: Final = 4
 _STATES_ERROR: Final = re.compile(

@@ -136,7 +136,7 @@ class Recurrence(Detector):
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Compare the number of equal results within memory with what the evidence asks for."""
-        if seen.recurrences <= seen.repeats or not seen.asks:
+        if seen.recurrences <= seen.repeats or not (seen.asks or seen.fails_in_words):
             return None
         needed = (_OFTEN_EMPTY if seen.outcome == EMPTY else _OFTEN) * seen.pace
         if seen.recurrences < needed - 1:
