@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import Any, ClassVar, Final, NamedTuple
@@ -135,7 +136,8 @@ class ErrorStreak(Detector):
             *[one._replace(asked=(), blamed=()) if one.asked else one for one in recent if one.at > oldest],
             failure,
         )
-        found = self._evaluate(seen, [one for one in self.recent if one.is_like(failure)])
+        guess = last is not None and _guesses(seen.step.args, set(last.asked))
+        found = self._evaluate(seen, [one for one in self.recent if one.is_like(failure)], guess=guess)
         if failure.causes:
             kept = [one for one in self.fruitless if one.tool == failure.tool][1 - _KEPT_CAUSES :]
             if kept and failure.uncovers(kept[-1]):
@@ -172,7 +174,7 @@ class ErrorStreak(Detector):
             checksum(error_signature(seen.step.result, seen.step.error_class) or ""),
         )  # fmt: skip
 
-    def _evaluate(self, seen: Observation, streak: list[_Failure]) -> DetectionResult | None:
+    def _evaluate(self, seen: Observation, streak: list[_Failure], *, guess: bool) -> DetectionResult | None:
         unlike = len({one.call for one in streak}) == len(streak)
         listed = unlike and 4 * len([one for one in streak[1:] if not one.anew]) < len(streak)
         program = _runs_program(seen)
@@ -185,8 +187,9 @@ class ErrorStreak(Detector):
             needed = _COUNT * seen.waiting_pace if listed or program else _VARIED_RETRIES * seen.pace
         if len(streak) < needed:
             return None
-        # the entries of a list may well all fail for one reason
-        certainty = Certainty.ACKNOWLEDGED if listed and unlike and not seen.counts_up else Certainty.LIKELY
+        # the entries of a list may well all fail for one reason, and so may guesses at a name or a code
+        entries = unlike and (listed or (guess and not program))
+        certainty = Certainty.ACKNOWLEDGED if entries and not seen.counts_up else Certainty.LIKELY
         return self._found_at(seen, 1.0 if len(streak) > needed else 0.75, [one.at for one in streak], certainty)
 
     def _fails_in_many_ways(self, failure: _Failure) -> bool:
@@ -234,6 +237,26 @@ def _causes(seen: Observation, asked: Container[str]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(checksum(f"{one} {two}") for one, two in pairs if one.isalpha() and two.isalpha()))
 
 
+def _guesses(args: Any, asked: Container[int]) -> bool:
+    """Whether a call is nothing but short names, codes and numbers, and another name or code than before is tried.
+
+    Parameters:
+        asked: checksums of the words of the call before.
+    """
+    if not isinstance(args, dict) or not all(isinstance(value, (str, int, float)) for value in args.values()):
+        return False
+    texts = [value for value in args.values() if isinstance(value, str)]
+    if not all(len(text) <= _GUESS_CHARS and _GUESS.match(text) for text in texts):
+        return False
+    words = WORD.findall("\n".join(texts))
+    return any(not word.isdecimal() and checksum(word) not in asked for word in words)
+
+
+_GUESS_CHARS: Final = 40
+_GUESS: Final = re.compile(r"[^\s/\\]*\Z")
+_NAME: Final = re.compile(r"[\w.-]*\Z")
+
+
 def _digest(text: str) -> str:
     return digest64(text_bytes(text)).hex()
 
@@ -243,7 +266,13 @@ def _runs_program(seen: Observation) -> bool:
     args = seen.step.args
     if not isinstance(args, dict):
         return True
-    return any(classify_key(key) in (CODE, SQL, SHELL) for key in args if isinstance(key, str))
+    kinds = [(classify_key(key), value) for key, value in args.items() if isinstance(key, str)]
+    return any(kind in (SQL, SHELL) or (kind == CODE and not _is_name(value)) for kind, value in kinds)
+
+
+def _is_name(value: Any) -> bool:
+    """Whether a value is a single name or number: the code of a coupon is no program."""
+    return isinstance(value, str) and len(value) <= _GUESS_CHARS and _NAME.match(value) is not None
 
 
 def _named_parts(seen: Observation, text: str) -> tuple[int, ...]:
