@@ -161,6 +161,23 @@ NOT_STOPPED: dict[str, Callable[[int], Call]] = {
     "unknown codes": lambda at: ("lookup", {"key": checksum(at)}, "unknown"),
     "unknown addresses": lambda at: ("lookup", {"key": f"10.{at * 7}.{at * 13 % 250}.{at * 29 % 250}"}, "unknown"),
 }
+GUESSES: dict[str, Callable[[int], Call]] = {
+    "user names, one by one": lambda at: (
+        "register",
+        {"name": f"{NAMES[at % len(NAMES)]}_{('x', 'xx', 'official')[at % 3]}"},
+        '{"error": "This name is already taken."}',
+    ),
+    "coupons by their code": lambda at: (
+        "apply_coupon",
+        {"cart": "c-77", "code": f"{ROOMS[at % len(ROOMS)].upper()}{(10, 20, 5)[at % 3]}"},
+        '{"error": "The coupon is not valid for this cart."}',
+    ),
+    "passwords and their kin": lambda at: (
+        "try_password",
+        {"archive": "photos_2009.zip", "password": f"{NAMES[at % len(NAMES)]}{('1974', '.k', '_x')[at % 3]}"},
+        "ERROR: Wrong password : photos_2009/IMG_0001.JPG\nSub items Errors: 1",
+    ),
+}
 ONE_MORE: dict[str, Callable[[int], Call]] = {
     "orders, counted": lambda at: (
         "place_order",
@@ -178,6 +195,11 @@ ONE_MORE: dict[str, Callable[[int], Call]] = {
         "search",
         {"q": "blue whale", "limit": 10 + 10 * at},
         '[{"title": "Whales", "id": 3}]',
+    ),
+    "a number turned up until it fits": lambda at: (
+        "render",
+        {"scene": "atrium", "samples": 64 + at},
+        '{"error": "out of memory"}',
     ),
     "a bound turned down": lambda at: ("search", {"q": "tent", "max_price": 500 - 10 * at}, "No results"),
 }
@@ -200,6 +222,13 @@ def test_scrolling_down_some_pages_is_left_alone() -> None:
 @pytest.mark.parametrize("call", NOT_STOPPED.values(), ids=NOT_STOPPED)
 def test_a_batch_in_which_every_item_fails_is_not_stopped(call: Callable[[int], Call]) -> None:
     assert first_level(verdicts_on(call), Level.STOP) is None
+
+
+@pytest.mark.parametrize("call", GUESSES.values(), ids=GUESSES)
+def test_guesses_at_a_name_are_nudged_and_not_stopped_soon(call: Callable[[int], Call]) -> None:
+    assert first_level(verdicts_on(call), Level.NUDGE) is not None
+    assert first_level(verdicts_on(call, 20), Level.STOP) is None
+    assert first_level(verdicts_on(call, 60), Level.STOP) is not None
 
 
 @pytest.mark.parametrize("call", ONE_MORE.values(), ids=ONE_MORE)

@@ -252,3 +252,24 @@ def test_a_recurring_result_is_reported_once_and_again_ever_more_rarely() -> Non
     assert [later - earlier for earlier, later in itertools.pairwise(due)] == sorted(
         later - earlier for earlier, later in itertools.pairwise(due)
     )
+
+
+@pytest.mark.parametrize(
+    ("output", "found"),
+    [
+        ("Building the docs... done\nbuild succeeded.\nERROR: heading not found in toctree!", True),
+        ("collected 12 items\n\n12 passed, 0 failed in the suite of orders", False),
+        ("reading sources... done\nwriting output... done\nbuild succeeded, no errors.", False),
+    ],
+    ids=["the error stays", "all tests pass", "no errors"],
+)
+def test_a_command_that_keeps_ending_in_one_error_after_each_edit_is_found(output: str, found: bool) -> None:
+    calls = [
+        one
+        for at in range(14)
+        for one in (
+            ("edit", {"path": "toctree.py", "new": f"{WORDS[at % 9]} = {at * 7919:b}"}, f"Line {at * 31 + 4} was edited"),
+            ("bash", {"command": "python reproduce.py"}, output),
+        )
+    ]
+    assert (nudged(evaluate(steps(calls))) is not None) is found

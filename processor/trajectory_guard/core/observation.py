@@ -329,4 +329,6 @@ class Observation:
     @_computed
     def describes_state(self) -> bool:
         """Whether the result describes a state, rather than a value or an acknowledgement."""
-        return self.outcome == SUCCESS and (self.step.stated or describes_state(self.step.result or ""))
+        if self.outcome != SUCCESS:
+            return False
+        return self.step.stated or (self.signature is None and describes_state(self.step.result or ""))

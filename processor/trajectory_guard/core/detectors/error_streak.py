@@ -181,6 +181,7 @@ class ErrorStreak(Detector):
         if listed and not program and (seen.has_found or self._fails_in_many_ways(streak[-1])):
             return None  # the tool tells one entry from another: that this one does not exist is what it found out
         base = _KILLED if seen.killed else _COUNT
+        entries = listed or (unlike and guess and not program)
         needed = (_LISTED if listed or (unlike and streak[-1].named and program) else base) * seen.variation_pace
         if seen.certainty is Certainty.WAITING and unlike:
             # each entry of a list is tried for the first time; other words for one thing are tries of the same
@@ -188,7 +189,6 @@ class ErrorStreak(Detector):
         if len(streak) < needed:
             return None
         # the entries of a list may well all fail for one reason, and so may guesses at a name or a code
-        entries = unlike and (listed or (guess and not program))
         certainty = Certainty.ACKNOWLEDGED if entries and not seen.counts_up else Certainty.LIKELY
         return self._found_at(seen, 1.0 if len(streak) > needed else 0.75, [one.at for one in streak], certainty)
 
