@@ -463,6 +463,10 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
             entry.replay, entry.saved_index = [], entry.state.index
             return entry.state.to_bytes(run)
 
+    def has_saved(self, trajectory_id: str, steps: int) -> bool:
+        """Whether this process has saved at least so many steps of the trajectory itself (see ``adopt``)."""
+        return (entry := self._find(trajectory_id)) is not None and steps <= entry.saved_index
+
     def adopt(self, trajectory_id: str, data: bytes, steps: int) -> bool:
         """Continue from saved state if another process has taken the trajectory further than this one knows.
 

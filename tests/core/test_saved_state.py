@@ -14,7 +14,7 @@ from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import REGISTRY
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.settings import EngineSettings
-from trajectory_guard.core.state import StateFormatError, _checksum
+from trajectory_guard.core.state import StateFormatError, _checksum, _dump
 from trajectory_guard.core.steps import ModelTokens, StepRecord, Usage
 
 ARGS: list[Any] = [
@@ -198,7 +198,7 @@ def test_another_version_is_named_beside_the_one_that_is_known(version: Any) -> 
 def test_a_missing_part_is_damage(key: str) -> None:
     plain = {name: value for name, value in orjson.loads(SAVED).items() if name not in (key, "sum")}
     if key != "sum":
-        plain["sum"] = _checksum(plain)  # so that it is the part that is missed, not the sum that does not fit
+        plain["sum"] = _checksum(_dump(plain))  # so that it is the part that is missed, not the sum that does not fit
     with pytest.raises(StateFormatError, match=f"damaged trajectory state: KeyError: '{key}'"):
         Engine().load_state(orjson.dumps(plain))
 
@@ -212,7 +212,7 @@ def test_a_missing_part_of_a_run_is_damage(key: str) -> None:
     del plain["runs"][0][key]
     del plain["sum"]
     with pytest.raises(StateFormatError, match=f"damaged trajectory state: KeyError: '{key}'"):
-        Engine().load_state(orjson.dumps({**plain, "sum": _checksum(plain)}))
+        Engine().load_state(orjson.dumps({**plain, "sum": _checksum(_dump(plain))}))
 
 
 @pytest.mark.parametrize("key", sorted(orjson.loads(SAVED).keys() - {"v"}))

@@ -268,7 +268,11 @@ def test_a_command_that_keeps_ending_in_one_error_after_each_edit_is_found(outpu
         one
         for at in range(14)
         for one in (
-            ("edit", {"path": "toctree.py", "new": f"{WORDS[at % 9]} = {at * 7919:b}"}, f"Line {at * 31 + 4} was edited"),
+            (
+                "edit",
+                {"path": "toctree.py", "new": f"{WORDS[at % 9]} = {at * 7919:b}"},
+                f"Line {at * 31 + 4} was edited",
+            ),
             ("bash", {"command": "python reproduce.py"}, output),
         )
     ]

@@ -170,7 +170,8 @@ class TrajectoryState:
         calls = {label: model_calls.to_plain(one) for label, one in self.model_calls.items() if only in (None, label)}
         if calls:
             plain["model_calls"] = list(calls.items())
-        return _dump({**plain, "sum": _checksum(plain)})
+        body = _dump(plain)
+        return b'%s,"sum":"%s"}' % (body[:-1], _checksum(body).encode())
 
     @classmethod
     def from_bytes(cls, data: bytes, detectors: MakeDetectors) -> TrajectoryState:
@@ -190,7 +191,7 @@ class TrajectoryState:
         if version != FORMAT_VERSION:
             raise StateFormatError(f"state format version {version!r} is unknown (this version reads {FORMAT_VERSION})")
         try:
-            if plain.pop("sum") != _checksum(plain):
+            if plain.pop("sum") != _checksum(_dump(plain)):
                 raise ValueError("its checksum does not fit")
             return cls._from_plain(plain, detectors)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
@@ -218,9 +219,9 @@ class TrajectoryState:
         return state
 
 
-def _checksum(plain: dict[str, Any]) -> str:
+def _checksum(body: bytes) -> str:
     """Checksum, hex: ``from_bytes`` detects damage and tampering on load, not many steps later."""
-    return digest64(_dump(plain)).hex()
+    return digest64(body).hex()
 
 
 def _dump(plain: dict[str, Any]) -> bytes:

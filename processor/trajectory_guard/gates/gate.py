@@ -271,9 +271,12 @@ class Gate:
 
     def _restore(self, trajectory: str, status: Mapping[str, Any]) -> None:
         try:
+            steps = int(status.get("steps_taken", sys.maxsize))
+            if self.board.has_saved(trajectory, steps):
+                return  # as mostly: then the state is not even unpacked
             data = saved_state(status)
             if data is not None:
-                self.board.adopt(trajectory, data, int(status.get("steps_taken", sys.maxsize)))
+                self.board.adopt(trajectory, data, steps)
         except (StateFormatError, TypeError, ValueError) as error:
             self.board.counts["errors.saved_state"] += 1
             _log.warning("trajectory_guard: saved state of %r ignored: %s", trajectory, error)

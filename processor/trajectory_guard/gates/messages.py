@@ -7,6 +7,7 @@ instrumentation. Messages are read by attribute, so that this module needs no fr
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.content_blocks import unwrap
@@ -96,11 +97,10 @@ def was_nudged(messages: Sequence[Any], advised: Collection[str] = ()) -> bool:
         advised: ``text_digest`` of nudges that were about something else, and precede no stop.
     """
     for message in reversed(messages):
-        if _mark(message).get("intervention") == "NUDGE" and not (
-            advised and text_digest(str(message.content)) in advised
-        ):
-            return True
-        if is_of_person(message):
+        if getattr(message, "additional_kwargs", None) and _mark(message).get("intervention") == "NUDGE":
+            if not (advised and text_digest(str(message.content)) in advised):
+                return True
+        elif is_of_person(message):
             return False
     return False
 
@@ -154,8 +154,14 @@ def with_marks(messages: Sequence[Any], digests: Sequence[str]) -> Sequence[Any]
 
 
 def _mark(message: Any) -> Mapping[str, Any]:
-    mark = (getattr(message, "additional_kwargs", None) or {}).get(MARK)
-    return mark if isinstance(mark, Mapping) else {}
+    further = getattr(message, "additional_kwargs", None)
+    if not further:
+        return _NO_MARK  # as of most messages
+    mark = further.get(MARK)
+    return mark if isinstance(mark, Mapping) else _NO_MARK
+
+
+_NO_MARK: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 def is_refusal_message(message: Any) -> bool:
@@ -252,10 +258,11 @@ def calls_of_turn(messages: Sequence[Any]) -> Iterator[TurnCall]:
 
 
 def _tool_calls(message: Any) -> list[dict[str, Any]]:
-    calls = list(getattr(message, "tool_calls", None) or [])
-    broken = getattr(message, "invalid_tool_calls", None) or []
-    calls.extend({"name": one.get("name") or "", "args": one.get("args"), "id": one.get("id")} for one in broken)
-    return calls
+    calls: list[dict[str, Any]] = getattr(message, "tool_calls", None) or []
+    broken = getattr(message, "invalid_tool_calls", None)
+    if not broken:
+        return calls
+    return [*calls, *({"name": one.get("name") or "", "args": one.get("args"), "id": one.get("id")} for one in broken)]
 
 
 def requests_of(message: Any) -> list[dict[str, Any]]:
