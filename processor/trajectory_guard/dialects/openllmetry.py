@@ -1,7 +1,7 @@
 """OpenLLMetry (Traceloop): LangChain wrapper, OpenAI Agents, clients of models, SDK decorators, MCP; up to 0.62.
 
-Before 0.50 model calls have no operation name: ``llm.request.type``, or the messages, spread over attributes, show them.
-The first versions have the messages and tokens under ``llm.`` instead of ``gen_ai.``.
+Before 0.50 model calls have no operation name: ``llm.request.type`` shows them, or the messages, which are spread over
+attributes. The first versions have the messages and tokens under ``llm.`` instead of ``gen_ai.``.
 """
 
 from __future__ import annotations
