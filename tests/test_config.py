@@ -21,14 +21,14 @@ BAD: dict[str, list[tuple[str, ...]]] = {
     # file: for each line of the message, what it must say besides the name of the file
     "bad_unknown_key.toml": [("unknown key 'nudge_treshold'", "did you mean 'nudge_threshold'?")],
     "bad_unknown_policy_key.yaml": [("unknown key 'tools.job_status.pol'", "did you mean 'poll'?")],
-    "bad_wrong_type.json": [("history_steps", "integer", "'many'")],
+    "bad_wrong_type.json": [("history_steps", "a whole number", "'many'")],
     "bad_wrong_type_of_policy.json": [("tools.job_status", "'poll'")],
     "bad_threshold_order.toml": [("nudge_threshold <= stop_threshold <= max_score", "4.0 / 3.0 / 5.0")],
     "bad_unknown_loop_type.yaml": [("unknown loop type 'TYPE_I_STUTER'", "did you mean 'TYPE_I_STUTTER'?")],
     "bad_negative_weight.json": [("weights.TYPE_I_STUTTER", "-1.0 is below 0")],
     "bad_weight_is_no_number.yaml": [("weights.TYPE_I_STUTTER", "nan")],
     "bad_not_a_number.yaml": [("decay", "nan")],
-    "bad_mode.toml": [("mode", "enforce|nudge|observe", "'enforc'")],
+    "bad_mode.toml": [("mode", "'enforce', 'nudge' or 'observe'", "'enforc'")],
     "bad_out_of_range.json": [("decay", "less than 1", "1.0"), ("max_trajectories", "greater than or equal to 1", "0")],
     "bad_several_mistakes.yaml": [
         ("history_steps", "'few'"),
@@ -142,7 +142,7 @@ def test_mistakes_are_there_as_data() -> None:
             {"mode": "x", "tools": {"a": {"pol": True}}, "weights": {"TYPE_I": 1}, "decai": 1}, source="guard.toml"
         )
     policy, mode, unknown = caught.value.mistakes
-    assert mode == Mistake("mode", "String should match pattern '^(enforce|nudge|observe)$', got 'x'", "guard.toml")
+    assert mode == Mistake("mode", "expected 'enforce', 'nudge' or 'observe', got 'x'", "guard.toml")
     assert policy == Mistake("tools.a.pol", "unknown key (did you mean 'poll'?)", "guard.toml")
     assert unknown == Mistake("decai", "unknown key (did you mean 'decay'?)", "guard.toml")
     assert str(caught.value).splitlines()[0] == "guard.toml: unknown key 'tools.a.pol' (did you mean 'poll'?)"

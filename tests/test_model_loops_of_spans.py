@@ -235,18 +235,156 @@ SHAPES: dict[str, dict[str, Any]] = {
         "llm.output_messages.0.message.content": ANSWER,
     },
     "OpenLLMetry": {
+        "gen_ai.system": "OpenAI",
         "llm.request.type": "chat",
+        "gen_ai.request.model": "m",
+        "gen_ai.prompt.0.role": "user",
+        "gen_ai.prompt.0.content": PROMPT,
+        "gen_ai.completion.0.finish_reason": "stop",
+        "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.content": ANSWER,
+        "gen_ai.usage.prompt_tokens": 100,
+        "gen_ai.usage.completion_tokens": 5,
+    },
+    "OpenLLMetry, OpenAI on Azure, no tokens": {
+        "llm.request.type": "chat",
+        "gen_ai.prompt.prompt_filter_results": '[{"prompt_index": 0}]',
         "gen_ai.prompt.0.role": "user",
         "gen_ai.prompt.0.content": PROMPT,
         "gen_ai.completion.0.role": "assistant",
         "gen_ai.completion.0.content": ANSWER,
     },
+    "OpenLLMetry, completions": {
+        "llm.request.type": "completion",
+        "gen_ai.prompt.0.user": PROMPT,
+        "gen_ai.completion.0.finish_reason": "stop",
+        "gen_ai.completion.0.content": ANSWER,
+    },
+    "OpenLLMetry, responses": {
+        "gen_ai.system": "openai",
+        "gen_ai.response.id": "resp_1",
+        "gen_ai.prompt.0.content": PROMPT,
+        "gen_ai.prompt.0.role": "user",
+        "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.content": ANSWER,
+    },
+    "OpenLLMetry, first versions": {
+        "llm.vendor": "OpenAI",
+        "llm.request.type": "chat",
+        "llm.request.model": "m",
+        "llm.prompts.0.role": "user",
+        "llm.prompts.0.content": PROMPT,
+        "llm.completions.0.role": "assistant",
+        "llm.completions.0.content": ANSWER,
+        "llm.usage.prompt_tokens": 100,
+        "llm.usage.completion_tokens": 5,
+    },
+    "Vercel": {
+        "ai.operationId": "ai.generateText.doGenerate",
+        "ai.prompt.messages": json.dumps([{"role": "user", "content": [{"type": "text", "text": PROMPT}]}]),
+        "ai.response.text": ANSWER,
+    },
     "Langfuse": {
         "langfuse.observation.type": "generation",
         "langfuse.observation.input": json.dumps([{"role": "user", "content": PROMPT}]),
         "langfuse.observation.output": json.dumps({"role": "assistant", "content": ANSWER}),
+        "langfuse.observation.usage_details": '{"input": 100, "output": 5}',
     },
-}
+    "LangSmith": {
+        "langsmith.span.kind": "llm",
+        "gen_ai.prompt": json.dumps({"messages": [[{"lc": 1, "type": "constructor", "id": ["HumanMessage"],
+            "kwargs": {"content": PROMPT, "type": "human"}}]]}),
+        "gen_ai.completion": json.dumps({"generations": [[{"text": ANSWER, "type": "ChatGeneration", "message": {
+            "lc": 1, "type": "constructor", "id": ["AIMessage"], "kwargs": {"content": ANSWER, "type": "ai"}}}]]}),
+    },
+    "Logfire, OpenAI client": {
+        "logfire.msg_template": "Chat Completion with {request_data[model]!r}",
+        "logfire.span_type": "span",
+        "request_data": json.dumps({"messages": [{"role": "user", "content": PROMPT}], "model": "m"}),
+        "response_data": json.dumps({"message": {"role": "assistant", "content": ANSWER}}),
+    },
+}  # fmt: skip
+HIDDEN: dict[str, dict[str, Any]] = {
+    "OpenLLMetry": {
+        "gen_ai.system": "OpenAI", "llm.request.type": "chat", "gen_ai.request.model": "m",
+        "gen_ai.usage.prompt_tokens": 100, "gen_ai.usage.completion_tokens": 5,
+    },
+    "OpenLLMetry, roles only": {
+        "llm.request.type": "chat", "gen_ai.prompt.0.role": "user", "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.finish_reason": "stop",
+    },
+    "OpenLLMetry, roles only, and an answer": {
+        "llm.request.type": "chat", "gen_ai.prompt.0.role": "user", "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.content": ANSWER,
+    },
+    "OpenLLMetry, embeddings": {
+        "llm.request.type": "embedding", "gen_ai.prompt.0.content": PROMPT, "gen_ai.completion.0.content": ANSWER,
+    },
+    "OpenLLMetry, a task around a model": {
+        "traceloop.span.kind": "task", "traceloop.entity.input": PROMPT, "traceloop.entity.output": ANSWER,
+    },
+    "OpenInference": {
+        "openinference.span.kind": "LLM", "input.value": "__REDACTED__", "output.value": "__REDACTED__",
+        "llm.token_count.prompt": 100,
+    },
+    "OpenInference, texts only": {
+        "openinference.span.kind": "LLM", "llm.input_messages.0.message.role": "user",
+        "llm.input_messages.0.message.content": "__REDACTED__",
+        "llm.output_messages.0.message.role": "assistant", "llm.output_messages.0.message.content": "__REDACTED__",
+    },
+    "Vercel": {"ai.operationId": "ai.generateText.doGenerate", "ai.response.finishReason": "stop"},
+    "Langfuse": {"langfuse.observation.type": "generation", "langfuse.observation.usage_details": '{"input": 100}'},
+    "LangSmith": {"langsmith.span.kind": "llm", "gen_ai.prompt": "{}", "gen_ai.completion": "{}"},
+    "Logfire": {
+        "logfire.msg_template": "Chat completion with {gen_ai.request.model!r}", "logfire.span_type": "span",
+        "input": "null", "output": "null", "request_data": '{"messages":[],"model":"scripted-1"}',
+        "gen_ai.usage.input_tokens": 101,
+    },
+}  # fmt: skip
+
+
+def repeated(attributes: dict[str, Any]) -> list[bytes]:
+    """Six model calls with the same attributes, then the end of their agent."""
+    spans = [span(f"m{at}", attributes, trace="t", parent="agent", at=at) for at in range(6)]
+    return below_agent(*spans)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_loop_is_found_in_any_dialect_and_in_every_shell(name: str, tmp_path: Path) -> None:
+    requests = repeated(SHAPES[name])
+    expected = comparable(in_process(requests))
+    assert len(expected) == 5
+    assert {verdict[11] for verdict in expected.values()} == {"same_model_call"}
+    assert comparable(replayed(requests, tmp_path)) == expected
+    for how, delivered in deliveries(requests, name).items():
+        assert comparable(score_all(delivered)) == expected, how
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_calls_whose_content_is_not_captured_repeat_nothing(name: str, tmp_path: Path) -> None:
+    requests = repeated(HIDDEN[name])
+    assert in_process(requests) == {}
+    assert score_all(requests) == {}
+    assert replayed(requests, tmp_path) == {}
+
+
+@pytest.mark.parametrize("name", ["OpenLLMetry", "OpenLLMetry, first versions", "Langfuse"])
+def test_the_tokens_of_a_loop_are_counted(name: str) -> None:
+    last = list(in_process(repeated(SHAPES[name])).values())[-1]
+    assert last.spent.tokens == 5 * 105
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"gen_ai.operation.name": "embeddings"},
+        {"openinference.span.kind": "CHAIN"},
+        {"langfuse.observation.type": "span"},
+        {"ai.operationId": "ai.generateText"},
+    ],
+)
+def test_a_span_that_one_instrumentation_knows_to_be_no_call_is_none(attributes: dict[str, Any]) -> None:
+    assert in_process(repeated({**SHAPES["OpenLLMetry"], **attributes})) == {}
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from trajectory_guard_collector.command_line import FINE, Program, print_config, refuse
+from trajectory_guard_collector.command_line import FINE, Program, print_config, refuse, remark
 
 if TYPE_CHECKING:
     from trajectory_guard_collector.config.models import CollectorConfig
@@ -54,12 +54,15 @@ def _validate(options: argparse.Namespace) -> int:
     with suppress(ImportError):  # ``run`` names what is missing
         import trajectory_guard_collector.app.service  # noqa: F401  a collector needs memory for its modules
     too_small = unusable_limit(config.memory_limiter)
+    remark(PROGRAM, config.guard)
     refuse([*storage_mistakes(config), *([too_small] if too_small is not None else [])])
     return FINE
 
 
 def _print_config(options: argparse.Namespace) -> int:
-    return print_config(_loaded(options))
+    config = _loaded(options)
+    remark(PROGRAM, config.guard)
+    return print_config(config)
 
 
 def _loaded(options: argparse.Namespace) -> CollectorConfig:

@@ -10,13 +10,14 @@ from typing import Final
 from pydantic import BaseModel
 
 from trajectory_guard import __version__
-from trajectory_guard.config import ConfigError
+from trajectory_guard.config import ConfigError, GuardConfig
 from trajectory_guard.config_file import NESTED
 from trajectory_guard.extras import missing
 
 FINE: Final = 0
 FAILED: Final = 1
 BAD_CONFIGURATION: Final = 2
+_STATUS: Final = "Exit status: 0 fine, 1 could not start or work, 2 bad configuration or usage."
 Command = Callable[[argparse.Namespace], int]
 
 
@@ -34,6 +35,14 @@ def refuse(mistakes: Sequence[str]) -> None:
         raise ConfigError("\n".join(mistakes))
 
 
+def remark(name: str, guard: GuardConfig) -> None:
+    """Print what else a user should know of the environment; ``run`` logs it."""
+    from trajectory_guard_collector.config.process_variables import ignored_variables
+
+    for line in ignored_variables(guard):
+        print(f"{name}: warning: {line}", file=sys.stderr)
+
+
 class Program:
     """A program with commands.
 
@@ -46,21 +55,24 @@ class Program:
 
     def __init__(self, name: str, description: str, *, feature: str, extra: str, example: str) -> None:
         self._name, self._feature, self._extra, self._example = name, feature, extra, example
-        self._parser = argparse.ArgumentParser(prog=name, description=description)
+        self._parser = argparse.ArgumentParser(
+            prog=name, description=description,
+            epilog=f"{_STATUS} 'COMMAND --help' shows its options, 'print-config' all keys with their values.",
+        )  # fmt: skip
         self._parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
         self._commands = self._parser.add_subparsers(metavar="COMMAND", required=True)
 
     def add(self, name: str, command: Command, meaning: str, *, configured: bool = True) -> argparse.ArgumentParser:
         """Add a command, with the options of a configuration if it is ``configured``."""
-        parser = self._commands.add_parser(name, help=meaning)
+        parser = self._commands.add_parser(name, help=meaning, description=f"{meaning[0].upper()}{meaning[1:]}.")
         if configured:
             parser.add_argument(
                 "--config", action="append", default=[], metavar="FILE",
-                help="YAML, JSON or TOML; may be repeated, later wins",
+                help="configuration in YAML, JSON or TOML; may be repeated, later files win key by key",
             )  # fmt: skip
             parser.add_argument(
                 "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
-                help=f"such as {self._example}",
+                help=f"one key over the files, such as {self._example}; may be repeated; a list is [a, b]",
             )  # fmt: skip
         parser.set_defaults(command=command)
         return parser

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, get_origin
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from trajectory_guard.config_file import NESTED, bounded, decode_file
+from trajectory_guard.config_messages import sentence
 from trajectory_guard.core.detectors import weights as default_weights
 from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
 from trajectory_guard.core.templates import template_mistake
@@ -53,8 +54,6 @@ GATE_KEYS: Final = frozenset(SECTIONS["gate"])
 _MAX_SHOWN: Final = 80
 _MAX_MESSAGE_CHARS: Final = 500
 _UNKNOWN_KEY: Final = "unknown key"
-_EXPECTED: Final = {"tuple_type": "expected a list"}
-"""Messages for types of errors that pydantic names by Python's."""
 _USERINFO: Final = re.compile(r"//[^/@\s]{1,256}@")
 _ENGINE: Final = EngineSettings()
 _TOOL: Final = ToolSettings()
@@ -448,6 +447,5 @@ def _mistakes(error: ValidationError, model: type[BaseModel]) -> Iterator[Mistak
         elif isinstance(reason, SettingsError):
             yield Mistake(reason.path, reason.message)
         else:
-            value = f", got {item['input']!r}" if path else ""
-            text = _EXPECTED.get(item["type"]) or item["msg"].removeprefix("Value error, ")
-            yield Mistake(path, (text + value)[:_MAX_MESSAGE_CHARS])
+            value = f", got {item['input']!r}" if path and item["type"] != "missing" else ""
+            yield Mistake(path, (sentence(item) + value)[:_MAX_MESSAGE_CHARS])

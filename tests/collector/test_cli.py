@@ -30,9 +30,12 @@ from trajectory_guard_collector.app.run import serve
 
 class Service:
     endpoints = {"grpc": "localhost:4317"}
-    async def start(self):
+    async def start(self, listens):
         if "taken" in sys.argv:
             raise StartError("telemetry.endpoint: cannot listen on 'localhost:1'")
+        listens()
+        if "restores" in sys.argv:
+            await asyncio.sleep(60)
     async def stop(self):
         print("stopping", flush=True)
         if "hangs" in sys.argv:
@@ -251,6 +254,14 @@ def test_a_signal_stops_it_gracefully(started: list[Process], number: signal.Sig
     assert process.process.wait(timeout=30) == 0
     assert process.process.stdout is not None
     assert process.process.stdout.read() == "stopping\n"
+
+
+def test_a_signal_stops_it_while_it_restores_its_state(started: list[Process]) -> None:
+    started.append(process := Process("restores"))
+    process.until("listening")
+    process.process.send_signal(signal.SIGTERM)
+    process.until("stopped")
+    assert process.process.wait(timeout=30) == 0
 
 
 def test_a_second_signal_stops_it_at_once(started: list[Process]) -> None:

@@ -86,6 +86,19 @@ async def test_a_backend_that_is_down_is_reported_to_the_sender_and_the_others_d
     assert up.spans == down.spans == dict.fromkeys(range(5), 1)
 
 
+async def test_a_backend_that_is_back_is_logged_once(caplog):
+    caplog.set_level("INFO")
+    async with grpc_backend() as backend:
+        backend.always = refuse(StatusCode.UNAVAILABLE)
+        async with delivering(settings({"otlp": otlp(backend)}, deadline_s=0.2)) as delivery:
+            with pytest.raises(UnavailableError):
+                await delivery.deliver(spans([0]))
+            backend.always = None
+            for number in range(3):
+                await delivery.deliver(spans([number]))
+    assert caplog.text.count("exporter otlp: delivers again, after ") == 1
+
+
 async def test_what_arrives_after_the_deadline_is_not_sent_again():
     gate = asyncio.Event()
     async with grpc_backend() as slow:

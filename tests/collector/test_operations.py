@@ -78,7 +78,7 @@ class Workers:
         self.restarts += 1
 
     def verdicts(self) -> dict[str, Verdict]:
-        self.registry.finish()
+        at_once(self.registry.finishing())
         return verdicts(self)  # type: ignore[arg-type]  # of a scorer it reads the registry alone
 
 

@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
@@ -17,7 +18,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from tests.collector.backends import GrpcBackend, grpc_backend
-from tests.collector.kit import HOURS, all_spans, loop, request
+from tests.collector.kit import HOURS, all_spans, loop, request, tool
 from tests.collector.service_helpers import running, service_config
 from trajectory_guard import telemetry
 from trajectory_guard_collector.app.service import Collector
@@ -136,6 +137,72 @@ async def test_scores_and_batches_survive_a_restart(tmp_path: Path) -> None:
         await backend.until(lambda: len(backend.spans) >= 8)
     names = [span.name for span in taken(backend)]
     assert names.count("execute_tool search") == 5
+
+
+async def test_while_it_restores_it_is_alive_and_asks_senders_to_try_again(tmp_path: Path) -> None:
+    """After a crash the write-ahead log is evaluated again: data comes back later, flags are not answered wrongly."""
+    sent = [
+        request(*(tool(f"{at}/{of}", conversation=f"c{of}", trace=f"c{of}", at=at) for of in range(40)))
+        for at in range(100)
+    ]
+    queue = {"storage": str(tmp_path)}
+    async with running(queue=queue) as first:
+        for data in sent:
+            assert (await post(first, data)).status_code == 200
+    collector, listens = Collector(service_config(queue=queue)), asyncio.Event()
+    starting = asyncio.create_task(collector.start(listens.set))
+    try:
+        await listens.wait()
+        refused, unready, alive, flag, failed = await asyncio.gather(
+            post(collector, sent[-1]), get(collector, "/readyz"), get(collector, "/healthz"),
+            get(collector, "/v1/flags/c1"), refusal_of_grpc(collector, sent[-1]),
+        )  # fmt: skip
+        await starting
+        assert (await get(collector, "/readyz")).status_code == 200
+        assert (await post(collector, sent[-1])).status_code == 200
+        row = (await get(collector, "/debug/trajectories?format=json&q=c1")).json()["trajectories"][0]
+        level = (await get(collector, "/v1/flags/c1")).json()["level"]
+    finally:
+        await collector.stop()
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert alive.status_code == 200
+    assert unready.status_code == 503
+    assert unready.json()["reason"].startswith("restoring the saved state")
+    assert (flag.status_code, "restoring the saved state" in flag.json()["error"]) == (503, True)
+    assert failed.code() is grpc.StatusCode.UNAVAILABLE
+    assert "google.rpc.retryinfo-bin" in dict(failed.trailing_metadata() or ())
+    assert (row["steps"], level) == (100, "STOP")
+
+
+async def refusal_of_grpc(collector: Collector, data: bytes) -> grpc.aio.AioRpcError:
+    async with grpc.aio.insecure_channel(collector.endpoints["otlp/grpc"]) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")(data)
+    return failed.value
+
+
+async def test_stopped_while_it_restores_it_loses_and_publishes_nothing(tmp_path: Path) -> None:
+    sent = [
+        request(*(tool(f"{at}/{of}", conversation=f"c{of}", trace=f"c{of}", at=at) for of in range(40)))
+        for at in range(30)
+    ]
+    queue = {"storage": str(tmp_path / "queue")}
+    async with running(queue=queue) as first:
+        for data in sent:
+            assert (await post(first, data)).status_code == 200
+    async with grpc_backend() as backend:
+        exporters = {"otlp": {"endpoint": f"http://{backend.endpoint}"}}
+        second, listens = Collector(service_config(queue=queue, exporters=exporters)), asyncio.Event()
+        starting = asyncio.create_task(second.start(listens.set))
+        await listens.wait()
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        await second.stop()
+        assert taken(backend) == []
+        async with running(queue=queue, exporters=exporters) as third:
+            rows = (await get(third, "/debug/trajectories?format=json")).json()["trajectories"]
+    assert {(row["steps"], row["level"]) for row in rows} == {(30, "STOP")}
+    assert len(rows) == 40
 
 
 async def post(collector: Collector, data: bytes) -> httpx.Response:

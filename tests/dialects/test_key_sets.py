@@ -172,7 +172,11 @@ def plain_has_usage(span: SpanView, table: DialectTable) -> Dialect | None:
     """The row whose model call a span is."""
     rows = [(row, row.models.has_usage or row.models.is_call) for row in table]
     asked = sorted((pair for pair in rows if pair[1] is not None), key=lambda pair: pair[0].models.usage is None)
-    return next((row for row, test in asked if test is not None and test(span)), None)
+    known = next((row for row, test in asked if test is not None and test(span)), None)
+    if known is not None or any(row.models.is_call is not None and row.models.is_call(span) is False for row in table):
+        return known
+    weak = [(row, row.models.may_be_call) for row, test in rows if test is None]
+    return next((row for row, may_be_call in weak if may_be_call is not None and may_be_call(span)), None)
 
 
 def plain_is_duplicate(span: SpanView, above: Sequence[SpanView], table: DialectTable) -> bool:

@@ -480,3 +480,11 @@ def test_an_agent_span_without_tool_results_does_not_answer_a_call_that_waits() 
     resumed = {"gen_ai.operation.name": "invoke_agent", "gen_ai.input.messages": json.dumps([{"role": "user", "content": "go on"}])}  # fmt: skip
     (step,) = extract_steps([waiting, span_view(resumed, span_id="9" * 16, start=3.0, end=4.0)])
     assert (step.outcome_type, step.result) == ("interrupted", None)
+
+
+def test_names_beside_the_positions_of_a_list_do_not_hide_its_messages() -> None:
+    """OpenLLMetry writes the content filter of Azure beside the messages."""
+    span = span_view({
+        "gen_ai.prompt.prompt_filter_results": "[]", "gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "Hello",
+    })  # fmt: skip
+    assert [(one.role, one.text) for one in input_messages(span)] == [("user", "Hello")]

@@ -68,6 +68,9 @@ async def test_a_full_disk_is_reported_and_overcome(tmp_path: Path) -> None:
         async with started(Collector(tmp_path, exporters, queue={"storage": str(disk)})) as collector:
             await fills_up_and_recovers(collector, rotel)
             assert collector.running
+            said = collector.log.read_text()
+            assert "queue.storage: cannot write to" in said
+            assert "collector.db can be written again" in said
 
 
 async def test_a_disk_that_fails_without_a_word_is_overcome(tmp_path: Path) -> None:

@@ -118,7 +118,21 @@ def test_a_state_directory_that_cannot_be_made_is_a_bad_configuration(
     pytest.importorskip("quixstreams", reason="the extra 'fleet' is not installed")
     (tmp_path / "file").touch()
     assert main(["run", "--set", f"state.dir={tmp_path}/file/state"]) == 2
-    assert f"state.dir: {tmp_path}/file/state: cannot be made: Not a directory" in capsys.readouterr().err
+    assert f"state.dir: {tmp_path}/file/state: cannot be made: {tmp_path}/file is a file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [("file", "is a file, not a directory"), ("file/state", "is a file"), ("/proc/nothing", "cannot be made")],
+)
+def test_validate_names_a_state_directory_that_cannot_be_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str, reason: str
+) -> None:
+    (tmp_path / "file").touch()
+    assert main(["validate", "--set", f"state.dir={tmp_path / place}"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"trajectory-guard-fleet: state.dir: {tmp_path / place}: ")
+    assert reason in said
 
 
 def test_the_collector_s_loader_reads_references_of_the_worker(tmp_path: Path) -> None:

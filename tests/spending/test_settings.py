@@ -63,7 +63,7 @@ def test_mistakes_are_named(values: dict[str, Any], message: str) -> None:
 
 
 def test_a_file_that_cannot_be_used_is_a_mistake_of_the_configuration(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"spending_file: .*missing/spending\.db: unable to open database file"):
+    with pytest.raises(ConfigError, match=r"spending_file: .*missing/spending\.db: there is no directory"):
         FlagBoard(GuardConfig(spending_file=str(tmp_path / "missing" / "spending.db")))
 
 

@@ -211,7 +211,7 @@ def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match=r"missing/spending\.db: unable to open"):
+    with pytest.raises(LedgerError, match=r"missing/spending\.db: there is no directory"):
         SQLiteStore(tmp_path / "missing" / "spending.db")
 
 

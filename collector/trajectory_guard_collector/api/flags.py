@@ -92,13 +92,21 @@ class RegistryFlags:
     Parameters:
         registry: the trajectories.
         save: writes changed trajectories to disk; None without storage.
+        not_yet: the reason why the trajectories are not there yet, None once they are.
     """
 
-    def __init__(self, registry: TrajectoryRegistry, save: Callable[[], Awaitable[None]] | None = None) -> None:
-        self._registry, self._save = registry, save
+    def __init__(
+        self,
+        registry: TrajectoryRegistry,
+        save: Callable[[], Awaitable[None]] | None = None,
+        not_yet: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self._registry, self._save, self._not_yet = registry, save, not_yet
 
     def find(self, name: str, tenant: str | None = None) -> FlagState | None:
         """See ``FlagSource``."""
+        if why := self._not_yet():
+            raise UnavailableError(why)
         trajectory = self._registry.find(name, tenant)
         return FlagState.of(trajectory) if trajectory is not None else None
 

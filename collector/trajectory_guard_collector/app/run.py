@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -14,6 +15,7 @@ from trajectory_guard import __version__
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.app import descriptors
 from trajectory_guard_collector.config.models import CollectorConfig
+from trajectory_guard_collector.config.process_variables import ignored_variables
 from trajectory_guard_collector.config.render import unusable_storage
 from trajectory_guard_collector.errors import StartError
 from trajectory_guard_collector.telemetry import logs
@@ -36,8 +38,11 @@ class Service(Protocol):
         """Endpoints on which it listens, by name."""
         ...
 
-    async def start(self) -> None:
+    async def start(self, listens: Callable[[], None] = ...) -> None:
         """Listen and start to deliver.
+
+        Parameters:
+            listens: called once all endpoints are there; the service may need longer until it takes data.
 
         Raises:
             StartError, ConfigError: it cannot start; names the key and the value.
@@ -60,6 +65,8 @@ def run(config: CollectorConfig) -> int:
     from trajectory_guard_collector.gateway.memory_limiter import unusable_limit
 
     logs.configure(config.telemetry.log_level)
+    for line in ignored_variables(config.guard):
+        logger.warning("%s", line)
     too_small = unusable_limit(config.memory_limiter)
     if too_small is not None:
         raise ConfigError(too_small)
@@ -90,15 +97,26 @@ async def serve(service: Service) -> int:
     """Start a service, wait for a signal to stop, stop it. A second signal ends the process at once, status 1."""
     stop = asyncio.Event()
     _handle_signals(stop)
+
+    def listens() -> None:
+        for name, endpoint in service.endpoints.items():
+            logger.info("listening", extra={"server": name, "endpoint": endpoint, "version": __version__})
+
+    starting, stopping = asyncio.ensure_future(service.start(listens)), asyncio.ensure_future(stop.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
     try:
-        await service.start()
+        if not starting.done():
+            starting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await starting
+        else:
+            starting.result()
     except (StartError, ConfigError) as error:
         logger.error("%s", error)
+        stopping.cancel()
         await service.stop()
         return FAILED
-    for name, endpoint in service.endpoints.items():
-        logger.info("listening", extra={"server": name, "endpoint": endpoint, "version": __version__})
-    await stop.wait()
+    await stopping
     try:
         await service.stop()
     except Exception:

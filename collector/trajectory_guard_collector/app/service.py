@@ -44,6 +44,7 @@ _log: Final = logging.getLogger(__name__)
 _SHOWN: Final = 10_000
 _MAINTENANCE_INTERVAL_S: Final = 1.0
 _SCORES_TIMEOUT_S: Final = 2.0
+_STARTING: Final = "starting"
 
 
 class _Server(Protocol):
@@ -100,14 +101,14 @@ class Collector:
             self.scorer.spending, self.scorer.registry, config.trajectories.separate_by, config.guard.mode
         )
         flags = FlagService(
-            RegistryFlags(self.scorer.registry, save), config.guard, self.metrics, config.trajectories.separate_by,
-            budgets.reply,
+            RegistryFlags(self.scorer.registry, save, self._not_yet), config.guard, self.metrics,
+            config.trajectories.separate_by, budgets.reply,
         )  # fmt: skip
         self._admin = AdminServer(
             config.telemetry, self.metrics, self.ready, self.rows, max_score=config.guard.max_score,
             routes=flags.routes(self._auth, people) if config.flags.enabled else [],
         )  # fmt: skip
-        self._phase = "starting"
+        self._phase = _STARTING
         self.metrics.watch(catalogue.ACTIVE, lambda: len(self.scorer.registry))
         self.metrics.watch_group(catalogue.BY_SCORE, self._by_score)
         if self.scorer.spending is not None:
@@ -122,13 +123,27 @@ class Collector:
 
     # --- life ------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Restore the saved state, start to deliver, then listen."""
+    async def start(self, listens: Callable[[], None] = lambda: None) -> None:
+        """Start to deliver, listen, then restore the saved state. Until that is there, data is refused, retryable.
+
+        Parameters:
+            listens: called once all endpoints are there.
+        """
         try:
             await self._start()
+            listens()
+            await self._restore()
         except (ConfigError, DatabaseError, OSError, ValueError) as error:
             raise StartError(str(error)) from error
+        self._maintaining = asyncio.create_task(self._maintain_regularly(), name="maintenance")
         self._phase = ""
+
+    async def _restore(self) -> None:
+        if self._state_writer is not None:
+            events = await self._state_writer.restore()
+            for writer in self._scores:  # scores that were not written before the restart
+                writer.notify(events)
+            self._state_writer.start()
 
     async def _start(self) -> None:
         await self._limiter.start()
@@ -137,12 +152,6 @@ class Collector:
             await self._store.start()
         for writer in self._scores:
             await writer.start()
-        if self._state_writer is not None:
-            events = await self._state_writer.restore()
-            for writer in self._scores:  # scores that were not written before the restart
-                writer.notify(events)
-            self._state_writer.start()
-        self._maintaining = asyncio.create_task(self._maintain_regularly(), name="maintenance")
         await self._delivery.start()
         port = await self._admin.start()
         if port:
@@ -156,7 +165,9 @@ class Collector:
             await self._listen("otlp/http", protocols.http.endpoint, http)
 
     def _handler(self, config: GrpcReceiver | HttpReceiver) -> RequestHandler:
-        return handler_of(config, self._pipeline.accept, self.metrics, memory=self._limiter, hops=self._hops)
+        return handler_of(
+            config, self._pipeline.accept, self.metrics, memory=self._limiter, hops=self._hops, not_yet=self._not_yet
+        )
 
     async def _maintain_regularly(self) -> None:
         """Maintain trajectories even if no spans arrive, so that recoveries of idle agents are published."""
@@ -181,8 +192,9 @@ class Collector:
             return max(0.1, until - time.monotonic())
 
         await self._step("receivers", lambda: self._stop_receivers(left()))
-        await self._step("maintenance", self._stop_maintaining)
-        await self._step("waiting steps", self._pipeline.finish)
+        if self._maintaining is not None:  # else the state is not restored: what is there of it says nothing yet
+            await self._step("maintenance", self._stop_maintaining)
+            await self._step("waiting steps", self._pipeline.finish)
         await self._step("delivery", lambda: self._delivery.stop(left()))
         if self._state_writer is not None:
             await self._step("trajectories", self._state_writer.stop)
@@ -227,7 +239,13 @@ class Collector:
 
     def ready(self) -> str | None:
         """None if the collector can accept data, else the reason why it cannot."""
-        return self._phase or self._limiter.refuse() or self._delivery.ready()
+        return self._not_yet() or self._limiter.refuse() or self._delivery.ready()
+
+    def _not_yet(self) -> str | None:
+        """The reason why the collector takes no data because it starts or stops, None if it runs."""
+        if self._phase == _STARTING and self.endpoints and self._state_writer is not None:
+            return self._state_writer.restoring or _STARTING
+        return self._phase or None
 
     def rows(self) -> Sequence[Mapping[str, Any]]:
         """The most recently used trajectories, for the page."""

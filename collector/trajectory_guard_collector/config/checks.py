@@ -29,7 +29,7 @@ _NOT_FOR: Final[Mapping[str, tuple[str, ...]]] = {
     "langfuse": ("verbosity",),
     "debug": (*_LANGFUSE, "endpoint", "headers", "compression", "tls"),
 }
-_NOT_IN_THE_COLLECTOR: Final = (
+NOT_IN_THE_COLLECTOR: Final = (
     "model_path", "model_download", "calibration", "collector_url", "collector_token", "collector_timeout_s",
     "langfuse_scores", "langfuse_max_waiting", "langfuse_batches_per_minute", "max_open_spans", "open_span_ttl_s",
     "quality_deviations", "quality_drop", "quality_evaluations", "quality_floor", "quality_judge", "quality_queue",
@@ -263,7 +263,7 @@ def _langfuse_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
 
 def guard_mistakes(guard: GuardConfig, where: str = "the collector") -> Iterator[Mistake]:
     """Keys that are set, but that only an in-process guard uses; ``where`` they have no effect."""
-    for key in _NOT_IN_THE_COLLECTOR:
+    for key in NOT_IN_THE_COLLECTOR:
         if getattr(guard, key) != type(guard).model_fields[key].get_default(call_default_factory=True):
             yield Mistake(("guard", key), f"has no effect in {where}")
 

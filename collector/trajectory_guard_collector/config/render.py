@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
@@ -12,9 +11,10 @@ import yaml
 from pydantic import BaseModel, SecretStr
 
 from trajectory_guard.config import ConfigError, GuardConfig
-from trajectory_guard.spending.sqlite import SQLiteStore
+from trajectory_guard.spending.sqlite import SQLiteStore, why_unopened
 from trajectory_guard.spending.stores import LedgerError
 from trajectory_guard_collector.config.checks import REDACTED, without_secrets
+from trajectory_guard_collector.config.directories import why_not_made, why_unusable
 from trajectory_guard_collector.config.models import Auth, ClientTls, CollectorConfig, ServerTls
 from trajectory_guard_collector.config.pem import pem_mistakes, why_unreadable
 from trajectory_guard_collector.config.tokens import read_tokens
@@ -83,28 +83,19 @@ def _ledger_mistake(guard: GuardConfig) -> str | None:
     if guard.spending_file is None:
         return None
     file = Path(guard.spending_file)
+    if not file.exists():
+        reason = why_unopened(file) or why_unusable(file.parent)
+        return f"guard.spending_file: {file}: {reason}" if reason is not None else None
     try:
-        if file.exists():
-            SQLiteStore(file).close()
-        else:
-            with tempfile.TemporaryDirectory(prefix=".trajectory-guard-", dir=file.absolute().parent):
-                pass
-    except (OSError, LedgerError) as error:
-        return f"guard.spending_file: {file}: cannot be used: {getattr(error, 'strerror', None) or error}"
+        SQLiteStore(file).close()
+    except LedgerError as error:  # names the file
+        return f"guard.spending_file: {error}"
     return None
 
 
 def _queue_mistake(storage: str | None) -> str | None:
-    if storage is None:
-        return None
-    directory = Path(storage)
-    try:
-        # Only a write shows whether root, a container or a special file system may write there.
-        there = next(one for one in (directory, *directory.absolute().parents) if one.exists())
-        with tempfile.TemporaryDirectory(prefix=".trajectory-guard-", dir=there):
-            return None
-    except OSError as error:
-        return f"queue.storage: {directory}: cannot be used: {error.strerror or error}"
+    reason = why_unusable(Path(storage)) if storage is not None else None
+    return f"queue.storage: {storage}: {reason}" if reason is not None else None
 
 
 def unusable_storage(config: CollectorConfig) -> str | None:
@@ -112,11 +103,6 @@ def unusable_storage(config: CollectorConfig) -> str | None:
 
     It is for this user only, since it holds requests of all senders.
     """
-    if config.queue.storage is None:
-        return None
-    directory = Path(config.queue.storage)
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        return f"queue.storage: {directory}: cannot be made: {error.strerror or error}"
-    return None
+    storage = config.queue.storage
+    reason = why_not_made(Path(storage)) if storage is not None else None
+    return f"queue.storage: {storage}: {reason}" if reason is not None else None

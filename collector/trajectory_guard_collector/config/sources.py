@@ -92,9 +92,15 @@ def _decode(file: Path) -> Any:
     if suffix in (".yaml", ".yml"):
         return from_yaml(text)
     if suffix == ".json":
-        return json.loads(text, object_pairs_hook=_unique)
+        try:
+            return json.loads(text, object_pairs_hook=_unique)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"not valid JSON: {error}") from None
     if suffix == ".toml":
-        return decode_toml(text)
+        try:
+            return decode_toml(text)
+        except ValueError as error:
+            raise ValueError(f"not valid TOML: {error}") from None
     raise ValueError(f"unknown suffix {suffix!r}; use .yaml, .yml, .json or .toml")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from trajectory_guard_collector.command_line import FAILED, FINE, Program, print_config, refuse
+from trajectory_guard_collector.command_line import FAILED, FINE, Program, print_config, refuse, remark
 
 if TYPE_CHECKING:
     from trajectory_guard_collector.fleet.config import FleetConfig
@@ -33,39 +33,43 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    config = _loaded(options)
+    config = _checked(options)
     from trajectory_guard_collector.fleet.run import run
 
     return run(config)
 
 
 def _flags(options: argparse.Namespace) -> int:
-    config = _loaded(options)
+    config = _checked(options)
     from trajectory_guard_collector.fleet.run import run_flags
 
     return run_flags(config)
 
 
 def _scores(options: argparse.Namespace) -> int:
-    config = _loaded(options)
+    config = _checked(options)
     from trajectory_guard_collector.fleet.run import run_scores
 
     return run_scores(config)
 
 
 def _validate(options: argparse.Namespace) -> int:
-    from trajectory_guard_collector.fleet.config import unusable_files
+    from trajectory_guard_collector.fleet.config import state_mistakes, unusable_files
 
-    refuse(unusable_files(_loaded(options)))
+    config = _loaded(options)
+    remark(PROGRAM, config.guard)
+    refuse([*unusable_files(config), *state_mistakes(config)])
     return FINE
 
 
 def _print_config(options: argparse.Namespace) -> int:
-    return print_config(_loaded(options))
+    config = _loaded(options)
+    remark(PROGRAM, config.guard)
+    return print_config(config)
 
 
 def _topics(program: Program, options: argparse.Namespace) -> int:
-    config = _loaded(options)
+    config = _checked(options)
     from trajectory_guard_collector.errors import StartError
     from trajectory_guard_collector.fleet.admin import Topology
 
@@ -80,6 +84,14 @@ def _topics(program: Program, options: argparse.Namespace) -> int:
         program.complain(str(error))
         return FAILED
     return FINE
+
+
+def _checked(options: argparse.Namespace) -> FleetConfig:
+    from trajectory_guard_collector.fleet.config import unusable_files
+
+    config = _loaded(options)
+    refuse(unusable_files(config))
+    return config
 
 
 def _loaded(options: argparse.Namespace) -> FleetConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
@@ -18,6 +19,7 @@ from trajectory_guard_collector.config.checks import (
     refuse,
     token_mistakes,
 )
+from trajectory_guard_collector.config.directories import why_unusable
 from trajectory_guard_collector.config.models import Auth, ClientTls, Exporter, Model, Retry, Trajectories
 from trajectory_guard_collector.config.pem import why_unreadable
 from trajectory_guard_collector.config.render import unusable_tokens
@@ -140,7 +142,7 @@ class Processing(Model):
 class StateStore(Model):
     """State of traces and trajectories."""
 
-    dir: str = "trajectory-guard-state"
+    dir: str = Field(default="trajectory-guard-state", min_length=1)
     """Directory of this worker's copy; never shared. If it is lost, it is restored from the changelog topics."""
     ttl_s: float = Field(default=86_400.0, ge=60.0)
     """Seconds of record time for which a trace or a trajectory is kept after its last record."""
@@ -291,6 +293,12 @@ def unusable_files(config: FleetConfig) -> list[str]:
     found = [f"{key}: {named[key]}: {reason}" for key, reason in reasons.items() if reason is not None]
     tokens = ((config.flags.readers, READERS), (config.flags.auth, HANDS))
     return [*found, *(line for auth, path in tokens for line in unusable_tokens(auth, path))]
+
+
+def state_mistakes(config: FleetConfig) -> list[str]:
+    """The reason why the directory of state cannot be used, if it cannot. Leaves nothing behind."""
+    reason = why_unusable(Path(config.state.dir))
+    return [f"state.dir: {config.state.dir}: {reason}"] if reason is not None else []
 
 
 def missing_for_scores(config: FleetConfig) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import signal
 import threading
 from collections.abc import Callable
@@ -16,6 +15,8 @@ from typing import Final
 from trajectory_guard import __version__
 from trajectory_guard.config import ConfigError
 from trajectory_guard.integrations.langfuse.client import INSTALL
+from trajectory_guard_collector.config.directories import why_not_made, why_unusable
+from trajectory_guard_collector.config.process_variables import ignored_variables
 from trajectory_guard_collector.errors import StartError
 from trajectory_guard_collector.fleet import catalogue
 from trajectory_guard_collector.fleet.admin import Topology
@@ -110,6 +111,8 @@ def run_scores(config: FleetConfig) -> int:
 
 def _prepared(config: FleetConfig) -> Metrics:
     logs.configure(config.telemetry.log_level)
+    for line in ignored_variables(config.guard):
+        logger.warning("%s", line)
     if config.telemetry.log_level != "debug":
         logging.getLogger("quixstreams").setLevel(max(logging.WARNING, logging.getLogger().level))
     return Metrics(max_label_values=config.telemetry.max_label_values, more=catalogue.METRICS)
@@ -164,8 +167,5 @@ def _status_of(config: FleetConfig, work: Callable[[], None]) -> int:
 def unusable_state(config: FleetConfig) -> str | None:
     """Create the directory of state if it is missing. Returns the reason why it cannot be used, None if it can."""
     directory = Path(config.state.dir)
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        return f"state.dir: {directory}: cannot be made: {error.strerror or error}"
-    return None if os.access(directory, os.W_OK | os.X_OK) else f"state.dir: {directory}: cannot be written"
+    reason = why_not_made(directory) or why_unusable(directory)
+    return f"state.dir: {directory}: {reason}" if reason is not None else None

@@ -276,15 +276,16 @@ class TrajectoryRegistry:
                 waits.pace.remind(waits.order[0] + waits.wait_s, trajectory.key)
         return events
 
-    def finish(self, until: float = math.inf) -> list[LoopEvent]:
-        """Evaluate all waiting steps at once, or those before ``until``. Returns the loop events to publish."""
+    def finishing(self, until: float = math.inf) -> Generator[None, None, list[LoopEvent]]:
+        """Evaluate all waiting steps, or those before ``until``. Returns the loop events to publish."""
         events: list[LoopEvent] = []
         for trajectory in [*self._dirty.values(), *self._behind.values(), *self._waiting.values()]:
-            events += self._finish(trajectory, until)
+            if trajectory.waiting is not None:
+                events += yield from self._evaluate(trajectory, ALWAYS, until)
         return events
 
-    def _finish(self, trajectory: Trajectory, until: float = math.inf) -> list[LoopEvent]:
-        return at_once(self._evaluate(trajectory, ALWAYS, until)) if trajectory.waiting is not None else []
+    def _finish(self, trajectory: Trajectory) -> list[LoopEvent]:
+        return at_once(self._evaluate(trajectory, ALWAYS)) if trajectory.waiting is not None else []
 
     def evaluate_some(self, trajectory: Trajectory, now: float) -> list[StepItem]:
         """Evaluate the first steps of a trajectory that are due; one that cannot be evaluated is discarded."""

@@ -143,7 +143,12 @@ class RequestScorer:
 
     def finish(self, evaluate_s: float = math.inf) -> ScoredRequest:
         """As ``maintain``, and evaluate all steps that wait for earlier steps, or as many as there is time for."""
-        return self._unrequested([*self.registry.finish(time.monotonic() + evaluate_s), *self.registry.maintain()])
+        return at_once(self.finishing(evaluate_s))
+
+    def finishing(self, evaluate_s: float = math.inf) -> Generator[None, None, ScoredRequest]:
+        """``finish`` as a generator. Run as ``scoring``."""
+        events = yield from self.registry.finishing(time.monotonic() + evaluate_s)
+        return self._unrequested([*events, *self.registry.maintain()])
 
     def _unrequested(self, events: list[LoopEvent]) -> ScoredRequest:
         data, count = self._tagger.guard_spans(events)

@@ -6,12 +6,13 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
 from trajectory_guard.core.state import StateFormatError
+from trajectory_guard_collector.cooperative import in_turns
 from trajectory_guard_collector.errors import RefusedError
 from trajectory_guard_collector.scoring.events import LoopEvent
 from trajectory_guard_collector.scoring.items import StepItem
@@ -25,6 +26,7 @@ _log: Final = logging.getLogger(__name__)
 _TRAJECTORIES: Final = "trajectories"
 _TRACES: Final = "traces"
 _SLICE: Final = 64
+_RESTORING: Final = "restoring the saved state"
 _MAX_TAGS: Final = 16
 _WAL_S: Final = 60.0
 """Write-ahead rows are kept a minute longer than the states need: they also restore the newest spans of the traces."""
@@ -54,6 +56,9 @@ class StateWriter:
         scorer: owner of the trajectories and traces to save.
         store: keeps the state.
         interval_s: seconds between writes.
+
+    Attributes:
+        restoring: how far the saved state is read back, as a reason not to take data yet; None once it is there.
     """
 
     def __init__(self, scorer: RequestScorer, store: SavedState, interval_s: float) -> None:
@@ -64,21 +69,34 @@ class StateWriter:
         self._wal_ids: deque[tuple[float, int]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._saving = asyncio.Lock()
+        self.restoring: str | None = _RESTORING
 
     # --- reading back ----------------------------------------------------------------------------------------
 
     async def restore(self) -> list[LoopEvent]:
-        """Read the saved state and evaluate the write-ahead entries after it. Unreadable rows are logged and counted.
+        """Read the saved state and evaluate the write-ahead entries after it, in turns with the other work of the loop.
+
+        Unreadable rows are logged and counted. Nobody else may use the scorer meanwhile.
 
         Returns:
             The loop events of those write-ahead entries.
         """
+        started = time.monotonic()
         trajectories = await self._store.load_kv(_TRAJECTORIES)
         traces = await self._store.load_kv(_TRACES)
         wal_rows = await self._store.wal_rows()
-        events = self._restore(trajectories, traces, wal_rows)
+        if wal_rows:
+            _log.info(
+                "restoring %d trajectories and %d write-ahead entries; data is refused until then, retryable",
+                len(trajectories), len(wal_rows),
+            )  # fmt: skip
+        events = await in_turns(self._restore(trajectories, traces, wal_rows))
+        self.restoring = None
         if trajectories or wal_rows:
-            _log.info("restored %d trajectories, %d write-ahead entries", len(trajectories), len(wal_rows))
+            _log.info(
+                "restored %d trajectories, %d write-ahead entries in %.1f s",
+                len(trajectories), len(wal_rows), time.monotonic() - started,
+            )  # fmt: skip
         return events
 
     def _restore(
@@ -86,16 +104,22 @@ class StateWriter:
         trajectories: list[tuple[bytes, bytes]],
         saved_traces: list[tuple[bytes, bytes]],
         wal_rows: list[tuple[int, bytes]],
-    ) -> list[LoopEvent]:
+    ) -> Generator[None, None, list[LoopEvent]]:
         scorer, traces = self._scorer, self._scorer.identifier.traces
+        unreadable, again = 0, []
         with scorer.counts.paused():
-            unreadable = sum(not self._restore_one(data) for _, data in trajectories)
+            for _, data in trajectories:
+                unreadable += not self._restore_one(data)
+                yield
             for trace_id, conversation in saved_traces:
                 traces.learn(traces.get(trace_id), conversation.decode("utf-8", "replace"))
+                yield
             traces.changed = {}
-            again = [self._score_again(row, entry) for row, entry in wal_rows]
+            for done, (row, entry) in enumerate(wal_rows):
+                self.restoring = f"{_RESTORING}: {done} of {len(wal_rows)} write-ahead entries are evaluated again"
+                again.append((yield from self._score_again(row, entry)))
             scorer.registry.replayed_row = 0
-            again.append(scorer.finish().events)
+            again.append((yield from scorer.finishing()).events)
         for _ in range(unreadable + again.count(None)):
             scorer.counts.error("restore")
         return [one for events in again for one in events or ()]
@@ -108,10 +132,10 @@ class StateWriter:
             return False
         return True
 
-    def _score_again(self, row: int, entry: bytes) -> list[LoopEvent] | None:
+    def _score_again(self, row: int, entry: bytes) -> Generator[None, None, list[LoopEvent] | None]:
         self._scorer.registry.replayed_row = row
         try:
-            return self._scorer.score(request_of(entry)).events
+            return (yield from self._scorer.scoring(request_of(entry))).events
         except (ValueError, DecodeError) as error:
             _log.error("queue.storage: discarding an unreadable write-ahead entry: %s", error)
             return None

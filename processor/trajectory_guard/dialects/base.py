@@ -106,7 +106,8 @@ class ModelCalls:
         may_be_call: reads weaker signs.
         markers: keys of messages, which only model calls have.
         usage_markers: keys, at least one of which every span with usage carries.
-        has_usage: whether the tokens on a span are of this one call; by default, whether ``is_call`` says True.
+        has_usage: whether the tokens on a span are of this one call; by default, whether ``is_call`` says True, or, in
+            a row without ``is_call``, ``may_be_call`` while no row's ``is_call`` says False.
         call_markers: keys, at least one of which every span has whose tokens are of one call; none: any may be one.
         usage: reads tokens and cost; None if they are unknown. By default the keys below, those of all rows together.
         input_tokens, output_tokens, costs: keys of the tokens, and of the cost in US dollars.

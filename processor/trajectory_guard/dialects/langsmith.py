@@ -33,7 +33,7 @@ LANGSMITH = Dialect(
         ),
         metadata_prefixes=("langsmith.metadata.",),
     ),
-    models=ModelCalls(may_be_call=_may_be_call),
+    models=ModelCalls(may_be_call=_may_be_call, call_markers=("langsmith.span.kind",)),
     messages=Messages(
         inputs=("gen_ai.prompt",),
         outputs=("gen_ai.completion",),

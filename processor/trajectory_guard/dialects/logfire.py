@@ -61,12 +61,12 @@ LOGFIRE = Dialect(
 
 
 def _may_be_call(span: SpanView) -> bool | None:
-    template = str(span.attributes.get(_TEMPLATE, ""))
-    return True if template.startswith(("Chat completion", "Responses API", "Message with")) else None
+    template = str(span.attributes.get(_TEMPLATE, ""))[:20].lower()
+    return True if template.startswith(("chat completion", "responses api", "message with")) else None
 
 
 LOGFIRE_CLIENTS = Dialect(
     name="logfire",
-    models=ModelCalls(may_be_call=_may_be_call),
+    models=ModelCalls(may_be_call=_may_be_call, call_markers=(_TEMPLATE,)),
     messages=Messages(raw_inputs=("request_data",), raw_outputs=("response_data",)),
 )

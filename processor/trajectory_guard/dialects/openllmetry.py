@@ -1,9 +1,13 @@
-"""OpenLLMetry (Traceloop): LangChain wrapper, OpenAI Agents, SDK decorators, MCP; 0.4x to 0.62."""
+"""OpenLLMetry (Traceloop): LangChain wrapper, OpenAI Agents, clients of models, SDK decorators, MCP; up to 0.62.
+
+Before 0.50 model calls have no operation name: ``llm.request.type`` shows them, or the messages, which are spread over
+attributes. The first versions have the messages and tokens under ``llm.`` instead of ``gen_ai.``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from trajectory_guard.dialects.base import (
     Dialect,
@@ -18,6 +22,12 @@ from trajectory_guard.dialects.span import SpanView
 
 _KIND = "traceloop.span.kind"
 _INPUT = "traceloop.entity.input"
+_REQUEST_TYPE: Final = "llm.request.type"
+_MESSAGE_KEYS: Final = (
+    "gen_ai.completion.0.role", "gen_ai.completion.0.content", "gen_ai.prompt.0.role",
+    "gen_ai.completion.0.tool_calls.0.name", "llm.completions.0.role", "llm.completions.0.content",
+    "llm.prompts.0.role",
+)  # fmt: skip
 
 
 def _matches(span: SpanView) -> bool:
@@ -52,13 +62,17 @@ def _is_handoff(span: SpanView) -> bool:
 
 
 def _may_be_call(span: SpanView) -> bool | None:
-    if span.attributes.get("llm.request.type") in ("chat", "completion"):
+    attributes = span.attributes
+    request = attributes.get(_REQUEST_TYPE)
+    if request in ("chat", "completion"):
         return True
-    return False if _KIND in span.attributes else None
+    if request in ("embedding", "rerank") or _KIND in attributes:
+        return False
+    return True if any(key in attributes for key in _MESSAGE_KEYS) else None  # the Responses API has no type
 
 
 def _in_family(span: SpanView) -> bool:
-    return "gen_ai.completion.0.role" in span.attributes
+    return _REQUEST_TYPE in span.attributes or any(key in span.attributes for key in _MESSAGE_KEYS)
 
 
 OPENLLMETRY = Dialect(
@@ -87,16 +101,16 @@ OPENLLMETRY = Dialect(
     ),
     models=ModelCalls(
         may_be_call=_may_be_call,
-        markers=(
-            "gen_ai.completion.0.role", "gen_ai.completion.0.content", "gen_ai.prompt.0.role",
-            "gen_ai.completion.0.tool_calls.0.name",
-        ),
-        input_tokens=("gen_ai.usage.prompt_tokens",),
-        output_tokens=("gen_ai.usage.completion_tokens",),
+        markers=_MESSAGE_KEYS,
+        call_markers=(_REQUEST_TYPE, *_MESSAGE_KEYS),
+        usage_markers=(_REQUEST_TYPE, *_MESSAGE_KEYS),
+        input_tokens=("gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens"),
+        output_tokens=("gen_ai.usage.completion_tokens", "llm.usage.completion_tokens"),
+        names=("llm.response.model", "llm.request.model"),
     ),
     messages=Messages(
-        inputs=("gen_ai.prompt.",),
-        outputs=("gen_ai.completion.",),
+        inputs=("gen_ai.prompt.", "llm.prompts."),
+        outputs=("gen_ai.completion.", "llm.completions."),
         raw_outputs=("traceloop.entity.output",),
         transcripts=("traceloop.entity.output",),
         input_events=("gen_ai.content.prompt",),

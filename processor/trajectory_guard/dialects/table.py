@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from trajectory_guard.dialects.base import (
@@ -342,13 +342,27 @@ def row_keys(row: Dialect, names: Container[str]) -> RowKeys:
 
 
 def _usage_tests(rows: Iterable[Dialect]) -> tuple[tuple[Keys, UsageTest], ...]:
-    """Markers of each row that knows model calls, with its test. Those with a reader of their own know more."""
-    having = [
-        (one.call_markers, (row.scopes, test, one.usage))
-        for row in rows
-        if (test := (one := row.models).has_usage or one.is_call) is not None
-    ]
-    return tuple(sorted(having, key=lambda known: known[1][2] is None))
+    """Markers of each row that knows model calls, with its test. Those with a reader of their own know more, and those
+    that know calls by weaker signs only come last.
+    """
+    rows = tuple(rows)
+    strong = _given(row.models.is_call for row in rows)
+    having: list[tuple[Keys, UsageTest]] = []
+    for row in rows:
+        one = row.models
+        if (test := one.has_usage or one.is_call) is not None:
+            having.append((one.call_markers, (row.scopes, test, one.usage)))
+    having.sort(key=lambda known: known[1][2] is None)
+    for row in rows:
+        one = row.models
+        if one.may_be_call is not None and one.has_usage is one.is_call is None:
+            having.append((one.call_markers, (row.scopes, partial(_may_be_call, one.may_be_call, strong), one.usage)))
+    return tuple(having)
+
+
+def _may_be_call(weak: Opinion, strong: Sequence[Opinion], span: SpanView) -> bool:
+    """Whether weaker signs show a model call, and no row knows better."""
+    return weak(span) is True and not any(test(span) is False for test in strong)
 
 
 def _found(keys: Keys, attributes: Mapping[str, Any]) -> Keys:

@@ -9,6 +9,7 @@ disk.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -149,7 +150,7 @@ class SQLiteStore:
                 self._connection = self._open()
             yield self._connection
         except sqlite3.Error as error:
-            raise LedgerError(f"{self.path}: {error}") from error
+            raise LedgerError(f"{self.path}: {why_unopened(self.path) or error}") from error
 
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=self._busy_s, isolation_level=None, check_same_thread=False)
@@ -175,8 +176,8 @@ class SQLiteStore:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
                 return
-            except sqlite3.OperationalError:  # noqa: PERF203  another process changes the mode
-                if time.monotonic() > deadline:
+            except sqlite3.OperationalError as error:  # noqa: PERF203  another process changes the mode
+                if "locked" not in str(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(_RETRY_S)
 
@@ -195,6 +196,16 @@ class SQLiteStore:
             "DELETE FROM alerts WHERE scope = ? AND name NOT IN (SELECT name FROM sums WHERE scope = ?)",
             (TRAJECTORY, TRAJECTORY),
         )
+
+
+def why_unopened(path: Path) -> str | None:
+    """What stands in the way of a file of a ledger, as far as the file system shows it; None if nothing does."""
+    folder = path.absolute().parent
+    if path.is_dir():
+        return "is a directory, not a file"
+    if not folder.is_dir():
+        return f"there is no directory {folder}"
+    return None if os.access(path if path.exists() else folder, os.W_OK) else "may not be written"
 
 
 def _carry_out(connection: sqlite3.Connection, change: Change) -> tuple[Known, Known]:

@@ -10,13 +10,14 @@ MAX_INDEX: Final = 10_000
 
 
 def unflatten(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
-    """The list under ``prefix`` (``"llm.input_messages."``), in order of position; holes are left out.
+    """The list under ``prefix`` (``"llm.input_messages."``), in order of position; holes are left out, and so are names
+    beside the positions (``gen_ai.prompt.prompt_filter_results``).
 
     OpenInference's wrapper levels (``message.``, ``tool_call.``, ``message_content.``) are left out.
     """
     root: dict[str, Any] = {}
     for key, value in attributes.items():
-        if isinstance(key, str) and key.startswith(prefix):
+        if isinstance(key, str) and key.startswith(prefix) and key[len(prefix) : len(prefix) + 1].isdigit():
             _set(root, key[len(prefix) :].split("."), value)
     found = _lists(root)
     return found if isinstance(found, list) else []

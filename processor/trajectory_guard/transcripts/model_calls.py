@@ -40,6 +40,11 @@ _EXCERPT_TAIL: Final = 4_096
 _SYSTEM_KEYS: Final = ("gen_ai.system_instructions", "gen_ai.system_prompt", "system_prompt")
 _SYSTEM_ROLES: Final = frozenset(("system", "developer"))
 
+_NOTHING: Final = frozenset(("", "null", "[]", "{}", "[[]]"))
+"""What instrumentations write where they did not capture any content."""
+_WITHOUT_TEXT: Final = (".role", ".finish_reason")
+"""Ends of the attributes of a message that stay where its content is not captured."""
+
 _JSON: Final = re.compile(r"\A\s*(?:\[\s*[\[{]|\{\s*\")")
 """Beginning of messages as JSON; a text may begin with a bracket, as our own nudges do."""
 _TEXT_IN_JSON: Final = re.compile(r'"(?:content|text)"\s*:\s*"([^"\\]*(?:\\.[^"\\]*)*)')
@@ -114,7 +119,7 @@ def _digest(texts: Sequence[str]) -> str:
 def _input_texts(span: SpanView, table: DialectTable) -> list[str]:
     """The input as the span holds it: the system prompt, then the messages. Empty if it is absent, hidden or cut."""
     found = list(_first_source(span, table.inputs, table))
-    if not found:
+    if not found or (len(found) == 1 and isinstance(found[0], str) and found[0].strip() in _NOTHING):
         return []
     system = first(span.attributes, _SYSTEM_KEYS)
     texts = [_text(value) for value in ((system, *found) if system is not None else found)]
@@ -128,7 +133,7 @@ def _first_source(span: SpanView, wanted: MessageKeys, table: DialectTable) -> I
     for key in table.message_keys(wanted, attributes):
         if key.endswith("."):
             spread = [(name, value) for name, value in attributes.items() if name.startswith(key)]
-            if spread:
+            if any(not name.endswith(_WITHOUT_TEXT) for name, _ in spread):
                 for name, value in spread:
                     yield name
                     yield value
@@ -217,4 +222,4 @@ def _answer(span: SpanView, table: DialectTable) -> str | None:
     if any(message.calls for message in messages):
         return ""
     text = "\n".join(message.text for message in messages if message.text).strip()
-    return None if not text or is_redacted(text) or text.endswith("…") else text
+    return None if text in _NOTHING or is_redacted(text) or text.endswith("…") else text

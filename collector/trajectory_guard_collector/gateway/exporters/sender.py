@@ -70,6 +70,7 @@ class Sender:
         self._metrics = metrics
         self._log = log
         self._clock = clock or (lambda: asyncio.get_running_loop().time())
+        self._failing_since: float | None = None
 
     @property
     def name(self) -> str:
@@ -139,6 +140,7 @@ class Sender:
         try:
             result = await self.exporter.export(part)
         except RetryableExportError as error:
+            self._failing_since = start if self._failing_since is None else self._failing_since
             self._note_reply(error.unreadable)
             if error.retry_after_s is not None:
                 error.retry_after_s = min(error.retry_after_s, self._retry.max_retry_after_s)
@@ -151,6 +153,9 @@ class Sender:
         finally:
             self._metrics.observe(catalogue.SEND_DURATION, self._clock() - start, exporter=self.name)
         self._note_reply(result.unreadable)
+        if self._failing_since is not None:
+            self._report("again", f"delivers again, after {start - self._failing_since:.0f} s", logging.INFO)
+            self._failing_since = None
         self._metrics.add(catalogue.SENT[part.signal], part.items - result.rejected, exporter=self.name)
         if result.rejected:
             self._metrics.add(catalogue.SEND_FAILED[part.signal], result.rejected, exporter=self.name)

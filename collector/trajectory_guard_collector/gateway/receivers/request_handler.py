@@ -29,6 +29,9 @@ _FIRST_SIZE: Final = 4 << 20
 _SIZE_WEIGHT: Final = 0.25
 """Share of the latest request in the usual size."""
 
+_NOT_YET_S: Final = 1.0
+"""Seconds after which a sender should try again while the collector starts."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -72,6 +75,7 @@ class RequestHandler:
         max_requests: maximum number of concurrent requests.
         bounds: bounds of the structure of a request.
         hops: recognises requests that come back.
+        not_yet: the reason why no request can be taken yet, None once they can.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class RequestHandler:
         max_requests: int,
         bounds: Bounds | None = None,
         hops: Hops | None = None,
+        not_yet: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._transport = transport
         self._accept = accept
@@ -93,6 +98,7 @@ class RequestHandler:
         self._max_requests = max_requests
         self._bounds = bounds or Bounds()
         self._hops = hops or Hops()
+        self._not_yet = not_yet
         self._reading = 0
         self._in_work: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -105,10 +111,12 @@ class RequestHandler:
 
         Raises:
             OverloadedError: memory is short, or too many requests are in progress.
-            UnavailableError: the receiver is being stopped.
+            UnavailableError: the collector is still starting, or the receiver is being stopped.
         """
         if self._closing:
             raise UnavailableError("shutting down")
+        if why := self._not_yet():
+            raise UnavailableError(why, retry_after_s=_NOT_YET_S)
         if self._reading + len(self._in_work) >= self._max_requests:
             raise OverloadedError(f"more than {self._max_requests} requests in progress")
         expected = max(size, int(self._usual_size))
@@ -207,6 +215,7 @@ def handler_of(
     *,
     memory: RequestMemory | None = None,
     hops: Hops | None = None,
+    not_yet: Callable[[], str | None] = lambda: None,
 ) -> RequestHandler:
     """The handler of a receiver: transport and bounds are those of its section, the others as in ``RequestHandler``."""
     if isinstance(config, GrpcReceiver):
@@ -215,7 +224,7 @@ def handler_of(
         transport, max_requests = "http", config.max_connections
     return RequestHandler(
         transport, accept, metrics, memory=memory or Unlimited(), max_requests=max_requests,
-        bounds=Bounds(config.max_elements, config.max_fields), hops=hops,
+        bounds=Bounds(config.max_elements, config.max_fields), hops=hops, not_yet=not_yet,
     )  # fmt: skip
 
 

@@ -237,8 +237,9 @@ class Store:
         left_out = [write for write in writes if write not in taken]
         if left_out:
             self._fail(left_out, sqlite3.OperationalError("database or disk is full"))
-        elif writes:
+        elif writes and self._failure is not None:
             self._failure = None
+            self._throttled.log(logging.INFO, "again", f"queue.storage: {self._database.file} can be written again")
         return True
 
     def _transact(self, acknowledged: _Acknowledged, writes: Sequence[_Write]) -> tuple[int, list[_Write], list[Any]]:
