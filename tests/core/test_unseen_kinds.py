@@ -277,3 +277,25 @@ def test_a_command_that_keeps_ending_in_one_error_after_each_edit_is_found(outpu
         )
     ]
     assert (nudged(evaluate(steps(calls))) is not None) is found
+
+
+def failing(times: int, outcome: str = "error", **fields: Any) -> list[StepRecord]:
+    return [record(("read", "find")[at % 2], None, None, outcome, t=3.0 * at, **fields) for at in range(times)]
+
+
+@pytest.mark.parametrize("outcome", ["error", "denied"])
+def test_failures_of_which_nothing_shows_are_found_where_nothing_else_happens(outcome: str) -> None:
+    verdicts = evaluate(failing(30, outcome))
+    first = next(verdict for verdict in verdicts if verdict is not None and verdict.nudge)
+    assert first.step_index == 6
+    assert "The last 7 calls failed;" in first.reason
+    assert "in the same way" not in str(first.nudge)
+    assert first_level(verdicts, Level.STOP) == 24
+
+
+def test_failures_of_which_nothing_shows_say_nothing_beside_other_work() -> None:
+    work = [record("write", None, None, "success", t=9.0 * at) for at in range(10)]
+    failures = [step for at in range(10) for step in failing(4)]
+    mixed = [step for at, one in enumerate(work) for step in (*failures[4 * at : 4 * at + 4], one)]
+    assert nudged(evaluate(mixed)) is None
+    assert nudged(evaluate(failing(12, batch="one model turn"))) is None

@@ -53,6 +53,11 @@ _ERROR: Final = (
     "Change what it names, or look up how the tool wants to be called, before the next try.",
     "If it cannot work, use another tool or report the error.",
 )
+_UNSEEN: Final = (
+    "Look at how the calls failed: if all errors say the same, do what they ask for before the next try.",
+    "If they say nothing, look up how the tools want to be called (schema, help, an example).",
+    "If it cannot work, use another tool or report the errors.",
+)
 _MADE: Final = (
     "The call did its work each time: do not make it again.",
     "If you are not sure that it had the effect you want, look once with another tool.",
@@ -102,6 +107,8 @@ def advice_on(found: DetectionResult, step: StepRecord) -> tuple[str, ...]:
     if found.certainty is Certainty.WAITING:
         lines = _WAITING_AFTER_ERROR if kind == ERROR else _WAITING
         return tuple(line.format(after=_retry_after(step.result)) for line in lines)
+    if found.rule == "same_error" and not found.alike:
+        return DeniedAgain.advice if kind == DENIED else _UNSEEN
     if found.rule == "same_message":
         return _SAME_MESSAGE
     if found.loop_type == TYPE_I and found.rule in ("same_call_same_result", "recurring_result"):

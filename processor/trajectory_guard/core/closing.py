@@ -134,7 +134,7 @@ def _circle(main: DetectionResult) -> tuple[str, str]:
 
 def _failures(main: DetectionResult, calls: int) -> str:
     failed = f"the last {calls} calls" if main.count >= calls else f"{main.count} of the last {calls} calls"
-    return f"{failed} failed in the same way"
+    return f"{failed} failed{' in the same way' if main.alike else ''}"
 
 
 def _name(name: str) -> str:

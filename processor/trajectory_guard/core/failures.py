@@ -19,6 +19,8 @@ from trajectory_guard.core.outcome import (
 from trajectory_guard.core.result_text import MAX_FORM_CHARS, answer_form, is_data
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS
 
+UNSTATED: Final = "?"
+"""The signature of a failure of which neither text nor class is known. It says nothing of another one."""
 _MIN_COMMAND_CHARS: Final = 8
 _MAX_SENTENCE_CHARS: Final = 120
 _NOTHING: Final = digest64(b"nothing was found")
@@ -30,6 +32,8 @@ def read_outcome(seen: Observation, *, by_guard: bool) -> None:
     result = step.result
     if step.outcome_type in (ERROR, DENIED):
         seen.signature = signature_of(seen) if not by_guard else None  # no failure of its own
+        if seen.signature is None and not by_guard and result is None:
+            seen.signature = UNSTATED
     elif step.outcome_type == SUCCESS and result is not None:
         is_object = result[:1] == "{"
         if len(result) <= MAX_EMPTY_CHARS and is_empty_result(result):

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import FAILED, PROGRESS, TYPE_V, DetectionResult, Detector
+from trajectory_guard.core.failures import UNSTATED
 from trajectory_guard.core.fingerprints import checksum, digest64, text_bytes
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import error_signature
@@ -35,7 +36,7 @@ _SEARCHED_CHARS: Final = 4_096  # searching a megabyte takes a tenth of a second
 
 
 class _Failure(NamedTuple):
-    """A failed step: index, digests of its error class, tool and call.
+    """A failed step: index, digests of its error class (empty if that is unknown), tool and call.
 
     Fields:
         named: the error names what was asked for.
@@ -81,7 +82,7 @@ class ErrorStreak(Detector):
     error that names another part of the call than the one before, which is gone by then: one fault after the other is
     being mended. Errors that pass by themselves (time-outs, rate limits, 5xx) are waiting; without a pause, and where
     one thing is tried in ever new ways, the fifth try is one too many. So is the fifth command that was killed by a
-    time limit.
+    time limit. Of failures that show neither text nor class, six in a row count if nothing else came in between.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> names = ("user", "users", "user_id", "id")
@@ -123,6 +124,8 @@ class ErrorStreak(Detector):
                     one for one in self.recent if one.tool != tool or not (one.named or listed or one.passing)
                 )
             return None
+        if seen.signature == UNSTATED:
+            return self._of_unknown_cause(seen)
         if seen.result_changed:  # the same command fails otherwise than before, as tests do that are being mended
             tool = _digest(seen.tool)
             self.recent = tuple(one for one in self.recent if one.tool != tool)
@@ -155,6 +158,22 @@ class ErrorStreak(Detector):
         if len(steps) < needed or 4 * len(steps) < 3 * (seen.index - steps[0] + 1):
             return None
         return self._found_at(seen, 1.0, steps)
+
+    def _of_unknown_cause(self, seen: Observation) -> DetectionResult | None:
+        """Failures that show neither text nor class: only where nothing but failures came for six model turns."""
+        others = [one for one in self.recent if one.key]
+        streak = [one for one in self.recent if not one.key]
+        if not streak or streak[-1].at != seen.index - 1:
+            streak = []
+        if streak and seen.same_batch:
+            self.recent = (*others, *streak[:-1], streak[-1]._replace(at=seen.index))
+            return None
+        streak.append(_Failure(seen.index, "", _digest(seen.tool), seen.call.hex(), named=False))
+        self.recent = (*others, *streak[-_KEPT:])
+        if len(streak) < _LISTED * seen.variation_pace:
+            return None
+        found = self._found_at(seen, 1.0, [one.at for one in streak[-_KEPT:]], Certainty.ACKNOWLEDGED)
+        return found._replace(alike=0, at_least=len(streak) > _KEPT) if found is not None else None
 
     def _failure(self, seen: Observation) -> _Failure:
         text = both_ends(seen.step.result or "", _SEARCHED_CHARS)
@@ -213,7 +232,8 @@ class ErrorStreak(Detector):
         calls = found.calls or found.count
         least = "At least the" if found.at_least else "The"
         failed = f"{least} last {calls} calls" if found.count >= calls else f"{found.count} of the last {calls} calls"
-        return f"{failed} failed in the same way; {call} returned {answer}."
+        alike = " in the same way" if found.alike else ""
+        return f"{failed} failed{alike}; {call} returned {answer}."
 
     def dump(self) -> Any:
         """Recent failures."""
