@@ -299,3 +299,16 @@ def test_failures_of_which_nothing_shows_say_nothing_beside_other_work() -> None
     mixed = [step for at, one in enumerate(work) for step in (*failures[4 * at : 4 * at + 4], one)]
     assert nudged(evaluate(mixed)) is None
     assert nudged(evaluate(failing(12, batch="one model turn"))) is None
+
+
+def test_an_explorer_whose_queries_find_nothing_for_a_while_is_not_stopped_soon() -> None:
+    found = [("sql", {"q": "SELECT make, model FROM vehicles"}, '[{"make": "Bryant", "model": "Lavender"}]')]
+    ends = [f"SELECT card_no FROM cards WHERE card_no LIKE '%{at * 7919 % 10_000:04d}'" for at in range(60)]
+    empty = [("sql", {"q": query}, "[]", "empty") for query in ends]
+    explored = evaluate(steps(found + empty))
+    blind = evaluate(steps(empty))
+    assert nudged(explored) is not None
+    assert first_level(blind, Level.STOP) is not None
+    stop = first_level(explored, Level.STOP)
+    assert stop is not None
+    assert stop > 20 > (first_level(blind, Level.STOP) or 0)

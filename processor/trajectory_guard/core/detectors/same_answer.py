@@ -68,8 +68,11 @@ class SameAnswer(Detector):
         needed = _CALLS * seen.variation_pace
         if seen.alike < needed - 1:
             return None
+        # a tool that has found something in this run works, and what it does not find may be looked for elsewhere
+        explores = seen.has_found and seen.outcome == EMPTY
+        certainty = Certainty.ACKNOWLEDGED if explores else Certainty.LIKELY
         return self.found(
-            seen, 1.0 if seen.alike >= needed else 0.5, "same_answer", Certainty.LIKELY, count=seen.alike,
+            seen, 1.0 if seen.alike >= needed else 0.5, "same_answer", certainty, count=seen.alike,
             first_step=seen.alike_first, varied=True, calls=min(seen.alike, seen.memory), at_least=True,
         )  # fmt: skip
 
