@@ -301,14 +301,13 @@ def test_failures_of_which_nothing_shows_say_nothing_beside_other_work() -> None
     assert nudged(evaluate(failing(12, batch="one model turn"))) is None
 
 
-def test_an_explorer_whose_queries_find_nothing_for_a_while_is_not_stopped_soon() -> None:
+def test_queries_of_a_tool_that_has_found_something_escalate_slowly() -> None:
     found = [("sql", {"q": "SELECT make, model FROM vehicles"}, '[{"make": "Bryant", "model": "Lavender"}]')]
-    ends = [f"SELECT card_no FROM cards WHERE card_no LIKE '%{at * 7919 % 10_000:04d}'" for at in range(60)]
-    empty = [("sql", {"q": query}, "[]", "empty") for query in ends]
-    explored = evaluate(steps(found + empty))
-    blind = evaluate(steps(empty))
-    assert nudged(explored) is not None
-    assert first_level(blind, Level.STOP) is not None
-    stop = first_level(explored, Level.STOP)
-    assert stop is not None
-    assert stop > 20 > (first_level(blind, Level.STOP) or 0)
+    columns = ("owner", "card", "city", "year", "state")
+    orders = itertools.islice(itertools.permutations(columns), 60)
+    empty = [("sql", {"q": f"SELECT {', '.join(one)} FROM cards WHERE state = 'lost'"}, "[]", "empty") for one in orders]
+    stops = [first_level(evaluate(steps(calls)), Level.STOP) for calls in (empty, found + empty)]
+    assert nudged(evaluate(steps(found + empty))) is not None
+    assert stops[0] is not None
+    assert stops[1] is not None
+    assert stops[0] < 16 < stops[1]
