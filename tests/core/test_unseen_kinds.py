@@ -305,7 +305,9 @@ def test_queries_of_a_tool_that_has_found_something_escalate_slowly() -> None:
     found = [("sql", {"q": "SELECT make, model FROM vehicles"}, '[{"make": "Bryant", "model": "Lavender"}]')]
     columns = ("owner", "card", "city", "year", "state")
     orders = itertools.islice(itertools.permutations(columns), 60)
-    empty = [("sql", {"q": f"SELECT {', '.join(one)} FROM cards WHERE state = 'lost'"}, "[]", "empty") for one in orders]
+    empty = [
+        ("sql", {"q": f"SELECT {', '.join(one)} FROM cards WHERE state = 'lost'"}, "[]", "empty") for one in orders
+    ]
     stops = [first_level(evaluate(steps(calls)), Level.STOP) for calls in (empty, found + empty)]
     assert nudged(evaluate(steps(found + empty))) is not None
     assert stops[0] is not None

@@ -37,6 +37,7 @@ from trajectory_guard.core.result_text import (
     values_of,
     width,
 )
+from trajectory_guard.core.retelling import Told
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.similarity.keys import is_bound
@@ -277,6 +278,9 @@ class Reader:
         noise = noise and not (new_calls and _was_written(run, text))
         profile = profile.at_time(known, text, seen.step.timestamp)
         noise = (noise and (makes or not profile.moves_on)) or profile.is_timed or (profile.reordered and not new_calls)
+        if seen.in_a_row:
+            told, retold = (Told(*known.told) if known is not None else Told()).then(text)
+            profile, noise = profile._replace(told=list(told)), noise or retold
         seen.under_way = noise and profile.shows_age
         state.noise = _with_profile(state.noise, key, profile)
         return run.history.results[previous] if noise else seen.result
