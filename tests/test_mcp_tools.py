@@ -14,6 +14,7 @@ from opentelemetry.trace import SpanKind
 from tests.helpers import span_view
 from trajectory_guard import FlagBoard, GuardConfig, TrajectoryGuardProcessor
 from trajectory_guard.core.content_blocks import unwrap
+from trajectory_guard.core.outcome import looks_like_error
 from trajectory_guard.core.steps import EMPTY, ERROR
 from trajectory_guard.gates.messages import new_steps
 from trajectory_guard.spans.content import decode_result
@@ -147,6 +148,29 @@ def test_the_text_inside_content_blocks_is_the_result_everywhere(kind: str) -> N
 def test_anything_else_stays_as_it_is(raw: str) -> None:
     assert unwrap(raw) is None
     assert _step_of(raw).result == raw
+
+
+@pytest.mark.parametrize("outer", [True, False, None])
+@pytest.mark.parametrize("inner", [True, False])
+def test_blocks_inside_blocks_are_opened_and_an_error_at_any_depth_is_one(outer: bool | None, inner: bool) -> None:
+    passed_on = {
+        "_meta": None, "content": [{**TEXT, "annotations": None}], "isError": inner, "structuredContent": {"result": 7},
+    }  # fmt: skip
+    value: dict[str, Any] = {"content": [{"type": "text", "text": json.dumps(passed_on, indent=2)}]}
+    raw = json.dumps(value if outer is None else {**value, "isError": outer})
+    found = unwrap(raw)
+    assert found is not None
+    assert found.text == "No results"
+    assert found.error is (inner or bool(outer))
+    assert decode_result(raw).error is (inner or bool(outer))
+
+
+def test_a_message_inside_blocks_is_read_as_an_error() -> None:
+    text = repr('{"content": [{"type": "text", "text": "{\\"error\\": \\"no page is open\\"}"}], "isError": false}')
+    found = unwrap(f"meta=None content=[TextContent(type='text', text={text}, annotations=None)] isError=False")
+    assert found is not None
+    assert found.text == '{"error": "no page is open"}'
+    assert looks_like_error(found.text)
 
 
 def test_a_result_that_reports_an_error_failed_whatever_its_text_says() -> None:

@@ -60,7 +60,24 @@ def unwrap(text: str) -> Unwrapped | None:
     >>> unwrap("[TextContent(type='text', text='No results', annotations=None)]")
     Unwrapped(text='No results', error=None)
     >>> unwrap('{"type": "text", "name": "a field of a form"}')
+
+    A tool that passes on what the tool of another server returned has blocks inside its blocks; these are opened too,
+    and an error at any depth is one.
+
+    >>> inner = '{\\\\"type\\\\": \\\\"text\\\\", \\\\"text\\\\": \\\\"No results\\\\"}'
+    >>> unwrap('{"content": [{"type": "text", "text": "' + inner + '"}], "isError": false}')
+    Unwrapped(text='No results', error=False)
     """
+    found = _unwrap_once(text)
+    for _ in range(_MAX_DEPTH):
+        inner = _unwrap_once(found.text) if found is not None else None
+        if found is None or inner is None:
+            break
+        found = inner._replace(error=inner.error if found.error is None else bool(found.error or inner.error))
+    return found
+
+
+def _unwrap_once(text: str) -> Unwrapped | None:
     if not text or text[0] not in "{[TCmc \n" or len(text) > _MAX_CHARS:
         return None
     head = text[:_HEAD_CHARS].lstrip()

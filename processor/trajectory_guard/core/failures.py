@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from trajectory_guard.core.error_text import answer_in, names_asked_for
 from trajectory_guard.core.fingerprints import digest64
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import (
@@ -16,13 +17,14 @@ from trajectory_guard.core.outcome import (
     looks_like_error,
     states_failure,
 )
-from trajectory_guard.core.result_text import MAX_FORM_CHARS, answer_form, is_data
+from trajectory_guard.core.result_text import MAX_FORM_CHARS, MAX_REQUEST_CHARS, WORD, answer_form, is_data
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS
 
 UNSTATED: Final = "?"
 """The signature of a failure of which neither text nor class is known. It says nothing of another one."""
 _MIN_COMMAND_CHARS: Final = 8
 _MAX_SENTENCE_CHARS: Final = 120
+_MIN_NAME_CHARS: Final = 4
 _NOTHING: Final = digest64(b"nothing was found")
 
 
@@ -65,8 +67,10 @@ def _limit_reached(text: str, values: Sequence[str]) -> str:
 
 def reads_as_error(result: str, values: Sequence[str]) -> bool:
     """Whether a result that brought nothing new, and was reported as a success, says that the call failed."""
-    short = len(result) <= MAX_FORM_CHARS
-    return complains(result, values) or (short and is_transient(result, None) and not is_data(result))
+    if complains(result, values):
+        return True
+    answer = answer_in(result) if len(result) <= MAX_FORM_CHARS else ""
+    return is_transient(answer, None) and not is_data(answer)
 
 
 def complains(result: str, values: Sequence[str]) -> bool:
@@ -76,8 +80,26 @@ def complains(result: str, values: Sequence[str]) -> bool:
 
 def signature_of(seen: Observation) -> str | None:
     """The signature of an error without the words of the request; None if the step shows no error."""
-    result = seen.step.result
-    line = error_signature(result, seen.step.error_class)
-    if line is None or result is None:
+    line = error_signature(seen.step.result, seen.step.error_class)
+    if line is None or seen.step.result is None:
         return line
-    return answer_form(line, seen.values, error=True) or line
+    return (answer_form(line, seen.values, error=True) or line) + _asked_for(seen)
+
+
+def line_of(seen: Observation) -> str:
+    """The line that states an error, masked, with the words of the request; empty if the step shows no error."""
+    return (error_signature(seen.step.result, seen.step.error_class) or "") + _asked_for(seen)
+
+
+def _asked_for(seen: Observation) -> str:
+    """The properties that a validation error asks for: one after the other, an agent learns how a tool is called.
+
+    A name that the request gave is no such property: the next guess in its place is refused as it was.
+    """
+    names = names_asked_for(seen.step.result or "")
+    if not names:
+        return ""
+    given = "\n".join(value[:MAX_REQUEST_CHARS] for value in seen.values).casefold()
+    words = frozenset(WORD.findall(given))
+    left = [name for name in names if name not in words and (len(name) < _MIN_NAME_CHARS or name not in given)]
+    return f" ({', '.join(left)})" if left else ""

@@ -7,6 +7,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
+from trajectory_guard.core.error_text import (
+    ERROR_WORDS,
+    answer_in,
+    begins_as_error,
+    holds_error,
+    without_empty_errors,
+    without_notices,
+)
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.result_text import both_ends
@@ -220,10 +228,6 @@ def is_refused_by_person(text: str) -> bool:
 
 # --- an error, and of which class ----------------------------------------------------------------------------
 
-ERROR_WORDS: Final = (
-    "error|exception|traceback|fatal|failed|failure|invalid|cannot|could not|unable to|unknown|unrecognized"
-    "|fehler|erreur|errore|erro|fout|fel|błąd|ошибка|помилка|σφάλμα|hata|خطأ|שגיאה|त्रुटि|ข้อผิดพลาด|lỗi|エラー|错误|錯誤|오류"
-)
 _QUOTED: Final = re.compile(r"'[^'\n]{0,200}'|\"[^\"\n]{0,200}\"|`[^`\n]{0,200}`|\[[^\]\n]{0,200}\]")
 _URLS: Final = re.compile(r"\bhttps?://[^\s\"'<>]+")
 _PATHS: Final = re.compile(
@@ -236,13 +240,6 @@ _ERROR_LINE: Final = re.compile(
     r"|\bcannot\b|\binvalid\b|\bdenied\b",
     re.IGNORECASE,
 )
-_ERROR_LIKE: Final = re.compile(
-    rf"^\W*(?:{ERROR_WORDS}|usage(?=:))(?:\b|\s|:|：)"
-    r"|^[\w./-]{1,40}: (?:.{0,80}\b)?(?:unmatched|invalid|cannot|can't|no such|not found|denied|unrecognized|unknown"
-    r"|missing|illegal|bad|failed|error|unexpected|expected|undefined)\b",
-    re.IGNORECASE,
-)
-_FIRST_LINE_ERROR: Final = re.compile(rf"^\W*(?:{ERROR_WORDS})\s?[:：]", re.IGNORECASE | re.MULTILINE)
 
 
 @lru_cache(maxsize=128)  # a run that is stuck fails in the same words
@@ -276,11 +273,14 @@ def looks_like_error(result: str) -> bool:
 
     >>> looks_like_error("grep: Unmatched ( or \\\\("), looks_like_error("12 errors fixed")
     (True, False)
+    >>> looks_like_error('{"error": "", "rows": 7}'), looks_like_error("Command fix returned: Error: no such file")
+    (False, True)
     """
     text = result.strip()
     if len(text) > _READ_CHARS:
         return False
-    return _ERROR_LIKE.search(text) is not None or _FIRST_LINE_ERROR.search(text) is not None
+    text = answer_in(text)
+    return begins_as_error(text) or (text[:1] == "{" and holds_error(text))
 
 
 def complaint_of(result: str, values: Sequence[str]) -> str:
@@ -298,7 +298,10 @@ def complaint_of(result: str, values: Sequence[str]) -> str:
     head = result[:_COMPLAINT_CHARS].lstrip().partition("\n")[0]
     if not states_error(head, values) or len(head.split()) < _LEAST_COMPLAINT_WORDS:
         return ""
-    lines = both_ends(result, 2 * _STATED_CHARS).splitlines()
+    result = without_notices(both_ends(result, 2 * _STATED_CHARS))
+    if not states_error(result[:_COMPLAINT_CHARS].partition("\n")[0], values):
+        return ""
+    lines = result.splitlines()
     return "\n".join(dict.fromkeys(_masked_line(line.strip()) for line in lines if _STATES_ERROR.search(line)))
 
 
@@ -308,7 +311,7 @@ def states_error(line: str, values: Sequence[str] = ()) -> bool:
     >>> states_error("Deploy attempt 4 failed: quota exceeded"), states_error("12 passed, 0 failed")
     (True, False)
     """
-    stated = _STATES_ERROR.search(line) if _may_hold(_ERROR_STEMS, line) else None
+    stated = _STATES_ERROR.search(without_empty_errors(line)) if _may_hold(_ERROR_STEMS, line) else None
     if stated is None or _COUNTS_NONE.search(line) is not None:
         return False
     return not any(stated[0].lower() in value.lower() for value in values)
@@ -341,7 +344,8 @@ _COUNTS_NONE: Final = re.compile(
 
 def names_error(result: str) -> bool:
     """Whether a word for an error stands anywhere near the ends of a result, whatever it says there."""
-    return _ERROR_LINE.search(both_ends(result, 2 * _STATED_CHARS)) is not None
+    text = both_ends(result, 2 * _STATED_CHARS)
+    return _ERROR_LINE.search(text) is not None and _ERROR_LINE.search(without_empty_errors(text)) is not None
 
 
 _UNKNOWN_TOOL: Final = re.compile(
@@ -357,6 +361,7 @@ _FAILED: Final = re.compile(
 
 def _reads_as_failure(start: str) -> bool:
     """Whether the beginning of a result, of a call that may not have been carried out, says that it failed."""
+    start = answer_in(start)
     return looks_like_error(start) or _UNKNOWN_TOOL.search(start) is not None or _FAILED.search(start) is not None
 
 

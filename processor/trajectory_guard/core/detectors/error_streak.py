@@ -9,10 +9,9 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import FAILED, PROGRESS, TYPE_V, DetectionResult, Detector
-from trajectory_guard.core.failures import UNSTATED
+from trajectory_guard.core.failures import UNSTATED, line_of
 from trajectory_guard.core.fingerprints import checksum, digest64, text_bytes
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.outcome import error_signature
 from trajectory_guard.core.result_text import WORD, both_ends
 from trajectory_guard.core.similarity.keys import CODE, SHELL, SQL, classify_key
 from trajectory_guard.core.steps import ERROR
@@ -75,7 +74,8 @@ class ErrorStreak(Detector):
     """Fires when at least three of the last ten steps failed with the same masked error.
 
     Names, numbers and paths in the message are ignored, the arguments too: an agent that drifts from one variant to
-    the next against one wall is caught. Different errors are not: they are information. Six tries are allowed where
+    the next against one wall is caught. Different errors are not: they are information, and so is a validation error
+    that asks for another property of the call than the one before. Six tries are allowed where
     every call asks for something that was not asked for before, as in a list of look-ups (commands: where every error
     names another missing part), and where changing calls are refused. A list is left alone for good if the tool has
     found something in this run, or fails in several ways. Progress of the same tool ends the streak, and so does an
@@ -190,7 +190,7 @@ class ErrorStreak(Detector):
         return _Failure(
             seen.index, key, _digest(seen.tool), seen.call.hex(), named, passing, anew, names,
             tuple(asked.values()), blamed[:_MAX_BLAMED], _causes(seen, asked) if _runs_program(seen) else (),
-            checksum(error_signature(seen.step.result, seen.step.error_class) or ""),
+            checksum(line_of(seen)),
         )  # fmt: skip
 
     def _evaluate(self, seen: Observation, streak: list[_Failure], *, guess: bool) -> DetectionResult | None:
