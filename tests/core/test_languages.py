@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trajectory_guard.core.outcome import is_pending, is_transient
+from trajectory_guard.core.outcome import is_transient
+from trajectory_guard.core.pending import is_pending
 from trajectory_guard.core.tools import is_status_lookup
 
 UNDER_WAY = [

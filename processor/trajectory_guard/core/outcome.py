@@ -19,7 +19,8 @@ from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.result_text import both_ends
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, NOT_RUN, SUCCESS, Outcome
-from trajectory_guard.core.wordlists import ascii_beginnings, beginnings
+from trajectory_guard.core.text import unescaped
+from trajectory_guard.core.wordlists import ascii_beginnings, beginnings, may_hold
 
 _READ_CHARS: Final = 400
 
@@ -197,21 +198,13 @@ def is_refusal(text: str) -> bool:
     (True, False)
     """
     text = text[:_READ_CHARS]
-    return _may_hold(_REFUSAL_STEMS, text) and _REFUSAL.search(text) is not None
+    return may_hold(_REFUSAL_STEMS, text) and _REFUSAL.search(text) is not None
 
 
 _REFUSAL_STEMS: Final = (
     "reject", "denied", "declined", "refused", "vetoed", "cancel", "want", "approve", "allow", "permit", "blocked by",
 )  # fmt: skip
 """In ASCII text one of them is part of every match of ``_REFUSAL``."""
-
-
-def _may_hold(stems: Sequence[str], text: str) -> bool:
-    """Whether one of ``stems`` is in a text, in any case; True if it is not ASCII, where letters have more cases."""
-    if not text.isascii():
-        return True
-    lower = text.lower()
-    return bool([stem for stem in stems if stem in lower])
 
 
 _BY_PERSON: Final = re.compile(rf"\b{_PERSON}\b", re.IGNORECASE)
@@ -311,7 +304,7 @@ def states_error(line: str, values: Sequence[str] = ()) -> bool:
     >>> states_error("Deploy attempt 4 failed: quota exceeded"), states_error("12 passed, 0 failed")
     (True, False)
     """
-    stated = _STATES_ERROR.search(without_empty_errors(line)) if _may_hold(_ERROR_STEMS, line) else None
+    stated = _STATES_ERROR.search(without_empty_errors(line)) if may_hold(_ERROR_STEMS, line) else None
     if stated is None or _COUNTS_NONE.search(line) is not None:
         return False
     return not any(stated[0].lower() in value.lower() for value in values)
@@ -417,14 +410,14 @@ def is_transient(text: str, error_class: str | None) -> bool:
     """
     if error_class and _TRANSIENT_CLASS.search(error_class):
         return True
-    text = _unescaped(text)
+    text = unescaped(text)
     line = text[:_MAX_CODE_CHARS]
     if _TRANSIENT_CODE.search(line) is not None and _TRANSIENT_STATUS.search(line) is not None:
         return True
-    words = _may_hold(_TRANSIENT_STEMS, text) and _TRANSIENT_WORDS.search(text) is not None
+    words = may_hold(_TRANSIENT_STEMS, text) and _TRANSIENT_WORDS.search(text) is not None
     if not words:
         remark = text[:_MAX_REMARK_CHARS]
-        words = _may_hold(_TRANSIENT_IN_ASCII, remark) and _TRANSIENT_ELSEWHERE.search(remark) is not None
+        words = may_hold(_TRANSIENT_IN_ASCII, remark) and _TRANSIENT_ELSEWHERE.search(remark) is not None
     return words and _LASTING_STATUS.search(line) is None
 
 
@@ -449,62 +442,3 @@ def is_lasting(text: str, error_class: str | None) -> bool:
     if error_class or _LASTING_STATUS.search(text[:_MAX_CODE_CHARS]) is not None:
         return True
     return looks_like_error(text) or _ERROR_LINE.search(text) is not None
-
-
-def _unescaped(text: str) -> str:
-    """A text with the characters that JSON has escaped as such: ``"\\u8fdb"``."""
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text) if "\\u" in text else text
-
-
-_ESCAPE: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
-
-
-# --- something is under way ----------------------------------------------------------------------------------
-
-_PENDING: Final = re.compile(
-    r"(?<![^\W_])(?:pending|running|in[ _-]?progress|queued|waiting|processing|still(?! too| the same)|starting"
-    r"|scheduled|(?<!not )accepted|202"
-    r"|not (?:yet )?(?:ready|finished|done|complete)|building|deploying|unchanged so far|provisioning|initiali[sz]ing"
-    r"|\w{0,24}creating|pulling|terminating|installing|warming up|(?<!not )submitted|(?<!not )started|awaiting"
-    r"|enqueued|initiated"
-    r"|retrying|on hold)(?![^\W_])"
-    r"|\"(?:\w{1,20}_)?(?:status|state|phase|stage)\"\s{0,2}:\s{0,2}\"[A-Za-z_ ]{1,20}ing\""
-    r"|\"(?:is_?)?(?:ready|done|completed?|finished|processed|confirmed|settled|loaded|synced|delivered)\""
-    r"\s{0,2}:\s{0,2}false"
-    r"|\"(?:completed|finished|ended|done|delivered|processed|confirmed)_?(?:at|on|time|date)\"\s{0,2}:\s{0,2}null",
-    re.IGNORECASE,
-)
-_REJECTED: Final = re.compile(
-    r"\b(?:reject\w*|invalid|incorrect|wrong|missing|required|fail(?:ed|ure)|not (?:passed|accepted|approved|convinced)"
-    r"|please (?:add|fill|fix|prove|provide|resolve))\b",
-    re.IGNORECASE,
-)
-_UNDER_WAY: Final = re.compile(r"\b(?:queued|retrying|running|processing|please wait|in progress)\b", re.IGNORECASE)
-_PENDING_REMARK: Final = re.compile(
-    r"\b(?:preparing|loading|in transit|out for delivery|under review|please wait)\b", re.IGNORECASE
-)
-_PENDING_ELSEWHERE: Final = beginnings("pending")
-_PENDING_IN_ASCII: Final = ascii_beginnings("pending")
-_MAX_PENDING_CHARS: Final = 200
-
-
-def is_pending(text: str) -> bool:
-    """Whether a short result says that something is still under way.
-
-    >>> is_pending("job 7: still running"), is_pending("7 rows"), is_pending("Auftrag 7 wird bearbeitet")
-    (True, False, True)
-    >>> is_pending("Rejected: the answer is not complete"), is_pending("Still too long."), is_pending("Not accepted")
-    (False, False, False)
-    """
-    if len(text) > _MAX_PENDING_CHARS:
-        return False
-    text = _unescaped(text)
-    if _REJECTED.search(text) is not None and _UNDER_WAY.search(text) is None:
-        return False  # it is not done because something is wrong with it: time will not mend that
-    if _PENDING.search(text) is not None:
-        return True
-    if "\n" in text.strip():
-        return False  # a page may show such words, whatever it is about
-    if _PENDING_REMARK.search(text) is not None:
-        return True
-    return _may_hold(_PENDING_IN_ASCII, text) and _PENDING_ELSEWHERE.search(text) is not None

@@ -16,10 +16,10 @@ from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import (
     complaint_of,
     is_lasting,
-    is_pending,
     is_transient,
     names_error,
 )
+from trajectory_guard.core.pending import is_pending
 from trajectory_guard.core.result_text import (
     MAX_FORM_CHARS,
     answer_form,

@@ -86,3 +86,11 @@ def clip_middle(text: str, limit: int = MAX_EXCERPT_CHARS) -> str:
 def printable(text: str) -> str:
     """``text`` without control characters: recorded tool output must not steer a terminal."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def unescaped(text: str) -> str:
+    """A text with the characters that JSON has escaped as such: ``"\\u8fdb"``."""
+    return _ESCAPED_CHAR.sub(lambda found: chr(int(found[1], 16)), text) if "\\u" in text else text
+
+
+_ESCAPED_CHAR: Final = re.compile(r"\\u([0-9a-fA-F]{4})")

@@ -6,7 +6,7 @@ They are read once, at import.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from typing import Final
 
@@ -44,6 +44,14 @@ def ascii_beginnings(name: str) -> tuple[str, ...]:
     """The phrases of ``beginnings`` that a text in ASCII can hold, in lower case: one is part of every match there."""
     folded = (phrase.translate(_ASCII_CASES).lower() for phrase in _phrases(name, ""))
     return tuple(phrase for phrase in folded if phrase.isascii())
+
+
+def may_hold(stems: Sequence[str], text: str) -> bool:
+    """Whether one of ``stems`` is in a text, in any case; True if it is not ASCII, where letters have more cases."""
+    if not text.isascii():
+        return True
+    lower = text.lower()
+    return bool([stem for stem in stems if stem in lower])
 
 
 _ASCII_CASES: Final = {0x130: "i", 0x131: "i", 0x17F: "s", 0x212A: "k"}

@@ -17,7 +17,8 @@ from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.interventions import args_excerpt, quoted
 from trajectory_guard.core.masking import result_hash
-from trajectory_guard.core.outcome import is_pending, is_transient
+from trajectory_guard.core.outcome import is_transient
+from trajectory_guard.core.pending import is_pending
 from trajectory_guard.core.recall import LEAST_TIMES, KnownCall
 from trajectory_guard.core.settings import ToolSettings
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, NOT_RUN, Outcome

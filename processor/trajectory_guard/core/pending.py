@@ -1,0 +1,57 @@
+"""Whether a result says that something is still under way, in any language."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from trajectory_guard.core.text import unescaped
+from trajectory_guard.core.wordlists import ascii_beginnings, beginnings, may_hold
+
+_PENDING: Final = re.compile(
+    r"(?<![^\W_])(?:pending|running|in[ _-]?progress|queued|waiting|processing|still(?! too| the same)|starting"
+    r"|scheduled|(?<!not )accepted|202"
+    r"|not (?:yet )?(?:ready|finished|done|complete)|building|deploying|unchanged so far|provisioning|initiali[sz]ing"
+    r"|\w{0,24}creating|pulling|terminating|installing|warming up|(?<!not )submitted|(?<!not )started|awaiting"
+    r"|enqueued|initiated"
+    r"|retrying|on hold)(?![^\W_])"
+    r"|\"(?:\w{1,20}_)?(?:status|state|phase|stage)\"\s{0,2}:\s{0,2}\"[A-Za-z_ ]{1,20}ing\""
+    r"|\"(?:is_?)?(?:ready|done|completed?|finished|processed|confirmed|settled|loaded|synced|delivered)\""
+    r"\s{0,2}:\s{0,2}false"
+    r"|\"(?:completed|finished|ended|done|delivered|processed|confirmed)_?(?:at|on|time|date)\"\s{0,2}:\s{0,2}null",
+    re.IGNORECASE,
+)
+_REJECTED: Final = re.compile(
+    r"\b(?:reject\w*|invalid|incorrect|wrong|missing|required|fail(?:ed|ure)|not (?:passed|accepted|approved|convinced)"
+    r"|please (?:add|fill|fix|prove|provide|resolve))\b",
+    re.IGNORECASE,
+)
+_UNDER_WAY: Final = re.compile(r"\b(?:queued|retrying|running|processing|please wait|in progress)\b", re.IGNORECASE)
+_PENDING_REMARK: Final = re.compile(
+    r"\b(?:preparing|loading|in transit|out for delivery|under review|please wait)\b", re.IGNORECASE
+)
+_PENDING_ELSEWHERE: Final = beginnings("pending")
+_PENDING_IN_ASCII: Final = ascii_beginnings("pending")
+_MAX_PENDING_CHARS: Final = 200
+
+
+def is_pending(text: str) -> bool:
+    """Whether a short result says that something is still under way.
+
+    >>> is_pending("job 7: still running"), is_pending("7 rows"), is_pending("Auftrag 7 wird bearbeitet")
+    (True, False, True)
+    >>> is_pending("Rejected: the answer is not complete"), is_pending("Still too long."), is_pending("Not accepted")
+    (False, False, False)
+    """
+    if len(text) > _MAX_PENDING_CHARS:
+        return False
+    text = unescaped(text)
+    if _REJECTED.search(text) is not None and _UNDER_WAY.search(text) is None:
+        return False  # it is not done because something is wrong with it: time will not mend that
+    if _PENDING.search(text) is not None:
+        return True
+    if "\n" in text.strip():
+        return False  # a page may show such words, whatever it is about
+    if _PENDING_REMARK.search(text) is not None:
+        return True
+    return may_hold(_PENDING_IN_ASCII, text) and _PENDING_ELSEWHERE.search(text) is not None
