@@ -15,7 +15,20 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.settings import EngineSettings
 
 FOLDER: Final = Path(__file__).parent.parent / "data" / "situations"
-SETS: Final = ("given", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+SETS: Final = (
+    "given",
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+    "eleventh",
+)
 """See ``tests/data/README.md``: which of them the rules were tuned on."""
 
 
