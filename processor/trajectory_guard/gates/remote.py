@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import time
 import urllib.error
 import urllib.parse
@@ -27,6 +26,7 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.entries import Flag
 from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.locks import OwnedLock
 from trajectory_guard.spending.answers import status_of
 from trajectory_guard.spending.spending import BudgetStatus
 from trajectory_guard.store import FlagBoard
@@ -91,7 +91,7 @@ class Memory:
         now_and_after_fork(self._renew_lock)
 
     def _renew_lock(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = OwnedLock()
 
     def shared(self, trajectory: str, question: tuple[int, int, str], use: Use, now: float) -> CollectorReply | None:
         """The answer to the other question of the same decision, which serves once; None if there is none."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from functools import partial
 from itertools import islice
@@ -26,6 +26,7 @@ from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import KeySet, RowKeys, recognise, recognise_keys
 from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.locks import OwnedLock, holds_lock
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.otel.metrics import register
 from trajectory_guard.otel.sdk_spans import IS_REMOTE, PUBLIC, SPAN_ID, TRACE_ID, readers, view_of
@@ -55,13 +56,15 @@ _LATENCY_SAMPLE: Final = 16
 _EXPIRY_CHECK: Final = 256
 _EXPIRY_LOOK: Final = 64
 _SCORES_TIMEOUT_S: Final = 5.0
+_MAX_POSTPONED: Final = 256
 
 
 class TrajectoryGuardProcessor(SpanProcessor):
     """Evaluates every tool span when it ends and raises flags on its board.
 
     Called synchronously on the thread that ends the span. Never blocks on I/O or a model, never raises: an error of
-    its own is counted (``trajectory_guard.errors``) and logged once per place.
+    its own is counted (``trajectory_guard.errors``) and logged once per place. A span that ends while its thread holds
+    a lock of the guard (a finalizer or a signal handler has ended it) is evaluated with the next span that ends.
 
     Parameters:
         config: ``GuardConfig``; by default that of the board, which is read from ``TRAJECTORY_GUARD_*`` variables.
@@ -89,6 +92,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._open: dict[int, Span] = {}  # span id -> live span, oldest first, for identity
         self._readers = readers()
         self._started = 0
+        self._postponed: deque[ReadableSpan] = deque(maxlen=_MAX_POSTPONED)
         limit = self.config.max_trajectories
         self._conversations: NameTable[int, str] = NameTable(limit)  # of traces
         self._usage: BoundedTable[int, UsageLedger] = BoundedTable(limit)  # usage of the model calls of a trace
@@ -110,7 +114,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._interesting = self._table.interesting
 
     def _renew_lock(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = OwnedLock()
 
     # --- SpanProcessor ---------------------------------------------------------------------------------------
 
@@ -134,6 +138,20 @@ class TrajectoryGuardProcessor(SpanProcessor):
         """Evaluate the span if it is a tool call; collect identity and usage otherwise."""
         if not self.enabled:
             return
+        if holds_lock():
+            self._postponed.append(span)
+            return
+        self._end(span)
+        while self._postponed and (postponed := self._take_postponed()) is not None:
+            self._end(postponed)
+
+    def _take_postponed(self) -> ReadableSpan | None:
+        try:
+            return self._postponed.popleft()
+        except IndexError:  # another thread has taken it
+            return None
+
+    def _end(self, span: ReadableSpan) -> None:
         try:
             reader = self._readers.get(span.__class__, PUBLIC)
             try:
@@ -160,6 +178,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self.enabled = False
         self._open.clear()
         self._above.clear()
+        self._postponed.clear()
         try:
             if self.board.spending is not None:
                 self.board.spending.close()

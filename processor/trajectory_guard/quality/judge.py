@@ -18,6 +18,7 @@ from opentelemetry import context as otel_context
 from trajectory_guard import telemetry
 from trajectory_guard.core.quality import check_score
 from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.locks import owned_condition
 
 MAX_REQUEST_CHARS: Final = 500
 MAX_RESPONSE_CHARS: Final = 1_000
@@ -79,7 +80,7 @@ class Judge:
         now_and_after_fork(self._reset)
 
     def _reset(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = owned_condition()
         self._waiting: deque[Answer] = deque()
         self._due = 1.0 - self._sample  # the first answer is judged
         self._busy: threading.Thread | None = None

@@ -27,6 +27,7 @@ from trajectory_guard.core.similarity.cascade import (
     text_key,
     unit,
 )
+from trajectory_guard.locks import owned_condition
 from trajectory_guard.semantic.calibrations import (
     ENV_STORE,
     CalibrationError,
@@ -170,7 +171,7 @@ class BackgroundSettler:
 
     def _reset(self, state: str = _NEW) -> None:
         self._state = state
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = owned_condition()
         self._cache = VectorCache(self.settings.cache_vectors)
         self._queue: OrderedDict[bytes, str] = OrderedDict()
         self._busy = False
