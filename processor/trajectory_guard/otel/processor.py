@@ -29,7 +29,7 @@ from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock, holds_lock
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.otel.metrics import register
-from trajectory_guard.otel.sdk_spans import IS_REMOTE, PUBLIC, SPAN_ID, TRACE_ID, readers, view_of
+from trajectory_guard.otel.sdk_spans import IS_REMOTE, PUBLIC, SPAN_ID, TRACE_ID, marked, readers, view_of
 from trajectory_guard.otel.verdict_spans import VerdictSpans
 from trajectory_guard.runtime import add_reporter, board_for, follow
 from trajectory_guard.spans.duplicates import MAX_ANCESTORS
@@ -163,6 +163,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._open.pop(context[SPAN_ID], None)
             above = self._above.pop(context[SPAN_ID], None) if self._above else None
             if not self._interesting.isdisjoint(attributes):
+                attributes = marked(attributes, getattr(span, "_attributes", None))
                 self._end_interesting(span, view_of(span, context, parent, attributes, reader), context, parent)
             elif above is not None and is_agent_span(above, self._table):  # known by its name alone
                 self.board.end_instance(self._conversation_of(above), above.span_id)

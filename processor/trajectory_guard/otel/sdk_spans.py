@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import Event, ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode
 
-from trajectory_guard.dialects.span import SpanEvent, SpanView
+from trajectory_guard.dialects.span import CutOff, SpanEvent, SpanView
 
 Attributes = Mapping[str, Any]
 Parts = tuple[str, int, int, "str | None", Sequence[Event], "int | None", "int | None", str, "str | None"]
@@ -140,6 +140,21 @@ def _agrees(span: ReadableSpan) -> bool:
     )
 
 
+def marked(attributes: Attributes, limited: Any) -> Attributes:
+    """``attributes`` with ``CutOff`` in place of texts as long as the limit that they were stored under.
+
+    Parameters:
+        limited: the SDK's own attributes of a span or an event, which know the limit of their values.
+    """
+    limit = getattr(limited, "max_value_len", None)
+    if not limit:
+        return attributes
+    return {
+        key: CutOff(value) if isinstance(value, str) and len(value) >= limit else value
+        for key, value in attributes.items()
+    }
+
+
 def view_of(
     span: ReadableSpan,
     context: SpanContext | None,
@@ -162,7 +177,9 @@ def view_of(
         _KINDS[kind],
         _STATUS[status],
         description or "",
-        [SpanEvent(event.name, event.attributes or {}) for event in tuple(events)] if events else (),
+        [SpanEvent(event.name, marked(event.attributes or {}, event.attributes)) for event in tuple(events)]
+        if events
+        else (),
         start / 1e9,
         (end or start) / 1e9,
         scope,
