@@ -32,8 +32,9 @@ class HeldHereError(RuntimeError):
 
 
 class _Held(threading.local):
-    def __init__(self) -> None:
-        self.locks: list[OwnedLock] = []
+    """The lock that a thread entered first. It is the last to be left: if the thread has left it, it holds none."""
+
+    outermost: OwnedLock | None = None
 
 
 _held: Final = _Held()
@@ -49,12 +50,11 @@ class OwnedLock(_RLock):
     __slots__ = ()
 
     def __enter__(self) -> bool:
-        if self._is_owned():
+        outermost = _held.outermost
+        if outermost is None or not outermost._is_owned():
+            _held.outermost = self
+        elif self._is_owned():
             raise HeldHereError("this thread holds the lock: it is asked for by a finalizer or a signal handler")
-        locks = _held.locks
-        while locks and not locks[-1]._is_owned():
-            locks.pop()  # the last ones in are the first ones out: nobody has to remove what is released
-        locks.append(self)
         try:
             return self.acquire()
         except BaseException:  # raised by a signal handler, perhaps after the lock was taken
@@ -74,10 +74,8 @@ class OwnedLock(_RLock):
 
 def holds_lock() -> bool:
     """Whether the current thread holds a lock of the guard."""
-    locks = _held.locks
-    while locks and not locks[-1]._is_owned():
-        locks.pop()
-    return bool(locks)
+    outermost = _held.outermost
+    return outermost is not None and outermost._is_owned()
 
 
 def owned_condition() -> threading.Condition:

@@ -115,6 +115,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
 
     def _renew_lock(self) -> None:
         self._lock = OwnedLock()
+        self._catches_up = False
 
     # --- SpanProcessor ---------------------------------------------------------------------------------------
 
@@ -141,29 +142,19 @@ class TrajectoryGuardProcessor(SpanProcessor):
         if holds_lock():
             self._postponed.append(span)
             return
-        self._end(span)
-        while self._postponed and (postponed := self._take_postponed()) is not None:
-            self._end(postponed)
-
-    def _take_postponed(self) -> ReadableSpan | None:
-        try:
-            return self._postponed.popleft()
-        except IndexError:  # another thread has taken it
-            return None
-
-    def _end(self, span: ReadableSpan) -> None:
         try:
             reader = self._readers.get(span.__class__, PUBLIC)
             try:
-                context, parent, attributes = reader.ended(span)
+                context, parent, attributes, limit = reader.ended(span)
             except AttributeError:  # made by hand, or its attributes were replaced
-                context, parent, attributes = PUBLIC.ended(span)
+                context, parent, attributes, limit = PUBLIC.ended(span)
             if context is None:
                 return
             self._open.pop(context[SPAN_ID], None)
             above = self._above.pop(context[SPAN_ID], None) if self._above else None
             if not self._interesting.isdisjoint(attributes):
-                attributes = marked(attributes, getattr(span, "_attributes", None))
+                if limit:
+                    attributes = marked(attributes, limit)
                 self._end_interesting(span, view_of(span, context, parent, attributes, reader), context, parent)
             elif above is not None and is_agent_span(above, self._table):  # known by its name alone
                 self.board.end_instance(self._conversation_of(above), above.span_id)
@@ -173,6 +164,19 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 self._finish_recoveries(context)
         except Exception as error:
             self._contain("on_end", error)
+        if self._postponed and not self._catches_up:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Evaluate the spans that ended while their threads were inside the guard."""
+        self._catches_up = True
+        try:
+            while self._postponed:
+                self.on_end(self._postponed.popleft())
+        except IndexError:
+            pass  # another thread has taken it
+        finally:
+            self._catches_up = False
 
     def shutdown(self) -> None:
         """Stop evaluating spans. Raised flags stay readable; queued Langfuse scores get up to five seconds."""
@@ -399,7 +403,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 self.board.counts["expired_age" if too_old else "expired_full"] += 1
 
     def _is_tool(self, span: Span) -> bool:
-        context, parent, attributes = PUBLIC.ended(span)
+        context, parent, attributes, _ = PUBLIC.ended(span)
         return recognise(view_of(span, context, parent, attributes), self._table) is not None
 
     def _contain(self, where: str, error: Exception) -> None:
