@@ -13,8 +13,10 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.locks import HeldHereError, OwnedLock, holds_lock, owned_condition
+from trajectory_guard.locks import HeldHereError, OwnedLock, condition_on, holds_lock
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
+from trajectory_guard.semantic.model_files import ModelError
+from trajectory_guard.semantic.settler import BackgroundSettler, Prepared
 from trajectory_guard.store import FlagBoard
 
 FAR_TOO_LONG_S = 60.0
@@ -131,16 +133,17 @@ def test_others_wait_for_a_lock_and_see_that_it_is_held() -> None:
 
 
 def test_a_condition_can_use_it() -> None:
-    changed = owned_condition()
+    lock = OwnedLock()
+    changed = condition_on(lock)
     ready: list[bool] = []
 
     def wait() -> None:
-        with changed:
+        with lock:
             changed.wait_for(lambda: ready)
 
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
-    with changed:
+    with lock:
         ready.append(True)
         changed.notify_all()
     thread.join(FAR_TOO_LONG_S)
@@ -151,20 +154,34 @@ class _InterruptedError(Exception):
     pass
 
 
+def no_model() -> Prepared:
+    raise ModelError("no model")
+
+
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers")
-def test_an_exception_of_a_signal_handler_leaves_no_lock_held() -> None:
+@pytest.mark.parametrize("what", ["a lock", "the settler"])
+def test_an_exception_of_a_signal_handler_leaves_no_lock_held(what: str) -> None:
     def interrupt(*_: object) -> None:
         raise _InterruptedError
 
-    lock, interrupted = OwnedLock(), 0
+    settler = BackgroundSettler(load=no_model)
+    lock, interrupted = settler._lock if what == "the settler" else OwnedLock(), 0
+
+    def enter() -> None:
+        while True:
+            with lock:
+                pass
+
+    def ask() -> None:
+        while True:
+            settler.wait(0.0)
+
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         while interrupted < 300:
             try:
                 signal.setitimer(signal.ITIMER_REAL, 0.0005)
-                while True:
-                    with lock:
-                        pass
+                (ask if what == "the settler" else enter)()
             except _InterruptedError:
                 interrupted += 1
             assert not lock.locked()

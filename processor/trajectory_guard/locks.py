@@ -41,7 +41,7 @@ _held: Final = _Held()
 
 
 class OwnedLock(_RLock):
-    """A lock for ``with`` and ``threading.Condition`` that raises instead of waiting for its own thread.
+    """A lock for ``with`` and ``condition_on`` that raises instead of waiting for its own thread.
 
     Raises ``HeldHereError`` on entry, if the thread holds it. The release is that of the C class: an exception that a
     signal handler raises on the way out would otherwise leave the lock held for ever.
@@ -78,6 +78,10 @@ def holds_lock() -> bool:
     return outermost is not None and outermost._is_owned()
 
 
-def owned_condition() -> threading.Condition:
-    """A condition whose lock is an ``OwnedLock``."""
-    return threading.Condition(cast(Any, OwnedLock()))
+def condition_on(lock: OwnedLock) -> threading.Condition:
+    """A condition to wait on and to notify inside ``with lock:``.
+
+    ``with`` the condition itself would run Python code on the way out, where a signal handler's exception leaves the
+    lock held.
+    """
+    return threading.Condition(cast(Any, lock))
