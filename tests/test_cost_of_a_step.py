@@ -128,7 +128,7 @@ def guard_calls(run: SpanRun, count: int = 20) -> tuple[float, set[str]]:
 
 
 @pytest.mark.parametrize(
-    ("shape", "most"), [(shapes.semconv, 165), (shapes.openllmetry, 210), (shapes.openinference, 215)]
+    ("shape", "most"), [(shapes.semconv, 175), (shapes.openllmetry, 220), (shapes.openinference, 225)]
 )
 def test_a_tool_span_is_read_with_few_calls_across_few_files(
     shape: Callable[[str, int], shapes.SpanShape], most: float
@@ -136,10 +136,10 @@ def test_a_tool_span_is_read_with_few_calls_across_few_files(
     calls, files = guard_calls(SpanRun(shape))
     assert calls <= most
     outside = {name for name in files if f"{os.sep}core{os.sep}" not in name}
-    assert len(outside) <= 14, sorted(outside)
+    assert len(outside) <= 15, sorted(outside)
 
 
 def test_a_span_that_is_none_of_the_guards_costs_a_few_look_ups() -> None:
     calls, files = guard_calls(SpanRun(shapes.http))
     assert calls <= 12
-    assert len(files) <= 2
+    assert len(files) <= 3

@@ -61,7 +61,7 @@ def guarded() -> tuple[TrajectoryGuardProcessor, Steps]:
 
 
 def parts_of(reader: SpanReader, span: ReadableSpan) -> Any:
-    context, parent, attributes = reader.ended(span)
+    context, parent, attributes, _ = reader.ended(span)
     return reader.started(span), reader.live(span), view_of(span, context, parent, dict(attributes), reader)
 
 

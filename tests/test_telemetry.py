@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.helpers import PACKAGE, record
 from trajectory_guard import telemetry
@@ -22,6 +25,7 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord, Usage
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.otel.metrics import register
+from trajectory_guard.otel.processor import TrajectoryGuardProcessor
 from trajectory_guard.spending.ledger import LedgerEntry
 from trajectory_guard.spending.spending import today
 from trajectory_guard.store import FlagBoard
@@ -336,3 +340,28 @@ def test_nothing_is_logged_below_the_level(caplog: pytest.LogCaptureFixture) -> 
     with caplog.at_level(logging.INFO, logger=telemetry.LOGGER):
         log_verdict(verdict)
     assert caplog.records == []
+
+
+def test_half_a_surrogate_pair_reaches_neither_log_nor_span_nor_message(caplog: pytest.LogCaptureFixture) -> None:
+    """Models emit them, JSON carries them, and a handler, an exporter or a model's client fails to encode them."""
+    provider, board = TracerProvider(shutdown_on_exit=False), FlagBoard(GuardConfig())
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(TrajectoryGuardProcessor(board=board, tracer_provider=provider))
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    attributes = {
+        "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search", "gen_ai.conversation.id": "c\ud83d",
+        "gen_ai.tool.call.arguments": '{"q": "caf\\ud83d"}', "gen_ai.tool.call.result": "closed \ud83d on Mondays",
+    }  # fmt: skip
+    with caplog.at_level(logging.WARNING, logger=telemetry.LOGGER):
+        tracer = provider.get_tracer("app")
+        with tracer.start_as_current_span("run"):
+            for _ in range(5):
+                tracer.start_span("execute_tool search", attributes=attributes).end()
+    lines = [record.getMessage() for record in caplog.records if record.name == telemetry.LOGGER]
+    assert [json.loads(line)["intervention"] for line in lines] == ["NUDGE"]
+    verdict = board.last_verdict("c\ud83d")
+    assert verdict is not None
+    reasons = [str((span.attributes or {}).get(telemetry.REASON, "")) for span in exporter.get_finished_spans()]
+    for text in (*lines, *reasons, verdict.reason):
+        text.encode("utf-8")
+    assert any("caf\N{REPLACEMENT CHARACTER}" in text for text in reasons)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -15,6 +14,7 @@ from trajectory_guard.core.state import TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, StepRecord
 from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, run_label
 from trajectory_guard.core.tracking.tables import BoundedTable
+from trajectory_guard.locks import OwnedLock
 
 if TYPE_CHECKING:
     from trajectory_guard.core.cursor import Cursor
@@ -139,7 +139,7 @@ class Entry:
     def __init__(self, state: TrajectoryState) -> None:
         self.trajectory_id = state.trajectory_id
         self.state = state
-        self.lock = threading.Lock()
+        self.lock = OwnedLock()
         self.flags: BoundedTable[str, RunFlag] = BoundedTable(MAX_INSTANCES)
         self.calls = Ring(_SPAN_CALL_IDS)  # the first turn may be large, and nobody has said so
         self.call_runs: BoundedTable[bytes, str] = BoundedTable(_CALL_RUNS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from itertools import islice
@@ -16,6 +15,7 @@ from trajectory_guard.core.recall import NOT_MADE, KnownCall, recall
 from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
 from trajectory_guard.entries import Entry
 from trajectory_guard.forking import after_fork
+from trajectory_guard.locks import OwnedLock
 
 if TYPE_CHECKING:
     pass
@@ -42,7 +42,7 @@ class EntryTable:
         self.counts = counts
         self.loop_cost_usd: defaultdict[str, float] = defaultdict(float)  # by certainty
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = OwnedLock()
         after_fork(self._after_fork)
         self._entries: OrderedDict[str, Entry] = OrderedDict()
         self._aliases: NameTable[str, str] = NameTable(config.max_trajectories)
@@ -55,7 +55,7 @@ class EntryTable:
 
     def _after_fork(self) -> None:
         """Drop trajectories whose lock was held at the fork: they may be half changed."""
-        self._lock = threading.Lock()
+        self._lock = OwnedLock()
         for name, entry in list(self._entries.items()):
             if entry.lock.locked():
                 del self._entries[name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
 
@@ -25,13 +25,13 @@ def log_verdict(verdict: Verdict, *, redact: bool = False) -> None:
     """
     level = _LEVELS[verdict.level] if verdict.intervenes else logging.DEBUG
     if logger.isEnabledFor(level):
-        logger.log(level, "%s", json.dumps(verdict_entry(verdict, redact=redact), ensure_ascii=False))
+        logger.log(level, "%s", _line(verdict_entry(verdict, redact=redact)))
 
 
 def log_recovery(verdict: Verdict) -> None:
     """Log that an agent left a loop after a nudge, at INFO."""
     if logger.isEnabledFor(logging.INFO):
-        logger.info("%s", json.dumps(verdict_entry(verdict) | {"event_type": "TRAJECTORY_RECOVERY"}))
+        logger.info("%s", _line(verdict_entry(verdict) | {"event_type": "TRAJECTORY_RECOVERY"}))
 
 
 def log_refusal(trajectory_id: str, tool: str, reason: str, times: int) -> None:
@@ -57,7 +57,12 @@ def _log_event(event: str, trajectory_id: str, level: int, **fields: Any) -> Non
         "timestamp": datetime.now(timezone.utc).isoformat(), "event_type": event, "trajectory_id": trajectory_id,
         **fields,
     }  # fmt: skip
-    logger.log(level, "%s", json.dumps(entry, ensure_ascii=False))
+    logger.log(level, "%s", _line(entry))
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    """An entry as JSON. Lone surrogates, which no handler can encode, are escaped."""
+    return json.dumps(entry, ensure_ascii=False).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _quality(verdict: Verdict) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from trajectory_guard.locks import OwnedLock
+
 _MAX_MODELS: Final = 512
 _CALL: Final = 1_000
 """Tokens of the call that is priced: where long contexts cost more, the price of ordinary ones is wanted."""
@@ -78,7 +80,7 @@ class PriceTable:
         self.available = is_installed("genai_prices")
         self._known: dict[str, UnitPrice] = {}
         self._wanted: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = OwnedLock()
         self._worker: threading.Thread | None = None
 
     def get(self, model: str) -> UnitPrice:

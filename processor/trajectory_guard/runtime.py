@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakSet
@@ -13,6 +12,7 @@ from trajectory_guard.config import ENV_PREFIX, GATE_KEYS, SECTIONS, ConfigError
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.entries import Flag
 from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.locks import OwnedLock
 from trajectory_guard.prices import is_installed
 from trajectory_guard.spending.configured import SPENDING_KEYS, spending_of
 from trajectory_guard.store import FlagBoard
@@ -91,7 +91,7 @@ class Process:
         now_and_after_fork(self._renew_lock)
 
     def _renew_lock(self) -> None:
-        self._config_lock = threading.Lock()
+        self._config_lock = OwnedLock()
 
     def board_for(self, config: GuardConfig | None, *, gate: bool) -> SharedBoard:
         """The shared board, configured as asked; raises ``ConfigError`` if it is configured otherwise."""

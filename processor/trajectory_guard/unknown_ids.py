@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 from typing import Final
 
 from trajectory_guard import telemetry
 from trajectory_guard.core.text import clip, printable
 from trajectory_guard.core.tracking.tables import BoundedTable
+from trajectory_guard.locks import OwnedLock
 
 ASKED: Final = 8
 """How often an id is asked for in vain, and how many steps others take meanwhile, before the warning."""
@@ -21,7 +21,7 @@ class UnknownIds:
 
     def __init__(self) -> None:
         self._asked: BoundedTable[str, tuple[int, int]] = BoundedTable(_MAX_IDS)  # times, and steps at the first time
-        self._lock = threading.Lock()
+        self._lock = OwnedLock()
         self._has_warned = False
 
     def asked(self, trajectory_id: str, steps: int, newest: str) -> None:

@@ -266,3 +266,20 @@ def test_the_seconds_of_a_loop_are_those_since_it_began_or_was_found(length: int
     true = 5.0 * (length - 1)
     assert spent.steps == length - 1
     assert true - 10.0 <= spent.seconds <= true
+
+
+@pytest.mark.parametrize("apart", ["a new trace for each call", "a long pause before each call"])
+def test_calls_on_both_sides_of_an_uncertain_boundary_are_counted(apart: str) -> None:
+    """The reason said "was called 1 times and returned … each time"."""
+    steps = [
+        record("health", {"of": "backup"}, "The last backup has been verified and is complete.") for _ in range(40)
+    ]
+    if apart.startswith("a new trace"):
+        steps = [step._replace(trace_id=f"{at:032x}") for at, step in enumerate(steps)]
+    else:
+        steps = [step._replace(timestamp=200.0 * at) for at, step in enumerate(steps)]
+    nudges = [verdict.reason for verdict in evaluate(steps) if verdict.nudge is not None]
+    assert nudges
+    for reason in nudges:
+        found = CALLED.match(reason)
+        assert found is None or int(found["calls"]) > 1, reason

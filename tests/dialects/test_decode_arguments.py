@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trajectory_guard.core.fingerprints import args_hash
-from trajectory_guard.spans.content import SINGLE, UNKNOWN_ARGUMENTS, decode_arguments, is_redacted
+from trajectory_guard.spans.content import MAX_DECODED_CHARS, SINGLE, UNKNOWN_ARGUMENTS, decode_arguments, is_redacted
 
 _WRAPPER = {
     "input_str": "{'customer': 'Zoë'}",
@@ -87,3 +87,10 @@ def test_placeholders_are_recognised_as_hidden(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "redacted report", "mask", "** bold **"])
 def test_ordinary_text_is_not_hidden(text: str) -> None:
     assert not is_redacted(text)
+
+
+def test_an_object_of_openllmetry_that_is_too_long_to_be_decoded_leaves_the_arguments_unknown() -> None:
+    """As text it would be another in each call, by the run id in it, and a loop with long arguments none."""
+    text = "x y z " * (MAX_DECODED_CHARS // 6)
+    value = json.dumps({"input_str": text, "inputs": {"text": text}, "metadata": {"run_id": "1f"}})
+    assert decode_arguments(value) == UNKNOWN_ARGUMENTS

@@ -11,6 +11,7 @@ from typing import Final
 MAX_EXCERPT_CHARS: Final = 120
 SIGNATURE: Final = "[Trajectory guard] "
 """The opening of every message in the guard's own words."""
+_HALVES: Final = re.compile("[\ud800-\udfff]")
 
 
 def nearest(key: str, known: Iterable[str]) -> str:
@@ -25,8 +26,17 @@ def nearest(key: str, known: Iterable[str]) -> str:
 
 def clip(text: str, limit: int = MAX_EXCERPT_CHARS) -> str:
     """``text`` on one line, at most ``limit`` characters."""
-    text = " ".join(text[: 4 * limit + 64].split())
+    text = encodable(" ".join(text[: 4 * limit + 64].split()))
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def encodable(text: str) -> str:
+    """``text`` with a replacement character for each half of a surrogate pair, which no client or log could encode.
+
+    >>> encodable("caf\\ud83d")
+    'caf�'
+    """
+    return text if text.isascii() else _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 _ROLE: Final = "system|developer|user|human|assistant|ai|model|tool|function|instructions?"
@@ -76,7 +86,7 @@ def clip_middle(text: str, limit: int = MAX_EXCERPT_CHARS) -> str:
     room = 4 * limit + 64
     if len(text) > 2 * room:
         text = f"{text[:room]}{text[-room:]}"  # what is cut out is not shown in any case
-    text = " ".join(text.split())
+    text = encodable(" ".join(text.split()))
     if len(text) <= limit:
         return text
     end = limit // 3

@@ -6,6 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 
+class CutOff(str):
+    """Text that a length limit has cut off. What is missing is unknown: no two such texts are known to be equal."""
+
+    __slots__ = ()
+
+
 class SpanEvent(NamedTuple):
     """A span event: name and attributes."""
 

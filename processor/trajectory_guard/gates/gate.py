@@ -391,10 +391,10 @@ class Gate:
             level = Level.OBSERVE
         by_hand = flag.by_hand is not None
         advised = status.get("advice_digests") or ()
-        nudged = by_hand or was_nudged(messages, advised) or status.get("nudged_run") == run
         scratchpad = [scratchpad_entry(step, redact=self.config.redact) for step in fresh]
         nudge = payload = None
-        if verdict is not None and level is Level.STOP and nudged:
+        may_stop = level is Level.STOP and (by_hand or status.get("nudged_run") == run or was_nudged(messages, advised))
+        if verdict is not None and may_stop:
             payload = self._payload(flag, verdict, scratchpad, status)
         elif verdict is not None and level is not Level.OBSERVE:
             nudge = verdict.nudge

@@ -10,6 +10,10 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as LateError
+from contextvars import copy_context
+from http.client import HTTPException
 from typing import Any, Final, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -27,6 +31,7 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.entries import Flag
 from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.locks import OwnedLock
 from trajectory_guard.spending.answers import status_of
 from trajectory_guard.spending.spending import BudgetStatus
 from trajectory_guard.store import FlagBoard
@@ -40,7 +45,13 @@ _SHARED_S: Final = 1.0
 _SEPARATE_BY: Final = ("service.namespace", "deployment.environment.name")
 """Resource attributes by which a collector separates tenants, unless it names others."""
 _MAX_BYTES: Final = 65_536
+_MAX_LATE: Final = 4
+"""Requests that nobody waits for any more and that have not ended; with as many there is no further one."""
 _MAX_ANSWERS: Final = 1_024
+_NO_ANSWER: Final = (
+    OSError, HTTPException, RuntimeError, ValueError, LookupError, TypeError, AttributeError,
+)  # fmt: skip
+"""Errors of a request: no connection, no HTTP, no thread to ask on, or an answer that is none."""
 _log: Final = logging.getLogger(telemetry.LOGGER)
 Use = Literal["flag", "budget"]
 
@@ -81,17 +92,20 @@ class Memory:
         silent_until: no request before; no_budgets_until: none for budgets alone. Monotonic seconds.
         separate_by: resource attributes that the collector asks for.
         is_logged: a failure was logged.
+        late: requests that have outlasted their time-out.
     """
 
     def __init__(self) -> None:
         self.silent_until = self.no_budgets_until = float("-inf")
         self.separate_by: tuple[str, ...] = _SEPARATE_BY
         self.is_logged = False
+        self.late: set[Future[Any]] = set()
         self._given: BoundedTable[str, _Given] = BoundedTable(_MAX_ANSWERS)
         now_and_after_fork(self._renew_lock)
 
     def _renew_lock(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = OwnedLock()
+        self.late = set()
 
     def shared(self, trajectory: str, question: tuple[int, int, str], use: Use, now: float) -> CollectorReply | None:
         """The answer to the other question of the same decision, which serves once; None if there is none."""
@@ -172,20 +186,51 @@ class RemoteFlags:
             use: the part of the answer that this call is for.
         """
         memory, now = self._memory, self._clock()
-        if now < memory.silent_until:
+        if now < memory.silent_until or len(memory.late) >= _MAX_LATE:
             return None
         question = (after, hands, caller.agent)
         shared = memory.shared(trajectory_id, question, use, now)
         if shared is not None:
             return shared
         try:
-            plain = self._get(trajectory_id, after, hands, caller)
+            plain = self._in_time(lambda: self._get(trajectory_id, after, hands, caller))
             answer = CollectorReply(_flag(plain), self._budget(plain))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (
+            OSError,
+            LateError,
+            HTTPException,
+            RuntimeError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+        ) as error:
             self._fail(error)
             return None
         memory.keep(trajectory_id, question, use, answer, self._clock())
         return answer
+
+    def _in_time(self, get: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """The answer, got on a thread: the time-out of a socket bounds neither the look-up of its name nor the sum.
+
+        Raises ``TimeoutError`` after ``timeout_s``, and all that ``get`` raises.
+        """
+        reply: Future[Mapping[str, Any]] = Future()
+
+        def run() -> None:
+            try:
+                reply.set_result(get())
+            except BaseException as error:  # noqa: BLE001  whoever waits raises it
+                reply.set_exception(error)
+
+        context, late = copy_context(), self._memory.late
+        threading.Thread(target=context.run, args=(run,), name="trajectory_guard-collector", daemon=True).start()
+        try:
+            return reply.result(self._timeout_s)
+        except LateError:
+            late.add(reply)
+            reply.add_done_callback(late.discard)
+            raise TimeoutError(f"no answer within {self._timeout_s} s") from None
 
     def _get(self, trajectory_id: str, after: int, hands: int, caller: Caller) -> Mapping[str, Any]:
         name = urllib.parse.quote(trajectory_id, safe="")

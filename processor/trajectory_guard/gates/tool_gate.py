@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +28,7 @@ from trajectory_guard.gates.gate import Gate, current_trace
 from trajectory_guard.gates.graph_gate import as_messages, configurable_of, get, namespace_of, thread_id_of
 from trajectory_guard.gates.messages import MARK, requesting, turn_of
 from trajectory_guard.gates.refusal import Refusal, RefusalRules, decide, past_of
+from trajectory_guard.locks import OwnedLock
 from trajectory_guard.logs import log_refusal
 from trajectory_guard.store import FlagBoard
 
@@ -53,7 +53,7 @@ class ToolGate:
         self.gate = gate
         self.rules = rules
         self._messages_key = messages_key
-        self._lock = threading.Lock()
+        self._lock = OwnedLock()
         self._forwarded: BoundedTable[tuple[str, str], bool] = BoundedTable(_MAX_FORWARDED)
 
     # --- a call on its way to the tool -------------------------------------------------------------------------

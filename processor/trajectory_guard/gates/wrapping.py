@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -26,6 +25,7 @@ from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.gates.publishing import publish
+from trajectory_guard.locks import OwnedLock
 from trajectory_guard.runtime import shared_board
 from trajectory_guard.store import FlagBoard
 
@@ -71,7 +71,7 @@ class OutputGate(ABC, Generic[Memory]):
             raise ValueError(f"max_threads: at least 1, got {max_threads}")
         self._board = board
         self._threads: BoundedTable[str, Memory] = BoundedTable(max_threads)
-        self._lock = threading.Lock()
+        self._lock = OwnedLock()
         self._errors = 0
 
     # --- the public surface ----------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from functools import partial
 from itertools import islice
@@ -26,9 +26,10 @@ from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import KeySet, RowKeys, recognise, recognise_keys
 from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.locks import OwnedLock, holds_lock
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.otel.metrics import register
-from trajectory_guard.otel.sdk_spans import IS_REMOTE, PUBLIC, SPAN_ID, TRACE_ID, readers, view_of
+from trajectory_guard.otel.sdk_spans import IS_REMOTE, PUBLIC, SPAN_ID, TRACE_ID, marked, readers, view_of
 from trajectory_guard.otel.verdict_spans import VerdictSpans
 from trajectory_guard.runtime import add_reporter, board_for, follow
 from trajectory_guard.spans.duplicates import MAX_ANCESTORS
@@ -55,13 +56,15 @@ _LATENCY_SAMPLE: Final = 16
 _EXPIRY_CHECK: Final = 256
 _EXPIRY_LOOK: Final = 64
 _SCORES_TIMEOUT_S: Final = 5.0
+_MAX_POSTPONED: Final = 256
 
 
 class TrajectoryGuardProcessor(SpanProcessor):
     """Evaluates every tool span when it ends and raises flags on its board.
 
     Called synchronously on the thread that ends the span. Never blocks on I/O or a model, never raises: an error of
-    its own is counted (``trajectory_guard.errors``) and logged once per place.
+    its own is counted (``trajectory_guard.errors``) and logged once per place. A span that ends while its thread holds
+    a lock of the guard (a finalizer or a signal handler has ended it) is evaluated with the next span that ends.
 
     Parameters:
         config: ``GuardConfig``; by default that of the board, which is read from ``TRAJECTORY_GUARD_*`` variables.
@@ -89,6 +92,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._open: dict[int, Span] = {}  # span id -> live span, oldest first, for identity
         self._readers = readers()
         self._started = 0
+        self._postponed: deque[ReadableSpan] = deque(maxlen=_MAX_POSTPONED)
         limit = self.config.max_trajectories
         self._conversations: NameTable[int, str] = NameTable(limit)  # of traces
         self._usage: BoundedTable[int, UsageLedger] = BoundedTable(limit)  # usage of the model calls of a trace
@@ -110,7 +114,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self._interesting = self._table.interesting
 
     def _renew_lock(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = OwnedLock()
+        self._catches_up = False
 
     # --- SpanProcessor ---------------------------------------------------------------------------------------
 
@@ -134,17 +139,22 @@ class TrajectoryGuardProcessor(SpanProcessor):
         """Evaluate the span if it is a tool call; collect identity and usage otherwise."""
         if not self.enabled:
             return
+        if holds_lock():
+            self._postponed.append(span)
+            return
         try:
             reader = self._readers.get(span.__class__, PUBLIC)
             try:
-                context, parent, attributes = reader.ended(span)
+                context, parent, attributes, limit = reader.ended(span)
             except AttributeError:  # made by hand, or its attributes were replaced
-                context, parent, attributes = PUBLIC.ended(span)
+                context, parent, attributes, limit = PUBLIC.ended(span)
             if context is None:
                 return
             self._open.pop(context[SPAN_ID], None)
             above = self._above.pop(context[SPAN_ID], None) if self._above else None
             if not self._interesting.isdisjoint(attributes):
+                if limit:
+                    attributes = marked(attributes, limit)
                 self._end_interesting(span, view_of(span, context, parent, attributes, reader), context, parent)
             elif above is not None and is_agent_span(above, self._table):  # known by its name alone
                 self.board.end_instance(self._conversation_of(above), above.span_id)
@@ -154,12 +164,26 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 self._finish_recoveries(context)
         except Exception as error:
             self._contain("on_end", error)
+        if self._postponed and not self._catches_up:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Evaluate the spans that ended while their threads were inside the guard."""
+        self._catches_up = True
+        try:
+            while self._postponed:
+                self.on_end(self._postponed.popleft())
+        except IndexError:
+            pass  # another thread has taken it
+        finally:
+            self._catches_up = False
 
     def shutdown(self) -> None:
         """Stop evaluating spans. Raised flags stay readable; queued Langfuse scores get up to five seconds."""
         self.enabled = False
         self._open.clear()
         self._above.clear()
+        self._postponed.clear()
         try:
             if self.board.spending is not None:
                 self.board.spending.close()
@@ -379,7 +403,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 self.board.counts["expired_age" if too_old else "expired_full"] += 1
 
     def _is_tool(self, span: Span) -> bool:
-        context, parent, attributes = PUBLIC.ended(span)
+        context, parent, attributes, _ = PUBLIC.ended(span)
         return recognise(view_of(span, context, parent, attributes), self._table) is not None
 
     def _contain(self, where: str, error: Exception) -> None:

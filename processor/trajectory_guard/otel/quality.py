@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -12,6 +11,7 @@ from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DialectTable
 from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.locks import OwnedLock
 from trajectory_guard.quality.quality import SPANS, Quality
 from trajectory_guard.spans.extract import trajectory_id
 from trajectory_guard.spans.identity import agent_name
@@ -45,7 +45,7 @@ class ScoreFeed:
         now_and_after_fork(self._renew_lock)
 
     def _renew_lock(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = OwnedLock()
 
     def read(
         self, board: FlagBoard, view: SpanView, above: Callable[[], Iterable[SpanView]],

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import Event, ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode
 
-from trajectory_guard.dialects.span import SpanEvent, SpanView
+from trajectory_guard.dialects.span import CutOff, SpanEvent, SpanView
 
 Attributes = Mapping[str, Any]
 Parts = tuple[str, int, int, "str | None", Sequence[Event], "int | None", "int | None", str, "str | None"]
@@ -35,14 +35,14 @@ class SpanReader(NamedTuple):
 
     Fields:
         started: context, and the attributes of the resource.
-        ended: context, context of the parent, and attributes.
+        ended: context, context of the parent, attributes, and the length at which these are cut off, if there is one.
         live: context of the parent, name, and attributes: those of a live span are not copied.
         parts: name, kind, status, its description, events, start, end, name and version of the scope; kind and status
             as numbers, times in nanoseconds.
     """
 
     started: Callable[[ReadableSpan], tuple[SpanContext, Attributes]]
-    ended: Callable[[ReadableSpan], tuple[SpanContext | None, SpanContext | None, Attributes]]
+    ended: Callable[[ReadableSpan], tuple[SpanContext | None, SpanContext | None, Attributes, int | None]]
     live: Callable[[ReadableSpan], tuple[SpanContext | None, str, Attributes]]
     parts: Callable[[ReadableSpan], Parts]
 
@@ -53,6 +53,11 @@ def _plain_attributes(span: ReadableSpan) -> Attributes:
         return {}
     copy = getattr(attributes, "copy", None)
     return copy() if copy is not None else dict(attributes)
+
+
+def _limit_of(attributes: Any) -> int | None:
+    """The length at which the SDK has cut texts off: its own attributes know it, and no property of a span does."""
+    return getattr(attributes, "max_value_len", None)
 
 
 def _public_parts(span: ReadableSpan) -> Parts:
@@ -72,14 +77,19 @@ def _public_parts(span: ReadableSpan) -> Parts:
 
 PUBLIC: Final = SpanReader(
     started=lambda span: (span.context, span.resource.attributes),
-    ended=lambda span: (span.context, span.parent, _plain_attributes(span)),
+    ended=lambda span: (
+        span.context,
+        span.parent,
+        _plain_attributes(span),
+        _limit_of(getattr(span, "_attributes", None)),
+    ),
     live=lambda span: (span.parent, span.name, _plain_attributes(span)),
     parts=_public_parts,
 )
 """By the properties of the span."""
 _DIRECT: Final = SpanReader(
     started=attrgetter("_context", "_resource._attributes"),
-    ended=attrgetter("_context", "_parent", "_attributes._dict"),
+    ended=attrgetter("_context", "_parent", "_attributes._dict", "_attributes.max_value_len"),
     live=attrgetter("_parent", "_name", "_attributes._dict"),
     parts=attrgetter(
         "_name", "_kind._value_", "_status._status_code._value_", "_status._description", "_events._dq", "_start_time",
@@ -140,6 +150,16 @@ def _agrees(span: ReadableSpan) -> bool:
     )
 
 
+def marked(attributes: Attributes, limit: int | None) -> Attributes:
+    """``attributes`` with ``CutOff`` in place of texts as long as the limit that they were stored under."""
+    if not limit:
+        return attributes
+    return {
+        key: CutOff(value) if isinstance(value, str) and len(value) >= limit else value
+        for key, value in attributes.items()
+    }
+
+
 def view_of(
     span: ReadableSpan,
     context: SpanContext | None,
@@ -162,7 +182,9 @@ def view_of(
         _KINDS[kind],
         _STATUS[status],
         description or "",
-        [SpanEvent(event.name, event.attributes or {}) for event in tuple(events)] if events else (),
+        [SpanEvent(event.name, marked(event.attributes or {}, _limit_of(event.attributes))) for event in tuple(events)]
+        if events
+        else (),
         start / 1e9,
         (end or start) / 1e9,
         scope,

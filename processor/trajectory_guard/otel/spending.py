@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 
 from opentelemetry.sdk.trace import ReadableSpan, Span
@@ -12,6 +11,7 @@ from trajectory_guard.core.steps import Usage
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DialectTable
 from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.locks import OwnedLock
 from trajectory_guard.spans.extract import model_name, response_id
 from trajectory_guard.spans.identity import agent_name
 from trajectory_guard.spending.duplicates import ReportedCall, ReportedCalls
@@ -26,7 +26,7 @@ class SpendingFeed:
         now_and_after_fork(self._renew_lock)
 
     def _renew_lock(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = OwnedLock()
         self._reported = ReportedCalls()
 
     def book(

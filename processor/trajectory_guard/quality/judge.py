@@ -18,6 +18,7 @@ from opentelemetry import context as otel_context
 from trajectory_guard import telemetry
 from trajectory_guard.core.quality import check_score
 from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.locks import OwnedLock, condition_on
 
 MAX_REQUEST_CHARS: Final = 500
 MAX_RESPONSE_CHARS: Final = 1_000
@@ -79,7 +80,8 @@ class Judge:
         now_and_after_fork(self._reset)
 
     def _reset(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = OwnedLock()
+        self._changed = condition_on(self._lock)
         self._waiting: deque[Answer] = deque()
         self._due = 1.0 - self._sample  # the first answer is judged
         self._busy: threading.Thread | None = None
@@ -88,7 +90,7 @@ class Judge:
 
     def submit(self, answer: Answer) -> None:
         """Queue an answer, unless it is left out of the sample. Never blocks."""
-        with self._changed:
+        with self._lock:
             self._due += self._sample
             if self._due < 1.0 - 1e-9:
                 return
@@ -108,12 +110,12 @@ class Judge:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until every queued answer is judged or given up, at most so many seconds; returns whether it is."""
-        with self._changed:
+        with self._lock:
             return self._changed.wait_for(lambda: not self._waiting and self._busy is None, max(0.0, timeout_s))
 
     def close(self) -> None:
         """Drop what waits and let the thread end; an answer that is submitted later starts it again."""
-        with self._changed:
+        with self._lock:
             self._waiting.clear()
             self._thread = self._busy = None
             self._changed.notify_all()
@@ -124,7 +126,7 @@ class Judge:
         caller: _Caller | None = None
         while (answer := self._next()) is not None:
             caller = self._call(caller, answer)
-            with self._changed:
+            with self._lock:
                 if self._busy is threading.current_thread():  # else it was closed, and another one has begun
                     self._busy = None
                 self._changed.notify_all()
@@ -133,7 +135,7 @@ class Judge:
 
     def _next(self) -> Answer | None:
         me = threading.current_thread()
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._waiting or self._thread is not me)
             if self._thread is not me:
                 return None

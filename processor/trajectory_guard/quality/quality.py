@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections import Counter, deque
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from trajectory_guard.core.quality import QualityRule
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.locks import OwnedLock
 
 if TYPE_CHECKING:
     from trajectory_guard.quality.judge import Judge
@@ -42,7 +42,7 @@ class Quality:
         now_and_after_fork(self._renew_lock)
 
     def _renew_lock(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = OwnedLock()
 
     def counts_evaluation(self, name: str) -> bool:
         """Whether evaluations of this name on spans count."""

@@ -27,6 +27,7 @@ from trajectory_guard.core.similarity.cascade import (
     text_key,
     unit,
 )
+from trajectory_guard.locks import OwnedLock, condition_on
 from trajectory_guard.semantic.calibrations import (
     ENV_STORE,
     CalibrationError,
@@ -170,7 +171,8 @@ class BackgroundSettler:
 
     def _reset(self, state: str = _NEW) -> None:
         self._state = state
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = OwnedLock()
+        self._changed = condition_on(self._lock)
         self._cache = VectorCache(self.settings.cache_vectors)
         self._queue: OrderedDict[bytes, str] = OrderedDict()
         self._busy = False
@@ -186,7 +188,7 @@ class BackgroundSettler:
 
     def start(self) -> None:
         """Begin to load the model in the background. Idempotent."""
-        with self._changed:
+        with self._lock:
             self._start()
 
     def _start(self) -> None:
@@ -203,7 +205,7 @@ class BackgroundSettler:
         left, right = focus(a, b)
         if not left or not right or not (self._any_language or both_english(a, b)):
             return None
-        with self._changed:
+        with self._lock:
             one, other = self._want(left), self._want(right)
             if one is None or other is None or self._state != _READY:
                 self.counts["settle.unknown"] += 1
@@ -230,7 +232,9 @@ class BackgroundSettler:
 
         Returns at once if there is no model, or if it is still loading: that takes longer than a gate may wait.
         """
-        with self._changed:
+        if self._state == _OFF:
+            return True
+        with self._lock:
             if self._state == _READY:
                 self._changed.wait_for(self._idle, max(0.0, deadline_s))
             return self._idle()
@@ -240,7 +244,7 @@ class BackgroundSettler:
 
     def close(self) -> None:
         """Stop answering; the thread ends after the text it is at."""
-        with self._changed:
+        with self._lock:
             self._turn_off()
 
     def _turn_off(self) -> None:
@@ -259,7 +263,7 @@ class BackgroundSettler:
             if item is None:
                 return
             vector = self._embed(prepared.embed, item[1])
-            with self._changed:
+            with self._lock:
                 if vector is not None:
                     self._cache.put(item[0], vector)
                 self._busy = False
@@ -271,7 +275,7 @@ class BackgroundSettler:
         except Exception as error:  # noqa: BLE001  whatever goes wrong with a model costs recall only
             self._give_up("errors.model", f"no embedding model: {error}", expected=isinstance(error, ModelError))
             return None
-        with self._changed:
+        with self._lock:
             if self._state != _LOADING:
                 return None
             self._tau, self._any_language = prepared.calibration.tau, prepared.calibration.own > 0
@@ -284,7 +288,7 @@ class BackgroundSettler:
         return prepared
 
     def _next(self) -> tuple[bytes, str] | None:
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._queue or self._state == _OFF)
             if self._state == _OFF:
                 return None
@@ -306,7 +310,7 @@ class BackgroundSettler:
         return vector
 
     def _give_up(self, kind: str, message: str, *, expected: bool = False) -> None:
-        with self._changed:
+        with self._lock:
             if self._state == _OFF:
                 return
             self._turn_off()

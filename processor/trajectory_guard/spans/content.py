@@ -12,7 +12,7 @@ from trajectory_guard.core.content_blocks import unwrap
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import INTERRUPTED, SUCCESS, Outcome
-from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.span import CutOff, SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, KeySet
 
 # --- arguments -----------------------------------------------------------------------------------------------
@@ -26,6 +26,8 @@ _NODES: Final = ",:[{(-+~"
 MAX_DECODED_CHARS: Final = 262_144
 """Longer arguments are taken as the text they are: to decode them would hold up the host."""
 MAX_DEPTH: Final = 100
+_WRAPPED: Final = '{"input_str"'
+"""How OpenLLMetry's object around the arguments begins."""
 _REDACTED: Final = frozenset(
     (
         "__REDACTED__",
@@ -71,7 +73,7 @@ def decode_arguments(value: Any, *, single: bool = False) -> Decoded:
     decorators (``args`` and ``kwargs``), MCP (``tool_name`` and ``arguments``) and LangChain tool calls. Text that is
     none of these is what the model sent and is kept; with ``single`` it is the value of a one-argument call.
     """
-    if value is None:
+    if value is None or isinstance(value, CutOff):
         return UNKNOWN_ARGUMENTS
     if not isinstance(value, str):
         try:
@@ -83,6 +85,8 @@ def decode_arguments(value: Any, *, single: bool = False) -> Decoded:
     text = value.strip()
     if text[:1] in ("{", "[") and len(text) <= MAX_DECODED_CHARS:
         return _decode_structure(text, value)
+    if text.startswith(_WRAPPED):
+        return UNKNOWN_ARGUMENTS  # beside them stand ids, which are others in each call
     if single:
         return Decoded(_scalar_or_single(value))
     return Decoded(value)
@@ -117,7 +121,7 @@ def _decode_structure(text: str, original: str) -> Decoded:
     literal = python_literal(text)
     if literal is not None:
         return _unwrap(literal)
-    if text.startswith('{"input_str"') or original.endswith("…"):
+    if text.startswith(_WRAPPED) or original.endswith("…"):
         return UNKNOWN_ARGUMENTS  # a wrapper cut off by an attribute length limit: what is left is mostly metadata
     return Decoded(original)
 

@@ -11,7 +11,7 @@ from trajectory_guard.core.steps import ERROR, Evidence, ModelTokens, StepRecord
 from trajectory_guard.core.text_bounds import both_ends_and_digest
 from trajectory_guard.dialects.base import Dialect, RawCall, RawUsage, first
 from trajectory_guard.dialects.mcp import is_transport
-from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.span import CutOff, SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, KeySet, RowKeys, recognise, row_keys, table_of
 from trajectory_guard.spans.content import (
     UNKNOWN_RESULT,
@@ -139,13 +139,14 @@ def read_known_step(
     if dialect.empty_result is not None and payload == UNKNOWN_RESULT and args is not None and span.status != "error":
         payload = Payload("") if dialect.empty_result(span) else payload  # there was nothing to write down
     kind = outcome(span, payload, known, arguments_known=args is not None, table=table)
-    visible = payload.text
+    cut_off = isinstance(returned, CutOff)
+    visible = None if cut_off else payload.text  # the part that is left may be that of other results, too
     if visible is None:
         visible = _failure_text(span, kind)
     elif len(visible) > MAX_RESULT_CHARS:
         visible = both_ends_and_digest(visible, MAX_RESULT_CHARS)
     stated = attributes.get(STATE_KEY)
-    seen = Evidence.FULL if visible is not None or kind == ERROR else Evidence.NO_RESULT
+    seen = Evidence.FULL if visible is not None or (kind == ERROR and not cut_off) else Evidence.NO_RESULT
     return StepRecord(  # by position: matching twenty names takes as long as a hash of the arguments
         span.span_id,
         trajectory,
@@ -180,7 +181,10 @@ def _raw_call(span: SpanView, keys: RowKeys) -> tuple[Any, Any, Any]:
     if result is None and keys.results:
         result = ""  # the Java SDK writes an empty text as a value without content
     raw = call_id or None, first(attributes, keys.arguments), result
-    return raw if adjust is None else adjust(span, RawCall(*raw))
+    if adjust is None:
+        return raw
+    call_id, given, returned = adjust(span, RawCall(*raw))
+    return call_id, given, CutOff(returned) if isinstance(result, CutOff) and isinstance(returned, str) else returned
 
 
 def _failure_text(span: SpanView, kind: str) -> str | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.locks import OwnedLock
 from trajectory_guard.spending.ledger import (
     TRAJECTORY,
     Account,
@@ -93,7 +93,7 @@ class SQLiteStore:
             pass
 
     def _renew(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = OwnedLock()
         if self._connection is not None:
             _inherited.append(self._connection)
             self._connection = None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final, Protocol
 
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.locks import OwnedLock
 from trajectory_guard.spending.ledger import (
     TRAJECTORY,
     Account,
@@ -77,7 +77,7 @@ class MemoryStore:
         now_and_after_fork(self._renew_lock)
 
     def _renew_lock(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = OwnedLock()
 
     def _forgot(self, sums: object) -> None:
         self._counts["spending.forgotten"] += 1

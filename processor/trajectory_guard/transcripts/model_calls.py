@@ -19,7 +19,7 @@ from trajectory_guard.core.text_bounds import chars_of
 from trajectory_guard.core.tracking.model_calls import TOOL_NAME
 from trajectory_guard.dialects.base import Dialect, first
 from trajectory_guard.dialects.semconv import SEMCONV
-from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.span import CutOff, SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, MessageKeys
 from trajectory_guard.spans.content import is_redacted
 from trajectory_guard.spans.extract import agent_of, model_name, trajectory_id
@@ -156,7 +156,7 @@ def _text(value: Any) -> str | None:
     """A value as text; None if its content is hidden, cut off or too long to be written out."""
     if isinstance(value, str):
         cut = value.endswith("…") or (_JSON.match(value) is not None and value.rstrip()[-1:] not in ("]", "}"))
-        return None if cut or is_redacted(value) else value
+        return None if cut or isinstance(value, CutOff) or is_redacted(value) else value
     if isinstance(value, Mapping):
         value = dict(value)
     if chars_of(value, MAX_HASHED_CHARS) > MAX_HASHED_CHARS:
@@ -216,7 +216,7 @@ def is_long_answer(span: SpanView, table: DialectTable) -> bool:
 
 def _answer(span: SpanView, table: DialectTable) -> str | None:
     """The text of the answer, empty if it requests tools; None if it is unknown."""
-    if is_long_answer(span, table):
+    if is_long_answer(span, table) or any(isinstance(one, CutOff) for one in _first_source(span, table.outputs, table)):
         return None
     messages = output_messages(span, table)
     if any(message.calls for message in messages):

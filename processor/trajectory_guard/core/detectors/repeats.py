@@ -80,8 +80,14 @@ class Stutter(Detector):
 
 
 def _returned(found: DetectionResult, answer: str, among: str = "") -> str:
-    """How often the call was made, and how often with this result: all calls count, those of the first visit too."""
-    calls, alike = found.calls or found.count, found.alike
+    """How often the call was made, and how often with this result: all calls count, those of the first visit too.
+
+    The tally begins again after a pause and in a new trace. The repeats that the finding counts are calls all the same,
+    but the results of those before are not in the tally.
+    """
+    calls, alike = max(found.calls, found.count), found.alike
+    if found.calls < found.count:
+        alike = 0
     least = "at least " if found.at_least else ""
     times = f"{least}{calls} times{among}"
     if alike >= calls and least:

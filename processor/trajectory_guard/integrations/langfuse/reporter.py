@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -24,6 +23,7 @@ from trajectory_guard.forking import after_fork
 from trajectory_guard.integrations.langfuse.client import CLOUD, INSTALL, Connection
 from trajectory_guard.integrations.langfuse.scores import ScoreBook, environment_of, session_of
 from trajectory_guard.integrations.langfuse.sender import RateLimit, ScoreSender
+from trajectory_guard.locks import OwnedLock
 
 _log: Final = logging.getLogger(telemetry.LOGGER)
 _KEYS: Final = ("LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY")
@@ -50,7 +50,7 @@ class LangfuseReporter:
         self._sessions: NameTable[str, str] = NameTable(max_episodes)  # that spans name for their traces
         self._redact = redact
         self._environment = environment
-        self._lock = threading.Lock()
+        self._lock = OwnedLock()
         after_fork(self._after_fork)
 
     def _after_fork(self) -> None:
@@ -58,7 +58,7 @@ class LangfuseReporter:
         if self._lock.locked():
             self._book = ScoreBook(self._max_episodes)
             self._sessions = NameTable(self._max_episodes)
-        self._lock = threading.Lock()
+        self._lock = OwnedLock()
 
     def learn(self, span: SpanView) -> None:
         """Remember the session that a span, which is no step, names for its trace."""
