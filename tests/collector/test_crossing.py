@@ -66,7 +66,7 @@ async def test_a_request_with_a_nudge_crosses_few_files_of_the_collector(
 ) -> None:
     crossed = []
     async with running(exporters={"debug": {}}) as collector, sender(collector) as send:
-        for name in ("first", "second", "third"):
+        for name in ("first", "second", "third", "fourth", "fifth"):
             steps = [request(one) for one in loop(3, prefix=name, trace=name, conversation=name)]
             for data in steps[:-1]:
                 await send(data)

@@ -31,12 +31,12 @@ def clip(text: str, limit: int = MAX_EXCERPT_CHARS) -> str:
 
 
 def encodable(text: str) -> str:
-    """``text`` with a replacement character for each half of a surrogate pair, which no client or log could encode.
+    """``text`` with each half of a surrogate pair spelled out, which no client or log could encode.
 
-    >>> encodable("caf\\ud83d")
-    'caf�'
+    >>> print(encodable("caf\\ud83d"))
+    caf\\ud83d
     """
-    return text if text.isascii() else _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
+    return text if text.isascii() else _HALVES.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
 
 
 _ROLE: Final = "system|developer|user|human|assistant|ai|model|tool|function|instructions?"

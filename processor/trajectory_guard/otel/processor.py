@@ -139,9 +139,6 @@ class TrajectoryGuardProcessor(SpanProcessor):
         """Evaluate the span if it is a tool call; collect identity and usage otherwise."""
         if not self.enabled:
             return
-        if holds_lock():
-            self._postponed.append(span)
-            return
         try:
             reader = self._readers.get(span.__class__, PUBLIC)
             try:
@@ -150,9 +147,14 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 context, parent, attributes, limit = PUBLIC.ended(span)
             if context is None:
                 return
+            interesting = not self._interesting.isdisjoint(attributes)
+            is_root = parent is None or parent[IS_REMOTE]
+            if (interesting or is_root or self._above or self.board.quality is not None) and holds_lock():
+                self._postponed.append(span)
+                return
             self._open.pop(context[SPAN_ID], None)
             above = self._above.pop(context[SPAN_ID], None) if self._above else None
-            if not self._interesting.isdisjoint(attributes):
+            if interesting:
                 if limit:
                     attributes = marked(attributes, limit)
                 self._end_interesting(span, view_of(span, context, parent, attributes, reader), context, parent)
@@ -160,7 +162,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 self.board.end_instance(self._conversation_of(above), above.span_id)
             if self.board.quality is not None:
                 self._score(span, attributes)
-            if (parent is None or parent[IS_REMOTE]) and len(self.board):
+            if is_root and len(self.board):
                 self._finish_recoveries(context)
         except Exception as error:
             self._contain("on_end", error)

@@ -87,8 +87,8 @@ class ErrorStreak(Detector):
     >>> from trajectory_guard.core.demonstration import fires
     >>> names = ("user", "users", "user_id", "id")
     >>> fires("same_error", (f"run(column={name}) -> [error] KeyError: '{name}'" for name in names))
-    step 2: 3 times, 0.75, likely, OBSERVE
-    step 3: 4 times, 1.00, likely, NUDGE
+    step 2: 3 times, 0.75, acknowledged, OBSERVE
+    step 3: 4 times, 1.00, acknowledged, NUDGE
 
     Reference: masked error class, 3 of 10, had no false alarm on 4,172 recorded steps (``docs/detection.md``).
     """
