@@ -15,6 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from trajectory_guard.dialects.base import ARGUMENT_KEYS, RESULT_KEYS, Dialect
 from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.dialects.table import table_of
+from trajectory_guard.spans.length_limits import LengthLimits
 from trajectory_guard_collector.cooperative import at_once
 from trajectory_guard_collector.otlp.lazy import Request, SpanHeader
 from trajectory_guard_collector.scoring.items import Item, ResourceInfo
@@ -108,6 +109,7 @@ class RequestParser:
         self._named_scopes = combined.named_scopes
         self._origins: OrderedDict[bytes, ResourceInfo] = OrderedDict()
         self._scopes: OrderedDict[bytes, InstrumentationScope] = OrderedDict()
+        self._limits: OrderedDict[bytes, LengthLimits] = OrderedDict()  # by resource: a limit is that of a process
 
     def read(self, data: bytes) -> ParsedRequest:
         """``parsing`` without interruption."""
@@ -138,10 +140,11 @@ class RequestParser:
                         yield
         return parsed
 
-    def _source(self, group: Any, scoped: Any) -> tuple[ResourceInfo, bytes, InstrumentationScope]:
-        """Resource and scope of spans: the scope serialized and decoded."""
+    def _source(self, group: Any, scoped: Any) -> tuple[ResourceInfo, LengthLimits, bytes, InstrumentationScope]:
+        """Resource of spans, what is known of its length limits, and their scope, serialized and decoded."""
         origin = _cached(self._origins, group.resource, self._origin)
-        return origin, scoped.scope, self._scope(scoped)
+        limits = _cached(self._limits, group.resource, lambda _: LengthLimits())
+        return origin, limits, scoped.scope, self._scope(scoped)
 
     def _scope(self, scoped: Any) -> InstrumentationScope:
         return _cached(self._scopes, scoped.scope, InstrumentationScope.FromString)
@@ -153,10 +156,12 @@ class RequestParser:
 
 
 def _seen(
-    raw: bytes, place: tuple[Any, Any, int], origin: ResourceInfo, scope: bytes, decoded: InstrumentationScope
-) -> AgentSpan:
+    raw: bytes, place: tuple[Any, Any, int], origin: ResourceInfo, limits: LengthLimits, scope: bytes,
+    decoded: InstrumentationScope,
+) -> AgentSpan:  # fmt: skip
     span = Span.FromString(raw)
-    return AgentSpan(place, origin, scope, span, view_of(span, decoded, origin.attributes), len(raw))
+    view = limits.mark(view_of(span, decoded, origin.attributes))
+    return AgentSpan(place, origin, scope, span, view, len(raw))
 
 
 def _cached(table: OrderedDict[bytes, T], data: bytes, read: Callable[[bytes], T]) -> T:

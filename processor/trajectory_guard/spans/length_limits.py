@@ -1,0 +1,62 @@
+"""The length limits of a sender, learned from its spans: nothing that it sends tells them.
+
+An SDK cuts attributes off at ``OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT``. What is left of two results may then be equal while
+the results are not. JSON that breaks off shows that it was cut; two different texts that break off at one length show
+the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from trajectory_guard.core.fingerprints import checksum
+from trajectory_guard.dialects.span import CutOff, SpanView
+
+_LEAST_CHARS: Final = 64
+_MAX_CANDIDATES: Final = 64
+_MAX_LIMITS: Final = 4
+_OPENING: Final = frozenset("{[")
+_CLOSING: Final = frozenset("}] \n")
+
+
+class LengthLimits:
+    """The lengths at which the texts of one sender are cut off."""
+
+    __slots__ = ("_candidates", "_limits")
+
+    def __init__(self) -> None:
+        self._candidates: dict[int, int] = {}  # checksum of the first text of this length that broke off
+        self._limits: frozenset[int] = frozenset()
+
+    def mark(self, view: SpanView) -> SpanView:
+        """The view with ``CutOff`` in place of texts as long as a limit that is known by now."""
+        self._learn(view.attributes)
+        for event in view.events:
+            self._learn(event.attributes)
+        if not self._limits:
+            return view
+        events = [event._replace(attributes=self._marked(event.attributes)) for event in view.events]
+        return view._replace(attributes=self._marked(view.attributes), events=events)
+
+    def _learn(self, attributes: Mapping[str, Any]) -> None:
+        for value in attributes.values():
+            if type(value) is str and value[:1] in _OPENING and value[-1] not in _CLOSING:
+                self._note(value)
+
+    def _note(self, text: str) -> None:
+        chars = len(text)
+        if chars < _LEAST_CHARS or chars in self._limits:
+            return
+        found = checksum(text)
+        if self._candidates.setdefault(chars, found) != found and len(self._limits) < _MAX_LIMITS:
+            self._limits |= {chars}
+        if len(self._candidates) > _MAX_CANDIDATES:
+            del self._candidates[next(iter(self._candidates))]
+
+    def _marked(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        limits = self._limits
+        return {
+            key: CutOff(value) if isinstance(value, str) and len(value) in limits else value
+            for key, value in attributes.items()
+        }
