@@ -313,3 +313,27 @@ def test_queries_of_a_tool_that_has_found_something_escalate_slowly() -> None:
     assert stops[0] is not None
     assert stops[1] is not None
     assert stops[0] < 16 < stops[1]
+
+
+DRAWS = {
+    "coin": ("flip_coin", {}, ["heads", "tails"]),
+    "die": ("roll_dice", {"sides": 6}, ["1", "2", "3", "4", "5", "6"]),
+    "sensor": ("read_sensor", {"id": 4}, ["20.5", "20.6", "20.7"]),
+    "quotes": ("get_quote", {}, ["Be bold.", "Be kind to yourself and others.", "Never give up.", "Carpe diem."]),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_draws_and_readings_that_come_again_in_no_order_are_not_stopped(name: str) -> None:
+    tool, args, values = DRAWS[name]
+    for seed in range(10):
+        chance = random.Random(seed)
+        verdicts = evaluate(steps([(tool, args, chance.choice(values)) for _ in range(100)], gap=3.0))
+        assert first_level(verdicts, Level.STOP) is None
+
+
+@pytest.mark.parametrize("values", [["20.5"], ["20.5", "20.6"]], ids=["one value stays", "two in turns"])
+def test_values_that_stay_or_come_in_turns_are_found(values: list[str]) -> None:
+    first = [("read_sensor", {"id": 4}, value) for value in ("20.5", "20.6", "20.6", "20.5", "20.7", "20.6", "20.7")]
+    then = [("read_sensor", {"id": 4}, values[at % len(values)]) for at in range(60)]
+    assert nudged(evaluate(steps([*first, *then], gap=3.0))) is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from sys import byteorder
 from typing import Any, Final
 
@@ -21,6 +22,10 @@ KEPT_BATCHES: Final = 8
 LARGEST: Final = 32
 _BLANK: Final = b"\0" * WIDTH
 _ONCE: Final = (1, 1, 0)
+_LOOKED_BACK: Final = 16
+_LEAST_CHANGES: Final = 3
+_MAX_STAY: Final = 8
+"""So often may one value come in a row: a coin shows one side eight times in a row once in 128 throws."""
 
 
 class Ring:
@@ -224,6 +229,23 @@ class History:
     def returned(self, call: Symbol, result: Symbol) -> bool:
         """Whether ``call`` ever returned ``result`` within memory."""
         return result in self.results and any(self.results[at] == result for at in self.calls.occurrences(call))
+
+    def varies(self, call: Symbol, result: Symbol) -> bool:
+        """Whether the newest steps, and one more that returns ``result``, are one call with results in no order.
+
+        Several values that come again in no order are readings or draws. One that stays, or two in turns, are none.
+        """
+        newest = self.calls.start + len(self.calls)
+        found = [result]
+        for at in range(newest - 1, max(self.calls.start, newest - _LOOKED_BACK) - 1, -1):
+            if self.calls[at] != call:
+                break
+            found.append(self.results[at])
+        changes = [now != then for now, then in pairwise(found)]
+        stays = changes.index(True) if True in changes else len(changes)
+        again = [value for value in set(found) if found.count(value) > 1]
+        in_turns = len(again) == 2 and all(changes)
+        return len(again) > 1 and sum(changes) >= _LEAST_CHANGES and stays < _MAX_STAY and not in_turns
 
     def to_plain(self) -> dict[str, Any]:
         """JSON-able."""

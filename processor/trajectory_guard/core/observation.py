@@ -159,6 +159,7 @@ class Observation:
         noisy: the call was made before, and the results are equal but for volatile parts.
         under_way: the results of this call show an age that grows by the time that passes between the calls.
         result_changed: the call was made before, and this time it returned another result.
+        varies: the newest steps were this very call, and returned a few values in no order, this one among them.
         repeats: number of times this call returned this result since the last progress, this step included.
         repeated_at: indices of those steps as far as remembered, oldest first; first_repeat: the first, -1 if none.
         made: number of times that this call was made, copies in one batch included, this step too; made_alike: how
@@ -211,6 +212,7 @@ class Observation:
     noisy = False
     under_way = False
     result_changed = False
+    varies = False
     repeats = 0
     made = 1
     made_alike = 1

@@ -8,10 +8,10 @@ from typing import Any, Final
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core.certainty import PACE, Certainty, weakest
 from trajectory_guard.core.failures import complains, read_outcome, reads_as_error, signature_of
-from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, checksum, digest64, text_bytes
+from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, digest64, text_bytes
 from trajectory_guard.core.history import BATCH_MASK
 from trajectory_guard.core.inquiry import ADVANCES
-from trajectory_guard.core.masking import masked_hash, measures, shares_done, volatile_parts
+from trajectory_guard.core.masking import masked_hash, measures, shares_done
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import (
     complaint_of,
@@ -64,22 +64,20 @@ from trajectory_guard.core.volatile import (
     learn,
     shares_in,
 )
+from trajectory_guard.core.written import figures_of, was_written
 
 _TRACEBACK: Final = re.compile(
     r"\bline \d+, in \b|^Traceback |^E   |^\s{0,8}at [^\s(]{1,200}\([^\s:]{1,200}:\d+\)", re.MULTILINE
 )
 _ERROR_CHARS: Final = 4_096
 _PACE_BESIDE_OTHERS: Final = 2
-_WORD: Final = re.compile(r"\w+")
-_ASCII_FIGURE: Final = re.compile(r"\b[A-Za-z_]*\d\w*", re.ASCII)
-_DIGIT: Final = re.compile(r"\d")
 _KEPT_FIGURES: Final = 64
-_MAX_WRITTEN_CHARS: Final = 2_000
 _ANSWER_WORDS: Final = 3
 _BRIEF: Final = "="
 """Marks values among answers: equal ones tell nothing of the calls, but how the calls go on does."""
 _PACE_WITHOUT_PAUSE: Final = 5 / 3
 _ASKING_WORDS: Final = 3  # a task in words, as another agent is given: its work takes long, and is no wait
+_PACE_OF_DRAWS: Final = 3  # each value comes again by chance, and says nothing of the next one
 _PACE_OF_MOVES: Final = 2  # every move leads on: only its end would show, and a long page has many screens
 
 
@@ -165,7 +163,7 @@ class Reader:
 
     def _read_new(self, run: Run, seen: Observation) -> None:
         """A call not made before is progress unless its result is empty, an echo, or was returned before."""
-        if not is_lookup(seen.step.tool_name) and (written := _figures("\n".join(seen.values))):
+        if not is_lookup(seen.step.tool_name) and (written := figures_of("\n".join(seen.values))):
             run.written = tuple(dict.fromkeys((*run.written, *written)))[-_KEPT_FIGURES:]
         run.last_new_call = run.index if seen.call else run.last_new_call
         result, step = seen.step.result, seen.step
@@ -226,6 +224,8 @@ class Reader:
                 seen.form = UNKNOWN
         if seen.progress or not seen.result:
             return  # a result that this call returned before, though not the last time, is no progress
+        drawn = seen.in_a_row and seen.outcome == SUCCESS and not seen.noisy
+        seen.varies = drawn and history.varies(seen.call, seen.result)
         self._count_repeats(run, seen, previous)
         if policy is not None and policy.idempotent and seen.repeats == 2:
             seen.repeats = 3
@@ -275,7 +275,7 @@ class Reader:
         repeats = REPEATS_BESIDE_WORK if new_calls else REPEATS_TO_LEARN
         makes = makes_something(step.tool_name, step.args)
         profile, noise = learn(known, masked, text, repeats, makes=makes)
-        noise = noise and not (new_calls and _was_written(run, text))
+        noise = noise and not (new_calls and was_written(run.written, text))
         profile = profile.at_time(known, text, seen.step.timestamp)
         noise = (noise and (makes or not profile.moves_on)) or profile.is_timed or (profile.reordered and not new_calls)
         if seen.in_a_row:
@@ -310,6 +310,8 @@ class Reader:
             seen.pace = 1  # detected as early as any repeat; only escalation is slow
         elif seen.is_acknowledged_move:
             seen.pace *= _PACE_OF_MOVES
+        elif seen.varies:
+            seen.pace *= _PACE_OF_DRAWS
         if seen.new_work_since_repeat and not seen.asks and not names_error(seen.step.result or ""):
             seen.pace = max(seen.pace, PACE[Certainty.ACKNOWLEDGED])  # a look around between pieces of work
         if seen.certainty is not Certainty.WAITING and seen.repeats > 1:
@@ -360,22 +362,6 @@ def _with_profile(noise: dict[str, list[Any]], key: str, profile: NoiseProfile) 
     learned = {call: one for call, one in noise.items() if call != key}
     learned[key] = list(profile)
     return dict(list(learned.items())[-MAX_NOISE_PROFILES:])
-
-
-def _was_written(run: Run, text: str) -> bool:
-    """Whether a part of a result that looks volatile is one that the agent wrote itself: a time-out, a date, an id."""
-    return any(
-        figures and set(figures) <= set(run.written)
-        for figures in map(_figures, volatile_parts(text[:_MAX_WRITTEN_CHARS]))
-    )
-
-
-def _figures(text: str) -> list[int]:
-    """Checksums of the words of a text that hold a digit."""
-    text = text[:_MAX_WRITTEN_CHARS]
-    if text.isascii():  # searched in one go, and mostly there is nothing to find
-        return [checksum(word) for word in _ASCII_FIGURE.findall(text)] if _DIGIT.search(text) else []
-    return [checksum(word) for word in _WORD.findall(text) if any(map(str.isdigit, word))]
 
 
 def _inquire(run: Run, seen: Observation) -> None:
@@ -462,6 +448,8 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
             if seen.outcome == ERROR and not known:
                 return Certainty.ACKNOWLEDGED  # an error in unknown words may be one that passes
         return Certainty.LIKELY if seen.outcome == SUCCESS else Certainty.CERTAIN
+    if seen.varies and is_brief(text):
+        return Certainty.WAITING  # a reading, a draw: each value came before, and nobody knows which is next
     if is_handoff(step.tool_name) and (seen.idle or not seen.in_a_row):
         return Certainty.LIKELY  # the agents' own results do not show
     short = not text or is_short(text)
