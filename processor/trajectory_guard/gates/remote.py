@@ -195,16 +195,7 @@ class RemoteFlags:
         try:
             plain = self._in_time(lambda: self._get(trajectory_id, after, hands, caller))
             answer = CollectorReply(_flag(plain), self._budget(plain))
-        except (
-            OSError,
-            LateError,
-            HTTPException,
-            RuntimeError,
-            ValueError,
-            LookupError,
-            TypeError,
-            AttributeError,
-        ) as error:
+        except _NO_ANSWER as error:
             self._fail(error)
             return None
         memory.keep(trajectory_id, question, use, answer, self._clock())
