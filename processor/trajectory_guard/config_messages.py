@@ -1,4 +1,4 @@
-"""What is wrong with a value, in the words of somebody who writes a configuration."""
+"""Mistakes in a value, in the words of somebody who writes a configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to leave out of a result before its words are asked for an error, and what a validation error asks for.
+"""The parts of a result that are no sign of an error, whatever their words, and the names a validation error asks for.
 
 A member such as ``"error": null`` says that nothing failed; a warning above a result is not the result; a prefix that
 names the tool is not the answer. None of the three is an error because of the words in it.

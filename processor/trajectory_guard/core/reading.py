@@ -19,6 +19,7 @@ from trajectory_guard.core.outcome import (
     is_transient,
     names_error,
 )
+from trajectory_guard.core.paraphrase import Vocabulary
 from trajectory_guard.core.pending import is_pending
 from trajectory_guard.core.result_text import (
     MAX_FORM_CHARS,
@@ -37,7 +38,6 @@ from trajectory_guard.core.result_text import (
     values_of,
     width,
 )
-from trajectory_guard.core.retelling import Told
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.similarity.keys import is_bound
@@ -279,8 +279,9 @@ class Reader:
         profile = profile.at_time(known, text, seen.step.timestamp)
         noise = (noise and (makes or not profile.moves_on)) or profile.is_timed or (profile.reordered and not new_calls)
         if seen.in_a_row:
-            told, retold = (Told(*known.told) if known is not None else Told()).then(text)
-            profile, noise = profile._replace(told=list(told)), noise or retold
+            before = Vocabulary(*known.vocabulary) if known is not None else Vocabulary()
+            vocabulary, is_paraphrase = before.add(text)
+            profile, noise = profile._replace(vocabulary=list(vocabulary)), noise or is_paraphrase
         seen.under_way = noise and profile.shows_age
         state.noise = _with_profile(state.noise, key, profile)
         return run.history.results[previous] if noise else seen.result

@@ -115,7 +115,7 @@ class NoiseProfile(NamedTuple):
     ``since``, ``grown``: when the latter series began, seconds, and by how much its figures have grown; ``stride``,
     ``strides``: by how much the only figure that differed has moved, and how often in a row;
     ``shares``: what the answer says is done, and of how much, in pairs; ``unordered``: hash of the answer without its
-    order; ``reordered``: it is that of the answer before; ``told``: what all answers tell (``retelling.Told``).
+    order; ``reordered``: it is that of the answer before; ``vocabulary``: the words of all answers.
     """
 
     masked: str
@@ -135,7 +135,7 @@ class NoiseProfile(NamedTuple):
     shares: list[float] = []  # noqa: RUF012  never mutated
     unordered: str = ""
     reordered: bool = False
-    told: list[Any] = []  # noqa: RUF012  never mutated
+    vocabulary: list[Any] = []  # noqa: RUF012  never mutated
 
     @property
     def shows_age(self) -> bool:

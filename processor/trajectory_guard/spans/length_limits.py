@@ -1,4 +1,4 @@
-"""The length limits of a sender, learned from its spans: nothing that it sends tells them.
+"""The length limits of a sender, learned from its spans: no field of them states any.
 
 An SDK cuts attributes off at ``OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT``. What is left of two results may then be equal while
 the results are not. JSON that breaks off shows that it was cut; two different texts that break off at one length show

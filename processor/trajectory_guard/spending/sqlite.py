@@ -199,7 +199,7 @@ class SQLiteStore:
 
 
 def why_unopened(path: Path) -> str | None:
-    """What stands in the way of a file of a ledger, as far as the file system shows it; None if nothing does."""
+    """The reason why the file of a ledger cannot be opened, as far as the file system shows it; None if it can."""
     folder = path.absolute().parent
     if path.is_dir():
         return "is a directory, not a file"

@@ -21,11 +21,11 @@ _DIGITS: Final = 8
 _SENTENCE: Final = re.compile(r"[^\W\d_]{2}['\"”»)]?[.!?。！？।؟](?:\s|\Z)|[。！？]")
 
 
-class Told(NamedTuple):
-    """What is told in the answers to one call.
+class Vocabulary(NamedTuple):
+    """The words of the answers to one call.
 
     Fields:
-        words: checksums of all words, hex, those of the newest answer last; newest: how many these are.
+        words: their checksums, hex, those of the newest answer last; newest: number of these.
         returns: an answer has come back to words that the one before it did not use.
     """
 
@@ -33,18 +33,18 @@ class Told(NamedTuple):
     newest: int = 0
     returns: bool = False
 
-    def then(self, text: str) -> tuple[Told, bool]:
-        """Take in one more answer: what is told then, and whether it retells in known words what was told before."""
+    def add(self, text: str) -> tuple[Vocabulary, bool]:
+        """The vocabulary with one more answer, and whether that answer is a paraphrase of the ones before."""
         now = _words_of(text)
         if not now:
-            return Told(), False
+            return Vocabulary(), False
         known = [int(self.words[at : at + _DIGITS], 16) for at in range(0, len(self.words), _DIGITS)]
         before = set(known[len(known) - self.newest :])
         kept = [word for word in known if word not in now]
         closed = bool(known) and len(kept) + len(now) == len(known)
         returns = self.returns or (closed and not now.keys() <= before)
         words = "".join([f"{word:0{_DIGITS}x}" for word in [*kept, *now][-_MAX_KEPT:]])
-        return Told(words, len(now), returns), closed and (returns or now.keys() == before)
+        return Vocabulary(words, len(now), returns), closed and (returns or now.keys() == before)
 
 
 def _words_of(text: str) -> dict[int, None]:

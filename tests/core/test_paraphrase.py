@@ -8,8 +8,8 @@ import pytest
 
 from tests.helpers import evaluate, first_level, record
 from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.paraphrase import Vocabulary
 from trajectory_guard.core.policy import Level
-from trajectory_guard.core.retelling import Told
 
 ENGLISH = (
     "Mercedes Sosa was born in Tucumán and became a renowned singer of Latin American folk music.",
@@ -32,14 +32,14 @@ def asked(answers: list[str]) -> list[Verdict | None]:
     return evaluate([record("ask_search_agent", call, text, "success", t=6.0 * at) for at, text in enumerate(answers)])
 
 
-def retold(sentences: tuple[str, ...], times: int) -> list[str]:
+def paraphrased(sentences: tuple[str, ...], times: int) -> list[str]:
     chance = random.Random(7)
     return [" ".join(chance.sample(sentences, len(sentences) - chance.randrange(2))) for _ in range(times)]
 
 
 @pytest.mark.parametrize("sentences", [ENGLISH, GERMAN], ids=["English", "German"])
 def test_one_question_that_is_answered_in_other_words_each_time_is_a_loop(sentences: tuple[str, ...]) -> None:
-    verdicts = asked(retold(sentences, 12))
+    verdicts = asked(paraphrased(sentences, 12))
     nudge = first_level(verdicts, Level.NUDGE)
     assert nudge is not None
     assert nudge <= 8
@@ -58,14 +58,15 @@ PENDING = [f"part {name} of the archive" for name in ("alpha", "beta", "gamma", 
     ],
     ids=["a figure moves", "a new word comes", "less and less is left"],
 )
-def test_a_report_of_work_under_way_is_no_retelling(answers: list[str]) -> None:
+def test_a_report_of_work_under_way_is_no_paraphrase(answers: list[str]) -> None:
     assert first_level(asked(answers), Level.NUDGE, Level.STOP) is None
 
 
-def test_what_is_told_stays_small() -> None:
-    told = Told()
+def test_the_vocabulary_stays_small() -> None:
+    vocabulary = Vocabulary()
     for at in range(50):
-        told, again = told.then(f"It is said of number {at} once more. " + " ".join(retold(ENGLISH, 1)))
-        assert not again  # each has a number of its own
-    assert len(told.words) <= 8 * 192
-    assert told.then(ENGLISH[0]) == (Told(), False)
+        text = f"Number {at} is described once more. " + " ".join(paraphrased(ENGLISH, 1))
+        vocabulary, is_paraphrase = vocabulary.add(text)
+        assert not is_paraphrase  # each has a number of its own
+    assert len(vocabulary.words) <= 8 * 192
+    assert vocabulary.add(ENGLISH[0]) == (Vocabulary(), False)  # a sentence alone is no prose
