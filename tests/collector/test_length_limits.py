@@ -83,10 +83,11 @@ def test_two_texts_that_break_off_at_one_length_show_the_limit(of_event: bool) -
         ['{"a": "' + "x" * 93] * 3,
         ['{"a": "' + letter * 91 + '"}' for letter in "xyz"],
         ["plain " + letter * 94 for letter in "xyz"],
+        [f"[08:14:2{at}] the build is under way, and step {at} of it is being done by the worker" for at in range(5)],
         ['{"' + letter * 20 for letter in "xyz"],
         ['{"a": "' + "x" * (93 + at) for at in range(5)],
     ],
-    ids=["one text", "whole JSON", "plain texts", "short texts", "other lengths"],
+    ids=["one text", "whole JSON", "plain texts", "lines of a log", "short texts", "other lengths"],
 )
 def test_nothing_else_shows_a_limit(texts: list[str]) -> None:
     limits = LengthLimits()
@@ -97,6 +98,6 @@ def test_what_is_learned_is_bounded() -> None:
     limits = LengthLimits()
     for chars in range(64, 2_000):
         for letter in "xy":
-            limits.mark(view("{" + letter * chars))
+            limits.mark(view('{"' + letter * chars))
     assert len(limits._limits) <= 4
     assert len(limits._candidates) <= 64

@@ -7,6 +7,7 @@ the limit.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -16,7 +17,8 @@ from trajectory_guard.dialects.span import CutOff, SpanView
 _LEAST_CHARS: Final = 64
 _MAX_CANDIDATES: Final = 64
 _MAX_LIMITS: Final = 4
-_OPENING: Final = frozenset("{[")
+_OPENING: Final = re.compile(r"(?:\[\s{0,9}){0,2}\{\s{0,99}[\"']")
+"""An object, in lists or not. What else begins with a bracket may be a line of a log."""
 _CLOSING: Final = frozenset("}] \n")
 
 
@@ -41,7 +43,7 @@ class LengthLimits:
 
     def _learn(self, attributes: Mapping[str, Any]) -> None:
         for value in attributes.values():
-            if type(value) is str and value[:1] in _OPENING and value[-1] not in _CLOSING:
+            if type(value) is str and value[:1] in ("{", "[") and value[-1] not in _CLOSING and _OPENING.match(value):
                 self._note(value)
 
     def _note(self, text: str) -> None:
