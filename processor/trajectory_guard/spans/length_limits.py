@@ -17,7 +17,7 @@ from trajectory_guard.dialects.span import CutOff, SpanView
 _LEAST_CHARS: Final = 64
 _MAX_CANDIDATES: Final = 64
 _MAX_LIMITS: Final = 4
-_OPENING: Final = re.compile(r"(?:\[\s{0,9}){0,2}\{\s{0,99}[\"']")
+_OPENING: Final = re.compile(r"\A\[{0,2}\s{0,9}\{\s{0,99}[\"']")
 """An object, in lists or not. What else begins with a bracket may be a line of a log."""
 _CLOSING: Final = frozenset("}] \n")
 

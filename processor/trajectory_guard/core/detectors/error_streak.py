@@ -266,15 +266,15 @@ def _guesses(args: Any, asked: Container[int]) -> bool:
     if not isinstance(args, dict) or not all(isinstance(value, (str, int, float)) for value in args.values()):
         return False
     texts = [value for value in args.values() if isinstance(value, str)]
-    if not all(len(text) <= _GUESS_CHARS and _GUESS.match(text) for text in texts):
+    if not all(map(_GUESS.match, texts)):
         return False
     words = WORD.findall("\n".join(texts))
     return any(not word.isdecimal() and checksum(word) not in asked for word in words)
 
 
 _GUESS_CHARS: Final = 40
-_GUESS: Final = re.compile(r"[^\s/\\]*\Z")
-_NAME: Final = re.compile(r"[\w.-]*\Z")
+_GUESS: Final = re.compile(rf"\A[^\s/\\]{{0,{_GUESS_CHARS}}}\Z")
+_NAME: Final = re.compile(rf"\A[\w.-]{{0,{_GUESS_CHARS}}}\Z")
 
 
 def _digest(text: str) -> str:
@@ -292,7 +292,7 @@ def _runs_program(seen: Observation) -> bool:
 
 def _is_name(value: Any) -> bool:
     """Whether a value is a single name or number: the code of a coupon is no program."""
-    return isinstance(value, str) and len(value) <= _GUESS_CHARS and _NAME.match(value) is not None
+    return isinstance(value, str) and _NAME.match(value) is not None
 
 
 def _named_parts(seen: Observation, text: str) -> tuple[int, ...]:
