@@ -235,12 +235,14 @@ class History:
 
         Several values that come again in no order are readings or draws. One that stays, or two in turns, are none.
         """
-        newest = self.calls.start + len(self.calls)
-        found = [result]
-        for at in range(newest - 1, max(self.calls.start, newest - _LOOKED_BACK) - 1, -1):
-            if self.calls[at] != call:
+        calls, results = self.calls.data, self.results.data
+        if results.endswith(result * _MAX_STAY):
+            return False  # as in most loops: the rest need not be looked at
+        found, size = [result], len(calls)
+        for at in range(size - WIDTH, max(0, size - _LOOKED_BACK * WIDTH) - 1, -WIDTH):
+            if calls[at : at + WIDTH] != call:
                 break
-            found.append(self.results[at])
+            found.append(results[at : at + WIDTH])
         changes = [now != then for now, then in pairwise(found)]
         stays = changes.index(True) if True in changes else len(changes)
         again = [value for value in set(found) if found.count(value) > 1]
