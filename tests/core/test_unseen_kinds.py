@@ -260,8 +260,10 @@ def test_a_recurring_result_is_reported_once_and_again_ever_more_rarely() -> Non
         ("Building the docs... done\nbuild succeeded.\nERROR: heading not found in toctree!", True),
         ("collected 12 items\n\n12 passed, 0 failed in the suite of orders", False),
         ("reading sources... done\nwriting output... done\nbuild succeeded, no errors.", False),
+        ("src/cart.ts(31,7): error TS2304: Cannot find name 'total'.", True),
+        ("tests/test_errors.py .... [100%]\n\n4 passed, among them the failure of a login", False),
     ],
-    ids=["the error stays", "all tests pass", "no errors"],
+    ids=["the error stays", "all tests pass", "no errors", "a code", "tests of errors pass"],
 )
 def test_a_command_that_keeps_ending_in_one_error_after_each_edit_is_found(output: str, found: bool) -> None:
     calls = [

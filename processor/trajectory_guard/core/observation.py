@@ -10,7 +10,7 @@ from zlib import crc32
 from trajectory_guard.core.certainty import PACE, Certainty
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, digest64, text_bytes
 from trajectory_guard.core.masking import mask_text, masked_hash
-from trajectory_guard.core.outcome import shows_error
+from trajectory_guard.core.outcome import ends_in_error
 from trajectory_guard.core.plain import Plain
 from trajectory_guard.core.restatement import restates
 from trajectory_guard.core.result_text import carries_content, describes_state, is_acknowledgement, values_of
@@ -292,8 +292,8 @@ class Observation:
 
     @_computed
     def fails_in_words(self) -> bool:
-        """Whether the last lines of a success state an error, as the output of a test run does."""
-        return self.outcome == SUCCESS and not self.step.stated and shows_error(self.step.result or "")
+        """Whether the last lines of a success report an error, as the output of a test run does."""
+        return self.outcome == SUCCESS and not self.step.stated and ends_in_error(self.step.result or "")
 
     @property
     def belongs_to_work(self) -> bool:

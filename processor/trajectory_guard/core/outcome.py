@@ -310,16 +310,26 @@ def states_error(line: str, values: Sequence[str] = ()) -> bool:
     return not any(stated[0].lower() in value.lower() for value in values)
 
 
-def shows_error(result: str) -> bool:
-    """Whether one of the last lines of a result states an error (``states_error``), as those of a test run do.
+def ends_in_error(result: str) -> bool:
+    """Whether one of the last lines of a result reports an error, as those of a build or of a test run do.
 
-    >>> shows_error("reading sources... done\\nERROR: heading not found"), shows_error("12 passed, 0 failed")
-    (True, False)
+    >>> ends_in_error("reading sources... done\\nERROR: heading not found"), ends_in_error("2 failed, 9 passed")
+    (True, True)
+    >>> ends_in_error("tests/test_errors.py .... [100%]\\n4 passed"), ends_in_error("12 passed, 0 failed")
+    (False, False)
     """
-    return any(map(states_error, result[-_END_CHARS:].splitlines()))
+    return _REPORTED.search(without_empty_errors(result[-_END_CHARS:])) is not None
 
 
 _END_CHARS: Final = 1_000
+_REPORTED: Final = re.compile(
+    rf"^(?:E\s{{1,9}})?\W{{0,9}}(?:[\w.]{{0,60}}(?:error|exception)|{ERROR_WORDS})\s?[:：!]|\bERR!"
+    r"|\berror(?: [A-Z]{1,6}\d{1,6}|\[\w{1,12}\]):|\bError [1-9]\d{0,3}$|^\W{0,9}(?-i:FAILED|FAIL)\b"
+    r"|(?<![\d.,])[1-9]\d{0,5} (?:\w{1,12} )?(?:failed|failures|errors|(?:failure|error)(?! [a-z]))\b"
+    r"(?! (?:fixed|corrected))"
+    r"|\b(?:failed|failures|errors)[:=] ?[1-9]|\bexit(?:ed)?(?: with)? (?:code|status):? [1-9]",
+    re.IGNORECASE | re.MULTILINE,
+)
 _COMPLAINT_CHARS: Final = 160
 _LEAST_COMPLAINT_WORDS: Final = 4
 _STATES_ERROR: Final = re.compile(
