@@ -145,8 +145,10 @@ def run_requests(run: Mapping[str, Any]) -> list[bytes]:
     return [*requests, request(span(root, asked, trace=run["id"], dur=len(requests), span_name="POST /chat"))]
 
 
-def new_scorer(config: GuardConfig | None = None, clock: Any = None, **limits: Any) -> RequestScorer:
-    more = {"clock": clock} if clock is not None else {}
+def new_scorer(
+    config: GuardConfig | None = None, clock: Any = None, *, learns_limits: bool = False, **limits: Any
+) -> RequestScorer:
+    more = {"learns_limits": learns_limits, **({"clock": clock} if clock is not None else {})}
     return RequestScorer(config or GuardConfig(), Trajectories(**limits), Metrics(), **more)
 
 

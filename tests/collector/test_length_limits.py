@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from tests.collector.kit import request, score_all, span, tool
+from tests.collector.kit import new_scorer, request, span, tool, verdicts
+from tests.collector.service_helpers import service_config
 from trajectory_guard.core.policy import Level
 from trajectory_guard.dialects.span import CutOff, SpanEvent, SpanView
 from trajectory_guard.spans.length_limits import LengthLimits
+from trajectory_guard_collector.app.service import Collector
+from trajectory_guard_collector.scoring.scorer import RequestScorer
 
 LIMIT = 300
 HEAD = "\n".join(f"step {at} of the build is done" for at in range(20))
@@ -38,19 +41,31 @@ def reads_of_a_growing_log(count: int, *, start: float = 10.0) -> list[Span]:
     return found
 
 
-def levels(spans: Sequence[Span]) -> set[Level]:
-    return {verdict.level for verdict in score_all(map(request, spans)).values()}
+def levels(requests: Iterable[bytes], scorer: RequestScorer | None = None) -> set[Level]:
+    scorer = scorer or new_scorer(learns_limits=True)
+    for data in requests:
+        scorer.score(data)
+    scorer.finish()
+    return {verdict.level for verdict in verdicts(scorer).values()}
 
 
 def test_a_healthy_agent_under_a_length_limit_is_left_alone() -> None:
-    assert levels([*model_calls(2), *reads_of_a_growing_log(12)]) == {Level.OBSERVE}
-    assert Level.STOP in levels(reads_of_a_growing_log(12))  # without a sign of the limit nothing tells the two apart
+    assert levels(map(request, [*model_calls(2), *reads_of_a_growing_log(12)])) == {Level.OBSERVE}
+    assert Level.STOP in levels(
+        map(request, reads_of_a_growing_log(12))
+    )  # without a sign of the limit nothing tells the two apart
+
+
+def test_the_collector_learns_and_others_do_not() -> None:
+    data = [request(one) for one in (*model_calls(2), *reads_of_a_growing_log(12))]
+    assert levels(data, Collector(service_config()).scorer) == {Level.OBSERVE}
+    assert Level.STOP in levels(data, new_scorer())  # stream workers read other requests each, and have to agree
 
 
 def test_a_limit_is_that_of_its_sender() -> None:
     spans = [*model_calls(2), *reads_of_a_growing_log(12)]
     data = [request(one, service="one" if at < 2 else "another") for at, one in enumerate(spans)]
-    assert Level.STOP in {verdict.level for verdict in score_all(data).values()}
+    assert Level.STOP in levels(data)
 
 
 def test_loops_of_short_results_are_found_under_a_limit() -> None:
@@ -58,7 +73,7 @@ def test_loops_of_short_results_are_found_under_a_limit() -> None:
         tool(f"t{at}", {"q": 1}, "Closed on Mondays. Open from Tuesday to Sunday.", at=10.0 + 2.0 * at)
         for at in range(6)
     ]
-    assert Level.STOP in levels([*model_calls(2), *looping])
+    assert Level.STOP in levels(map(request, [*model_calls(2), *looping]))
 
 
 def view(value: object, *, of_event: bool = False) -> SpanView:

@@ -276,7 +276,7 @@ class Collector:
 
 def _scorer(config: CollectorConfig, metrics: Metrics) -> RequestScorer:
     try:
-        return RequestScorer(config.guard, config.trajectories, metrics)
+        return RequestScorer(config.guard, config.trajectories, metrics, learns_limits=True)
     except ConfigError as error:  # the file of the ledger
         raise ConfigError(*(one._replace(path=f"guard.{one.path}") for one in error.mistakes)) from None
 

@@ -100,10 +100,15 @@ class RequestParser:
         table: the dialects in use; a span with none of their keys, and none that names a conversation, an agent or
             the usage of a model, is left unread, unless its scope is one whose spans name agents without any key.
         separate_by: resource attributes that form the tenant.
+        learns_limits: texts that are as long as a limit of their sender are unknown. The limit is learned from the
+            requests before, so that parsers that read different requests do not agree.
     """
 
-    def __init__(self, table: tuple[Dialect, ...], separate_by: Sequence[str] = ()) -> None:
+    def __init__(
+        self, table: tuple[Dialect, ...], separate_by: Sequence[str] = (), *, learns_limits: bool = False
+    ) -> None:
         self._separate_by = separate_by
+        self._learns_limits = learns_limits
         combined = table_of(table)
         self._interesting = combined.interesting | combined.name_keys
         self._named_scopes = combined.named_scopes
@@ -140,10 +145,10 @@ class RequestParser:
                         yield
         return parsed
 
-    def _source(self, group: Any, scoped: Any) -> tuple[ResourceInfo, LengthLimits, bytes, InstrumentationScope]:
+    def _source(self, group: Any, scoped: Any) -> tuple[ResourceInfo, LengthLimits | None, bytes, InstrumentationScope]:
         """Resource of spans, what is known of its length limits, and their scope, serialized and decoded."""
         origin = _cached(self._origins, group.resource, self._origin)
-        limits = _cached(self._limits, group.resource, lambda _: LengthLimits())
+        limits = _cached(self._limits, group.resource, lambda _: LengthLimits()) if self._learns_limits else None
         return origin, limits, scoped.scope, self._scope(scoped)
 
     def _scope(self, scoped: Any) -> InstrumentationScope:
@@ -156,11 +161,13 @@ class RequestParser:
 
 
 def _seen(
-    raw: bytes, place: tuple[Any, Any, int], origin: ResourceInfo, limits: LengthLimits, scope: bytes,
+    raw: bytes, place: tuple[Any, Any, int], origin: ResourceInfo, limits: LengthLimits | None, scope: bytes,
     decoded: InstrumentationScope,
 ) -> AgentSpan:  # fmt: skip
     span = Span.FromString(raw)
-    view = limits.mark(view_of(span, decoded, origin.attributes))
+    view = view_of(span, decoded, origin.attributes)
+    if limits is not None:
+        view = limits.mark(view)
     return AgentSpan(place, origin, scope, span, view, len(raw))
 
 

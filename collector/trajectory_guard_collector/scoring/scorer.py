@@ -67,6 +67,7 @@ class RequestScorer:
         limits: memory of trajectories and traces.
         metrics: counts steps and findings.
         clock: monotonic seconds; for tests.
+        learns_limits: as for ``RequestParser``.
 
     Attributes:
         spending: the ledger of all services, None if none is configured.
@@ -82,6 +83,7 @@ class RequestScorer:
         metrics: Metrics,
         *,
         clock: Callable[[], float] = time.monotonic,
+        learns_limits: bool = False,
     ) -> None:
         table = table_with(config.dialects)
         self.metrics = metrics
@@ -94,7 +96,7 @@ class RequestScorer:
         operations = BookedOperations(self.registry, self._bookings) if self._bookings is not None else self.registry
         books = self._bookings is not None
         self.identifier = Identifier(table, config, limits, operations, self.counts, reads_calls=books)
-        self._reader = RequestParser(table, limits.separate_by)
+        self._reader = RequestParser(table, limits.separate_by, learns_limits=learns_limits)
         self._tagger = Tagger(self.registry)
 
     def score(self, data: bytes, *, wal_entry_of: WalEntryOf | None = None) -> ScoredRequest:
