@@ -1,8 +1,8 @@
 """Locks for code that runs while the application's own code may run in between, on the same thread.
 
 Python may run a finalizer or a signal handler between any two of our statements: where an abandoned generator is
-collected, the span around it ends there. What such code asks of the guard must not wait for a lock that its own thread
-holds: it would wait for ever.
+collected, the span around it ends there. Such code must not wait for a lock that its own thread holds: it would wait
+for ever.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from trajectory_guard_collector.config.checks import NOT_IN_THE_COLLECTOR
 def ignored_variables(guard: GuardConfig, environ: Mapping[str, str] | None = None) -> Iterator[str]:
     """A sentence on each ``TRAJECTORY_GUARD_<KEY>`` variable that asks for another value than ``guard`` has.
 
-    Who sets ``TRAJECTORY_GUARD_MODE=observe`` expects that no agent is stopped. Variables of keys that only an
+    A user who sets ``TRAJECTORY_GUARD_MODE=observe`` expects that no agent is stopped. Variables of keys that only an
     application has are left out: one environment often serves both.
 
     Parameters:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class CutOff(str):
-    """Text that a length limit has cut off. What is missing is unknown: no two such texts are known to be equal."""
+    """Text that a length limit has cut off. The missing part is unknown: no two such texts are known to be equal."""
 
     __slots__ = ()
 

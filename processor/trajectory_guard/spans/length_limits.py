@@ -1,8 +1,8 @@
 """The length limits of a sender, learned from its spans: no field of them states any.
 
-An SDK cuts attributes off at ``OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT``. What is left of two results may then be equal while
-the results are not. JSON that breaks off shows that it was cut; two different texts that break off at one length show
-the limit.
+An SDK cuts attributes off at ``OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT``. The parts that are left of two results may then be
+equal while the results are not. JSON that breaks off shows that it was cut; two different texts that break off at one
+length show the limit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LEAST_CHARS: Final = 64
 _MAX_CANDIDATES: Final = 64
 _MAX_LIMITS: Final = 4
 _OPENING: Final = re.compile(r"\A\[{0,2}\s{0,9}\{\s{0,99}[\"']")
-"""An object, in lists or not. What else begins with a bracket may be a line of a log."""
+"""An object, in lists or not. Other text that begins with a bracket may be a line of a log."""
 _CLOSING: Final = frozenset("}] \n")
 
 

@@ -41,7 +41,7 @@ _SYSTEM_KEYS: Final = ("gen_ai.system_instructions", "gen_ai.system_prompt", "sy
 _SYSTEM_ROLES: Final = frozenset(("system", "developer"))
 
 _NOTHING: Final = frozenset(("", "null", "[]", "{}", "[[]]"))
-"""What instrumentations write where they did not capture any content."""
+"""Values that instrumentations write where they did not capture any content."""
 _WITHOUT_TEXT: Final = (".role", ".finish_reason")
 """Ends of the attributes of a message that stay where its content is not captured."""
 
