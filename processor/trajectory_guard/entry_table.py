@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.calls import call_key
@@ -16,9 +16,6 @@ from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
 from trajectory_guard.entries import Entry
 from trajectory_guard.forking import after_fork
 from trajectory_guard.locks import OwnedLock
-
-if TYPE_CHECKING:
-    pass
 
 _MAX_REQUESTS: Final = 4_096
 _FIND_AMONG: Final = 64

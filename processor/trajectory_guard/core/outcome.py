@@ -272,8 +272,11 @@ def looks_like_error(result: str) -> bool:
     text = result.strip()
     if len(text) > _READ_CHARS:
         return False
-    text = answer_in(text)
-    return begins_as_error(text) or (text[:1] == "{" and holds_error(text))
+    return _is_error(answer_in(text))
+
+
+def _is_error(answer: str) -> bool:
+    return begins_as_error(answer) or (answer[:1] == "{" and holds_error(answer))
 
 
 def complaint_of(result: str, values: Sequence[str]) -> str:
@@ -364,8 +367,8 @@ _FAILED: Final = re.compile(
 
 def _reads_as_failure(start: str) -> bool:
     """Whether the beginning of a result, of a call that may not have been carried out, says that it failed."""
-    start = answer_in(start)
-    return looks_like_error(start) or _UNKNOWN_TOOL.search(start) is not None or _FAILED.search(start) is not None
+    start = answer_in(start.strip())
+    return _is_error(start) or _UNKNOWN_TOOL.search(start) is not None or _FAILED.search(start) is not None
 
 
 def _error_line(text: str) -> str:

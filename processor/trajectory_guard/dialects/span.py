@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 
@@ -10,6 +10,14 @@ class CutOff(str):
     """Text that a length limit has cut off. The missing part is unknown: no two such texts are known to be equal."""
 
     __slots__ = ()
+
+
+def with_cut_off(attributes: Mapping[str, Any], is_cut: Callable[[int], bool]) -> dict[str, Any]:
+    """Attributes with ``CutOff`` in place of texts whose number of characters shows that they are cut off."""
+    return {
+        key: CutOff(value) if isinstance(value, str) and is_cut(len(value)) else value
+        for key, value in attributes.items()
+    }
 
 
 class SpanEvent(NamedTuple):

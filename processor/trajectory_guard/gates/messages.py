@@ -97,7 +97,7 @@ def was_nudged(messages: Sequence[Any], advised: Collection[str] = ()) -> bool:
         advised: ``text_digest`` of nudges that were about something else, and precede no stop.
     """
     for message in reversed(messages):
-        if getattr(message, "additional_kwargs", None) and _mark(message).get("intervention") == "NUDGE":
+        if _mark(message).get("intervention") == "NUDGE":
             if not (advised and text_digest(str(message.content)) in advised):
                 return True
         elif is_of_person(message):

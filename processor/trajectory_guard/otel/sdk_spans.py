@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import Event, ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode
 
-from trajectory_guard.dialects.span import CutOff, SpanEvent, SpanView
+from trajectory_guard.dialects.span import SpanEvent, SpanView, with_cut_off
 
 Attributes = Mapping[str, Any]
 Parts = tuple[str, int, int, "str | None", Sequence[Event], "int | None", "int | None", str, "str | None"]
@@ -152,12 +152,7 @@ def _agrees(span: ReadableSpan) -> bool:
 
 def marked(attributes: Attributes, limit: int | None) -> Attributes:
     """``attributes`` with ``CutOff`` in place of texts as long as the limit that they were stored under."""
-    if not limit:
-        return attributes
-    return {
-        key: CutOff(value) if isinstance(value, str) and len(value) >= limit else value
-        for key, value in attributes.items()
-    }
+    return with_cut_off(attributes, limit.__le__) if limit else attributes
 
 
 def view_of(

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import checksum
-from trajectory_guard.dialects.span import CutOff, SpanView
+from trajectory_guard.dialects.span import SpanView, with_cut_off
 
 _LEAST_CHARS: Final = 64
 _MAX_CANDIDATES: Final = 64
@@ -38,8 +38,9 @@ class LengthLimits:
             self._learn(event.attributes)
         if not self._limits:
             return view
-        events = [event._replace(attributes=self._marked(event.attributes)) for event in view.events]
-        return view._replace(attributes=self._marked(view.attributes), events=events)
+        is_cut = self._limits.__contains__
+        events = [event._replace(attributes=with_cut_off(event.attributes, is_cut)) for event in view.events]
+        return view._replace(attributes=with_cut_off(view.attributes, is_cut), events=events)
 
     def _learn(self, attributes: Mapping[str, Any]) -> None:
         for value in attributes.values():
@@ -55,10 +56,3 @@ class LengthLimits:
             self._limits |= {chars}
         if len(self._candidates) > _MAX_CANDIDATES:
             del self._candidates[next(iter(self._candidates))]
-
-    def _marked(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        limits = self._limits
-        return {
-            key: CutOff(value) if isinstance(value, str) and len(value) in limits else value
-            for key, value in attributes.items()
-        }
