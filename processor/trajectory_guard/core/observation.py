@@ -224,7 +224,7 @@ class Observation:
     others_progress = False
     new_calls_since_repeat = False
     new_work_since_repeat = False
-    # _weigh, without progress
+    # weigh, without progress
     certainty = Certainty.CERTAIN
     pace: float = 1
     # _count_old_states

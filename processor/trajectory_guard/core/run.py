@@ -31,7 +31,9 @@ class Run:
         agent_progress: the same by agent; agents: names of the agents that acted last (up to eight).
         last_new_call: index of the newest call that had not been made before.
         last_work: index of the newest such call that handed over content or brought something new, -1 before the first.
-        last_waiting: index of the newest step that could only prove waiting, -1 before the first.
+        last_waiting: index of the newest step that could only prove waiting, -1 before the first; last_stated_wait: of
+            the newest one whose result, call or pause says so, where others have but the name of a tool.
+        waits: indices of the newest steps that could only prove waiting on their own, whatever their lap holds.
         old_states_in_a_row: steps in a row that described nothing but states that were there before.
         failed: the newest step was an error.
         lines: checksums of the lines of results seen last.
@@ -73,6 +75,7 @@ class Run:
         "last_end",
         "last_new_call",
         "last_progress",
+        "last_stated_wait",
         "last_waiting",
         "last_work",
         "lines",
@@ -85,6 +88,7 @@ class Run:
         "stoppable",
         "trace_id",
         "usage",
+        "waits",
         "written",
     )  # fmt: skip
 
@@ -98,6 +102,8 @@ class Run:
         self.agents: tuple[str, ...] = ()
         self.last_new_call = -1
         self.last_waiting = -1
+        self.last_stated_wait = -1
+        self.waits: tuple[int, ...] = ()
         self.last_work = -1
         self.old_states_in_a_row = 0
         self.failed = False
@@ -205,6 +211,7 @@ class Run:
             "agent_progress": list(self.agent_progress.items()),
             "agents": list(self.agents),
             "lines": self.lines.hex(),
+            "waits": list(self.waits),
             "written": list(self.written),
             "repeat_streak": list(self.repeat_streak),
             "batch_end": None if self.batch_end == float("-inf") else self.batch_end,
@@ -228,7 +235,7 @@ class Run:
         run.agent_progress, run.agents = dict(plain["agent_progress"]), tuple(plain["agents"])
         run.repeat_streak = tuple(plain["repeat_streak"])
         run.lines = bytes.fromhex(plain["lines"])
-        run.written = tuple(plain["written"])
+        run.waits, run.written = tuple(plain["waits"]), tuple(plain["written"])
         run.batch_end = float("-inf") if plain["batch_end"] is None else plain["batch_end"]
         run.same_results = SameResultRun.from_plain(plain["same_results"])
         run.inquiry = Inquiry.from_plain(plain["inquiry"])
@@ -242,8 +249,8 @@ class Run:
 
 
 _PLAIN: Final = (
-    "label", "index", "last_progress", "last_new_call", "last_waiting", "last_work", "old_states_in_a_row", "failed",
-    "dismissed", "pause_s", "batch_label", "last_end", "rhythm_s", "trace_id", "boundary", "episode_start_s", "gated",
-    "stoppable",
+    "label", "index", "last_progress", "last_new_call", "last_stated_wait", "last_waiting", "last_work",
+    "old_states_in_a_row", "failed", "dismissed", "pause_s", "batch_label", "last_end", "rhythm_s", "trace_id",
+    "boundary", "episode_start_s", "gated", "stoppable",
 )  # fmt: skip
 """The fields that are saved as they are."""

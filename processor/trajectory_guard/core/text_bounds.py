@@ -170,6 +170,8 @@ def named_blocks(text: str) -> str | None:
     >>> named_blocks('[{"type": "image", "base64": "image (102 kB) ' + "g" * 32 + '…"}]')
     'an image (102 kB)'
     """
+    if "B) " not in text:
+        return None
     marks = [f"{_article(match['name'])} {match['name']}" for match in _MARK.finditer(text)]
     if not marks:
         return None

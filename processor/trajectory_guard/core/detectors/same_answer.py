@@ -50,8 +50,9 @@ class SameAnswer(Detector):
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Look at the current series of equal answers."""
-        far = min(seen.advances, seen.alike) if not holds_token(seen.step.result or "") else 0
-        if far >= (_PAST_END if seen.has_found and seen.outcome == EMPTY else FAR):
+        far = min(seen.advances, seen.alike)
+        enough = far >= (_PAST_END if seen.has_found and seen.outcome == EMPTY else FAR)
+        if enough and not holds_token(seen.step.result or ""):
             certainty = Certainty.LIKELY if far >= FAR else Certainty.ACKNOWLEDGED
             return self.found(
                 seen, 1.0, "same_answer", certainty, count=seen.alike, first_step=seen.alike_first, varied=True,

@@ -1,0 +1,176 @@
+"""The strongest evidence that a repeat can give at a step, and how many repeats that evidence asks for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trajectory_guard.core.certainty import PACE, Certainty, weakest
+from trajectory_guard.core.masking import measures, shares_done
+from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.outcome import is_lasting, is_transient, names_error
+from trajectory_guard.core.pending import is_pending
+from trajectory_guard.core.result_text import (
+    both_ends,
+    carries_content,
+    is_acknowledgement,
+    is_brief,
+    is_short,
+    reports_status,
+)
+from trajectory_guard.core.run import Run
+from trajectory_guard.core.settings import ToolSettings
+from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS
+from trajectory_guard.core.tools import (
+    LEAST_WAIT_S,
+    asks_to_wait,
+    is_finisher,
+    is_handoff,
+    is_lookup,
+    is_status_lookup,
+    is_waiting,
+    makes_something,
+    moves_cursor,
+    took_its_time,
+)
+from trajectory_guard.core.tracking import scope
+
+_PACE_BESIDE_OTHERS: Final = 2
+_PACE_WITHOUT_PAUSE: Final = 5 / 3
+_ASKING_WORDS: Final = 3  # a task in words, as another agent is given: its work takes long, and is no wait
+_PACE_OF_DRAWS: Final = 3  # each value comes again by chance, and says nothing of the next one
+_KEPT_WAITS: Final = 8
+_WORK_OF_A_LAP: Final = 2
+_PACE_OF_LAPS: Final = 5 / 3
+_PACE_OF_MOVES: Final = 2  # every move leads on: only its end would show, and a long page has many screens
+_ERROR_CHARS: Final = 4_096
+_PASSED_BY_NOW: Final = 16
+
+
+def weigh(run: Run, seen: Observation, policy: ToolSettings | None, poll_patience: int) -> None:
+    """Set the strongest evidence that this step can give, and the factor on the required number of repeats."""
+    if seen.repeats > 1:
+        run.pause_s = _pause_s(run.pause_s, seen)
+    pause_s = run.pause_s if seen.in_a_row and seen.repeats > 1 else seen.gap_s
+    paced = scope.is_paced(run, seen.gap_s)
+    seen.certainty = _certainty(seen, policy, pause_s, paced=paced)
+    seen.pace = seen.pace_of(seen.certainty)
+    in_between = not seen.in_a_row and (seen.new_calls_since_repeat or seen.recurrences > seen.repeats)
+    if seen.certainty is Certainty.ACKNOWLEDGED and not (seen.is_bare_acknowledgement or in_between):
+        seen.pace = 1  # detected as early as any repeat; only escalation is slow
+    elif seen.is_acknowledged_move:
+        seen.pace *= _PACE_OF_MOVES
+    elif seen.varies:
+        seen.pace *= _PACE_OF_DRAWS
+    if seen.new_work_since_repeat and not seen.asks and not names_error(seen.step.result or ""):
+        seen.pace = max(seen.pace, PACE[Certainty.ACKNOWLEDGED])  # a look around between pieces of work
+    works = False
+    if seen.certainty is Certainty.WAITING:
+        run.waits = (*run.waits[1 - _KEPT_WAITS :], run.index)
+        if paced or _says_that_it_waits(seen, policy):
+            run.last_stated_wait = run.index
+    elif seen.repeats > 1 and _is_lap_with_wait(run, seen):
+        works = _is_working_lap(run, seen)
+        if works and run.last_stated_wait <= seen.repeated_at[-2]:
+            seen.certainty, seen.pace = weakest(seen.certainty, Certainty.ACKNOWLEDGED), _PACE_OF_LAPS
+        else:
+            seen.certainty, seen.pace = Certainty.WAITING, _PACE_OF_LAPS if works else seen.waiting_pace
+    if seen.certainty is Certainty.WAITING:
+        run.last_waiting = run.index
+        if seen.outcome == ERROR and seen.gap_s + seen.step.duration < scope.RETRY_PAUSE_S:
+            seen.pace = min(seen.pace, _PACE_WITHOUT_PAUSE)  # what may pass is given no time to
+        if seen.outcome != ERROR and not works:
+            spent_s = seen.gap_s + seen.step.duration
+            seen.pace *= min(poll_patience, max(1.0, spent_s * poll_patience / scope.PACED_S))
+    elif seen.others_progress:  # their progress may have changed the state that this call reads
+        seen.certainty = weakest(seen.certainty, Certainty.LIKELY)
+        seen.pace = max(seen.pace, _PACE_BESIDE_OTHERS)
+
+
+def _says_that_it_waits(seen: Observation, policy: ToolSettings | None) -> bool:
+    """Whether more than the name of a tool, an age or a long duration shows that a step waits for something."""
+    step, text = seen.step, (seen.step.result or "").strip()
+    if seen.outcome != SUCCESS or seen.signature is not None or (policy is not None and policy.poll):
+        return True
+    return is_waiting(step.tool_name, step.args) or is_pending(text)
+
+
+def _is_lap_with_wait(run: Run, seen: Observation) -> bool:
+    """Whether a look at something was made since the last equal step, or was that step, before another long pause."""
+    before = seen.repeated_at[-2]
+    return run.last_waiting > before or (run.last_waiting == before and seen.gap_s >= scope.PACED_S)
+
+
+def _is_working_lap(run: Run, seen: Observation) -> bool:
+    """Whether two and more of the steps since the last equal one are no looks, and the lap holds no long pause."""
+    before = seen.repeated_at[-2]
+    steps, waits = seen.index - before, sum(at > before for at in run.waits)
+    started = run.history.start_of(before)
+    paced = started is None or seen.step.timestamp - started >= steps * scope.PACED_S
+    return steps - waits >= _WORK_OF_A_LAP and not paced
+
+
+def _pause_s(before_s: float, seen: Observation) -> float:
+    """Idle seconds before the repeats of the current call, on average. A deliberate pause may jitter by a half."""
+    if not seen.in_a_row or seen.repeats <= 2:
+        return seen.gap_s
+    mean_s = (before_s + seen.gap_s) / 2
+    if before_s >= scope.RETRY_PAUSE_S <= 2 * seen.gap_s:
+        return max(mean_s, scope.RETRY_PAUSE_S)
+    return mean_s
+
+
+def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *, paced: bool) -> Certainty:
+    step, text = seen.step, (seen.step.result or "").strip()
+    if (policy is not None and policy.poll) or seen.under_way or is_waiting(step.tool_name, step.args):
+        return Certainty.WAITING
+    if seen.outcome == DENIED:
+        return Certainty.CERTAIN
+    if seen.outcome == ERROR or seen.signature is not None:
+        if seen.killed:
+            return Certainty.LIKELY  # the limit is the host's own: it does not pass, the next call has to be shorter
+        if is_transient(both_ends(text, _ERROR_CHARS), step.error_class):
+            return Certainty.WAITING
+        if seen.in_a_row:
+            if pause_s >= scope.RETRY_PAUSE_S:
+                return Certainty.ACKNOWLEDGED  # a deliberate wait before each retry may have a reason
+            known = seen.repeats >= _PASSED_BY_NOW or is_lasting(both_ends(text, _ERROR_CHARS), step.error_class)
+            if seen.outcome == ERROR and not known:
+                return Certainty.ACKNOWLEDGED  # an error in unknown words may be one that passes
+        return Certainty.LIKELY if seen.outcome == SUCCESS else Certainty.CERTAIN
+    if seen.varies and is_brief(text):
+        return Certainty.WAITING  # a reading, a draw: each value came before, and nobody knows which is next
+    if is_handoff(step.tool_name) and (seen.idle or not seen.in_a_row):
+        return Certainty.LIKELY  # the agents' own results do not show
+    short = not text or is_short(text)
+    waited = step.duration >= LEAST_WAIT_S  # only then how long the result is matters
+    if waited and took_its_time(step.args, step.duration, short=not text or is_brief(text)):
+        asked = sum(map(str.isalpha, " ".join(seen.values)[:_ERROR_CHARS].split()))
+        if asked < _ASKING_WORDS:
+            return Certainty.WAITING
+    if not step.stated and is_status_lookup(step.tool_name):
+        return Certainty.WAITING
+    if seen.outcome == EMPTY and seen.in_a_row and asks_to_wait(step.args):
+        return Certainty.WAITING  # a long poll of a queue that is empty
+    if seen.outcome == EMPTY and seen.in_a_row and not step.stated and pause_s >= scope.RETRY_PAUSE_S:
+        # something may be to turn up: a message, a file, a value
+        return Certainty.WAITING if pause_s >= scope.PAUSE_S else Certainty.ACKNOWLEDGED
+    if not text:
+        return Certainty.ACKNOWLEDGED if moves_cursor(step.tool_name, step.args) else Certainty.CERTAIN
+    if seen.outcome != SUCCESS or step.stated:
+        return Certainty.CERTAIN
+    made_more = seen.noisy and makes_something(step.tool_name, step.args)
+    if step.model_scope is None and is_pending(text) and not (made_more or is_finisher(step.tool_name)):
+        return Certainty.WAITING
+    if paced and (is_brief(text) or reports_status(text) or shares_done(text)):
+        return Certainty.WAITING
+    if seen.is_bare_acknowledgement:
+        return Certainty.ACKNOWLEDGED
+    if is_acknowledgement(text) and carries_content(step.args):
+        return Certainty.LIKELY  # sending the same content again has no further effect
+    if (short and not is_lookup(step.tool_name)) or reports_status(text):
+        return Certainty.ACKNOWLEDGED  # a value or a remark of unknown meaning: it may be that of something under way
+    if seen.in_a_row and pause_s >= scope.RETRY_PAUSE_S and is_brief(text):
+        return Certainty.ACKNOWLEDGED  # a pause before each look may be a wait for a change
+    if made_more or (seen.noisy and measures(text)):
+        return Certainty.ACKNOWLEDGED  # it may be repeated on purpose: for a mean, or for several of a kind
+    return Certainty.LIKELY if seen.noisy or short else Certainty.CERTAIN
