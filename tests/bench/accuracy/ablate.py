@@ -14,7 +14,7 @@ from tests.bench.accuracy.metrics import Evaluated, evaluate_all, figures, middl
 from tests.bench.accuracy.systems import ours
 from tests.bench.accuracy.tables import Table
 from tests.bench.situations import SETS, evaluate_situation, situations
-from trajectory_guard.core import failures, reading, volatile
+from trajectory_guard.core import failures, reading, volatile, weighing
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import (
     LOOP_TYPES,
@@ -85,7 +85,7 @@ def _nothing_masked() -> Iterator[None]:
 
 @contextmanager
 def _without_words() -> Iterator[None]:
-    with patch.object(reading, "is_pending", _no), patch.object(reading, "reports_status", _no):
+    with patch.object(weighing, "is_pending", _no), patch.object(weighing, "reports_status", _no):
         yield
 
 
@@ -120,9 +120,9 @@ ABLATIONS = (
     Ablation("progress does not reset", "silence while other calls bring something new in between",
              _replaced(EngineRun, "note_progress", _never)),
     Ablation("all evidence is certain", "runs that wait, act on acknowledgements or try other ways",
-             _replaced(reading, "_certainty", _certain)),
+             _replaced(weighing, "_certainty", _certain)),
     Ablation("transient errors are like others", "retries after timeouts, locks and rate limits",
-             _replaced(reading, "is_transient", _no)),
+             _replaced(weighing, "is_transient", _no)),
     Ablation("pauses mean nothing", "polling and back-off, whatever the words", _without_pauses),
     Ablation("no words for waiting", "polling at full speed whose answer says so in one of a few languages", _without_words),
     Ablation("loops between agents off", "work that goes round between fresh agents",
