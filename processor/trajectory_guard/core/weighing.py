@@ -89,7 +89,7 @@ def weigh(run: Run, seen: Observation, policy: ToolSettings | None, poll_patienc
 def _says_that_it_waits(seen: Observation, policy: ToolSettings | None) -> bool:
     """Whether more than the name of a tool, an age or a long duration shows that a step waits for something."""
     step, text = seen.step, (seen.step.result or "").strip()
-    if seen.outcome != SUCCESS or seen.signature is not None or (policy is not None and policy.poll):
+    if seen.outcome == ERROR or seen.signature is not None or (policy is not None and policy.poll):
         return True
     return is_waiting(step.tool_name, step.args) or is_pending(text)
 
