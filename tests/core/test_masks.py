@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from trajectory_guard.core.masking import is_volatile_key, mask_noise, mask_text, masked_hash
 from trajectory_guard.core.outcome import (
     _REFUSAL,
-    _TRANSIENT_WORDS,
     error_signature,
     is_empty_result,
     is_refusal,
-    is_transient,
     looks_like_error,
 )
 from trajectory_guard.core.result_text import _DECIMAL, _may_hold_decimal
+from trajectory_guard.core.transient import _TRANSIENT_WORDS, is_transient
 from trajectory_guard.core.wordlists import ascii_beginnings, runs
 
 NOISE: list[tuple[str, str, str]] = [

@@ -13,12 +13,12 @@ from trajectory_guard.core.outcome import (
     complaint_of,
     error_signature,
     is_empty_result,
-    is_transient,
     looks_like_error,
     states_failure,
 )
-from trajectory_guard.core.result_text import MAX_FORM_CHARS, MAX_REQUEST_CHARS, WORD, answer_form, is_data
+from trajectory_guard.core.result_text import MAX_FORM_CHARS, MAX_REQUEST_CHARS, WORD, answer_form
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS
+from trajectory_guard.core.transient import is_transient
 
 UNSTATED: Final = "?"
 """The signature of a failure of which neither text nor class is known. It says nothing of another one."""
@@ -70,7 +70,9 @@ def reads_as_error(result: str, values: Sequence[str]) -> bool:
     if complains(result, values):
         return True
     answer = answer_in(result) if len(result) <= MAX_FORM_CHARS else ""
-    return is_transient(answer, None) and not is_data(answer)
+    first, _, rest = answer.strip().partition("\n")
+    last = rest.rpartition("\n")[2]
+    return is_transient(f"{first}\n{last}", None)  # what stands between them is what was asked for
 
 
 def complains(result: str, values: Sequence[str]) -> bool:

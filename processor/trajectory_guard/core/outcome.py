@@ -19,8 +19,7 @@ from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.masking import mask_text
 from trajectory_guard.core.result_text import both_ends
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, NOT_RUN, SUCCESS, Outcome
-from trajectory_guard.core.text import unescaped
-from trajectory_guard.core.wordlists import ascii_beginnings, beginnings, may_hold
+from trajectory_guard.core.wordlists import may_hold
 
 _READ_CHARS: Final = 400
 
@@ -228,7 +227,7 @@ _PATHS: Final = re.compile(
     r"|\b[\w-]{1,80}\.(?:py|js|ts|go|rs|java|c|cpp|h|json|ya?ml|txt|md)\b"
 )
 _NUMBERS: Final = re.compile(r"\d+(?:[.,]\d+)*")
-_ERROR_LINE: Final = re.compile(
+ERROR_LINE: Final = re.compile(
     r"\b\w*(?:Error|Exception|Errno|Failure|Fault|Warning)\b|\berror\b|\bfailed\b|\bnot found\b"
     r"|\bcannot\b|\binvalid\b|\bdenied\b",
     re.IGNORECASE,
@@ -351,7 +350,7 @@ _COUNTS_NONE: Final = re.compile(
 def names_error(result: str) -> bool:
     """Whether a word for an error stands anywhere near the ends of a result, whatever it says there."""
     text = both_ends(result, 2 * _STATED_CHARS)
-    return _ERROR_LINE.search(text) is not None and _ERROR_LINE.search(without_empty_errors(text)) is not None
+    return ERROR_LINE.search(text) is not None and ERROR_LINE.search(without_empty_errors(text)) is not None
 
 
 _UNKNOWN_TOOL: Final = re.compile(
@@ -376,82 +375,6 @@ def _error_line(text: str) -> str:
     if not lines:
         return ""
     for line in reversed(lines):
-        if _ERROR_LINE.search(line) and not line.startswith(("File ", "^")):
+        if ERROR_LINE.search(line) and not line.startswith(("File ", "^")):
             return line[:400]
     return lines[0][:400]
-
-
-_TRANSIENT_CLASS: Final = re.compile(
-    r"timeout|timedout|temporar|unavailable|toomanyrequests|ratelimit|throttl|overload|connection(?:reset|refused|aborted|error)"
-    r"|\A(?:408|425|429|50[0234]|529)\Z|econn|brokenpipe|serviceunavailable|badgateway|deadlineexceeded|resourceexhausted|locked|lockwait|deadlock|blockingio",
-    re.IGNORECASE,
-)
-_TRANSIENT_STATUS: Final = re.compile(
-    r"(?:^\W{0,4}|\b(?:https?(?:/\d(?:\.\d)?)?|status|code|statuscode|api)\b\W{1,4}(?:code\W{1,3}|error\W{1,3})?"
-    rf"|(?<![^\W_])(?:{ERROR_WORDS})\W{{0,4}}(?:code\W{{1,3}})?)"
-    r"(?:408|425|429|500|502|503|504|529)\b",
-    re.IGNORECASE,
-)
-_TRANSIENT_CODE: Final = re.compile(r"4(?:08|25|29)|5(?:0[0234]|29)")
-"""Part of every match of ``_TRANSIENT_STATUS``, and found much sooner."""
-_TRANSIENT_WORDS: Final = re.compile(
-    r"tim(?:e|ed)[ -]?out|temporar|unavailable|too many requests|rate.?limit|overloaded|again later|again in \d"
-    r"|retry after|connection (?:reset|refused|aborted)|econnreset|econnrefused|throttl|is locked|lock (?:wait|held)"
-    r"|(?:get|obtain|acquire) (?:\w+ ){0,2}lock"
-    r"|database is locked|deadlock|resource busy|(?:could ?n.t|could not|cannot|can.t|failed to|unable to) connect"
-    r"|no route to host"
-    r"|name or service not known|could not resolve|unreachable|host is down|reset by peer|broken pipe|socket hang up"
-    r"|empty reply from server|not reachable",
-    re.IGNORECASE,
-)
-_TRANSIENT_ELSEWHERE: Final = beginnings("transient")
-_TRANSIENT_IN_ASCII: Final = ascii_beginnings("transient")
-_MAX_CODE_CHARS: Final = 120
-_MAX_REMARK_CHARS: Final = 400
-_LASTING_STATUS: Final = re.compile(
-    _TRANSIENT_STATUS.pattern.replace("408|425|429|500|502|503|504|529", r"40[0-7]|41\d|422|451|501")
-)
-"""Not 409 and 423: what conflicts or is locked may be free again."""
-
-
-@lru_cache(maxsize=128)  # each repeat of an error asks again
-def is_transient(text: str, error_class: str | None) -> bool:
-    """Whether an error is one that passes: by exception type, then by status code, then by wording.
-
-    >>> is_transient("", "ReadTimeout"), is_transient("HTTP 503", None), is_transient("403: ticket is locked", None)
-    (True, True, False)
-    """
-    if error_class and _TRANSIENT_CLASS.search(error_class):
-        return True
-    text = unescaped(text)
-    line = text[:_MAX_CODE_CHARS]
-    if _TRANSIENT_CODE.search(line) is not None and _TRANSIENT_STATUS.search(line) is not None:
-        return True
-    words = may_hold(_TRANSIENT_STEMS, text) and _TRANSIENT_WORDS.search(text) is not None
-    if not words:
-        remark = text[:_MAX_REMARK_CHARS]
-        words = may_hold(_TRANSIENT_IN_ASCII, remark) and _TRANSIENT_ELSEWHERE.search(remark) is not None
-    return words and _LASTING_STATUS.search(line) is None
-
-
-_TRANSIENT_STEMS: Final = (
-    "time", "temporar", "unavailable", "too many requests", "rate", "overloaded", "again", "retry after",
-    "econn", "throttl", "lock", "resource busy", "connect", "no route", "not known", "resolve", "reachable",
-    "host is down", "reset by", "broken pipe", "hang up", "empty reply",
-)  # fmt: skip
-"""In ASCII text one of them is part of every match of ``_TRANSIENT_WORDS``."""
-
-
-def is_lasting(text: str, error_class: str | None) -> bool:
-    """Whether an error is known to be none that passes: by exception type, status code or wording.
-
-    An error in words that nobody knows may pass or not.
-
-    >>> is_lasting("404: no such user", None), is_lasting("KeyError: 'a'", None), is_lasting("E-17 driver busy", None)
-    (True, True, False)
-    """
-    if is_transient(text, error_class):
-        return False
-    if error_class or _LASTING_STATUS.search(text[:_MAX_CODE_CHARS]) is not None:
-        return True
-    return looks_like_error(text) or _ERROR_LINE.search(text) is not None

@@ -7,7 +7,7 @@ from typing import Final
 from trajectory_guard.core.certainty import PACE, Certainty, weakest
 from trajectory_guard.core.masking import measures, shares_done
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.outcome import is_lasting, is_transient, names_error
+from trajectory_guard.core.outcome import names_error
 from trajectory_guard.core.pending import is_pending
 from trajectory_guard.core.result_text import (
     both_ends,
@@ -33,6 +33,7 @@ from trajectory_guard.core.tools import (
     took_its_time,
 )
 from trajectory_guard.core.tracking import scope
+from trajectory_guard.core.transient import is_lasting, is_transient
 
 _PACE_BESIDE_OTHERS: Final = 2
 _PACE_WITHOUT_PAUSE: Final = 5 / 3

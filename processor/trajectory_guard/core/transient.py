@@ -1,0 +1,126 @@
+"""Errors that pass: time-outs, limits on rates, locks, servers that cannot be reached."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from itertools import islice
+from typing import Final
+
+from trajectory_guard.core.error_text import ERROR_WORDS
+from trajectory_guard.core.outcome import ERROR_LINE, looks_like_error
+from trajectory_guard.core.text import unescaped
+from trajectory_guard.core.wordlists import ascii_beginnings, beginnings, may_hold
+
+_TRANSIENT_CLASS: Final = re.compile(
+    r"timeout|timedout|temporar|unavailable|toomanyrequests|ratelimit|throttl|overload|connection(?:reset|refused|aborted|error)"
+    r"|\A(?:408|425|429|50[0234]|529)\Z|econn|brokenpipe|serviceunavailable|badgateway|deadlineexceeded|resourceexhausted|locked|lockwait|deadlock|blockingio",
+    re.IGNORECASE,
+)
+_TRANSIENT_STATUS: Final = re.compile(
+    r"(?:^\W{0,4}|\b(?:https?(?:/\d(?:\.\d)?)?|status|code|statuscode|api)\b\W{1,4}(?:code\W{1,3}|error\W{1,3})?"
+    rf"|(?<![^\W_])(?:{ERROR_WORDS})\W{{0,4}}(?:code\W{{1,3}})?)"
+    r"(?:408|425|429|500|502|503|504|529)\b",
+    re.IGNORECASE,
+)
+_TRANSIENT_CODE: Final = re.compile(r"4(?:08|25|29)|5(?:0[0234]|29)")
+"""Part of every match of ``_TRANSIENT_STATUS``, and found much sooner."""
+_TRANSIENT_WORDS: Final = re.compile(
+    r"tim(?:e|ed)[ -]?out|temporar|unavailable|too many requests|rate.?limit|overloaded|again later|again in \d"
+    r"|retry after|connection (?:reset|refused|aborted)|econnreset|econnrefused|throttl|is locked|lock (?:wait|held)"
+    r"|(?:get|obtain|acquire) (?:\w+ ){0,2}lock"
+    r"|database is locked|deadlock|resource busy|(?:could ?n.t|could not|cannot|can.t|failed to|unable to) connect"
+    r"|no route to host"
+    r"|name or service not known|could not resolve|unreachable|host is down|reset by peer|broken pipe|socket hang up"
+    r"|empty reply from server|not reachable",
+    re.IGNORECASE,
+)
+_TRANSIENT_ELSEWHERE: Final = beginnings("transient")
+_TRANSIENT_IN_ASCII: Final = ascii_beginnings("transient")
+_MAX_CODE_CHARS: Final = 120
+_MAX_REMARK_CHARS: Final = 400
+_LASTING_STATUS: Final = re.compile(
+    _TRANSIENT_STATUS.pattern.replace("408|425|429|500|502|503|504|529", r"40[0-7]|41\d|422|451|501")
+)
+"""Not 409 and 423: what conflicts or is locked may be free again."""
+
+
+@lru_cache(maxsize=128)  # each repeat of an error asks again
+def is_transient(text: str, error_class: str | None) -> bool:
+    """Whether an error is one that passes: by exception type, then by status code, then by wording.
+
+    Program text, settings and tables state nothing: what they name has not happened.
+
+    >>> is_transient("", "ReadTimeout"), is_transient("HTTP 503", None), is_transient("403: ticket is locked", None)
+    (True, True, False)
+    >>> is_transient("E999 unexpected indent\\n26: from urllib3 import ReadTimeoutError", None)
+    False
+    """
+    if error_class and _TRANSIENT_CLASS.search(error_class):
+        return True
+    text = unescaped(text)
+    line = text[:_MAX_CODE_CHARS]
+    if _TRANSIENT_CODE.search(line) is not None and _TRANSIENT_STATUS.search(line) is not None:
+        return True
+    words = may_hold(_TRANSIENT_STEMS, text) and _is_stated(text)
+    if not words:
+        remark = text[:_MAX_REMARK_CHARS]
+        words = may_hold(_TRANSIENT_IN_ASCII, remark) and _TRANSIENT_ELSEWHERE.search(remark) is not None
+    return words and _LASTING_STATUS.search(line) is None
+
+
+def _is_stated(text: str) -> bool:
+    """Whether a word for what passes stands in a line that may say what happened."""
+    for found in islice(_TRANSIENT_WORDS.finditer(text), _MAX_LOOKS):
+        start, end = text.rfind("\n", 0, found.start()) + 1, text.find("\n", found.end())
+        line = text[start : end if end >= 0 else None]
+        if len(line) > _MAX_LINE_CHARS:
+            return True
+        if _IS_KEY.match(text, found.end()) is None and _STATES_NOTHING.match(line) is None:
+            return True
+    return False
+
+
+_MAX_LOOKS: Final = 16
+_MAX_LINE_CHARS: Final = 200
+_VALUE: Final = r"[\"']?(?:[\d.]{1,12}\s?[a-z%]{0,12}|true|false|null|none|nil)[\"']?"
+_STATES_NOTHING: Final = re.compile(
+    # a line of a listing: of a file with line numbers, of a search through files, of a table
+    r"\s{0,9}\d{1,7}\t|\s{0,40}\|.*\|\s{0,9}\Z"
+    r"|(?:[\w./-]{0,120}:)?(?:\s{0,9}\d{1,7}\s?[:|])?\s{0,60}(?:"
+    # comments
+    r"#(?!\d)|//|/\*|<!--|--\s"
+    # statements of program text
+    r"|(?:from\s[\w.]{1,80}\s)?import\s[\w.]{1,80}(?:,\s?[\w.]{1,80}){0,9}\s{0,9}\Z|(?:except|catch)\b.{0,120}[:{]\s{0,9}\Z"
+    r"|raise\s[\w.]{1,80}\s{0,9}(?:\(|\Z)|(?:async\s)?def\s|class\s\w{1,80}\s{0,9}[(:{]"
+    r"|(?:el)?if\b.{1,120}(?:[=!<>]=|:\s{0,9}\Z)|(?:const|let|var)\s\w|[\w.]{1,80}\([^()]{0,120}\)\s{0,9}\Z"
+    r"|[\w.\[\]]{1,80}\s{0,9}=\s{0,9}[\w.]{1,80}\(|.{0,199}[;{]\s{0,9}\Z"
+    # settings
+    rf"|[-\w.\"']{{1,80}}\s?[:=]\s{{0,40}}{_VALUE}[,;]?\s{{0,9}}\Z"
+    r")",
+    re.IGNORECASE,
+)
+_IS_KEY: Final = re.compile(r"\w{0,40}[\"']\s{0,9}:")
+
+
+_TRANSIENT_STEMS: Final = (
+    "time", "temporar", "unavailable", "too many requests", "rate", "overloaded", "again", "retry after",
+    "econn", "throttl", "lock", "resource busy", "connect", "no route", "not known", "resolve", "reachable",
+    "host is down", "reset by", "broken pipe", "hang up", "empty reply",
+)  # fmt: skip
+"""In ASCII text one of them is part of every match of ``_TRANSIENT_WORDS``."""
+
+
+def is_lasting(text: str, error_class: str | None) -> bool:
+    """Whether an error is known to be none that passes: by exception type, status code or wording.
+
+    An error in words that nobody knows may pass or not.
+
+    >>> is_lasting("404: no such user", None), is_lasting("KeyError: 'a'", None), is_lasting("E-17 driver busy", None)
+    (True, True, False)
+    """
+    if is_transient(text, error_class):
+        return False
+    if error_class or _LASTING_STATUS.search(text[:_MAX_CODE_CHARS]) is not None:
+        return True
+    return looks_like_error(text) or ERROR_LINE.search(text) is not None
