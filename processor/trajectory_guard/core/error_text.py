@@ -35,8 +35,9 @@ _HAS_FAILED: Final = re.compile(
     r"|[^\n]{0,120}\breturned (?:a )?non-?zero exit\b)",
     re.IGNORECASE,
 )
+_EXIT: Final = re.compile(r"\bexit(?:ed)?(?: with)? (?:code|status|value)\W{0,3}-?[1-9]\d{0,9}\b", re.IGNORECASE)
 _FAILED_ELSEWHERE: Final = beginnings("failed")
-_FAILED_IN_ASCII: Final = ("failed", "zero exit", "nonzero", *ascii_beginnings("failed"))
+_FAILED_IN_ASCII: Final = ("failed", "exit", "nonzero", *ascii_beginnings("failed"))
 """In ASCII text one of them is part of every match of the two above."""
 _HEAD_CHARS: Final = 400
 _SUBJECT_CHARS: Final = 60
@@ -52,13 +53,15 @@ def begins_as_error(text: str) -> bool:
     (True, True, True)
     >>> begins_as_error("Tool search failed: quota"), begins_as_error("3 tests failed: a, b, c")
     (True, False)
+    >>> begins_as_error("command terminated with exit code 252"), begins_as_error("done (exit code 0)")
+    (True, False)
     """
     if _ERROR_LIKE.search(text) is not None or _FIRST_LINE_ERROR.search(text) is not None:
         return True
     head = text[:_HEAD_CHARS].lower()
     if head.isascii() and not [word for word in _FAILED_IN_ASCII if word in head]:
         return False
-    if _HAS_FAILED.match(text) is not None:
+    if _HAS_FAILED.match(text) is not None or _EXIT.search(text) is not None:
         return True
     head = head[:_SUBJECT_CHARS]
     found = _FAILED_ELSEWHERE.search(head)

@@ -51,30 +51,55 @@ def classify(text: str | None, *, failed: bool | None = False, refused: bool = F
 
 # --- the result itself states that the call failed -----------------------------------------------------------
 
-_VERDICT: Final = re.compile(r'"(?:success|succeeded|ok)"\s*:\s*false|"is_?error"\s*:\s*true', re.IGNORECASE)
+_VERDICT: Final = re.compile(
+    r'"(?:success|succeeded|ok)"\s*:\s*false|"is_?error"\s*:\s*true'
+    r'|"(?:exit|return|status)_?(?:code|status)"\s*:\s*"?(?:-?[1-9]|[45]\d\d)',
+    re.IGNORECASE,
+)
+_MAY_STATE: Final = (
+    "false", "true", "exitcode", "exit_code", "returncode", "return_code", "exitstatus", "exit_status", "statuscode",
+    "status_code",
+)  # fmt: skip
+"""In ASCII text one of them is part of every match of ``_VERDICT``."""
 _SUCCEEDED: Final = frozenset(("success", "succeeded", "ok"))
 _FAILED_KEYS: Final = frozenset(("iserror", "is_error"))
+_EXIT_KEYS: Final = frozenset(("exitcode", "exit_code", "returncode", "return_code", "exitstatus", "exit_status"))
+_STATUS_KEYS: Final = frozenset(("statuscode", "status_code"))
+_FIRST_FAILURE: Final = 400
+_LAST_FAILURE: Final = 599
 
 
 def states_failure(text: str) -> bool:
-    """Whether a result is an object that says of itself that the call failed.
+    """Whether a result is an object that says of itself that the call failed: by a flag, an exit status, an HTTP status.
 
     >>> states_failure('{"success": false, "error": "no such area"}'), states_failure('{"rows": [{"ok": false}]}')
     (True, False)
+    >>> states_failure('{"exit_code": 2, "stdout": ""}'), states_failure('{"status_code": 404, "body": "Not Found"}')
+    (True, True)
     """
     if text[:1] != "{":
         return False
     head = text[:_STATED_CHARS]
-    if head.isascii() and "false" not in (low := head.lower()) and "true" not in low:
+    if not may_hold(_MAY_STATE, head):
         return False  # without a flag, as most of them are: this look costs a fraction of the search
     if _VERDICT.search(head) is None:
         return False
-    return any(
-        (item is False and str(key).lower() in _SUCCEEDED) or (item is True and str(key).lower() in _FAILED_KEYS)
-        for key, item in _object_in(text).items()
-    )
+    return any(_says_failed(str(key).lower(), item) for key, item in _object_in(text).items())
 
 
+def _says_failed(key: str, item: Any) -> bool:
+    """Whether a member of an object says that the call behind it failed."""
+    if item is False:
+        return key in _SUCCEEDED
+    if item is True:
+        return key in _FAILED_KEYS
+    number = int(item) if isinstance(item, str) and _INTEGER.fullmatch(item) else item
+    if not isinstance(number, int):
+        return False
+    return (key in _EXIT_KEYS and number != 0) or (key in _STATUS_KEYS and _FIRST_FAILURE <= number <= _LAST_FAILURE)
+
+
+_INTEGER: Final = re.compile(r"-?\d{1,9}", re.ASCII)
 _STATED_CHARS: Final = 4_096
 
 

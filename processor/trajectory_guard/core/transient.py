@@ -76,11 +76,20 @@ def _is_stated(text: str) -> bool:
         line = text[start : end if end >= 0 else None]
         if len(line) > _MAX_LINE_CHARS:
             return True
-        if _IS_KEY.match(text, found.end()) is None and _STATES_NOTHING.match(line) is None:
+        named = _IS_KEY.match(text, found.end()) is not None or _STATES_NOTHING.match(line) is not None
+        if not named and not (end >= 0 and _is_numbered(line, text[end + 1 : end + 1 + _NUMBER_CHARS])):
             return True
     return False
 
 
+def _is_numbered(line: str, following: str) -> bool:
+    """Whether a line and the one after it begin with their numbers, as those of a file do that is shown."""
+    number, after = _NUMBER.match(line), _NUMBER.match(following)
+    return number is not None and after is not None and int(after[1]) == int(number[1]) + 1
+
+
+_NUMBER: Final = re.compile(r"\s{0,9}(\d{1,7})(?=[\s:|])", re.ASCII)
+_NUMBER_CHARS: Final = 20
 _MAX_LOOKS: Final = 16
 _MAX_LINE_CHARS: Final = 200
 _VALUE: Final = r"[\"']?(?:[\d.]{1,12}\s?[a-z%]{0,12}|true|false|null|none|nil)[\"']?"
@@ -91,7 +100,7 @@ _STATES_NOTHING: Final = re.compile(
     # comments
     r"#(?!\d)|//|/\*|<!--|--\s"
     # statements of program text
-    r"|(?:from\s[\w.]{1,80}\s)?import\s[\w.]{1,80}(?:,\s?[\w.]{1,80}){0,9}\s{0,9}\Z|(?:except|catch)\b.{0,120}[:{]\s{0,9}\Z"
+    r"|from\s[\w.]{1,80}\simport\s|import\s[\w.]{1,80}(?:,\s?[\w.]{1,80}){0,9}\s{0,9}\Z|(?:except|catch)\b.{0,120}[:{]\s{0,9}\Z"
     r"|raise\s[\w.]{1,80}\s{0,9}(?:\(|\Z)|(?:async\s)?def\s|class\s\w{1,80}\s{0,9}[(:{]"
     r"|(?:el)?if\b.{1,120}(?:[=!<>]=|:\s{0,9}\Z)|(?:const|let|var)\s\w|[\w.]{1,80}\([^()]{0,120}\)\s{0,9}\Z"
     r"|[\w.\[\]]{1,80}\s{0,9}=\s{0,9}[\w.]{1,80}\(|.{0,199}[;{]\s{0,9}\Z"
