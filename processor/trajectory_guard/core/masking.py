@@ -23,7 +23,7 @@ from trajectory_guard.core.fingerprints import (
     text_bytes,
     unfold_text,
 )
-from trajectory_guard.core.text_bounds import MAX_UNDERSTOOD_CHARS, both_ends_and_digest, with_digests
+from trajectory_guard.core.text_bounds import MAX_UNDERSTOOD_CHARS, both_ends_and_digest, with_digests, without_exact_digest
 
 _ZONE: Final = r"(?: ?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})\b)?"
 _CLOCK: Final = r"\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)? ?(?:(?i:[ap]m)\b)?" + _ZONE
@@ -390,9 +390,9 @@ _WHOLE_EPOCH: Final = re.compile(_EPOCH)
 def masked_hash(result: str, *, error: bool = False) -> bytes:
     """Hash of an answer with its volatile parts masked: as JSON where it is JSON, else as text.
 
-    Of an answer beyond ``MAX_UNDERSTOOD_CHARS`` both ends are masked, and the rest counts as it is.
+    Of an answer beyond ``MAX_UNDERSTOOD_CHARS`` both ends are masked, and the rest counts without its digits.
     """
-    text = both_ends_and_digest(with_digests(result), MAX_UNDERSTOOD_CHARS)
+    text = without_exact_digest(both_ends_and_digest(with_digests(result), MAX_UNDERSTOOD_CHARS))
     if len(text) < _REMEMBERED_CHARS:
         return _masked_hash(text, error)
     key = sha256(text_bytes(text)).digest()[:16] + bytes((error,))

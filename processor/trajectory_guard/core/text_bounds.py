@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
 from typing import Any, Final
+from zlib import crc32
 
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.steps import Evidence, StepRecord
@@ -99,14 +100,30 @@ def both_ends_and_digest(text: str, limit: int) -> str:
     """``text`` of up to ``limit`` characters, else both its ends and a digest of what stood between them.
 
     Ends are of whole kilobytes, so that answers to calls of unlike length are still cut alike. The digest is written
-    in letters that no mask takes for a hexadecimal number.
+    in letters that no mask takes for a hexadecimal number. A checksum without the digits follows it.
     """
     if len(text) <= limit:
         return text
     end = limit // 2048 * 1024 or limit // 8
     middle = text[end : len(text) - end].encode("utf-8", "surrogatepass")
-    digest = sha256(middle).hexdigest()[:32].translate(_LETTERS)
+    digest = f"{sha256(middle).hexdigest()[:32]}{crc32(middle.translate(None, b'0123456789')):08x}".translate(_LETTERS)
     return f"{text[:end]}\u2026{digest}\u2026{text[len(text) - end :]}"
+
+
+_CUT: Final = re.compile(r"\u2026[g-v]{32}(?=[g-v]{8}\u2026)")
+
+
+def without_exact_digest(text: str) -> str:
+    """A text cut by ``both_ends_and_digest``, known by what stood between its ends but for the digits there.
+
+    The middle is too long to be masked: clocks and durations in it must not make a new answer of the same log.
+
+    >>> first, second = (f"{'a' * 99}done at {clock}{'b' * 99}" for clock in ("04:41:18", "04:41:47"))
+    >>> first, second = both_ends_and_digest(first, 64), both_ends_and_digest(second, 64)
+    >>> first == second, without_exact_digest(first) == without_exact_digest(second)
+    (False, True)
+    """
+    return _CUT.sub("\u2026", text, count=1) if "\u2026" in text else text
 
 
 # --- binary data ---------------------------------------------------------------------------------------------
