@@ -23,7 +23,12 @@ from trajectory_guard.core.fingerprints import (
     text_bytes,
     unfold_text,
 )
-from trajectory_guard.core.text_bounds import MAX_UNDERSTOOD_CHARS, both_ends_and_digest, with_digests, without_exact_digest
+from trajectory_guard.core.text_bounds import (
+    MAX_UNDERSTOOD_CHARS,
+    both_ends_and_digest,
+    with_digests,
+    without_exact_digest,
+)
 
 _ZONE: Final = r"(?: ?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})\b)?"
 _CLOCK: Final = r"\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)? ?(?:(?i:[ap]m)\b)?" + _ZONE

@@ -70,7 +70,7 @@ _LAST_FAILURE: Final = 599
 
 
 def states_failure(text: str) -> bool:
-    """Whether a result is an object that says of itself that the call failed: by a flag, an exit status, an HTTP status.
+    """Whether a result is an object that says that the call failed: by a flag, an exit status or an HTTP status.
 
     >>> states_failure('{"success": false, "error": "no such area"}'), states_failure('{"rows": [{"ok": false}]}')
     (True, False)

@@ -18,7 +18,7 @@ _TRANSIENT_CLASS: Final = re.compile(
     re.IGNORECASE,
 )
 _TRANSIENT_STATUS: Final = re.compile(
-    r"(?:^\W{0,4}|\b(?:https?(?:/\d(?:\.\d)?)?|status|code|statuscode|api)\b\W{1,4}(?:code\W{1,3}|error\W{1,3})?"
+    r"(?:^\W{0,4}|\b(?:https?(?:/\d(?:\.\d)?)?|status|code|status_?code|api)\b\W{1,4}(?:code\W{1,3}|error\W{1,3})?"
     rf"|(?<![^\W_])(?:{ERROR_WORDS})\W{{0,4}}(?:code\W{{1,3}})?)"
     r"(?:408|425|429|500|502|503|504|529)\b",
     re.IGNORECASE,
@@ -62,22 +62,24 @@ def is_transient(text: str, error_class: str | None) -> bool:
     line = text[:_MAX_CODE_CHARS]
     if _TRANSIENT_CODE.search(line) is not None and _TRANSIENT_STATUS.search(line) is not None:
         return True
-    words = may_hold(_TRANSIENT_STEMS, text) and _is_stated(text)
+    words = may_hold(_TRANSIENT_STEMS, text) and _is_stated(_TRANSIENT_WORDS, text)
     if not words:
         remark = text[:_MAX_REMARK_CHARS]
-        words = may_hold(_TRANSIENT_IN_ASCII, remark) and _TRANSIENT_ELSEWHERE.search(remark) is not None
+        words = may_hold(_TRANSIENT_IN_ASCII, remark) and _is_stated(_TRANSIENT_ELSEWHERE, remark)
     return words and _LASTING_STATUS.search(line) is None
 
 
-def _is_stated(text: str) -> bool:
-    """Whether a word for what passes stands in a line that may say what happened."""
-    for found in islice(_TRANSIENT_WORDS.finditer(text), _MAX_LOOKS):
+def _is_stated(words: re.Pattern[str], text: str) -> bool:
+    """Whether one of ``words`` stands in a line that may say what happened."""
+    for found in islice(words.finditer(text), _MAX_LOOKS):
         start, end = text.rfind("\n", 0, found.start()) + 1, text.find("\n", found.end())
-        line = text[start : end if end >= 0 else None]
+        line = text[start : end if end >= 0 else None].strip()
+        if _NAMES_VALUE.match(text, found.end()) is not None:
+            continue
         if len(line) > _MAX_LINE_CHARS:
             return True
-        named = _IS_KEY.match(text, found.end()) is not None or _STATES_NOTHING.match(line) is not None
-        if not named and not (end >= 0 and _is_numbered(line, text[end + 1 : end + 1 + _NUMBER_CHARS])):
+        numbered = end >= 0 and _is_numbered(line, text[end + 1 : end + 1 + _NUMBER_CHARS])
+        if not numbered and _STATES_NOTHING.match(line) is None:
             return True
     return False
 
@@ -88,28 +90,27 @@ def _is_numbered(line: str, following: str) -> bool:
     return number is not None and after is not None and int(after[1]) == int(number[1]) + 1
 
 
-_NUMBER: Final = re.compile(r"\s{0,9}(\d{1,7})(?=[\s:|])", re.ASCII)
+_NUMBER: Final = re.compile(r"\s{0,9}(\d{1,7})[\s:|]", re.ASCII)
 _NUMBER_CHARS: Final = 20
 _MAX_LOOKS: Final = 16
 _MAX_LINE_CHARS: Final = 200
 _VALUE: Final = r"[\"']?(?:[\d.]{1,12}\s?[a-z%]{0,12}|true|false|null|none|nil)[\"']?"
 _STATES_NOTHING: Final = re.compile(
     # a line of a listing: of a file with line numbers, of a search through files, of a table
-    r"\s{0,9}\d{1,7}\t|\s{0,40}\|.*\|\s{0,9}\Z"
-    r"|(?:[\w./-]{0,120}:)?(?:\s{0,9}\d{1,7}\s?[:|])?\s{0,60}(?:"
+    r"\d{1,7}\t|\|[^|\n]{1,80}\||(?:[\w./-]{0,120}:)?(?:\d{1,7}[:|]\s{0,60})?(?:"
     # comments
     r"#(?!\d)|//|/\*|<!--|--\s"
     # statements of program text
-    r"|from\s[\w.]{1,80}\simport\s|import\s[\w.]{1,80}(?:,\s?[\w.]{1,80}){0,9}\s{0,9}\Z|(?:except|catch)\b.{0,120}[:{]\s{0,9}\Z"
-    r"|raise\s[\w.]{1,80}\s{0,9}(?:\(|\Z)|(?:async\s)?def\s|class\s\w{1,80}\s{0,9}[(:{]"
-    r"|(?:el)?if\b.{1,120}(?:[=!<>]=|:\s{0,9}\Z)|(?:const|let|var)\s\w|[\w.]{1,80}\([^()]{0,120}\)\s{0,9}\Z"
-    r"|[\w.\[\]]{1,80}\s{0,9}=\s{0,9}[\w.]{1,80}\(|.{0,199}[;{]\s{0,9}\Z"
+    r"|from\s[\w.]{1,80}\simport\s|import\s[\w.]{1,80}(?:,\s?[\w.]{1,80}){0,9}\Z|(?:except|catch)\b.{0,120}[:{]\Z"
+    r"|raise\s[\w.]{1,80}\s?(?:\(|\Z)|(?:async\s)?def\s|class\s\w{1,80}\s?[(:{]|(?:const|let|var)\s\w"
+    r"|(?:el)?if\b.{1,120}(?:[=!<>]=|:\Z)|[\w.]{1,80}\([^()]{0,120}\)\Z|[\w.\[\]]{1,80}\s?=\s?[\w.]{1,80}\(|.{0,199}[;{]\Z"
     # settings
-    rf"|[-\w.\"']{{1,80}}\s?[:=]\s{{0,40}}{_VALUE}[,;]?\s{{0,9}}\Z"
+    rf"|[-\w.\"']{{1,80}}\s?[:=]\s{{0,40}}{_VALUE}[,;]?\Z"
     r")",
     re.IGNORECASE,
 )
-_IS_KEY: Final = re.compile(r"\w{0,40}[\"']\s{0,9}:")
+_NAMES_VALUE: Final = re.compile(r"\w{0,40}(?:[\"']\s{0,9}:|\s?[:=]\s?[\"']?\d)")
+"""The rest of a key, and what follows it: ``"connect_timeout": null``, ``Keep-Alive: timeout=5``."""
 
 
 _TRANSIENT_STEMS: Final = (

@@ -1,0 +1,98 @@
+"""An error that passes has to be stated: program text, settings, headers and listings that name one excuse no repeat."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.core.test_lists_and_limits import nudged, steps, stopped
+from tests.helpers import evaluate
+from trajectory_guard.core.transient import is_transient
+
+QUOTED = {
+    "Python import": "26:from urllib3.exceptions import ReadTimeoutError\n27:import os",
+    "Python import of several": "31:from .exceptions import (ConnectionError, ConnectTimeout, ReadTimeout,\n32:    ProxyError)",
+    "Python except": "    except TimeoutError:\n        pass",
+    "Python raise": '        raise TimeoutError("no answer")',
+    "Python setting": "timeout = 30",
+    "Python call": "resp = requests.get(url, timeout=timeout_s)",
+    "comment": "# retry after the time-out",
+    "JavaScript": "const limiter = rateLimit({ max: 5 })",
+    "Java": "} catch (TimeoutException e) {",
+    "Go": "\tif err == context.ErrTimeout {",
+    "YAML": "connect_timeout: 30s",
+    "JSON": '"read_timeout": 5,',
+    "ini": "lock_timeout=10",
+    "table": "| connect timeout | 30 |",
+    "search through files": "src/net.py:12:    except ConnectTimeout:",
+    "numbered prose": "   7\tThe client gives up after the time-out.\n   8\tThen it exits.",
+}
+STATED = (
+    'requests.exceptions.ReadTimeout: HTTPSConnectionPool(host="x", port=443): Read timed out. (read timeout=5)',
+    'File "a.py", line 3, in get\n    r = requests.get(u, timeout=5)\nrequests.exceptions.ConnectTimeout: timed out',
+    "Error: connect ECONNREFUSED 127.0.0.1:5432",
+    "TimeoutError",
+    "Error: timeout of 5000ms exceeded",
+    "psql: error: connection to server failed: Connection refused\n\tIs the server running?",
+    "ERROR: Could not connect\nWARNING: Retrying (Retry(total=4, connect=None)) after 'ReadTimeoutError(...)'",
+    'level=error msg="dial tcp 10.0.0.7:443: connection refused"',
+    "* connect to 127.0.0.1 port 80 failed: Connection refused",
+    "ERROR: canceling statement due to lock timeout",
+    '{"status_code": 503, "body": ""}',
+)
+PAGE = (
+    '{"status_code": 404, "headers": {"Server": "Apache", "Keep-Alive": "timeout=5, max=100", "Content-Length": "281"},'
+    ' "body": "<html><head><title>404 Not Found</title></head><body><h1>Not Found</h1>The requested URL was not found'
+    ' on this server.</body></html>", "truncated": false, "elapsed": null, "redirects": []}'
+)
+
+
+@pytest.mark.parametrize("name", QUOTED)
+def test_a_refusal_that_quotes_program_text_does_not_pass(name: str) -> None:
+    result = f"Your edit was refused.\nERRORS:\n- E999 IndentationError: unexpected indent\n{QUOTED[name]}\n"
+    verdicts = evaluate(steps([("edit", {"command": "edit 31"}, result)] * 6))
+    assert nudged(verdicts) == 2
+    assert stopped(verdicts) == 4
+
+
+@pytest.mark.parametrize("name", QUOTED)
+def test_a_file_that_names_a_time_out_is_a_file_that_is_read_again(name: str) -> None:
+    result = f"[File: net.py (80 lines)]\n{QUOTED[name]}\n(70 more lines)"
+    assert nudged(evaluate(steps([("open", {"path": "net.py"}, result)] * 4))) == 2
+
+
+@pytest.mark.parametrize("text", STATED)
+def test_a_stated_time_out_passes(text: str) -> None:
+    assert is_transient(text, None)
+    for outcome in ("error", "success"):
+        assert stopped(evaluate(steps([("run", {"cmd": "x"}, text, outcome)] * 12))) is None
+
+
+def test_a_page_that_is_not_there_does_not_appear_because_of_its_headers() -> None:
+    assert not is_transient(PAGE, None)
+    assert nudged(evaluate(steps([("http_request", {"url": "http://x/.env"}, PAGE)] * 4))) == 2
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        '{"exit_code": 2, "stdout": "", "stderr": "no rule"}',
+        '{"returncode": 127, "output": "sh: mongo: not here"}',
+        '{"statusCode": "404", "body": "Not Found"}',
+        "sh: mongo: not here\ncommand terminated with exit code 127",
+        "[Process exited with code 1]",
+    ],
+)
+def test_calls_in_other_words_that_end_with_one_status_fail(result: str) -> None:
+    calls = [
+        ("exec", {"command": f"mongo {flag}"}, result) for flag in ("-u a", "-u a -p b", "--eval c", "-h d", "-V", "-q")
+    ]
+    assert nudged(evaluate(steps(calls))) is not None
+
+
+@pytest.mark.parametrize(
+    "result", ['{"exit_code": 0, "stdout": ""}', '{"status_code": 204}', '{"code": 3, "name": "red"}', "exit code 0"]
+)
+def test_a_status_of_zero_or_two_hundred_is_no_failure(result: str) -> None:
+    names = ("lamp", "chair", "table", "shelf", "stool")
+    verdicts = evaluate(steps([("put", {"item": name}, result) for name in names]))
+    assert not any(found.rule == "same_error" for one in verdicts if one for found in one.detections)
