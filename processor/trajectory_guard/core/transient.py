@@ -79,7 +79,7 @@ def _is_stated(words: re.Pattern[str], text: str) -> bool:
         if len(line) > _MAX_LINE_CHARS:
             return True
         numbered = end >= 0 and _is_numbered(line, text[end + 1 : end + 1 + _NUMBER_CHARS])
-        if not numbered and _STATES_NOTHING.match(line) is None:
+        if not numbered and line[-1:] not in _ENDS_OF_CODE and _STATES_NOTHING.match(line) is None:
             return True
     return False
 
@@ -93,6 +93,7 @@ def _is_numbered(line: str, following: str) -> bool:
 _NUMBER: Final = re.compile(r"\s{0,9}(\d{1,7})[\s:|]", re.ASCII)
 _NUMBER_CHARS: Final = 20
 _MAX_LOOKS: Final = 16
+_ENDS_OF_CODE: Final = ("{", ";")
 _MAX_LINE_CHARS: Final = 200
 _VALUE: Final = r"[\"']?(?:[\d.]{1,12}\s?[a-z%]{0,12}|true|false|null|none|nil)[\"']?"
 _STATES_NOTHING: Final = re.compile(
@@ -103,7 +104,7 @@ _STATES_NOTHING: Final = re.compile(
     # statements of program text
     r"|from\s[\w.]{1,80}\simport\s|import\s[\w.]{1,80}(?:,\s?[\w.]{1,80}){0,9}\Z|(?:except|catch)\b.{0,120}[:{]\Z"
     r"|raise\s[\w.]{1,80}\s?(?:\(|\Z)|(?:async\s)?def\s|class\s\w{1,80}\s?[(:{]|(?:const|let|var)\s\w"
-    r"|(?:el)?if\b.{1,120}(?:[=!<>]=|:\Z)|[\w.]{1,80}\([^()]{0,120}\)\Z|[\w.\[\]]{1,80}\s?=\s?[\w.]{1,80}\(|.{0,199}[;{]\Z"
+    r"|(?:el)?if\b.{1,120}(?:[=!<>]=|:\Z)|[\w.]{1,80}\([^()]{0,120}\)\Z|[\w.\[\]]{1,80}\s?=\s?[\w.]{1,80}\("
     # settings
     rf"|[-\w.\"']{{1,80}}\s?[:=]\s{{0,40}}{_VALUE}[,;]?\Z"
     r")",
