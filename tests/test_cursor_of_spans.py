@@ -18,7 +18,7 @@ from tests.helpers import fewer_examples, record
 from trajectory_guard import FlagBoard, GuardConfig, StateFormatError, TrajectoryGuardProcessor
 from trajectory_guard.core.cursor import Cursor
 from trajectory_guard.core.fingerprints import args_hash
-from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.gates.boundaries import Boundaries
 
 
@@ -82,7 +82,7 @@ def test_steps_of_a_trace_move_to_the_conversation() -> None:
 def test_a_trajectory_that_is_rebuilt_keeps_its_cursor() -> None:
     """Steps without content are forgotten so that the messages can tell them in full; the record of them stays."""
     board = board_with()
-    board.observe(StepRecord("s1", "t", "look", evidence="name_only"))  # type: ignore[arg-type]
+    board.observe(StepRecord("s1", "t", "look", evidence=Evidence.NAME_ONLY))
     assert board.discard_lossy("t")
     assert kinds(board) == ["execution", "result"]
 

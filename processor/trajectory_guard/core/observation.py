@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from hashlib import blake2b
-from typing import Any, Final, Generic, TypeVar
+from typing import Final
 from zlib import crc32
 
 from trajectory_guard.core.certainty import PACE, Certainty
@@ -18,7 +17,6 @@ from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, StepRecord
 from trajectory_guard.core.tools import is_lookup, moves_cursor, scrolls
 
 MAX_THOUGHT_CHARS: Final = 2_000
-_Value = TypeVar("_Value")
 _SHAPE_CHARS: Final = 16
 _WITHOUT_DIGITS: Final = str.maketrans("123456789", "000000000")
 _SHAPE_HEAD_CHARS: Final = 24
@@ -26,19 +24,6 @@ _TRIES: Final = 2
 _RETRY_STEPS: Final = 16
 _KEPT_CALLS: Final = 5
 _KEPT_TOOLS: Final = 4
-
-
-class _computed(Generic[_Value]):  # used as a decorator
-    """A property that is computed once. ``functools.cached_property`` takes a lock for it before Python 3.12."""
-
-    def __init__(self, compute: Callable[[Any], _Value]) -> None:
-        self._compute = compute
-        self._name = compute.__name__
-        self.__doc__ = compute.__doc__
-
-    def __get__(self, one: Any, kind: type) -> _Value:
-        value = one.__dict__[self._name] = self._compute(one)
-        return value
 
 
 def call_symbol(step: StepRecord) -> Symbol:
@@ -187,7 +172,6 @@ class Observation:
 
     # Defaults on the class: most steps change few of them, and an observation is made for every step.
     # Reader.read and _place: where the step stands in its run
-    waiting_pace: float = PACE[Certainty.WAITING]
     same_batch = False
     gap_s = 0.0
     segment = 0
@@ -224,9 +208,8 @@ class Observation:
     others_progress = False
     new_calls_since_repeat = False
     new_work_since_repeat = False
-    # weigh, without progress
-    certainty = Certainty.CERTAIN
-    pace: float = 1
+    # weigh, without progress: also ``certainty``
+    pace = 1.0
     # _count_old_states
     old_states_in_a_row = 0
     # _inquire
@@ -242,6 +225,12 @@ class Observation:
     # Run.note_memory
     memory = 0
     forgets = False
+    # computed where a rule asks for them
+    _values: tuple[str, ...] | None = None
+    _thought_key: str | None = None
+    _fails_in_words: bool | None = None
+    _is_bare_acknowledgement: bool | None = None
+    _describes_state: bool | None = None
 
     def __init__(self, step: StepRecord, index: int, same_results: SameResultRun) -> None:
         self.step = step
@@ -251,11 +240,15 @@ class Observation:
         self.call = call_symbol(step)
         self.result = result_symbol(step)
         self.same_results = same_results
+        self.waiting_pace = float(PACE[Certainty.WAITING])
+        self.certainty = Certainty.CERTAIN
 
-    @_computed
+    @property
     def values(self) -> tuple[str, ...]:
         """Texts and numbers of the arguments, in order."""
-        return values_of(self.step.args)
+        if self._values is None:
+            self._values = values_of(self.step.args)
+        return self._values
 
     @property
     def variation(self) -> Certainty:
@@ -271,17 +264,19 @@ class Observation:
     @property
     def variation_pace(self) -> float:
         """As ``pace``, for rules over changing calls."""
-        return self.pace if self.certainty is Certainty.WAITING else 1
+        return self.pace if self.certainty is Certainty.WAITING else 1.0
 
     def pace_of(self, certainty: Certainty) -> float:
         """Factor on the number of repeats that evidence of this strength requires."""
-        return self.waiting_pace if certainty is Certainty.WAITING else PACE[certainty]
+        return self.waiting_pace if certainty is Certainty.WAITING else float(PACE[certainty])
 
-    @_computed
+    @property
     def thought_key(self) -> str:
         """Digest, hex, of the model's message before the call, volatile parts aside; empty without one."""
-        text = (self.step.thought or "")[:MAX_THOUGHT_CHARS]
-        return digest64(text_bytes(mask_text(text).casefold())).hex() if text.strip() else ""
+        if self._thought_key is None:
+            text = (self.step.thought or "")[:MAX_THOUGHT_CHARS]
+            self._thought_key = digest64(text_bytes(mask_text(text).casefold())).hex() if text.strip() else ""
+        return self._thought_key
 
     @property
     def asks(self) -> bool:
@@ -290,10 +285,13 @@ class Observation:
         found_nothing = self.outcome == EMPTY or self.signature is not None
         return bool(step.args) and (found_nothing or is_lookup(step.tool_name))
 
-    @_computed
+    @property
     def fails_in_words(self) -> bool:
         """Whether the last lines of a success report an error, as the output of a test run does."""
-        return self.outcome == SUCCESS and not self.step.stated and ends_in_error(self.step.result or "")
+        if self._fails_in_words is None:
+            plain_success = self.outcome == SUCCESS and not self.step.stated
+            self._fails_in_words = plain_success and ends_in_error(self.step.result or "")
+        return self._fails_in_words
 
     @property
     def belongs_to_work(self) -> bool:
@@ -304,9 +302,14 @@ class Observation:
         looks_up = self.new_work_since_repeat and self.asks and self.outcome == SUCCESS
         return looks_up or not (self.step.result or "").strip()
 
-    @_computed
+    @property
     def is_bare_acknowledgement(self) -> bool:
         """Whether the step repeats an action whose results only acknowledge it."""
+        if self._is_bare_acknowledgement is None:
+            self._is_bare_acknowledgement = self._only_acknowledges()
+        return self._is_bare_acknowledgement
+
+    def _only_acknowledges(self) -> bool:
         step = self.step
         if self.outcome == EMPTY:
             return moves_cursor(step.tool_name, step.args)
@@ -328,9 +331,11 @@ class Observation:
             and scrolls(step.tool_name, step.args)
         )
 
-    @_computed
+    @property
     def describes_state(self) -> bool:
         """Whether the result describes a state, rather than a value or an acknowledgement."""
-        if self.outcome != SUCCESS:
-            return False
-        return self.step.stated or (self.signature is None and describes_state(self.step.result or ""))
+        if self._describes_state is None:
+            self._describes_state = self.outcome == SUCCESS and (
+                self.step.stated or (self.signature is None and describes_state(self.step.result or ""))
+            )
+        return self._describes_state

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 _Kind = TypeVar("_Kind", bound="Plain")
+
+
+@cache
+def fields_of(kind: type) -> tuple[str, ...]:
+    """Names of the attributes that the instances of a class have a slot for, its bases' first.
+
+    A class in Python lists its own in ``__slots__``; a compiled one has them all in ``__mypyc_attrs__`` instead.
+    """
+    layouts = (vars(one).get("__mypyc_attrs__", vars(one).get("__slots__", ())) for one in reversed(kind.__mro__))
+    return tuple(dict.fromkeys(name for names in layouts for name in names if name != "__dict__"))
 
 
 class Plain:
     """A value whose fields are its slots, each JSON-able or a tuple; made without arguments it has its defaults."""
 
-    __slots__: ClassVar[tuple[str, ...]] = ()
+    __slots__ = ()
 
     def to_plain(self) -> dict[str, Any]:
         """The fields that differ from their defaults by name, JSON-able: in a young run these are few."""
         defaults = _defaults(type(self))  # type: ignore[arg-type]
-        return {name: value for name in self.__slots__ if (value := getattr(self, name)) != defaults[name]}
+        return {name: value for name, default in defaults.items() if (value := getattr(self, name)) != default}
 
     @classmethod
     def from_plain(cls: type[_Kind], data: Mapping[str, Any]) -> _Kind:
         """Restore ``to_plain``."""
         one = cls()
-        for name in cls.__slots__:
+        for name in fields_of(cls):  # type: ignore[arg-type]
             if name in data:
                 setattr(one, name, tuple(data[name]) if isinstance(getattr(one, name), tuple) else data[name])
         return one
@@ -32,4 +42,4 @@ class Plain:
 @cache
 def _defaults(kind: type[Plain]) -> dict[str, Any]:
     one = kind()
-    return {name: getattr(one, name) for name in kind.__slots__}
+    return {name: getattr(one, name) for name in fields_of(kind)}  # type: ignore[arg-type]

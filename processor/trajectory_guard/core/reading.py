@@ -69,7 +69,7 @@ class Reader:
     def read(self, state: TrajectoryState, run: Run, step: StepRecord, policy: ToolSettings | None) -> Observation:
         """Compute the observation of a step of ``run``; begin a segment if an uncertain boundary precedes it."""
         seen = Observation(step, run.index, run.same_results)
-        seen.waiting_pace = self.settings.poll_patience
+        seen.waiting_pace = float(self.settings.poll_patience)
         by_guard = is_refused_by_guard(step)
         if run.index:
             self._place(run, seen)

@@ -11,7 +11,7 @@ from typing import Final
 MAX_EXCERPT_CHARS: Final = 120
 SIGNATURE: Final = "[Trajectory guard] "
 """The opening of every message in the guard's own words."""
-_HALVES: Final = re.compile("[\ud800-\udfff]")
+_HALVES: Final = re.compile(r"[\ud800-\udfff]")
 
 
 def nearest(key: str, known: Iterable[str]) -> str:

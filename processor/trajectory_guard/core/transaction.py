@@ -10,18 +10,19 @@ from typing import Any, Final
 from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.inquiry import Advance, Inquiry
 from trajectory_guard.core.observation import SameResultRun
+from trajectory_guard.core.plain import fields_of
 from trajectory_guard.core.policy import Ladder
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.score import RunScore
 from trajectory_guard.core.state import TrajectoryState
 
 _UNSET: Final = object()
-_of_run: Final = attrgetter(*Run.__slots__)
-_of_series: Final = attrgetter(*SameResultRun.__slots__)
-_of_inquiry: Final = attrgetter(*Inquiry.__slots__)
-_of_advance: Final = attrgetter(*Advance.__slots__)
-_of_score: Final = attrgetter(*RunScore.__slots__)
-_of_ladder: Final = attrgetter(*Ladder.__slots__)
+_of_run: Final = attrgetter(*fields_of(Run))
+_of_series: Final = attrgetter(*fields_of(SameResultRun))
+_of_inquiry: Final = attrgetter(*fields_of(Inquiry))
+_of_advance: Final = attrgetter(*fields_of(Advance))
+_of_score: Final = attrgetter(*fields_of(RunScore))
+_of_ladder: Final = attrgetter(*fields_of(Ladder))
 
 
 class Before:
@@ -42,11 +43,11 @@ class Before:
         """Put everything back."""
         self._state.noise, self._state.denied, self._state.model_calls = self._of_state
         for run, parts, memories in self._runs:
-            for name, value in zip(Run.__slots__, parts[0], strict=True):
+            for name, value in zip(fields_of(Run), parts[0], strict=True):
                 setattr(run, name, value)
             held = (run.same_results, run.inquiry, run.advance, run.score, run.ladder)
             for part, values in zip(held, parts[1:], strict=True):
-                for name, value in zip(type(part).__slots__, values, strict=True):
+                for name, value in zip(fields_of(type(part)), values, strict=True):  # type: ignore[arg-type]
                     setattr(part, name, value)
             for detector, values, own in memories:
                 names, _, _ = _slots_of(type(detector))  # type: ignore[arg-type]
@@ -85,6 +86,5 @@ def _slots_of(kind: type[Detector]) -> tuple[tuple[str, ...], Callable[[Detector
 
     The function returns the class twice behind the values: with fewer than two names it would return no tuple.
     """
-    bases = (getattr(base, "__slots__", ()) for base in kind.__mro__)
-    names = tuple(name for slots in bases for name in slots if name != "__dict__")
+    names = fields_of(kind)  # type: ignore[arg-type]
     return names, attrgetter(*names, "__class__", "__class__"), kind.__dictoffset__ != 0

@@ -264,8 +264,8 @@ def learn(
 
 
 def _differs(before: bytes, tokens: bytes, at: int) -> bool:
-    part = slice(at * _TOKEN_BYTES, (at + 1) * _TOKEN_BYTES)
-    return before[part] != tokens[part]
+    start, end = at * _TOKEN_BYTES, (at + 1) * _TOKEN_BYTES
+    return before[start:end] != tokens[start:end]
 
 
 def _is_serial(part: Part, ones: int) -> bool:

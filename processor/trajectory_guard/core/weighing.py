@@ -57,7 +57,7 @@ def weigh(run: Run, seen: Observation, policy: ToolSettings | None, poll_patienc
     seen.pace = seen.pace_of(seen.certainty)
     in_between = not seen.in_a_row and (seen.new_calls_since_repeat or seen.recurrences > seen.repeats)
     if seen.certainty is Certainty.ACKNOWLEDGED and not (seen.is_bare_acknowledgement or in_between):
-        seen.pace = 1  # detected as early as any repeat; only escalation is slow
+        seen.pace = 1.0  # detected as early as any repeat; only escalation is slow
     elif seen.is_acknowledged_move:
         seen.pace *= _PACE_OF_MOVES
     elif seen.varies:

@@ -265,7 +265,7 @@ def _from_dict(value: dict[str, Any]) -> Payload | None:
         return _message(value["data"])
     if value.get("lc") == 1 and isinstance(value.get("kwargs"), dict):
         return _message(value["kwargs"])
-    if "content" in keys and (_MESSAGE_KEYS & keys) and "tool_call_id" in keys:
+    if "content" in keys and "tool_call_id" in keys and not _MESSAGE_KEYS.isdisjoint(keys):
         return _message(value)
     if {"graph", "update", "goto"} <= keys:
         return _command(value)

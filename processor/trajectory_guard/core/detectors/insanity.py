@@ -263,7 +263,7 @@ class Insanity(Detector):
         if self.redact or [one for one in recent if one.outcome == outcome and one.call != call]:
             if wording.says_nothing:
                 return None
-            result = self._evaluate(seen, recent, wording.form)
+            result = self._evaluate(seen, recent, wording.form, outcome)
         redacted = wording.form.digest.hex() if self.redact else ""
         attempt = _Attempt(seen.index, call, outcome, seen.thought_key, redacted, None if self.redact else wording)
         self.recent = (*recent, attempt)
@@ -276,8 +276,10 @@ class Insanity(Detector):
             return digest64(text_bytes(seen.signature)).hex()
         return (seen.form or seen.result).hex()
 
-    def _evaluate(self, seen: Observation, recent: tuple[_Attempt, ...], form: NormalForm) -> DetectionResult | None:
-        outcome, call, digest, thought = self._outcome(seen), seen.call.hex(), form.digest.hex(), seen.thought_key
+    def _evaluate(
+        self, seen: Observation, recent: tuple[_Attempt, ...], form: NormalForm, outcome: str
+    ) -> DetectionResult | None:
+        call, digest, thought = seen.call.hex(), form.digest.hex(), seen.thought_key
         worded = not (is_communication(seen.step.tool_name) or _makes_another(seen))  # other words, another message
         same, openly, equal, reworded = [seen.index], [], True, False
         doubt, related = 0.0, seen.outcome in ("empty", "error")

@@ -108,7 +108,7 @@ class NormalForm:
             raise ValueError("not a plain normal form: expected [version, tool, [[key, kind, value], ...]]") from None
         if version != FORMAT_VERSION:
             raise ValueError(f"normal form of version {version!r}, expected {FORMAT_VERSION}")
-        if not isinstance(tool, str) or not all(isinstance(part, str) for leaf in leaves for part in leaf):
+        if not isinstance(tool, str) or not all(isinstance(part, str) for row in rows for part in row):
             raise ValueError("not a plain normal form: tool, keys, kinds and values must be text")
         return cls(tool, leaves)
 

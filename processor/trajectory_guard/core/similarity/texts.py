@@ -284,7 +284,7 @@ def _residues(a: TextFeatures, b: TextFeatures) -> tuple[frozenset[str], frozens
     for asked in a.questions:
         right -= _IMPLIED[asked]
     akin = _akin(a, b)
-    left, right = left - akin.keys(), right - frozenset(akin.values())
+    left, right = left.difference(akin), right.difference(akin.values())
     if (left & GENERIC or right & GENERIC) and _shared(a, b) >= 3 and not (left & GENERIC and right & GENERIC):
         left, right = left - GENERIC, right - GENERIC
     return left, right
