@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-all test-fleet test-fleet-brokers lint bench bench-accuracy dashboards docs format clean help
+.PHONY: demo test test-slow test-all test-fleet test-fleet-brokers test-compiled lint bench bench-compiled \
+	bench-accuracy dashboards docs format clean help
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -51,6 +52,21 @@ test-fleet: $(FLEET)/.installed ## the stream worker and all its faults, on a re
 test-fleet-brokers: $(FLEET)/.installed ## the stream worker on three brokers, one killed and one restarted; as each night
 	$(FLEET)/bin/python -m pytest --durations=0 tests/fleet/three_brokers.py
 
+# The compiled build is installed as a wheel, in an environment of its own: extension modules in the source folders would
+# take precedence over edited sources.
+COMPILED := .venv-compiled
+$(COMPILED)/.installed: pyproject.toml requirements-dev.txt hatch_build.py $(shell find processor -name '*.py')
+	test -x $(COMPILED)/bin/python || $(PYTHON) -m venv $(COMPILED)
+	$(COMPILED)/bin/python -m pip install --quiet --upgrade uv
+	TRAJECTORY_GUARD_COMPILE=1 $(COMPILED)/bin/python -m uv pip install --quiet --python $(COMPILED)/bin/python \
+		--constraint requirements-dev.txt --build-constraint requirements-dev.txt \
+		--reinstall-package trajectory-guard '.[dev,bench]'
+	touch $@
+
+test-compiled: $(COMPILED)/.installed ## the engine's tests and those of equal verdicts on the compiled build (C compiler)
+	$(COMPILED)/bin/python -m pytest --numprocesses=$(JOBS) --dist=worksteal -m "not slow" tests/test_compiled.py tests/core \
+		tests/dialects tests/collector/test_same_verdicts.py
+
 lint: $(STAMP) ## ruff, formatting and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -74,8 +90,12 @@ $(VENV)/.bench: $(STAMP)
 bench: $(VENV)/.bench $(if $(shell command -v java),$(FLEET)/.installed) ## speed and memory, beside the peers, in one run
 	$(BIN)/python -m tests.bench
 
+bench-compiled: $(VENV)/.bench $(COMPILED)/.installed ## speed of the engine and of a tool span: pure Python, then compiled
+	$(BIN)/python -m tests.bench --only engine --only spans
+	$(COMPILED)/bin/python -m tests.bench --only engine --only spans
+
 bench-accuracy: $(VENV)/.bench ## how well loops are found, beside the peers; DATA=folder for all runs instead of the sample
 	$(BIN)/python -m tests.bench.accuracy $(if $(DATA),--data $(DATA))
 
 clean:
-	rm -rf $(VENV) $(FLEET) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(FLEET) $(COMPILED) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 import trajectory_guard
+from trajectory_guard.core.build import is_compiled
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
@@ -28,6 +29,8 @@ TESTS = Path(__file__).parent
 DATA = TESTS / "data"
 PACKAGE = Path(trajectory_guard.__file__).parent
 COLLECTOR_PACKAGE = PACKAGE.parent.parent / "collector" / "trajectory_guard_collector"
+
+REPLACES_CODE = pytest.mark.skipif(is_compiled(), reason="replaces code that compiled modules call directly")
 
 _numbers = itertools.count()
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from trajectory_guard import __version__
 from trajectory_guard.config import ConfigError, GuardConfig
 from trajectory_guard.config_file import NESTED
+from trajectory_guard.core.build import with_build
 from trajectory_guard.extras import missing
 
 FINE: Final = 0
@@ -59,7 +60,7 @@ class Program:
             prog=name, description=description,
             epilog=f"{_STATUS} 'COMMAND --help' shows its options, 'print-config' all keys with their values.",
         )  # fmt: skip
-        self._parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+        self._parser.add_argument("--version", action="version", version=f"%(prog)s {with_build(__version__)}")
         self._commands = self._parser.add_subparsers(metavar="COMMAND", required=True)
 
     def add(self, name: str, command: Command, meaning: str, *, configured: bool = True) -> argparse.ArgumentParser:

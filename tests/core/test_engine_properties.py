@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.test_saved_state import build, one_step
-from tests.helpers import fewer_examples, record
+from tests.helpers import REPLACES_CODE, fewer_examples, record
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import (
     REGISTRY,
@@ -159,6 +159,7 @@ def test_a_reported_finding_that_fails_leaves_the_state_as_it_was(earlier: int) 
     assert state.to_bytes() == undisturbed.to_bytes()
 
 
+@REPLACES_CODE
 @pytest.mark.parametrize("name", [name for name, kind in REGISTRY.items() if not kind.shared])
 def test_the_state_is_kept_whichever_detector_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers import REPLACES_CODE
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
@@ -192,6 +193,7 @@ def test_a_saved_state_goes_on_counting(cut: int) -> None:
     assert ANSWER.encode() not in state.to_bytes()
 
 
+@REPLACES_CODE
 def test_an_error_leaves_the_newest_calls_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine()
     state = engine.new_state("t")

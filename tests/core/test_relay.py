@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import evaluate, record
+from tests.helpers import REPLACES_CODE, evaluate, record
 from trajectory_guard.core.detectors import PingPong
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
@@ -89,6 +89,7 @@ class Sabotage(Exception):
     """Raised at one place of a step."""
 
 
+@REPLACES_CODE
 @pytest.mark.parametrize("place", ["PingPong.update", "PingPong.explain"])
 def test_a_step_that_fails_as_a_visit_ends_leaves_the_state_as_it_was(
     place: str, monkeypatch: pytest.MonkeyPatch

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import PACKAGE
+from tests.helpers import PACKAGE, REPLACES_CODE
 from trajectory_guard.core import wordlists
 from trajectory_guard.core.similarity import vocabulary
 from trajectory_guard.core.similarity.words import concept, stem
@@ -40,6 +40,7 @@ def test_no_word_has_two_synonyms() -> None:
     assert all(concept(word) == concept(group[0]) for group in groups for word in group)
 
 
+@REPLACES_CODE
 @pytest.mark.parametrize("word", sorted(vocabulary.WHOLE))
 def test_a_whole_word_needs_to_be_listed(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert stem(word) == word

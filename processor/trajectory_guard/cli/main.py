@@ -15,6 +15,7 @@ from trajectory_guard.cli.flag import add_flag
 from trajectory_guard.cli.output import BAD_INPUT, abandon_stdout, be_tolerant, complain
 from trajectory_guard.cli.report.render import add_report
 from trajectory_guard.cli.verify import add_verify
+from trajectory_guard.core.build import with_build
 from trajectory_guard.extras import missing
 
 INTERRUPTED = 130
@@ -56,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="trajectory-guard", description="Keep LLM agents from getting stuck: nudge first, stop last."
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {with_build(__version__)}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     demo = commands.add_parser("demo", help="four scripted agents under real instrumentation, offline")
     demo.add_argument("--svg", metavar="FILE", help="draw the run of the first agent into a file")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
+from trajectory_guard.core.build import mypyc_attr
 from trajectory_guard.core.certainty import Certainty, weakest
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.tools import is_finisher
@@ -105,6 +106,7 @@ class DetectorSettings(NamedTuple):
     settle: Any = None
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Detector:
     """Finds one kind of loop, step by step.
 
