@@ -9,6 +9,7 @@ interrupted everywhere. The three signals have the same structure: resources (fi
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.descriptor import Descriptor
@@ -26,7 +27,8 @@ from trajectory_guard_collector.otlp.signals import Signal
 
 _LIGHT: Final = 2 * MAX_FIELDS
 """Bytes within which nothing can have more fields than are allowed by default."""
-_USUAL_BYTES: Final = 1 << 18
+_USUAL_BYTES: Final = 1 << 20
+"""Bytes within which protobuf finds the spans of a few resources and scopes in some milliseconds, however many."""
 _FEW: Final = 64
 _AT_A_STRETCH: Final = 256
 _PART_ELEMENTS: Final = 2_048
@@ -122,9 +124,10 @@ def count(
         BadDataError: it is malformed.
         TooLargeError: it exceeds one of the bounds.
     """
-    few = _few_groups(data) if signal is Signal.TRACES and len(data) <= _USUAL_BYTES else None
-    if few is not None and few <= max_elements:
-        return few
+    if signal is Signal.TRACES and len(data) <= _USUAL_BYTES:
+        usual = _usual_spans(data, max_elements)
+        if usual is not None:
+            return usual
     tally = _Tally(signal, data, max_elements, max_fields)
     try:
         for number, _, start, end in fields(data, 0, len(data)):
@@ -139,15 +142,34 @@ def count(
     return tally.items
 
 
-def _few_groups(data: bytes) -> int | None:
-    """Spans of a usual request, counted in C; None if it has many resources or scopes, or is malformed."""
+def _usual_spans(data: bytes, most: int) -> int | None:
+    """Spans of a usual request, counted in C; None if it has more than ``most``, many resources or scopes, or anything
+    very large, or is malformed."""
     try:
+        if not _has_few_groups(data):
+            return None
         resources = wire.Request.FromString(data).resource_spans
-    except DecodeError:
+    except (BadDataError, DecodeError):
         return None
-    if len(resources) > _FEW or sum(len(resource.scope_spans) for resource in resources) > _FEW:
-        return None
-    return sum(len(scope.spans) for resource in resources for scope in resource.scope_spans)
+    found = 0
+    for resource in resources:
+        for scope in resource.scope_spans:
+            spans = scope.spans
+            found += len(spans)
+            if found > most or max(len(resource.resource), len(scope.scope), *map(len, spans)) > _LIGHT:
+                return None
+    return found
+
+
+def _has_few_groups(data: bytes) -> bool:
+    left = _FEW
+    for number, _, start, end in fields(data, 0, len(data)):
+        left -= 1
+        if number == _RESOURCES and left >= 0:
+            left -= sum(1 for _ in islice(fields(data, start, end), left + 1))
+        if left < 0:
+            return False
+    return True
 
 
 class _Tally:
