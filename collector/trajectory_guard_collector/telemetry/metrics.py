@@ -82,6 +82,11 @@ class Metrics:
         else:
             series.inc(n)
 
+    def series(self, row: Metric, /, *values: str) -> Counter:
+        """The series of a counter with these label values, in the order of the row's labels: for what is counted with
+        each span, since it takes half of the time of ``add``."""
+        return self._counters[row.name].child(*values)
+
     def observe(self, row: Metric, value: float, /, **labels: str) -> None:
         """Add a value, in the unit of the row, to a histogram."""
         self._histograms[row.name].child(*_values(row, labels)).observe(value)
@@ -289,21 +294,25 @@ class ScoringCounts:
         if not self._paused:
             self._metrics.add(row, n, **labels)
 
+    def _add_one(self, row: Metric, /, *values: str) -> None:
+        if not self._paused:
+            self._metrics.series(row, *values).inc()
+
     def error(self, where: str) -> None:
         """Count an error of the collector itself that was contained."""
         self._add(catalogue.ERRORS, where=where)
 
     def step(self, service: str) -> None:
         """Count an evaluated tool call."""
-        self._add(catalogue.STEPS, service_name=service)
+        self._add_one(catalogue.STEPS, service)
 
     def fingerprinted(self, service: str) -> None:
         """Count a tool call that was too long to be understood in full."""
-        self._add(catalogue.FINGERPRINTED, service_name=service)
+        self._add_one(catalogue.FINGERPRINTED, service)
 
     def detection(self, service: str, loop_type: str) -> None:
         """Count a finding of a detector."""
-        self._add(catalogue.DETECTIONS, service_name=service, trajectory_guard_loop_type=loop_type)
+        self._add_one(catalogue.DETECTIONS, service, loop_type)
 
     def intervention(
         self, level: str, service: str, agent: str, tool: str, loop_type: str, trace_id: str, certainty: str
@@ -335,7 +344,7 @@ class ScoringCounts:
 
     def duplicate(self) -> None:
         """Count a second record of a call, which was ignored."""
-        self._add(catalogue.DUPLICATES)
+        self._add_one(catalogue.DUPLICATES)
 
     def postponed(self) -> None:
         """Count a trajectory whose evaluation a request could not wait for."""
@@ -343,11 +352,11 @@ class ScoringCounts:
 
     def late(self, how: str) -> None:
         """Count a step that arrived out of order: ``reordered`` or ``too_late``."""
-        self._add(catalogue.LATE_STEPS, how=how)
+        self._add_one(catalogue.LATE_STEPS, how)
 
     def evaluated_again(self) -> None:
         """Count a step that was evaluated again."""
-        self._add(catalogue.REEVALUATED_STEPS)
+        self._add_one(catalogue.REEVALUATED_STEPS)
 
     def eviction(self, reason: str) -> None:
         """Count an evicted trajectory: ``idle``, or over the limit: ``full`` if it was in use, else ``full_idle``."""
