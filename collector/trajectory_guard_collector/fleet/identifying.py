@@ -199,7 +199,7 @@ class IdentifyingStage:
 def _checked_key(key: bytes | None, parsed: ParsedRequest) -> bytes:
     """The trace of a record: all its spans are of one trace, under whose id it was written."""
     traces = {agent_span.trace_id for agent_span in parsed.agent_spans}
-    traces |= {header.trace_id for header, _, _ in parsed.opaque_spans}
+    traces |= {opaque_span[0] for opaque_span in parsed.opaque_spans}
     trace_id = traces.pop()
     if traces:
         raise PoisonError("the record has spans of several traces: set partition_traces_by_id in the kafka exporter")

@@ -144,12 +144,12 @@ class Identifier:
             if trace.waiting and agent_span.span_id in trace.waiting:
                 arrived.append((trace, agent_span.span_id))
         find = self.traces.find
-        for header, _, _ in parsed.opaque_spans:
-            known = find(header.trace_id)
+        for trace_id, span_id, parent_id, _, _ in parsed.opaque_spans:
+            known = find(trace_id)
             if known is not None:
-                self.traces.remember(known, header.span_id, SpanNode(header.parent_span_id))
-                if known.waiting and header.span_id in known.waiting:
-                    arrived.append((known, header.span_id))
+                self.traces.remember(known, span_id, SpanNode(parent_id))
+                if known.waiting and span_id in known.waiting:
+                    arrived.append((known, span_id))
         return arrived
 
     def _ancestor_arrived(self, trace: Trace, span_id: bytes) -> None:
@@ -250,7 +250,7 @@ class Identifier:
     def _assign(self, trace: Trace, item: StepItem, above: list[SpanView]) -> None:
         """Put a step into its trajectory, out of another one if it was filed before."""
         view, key = item.view, (item.tenant, item.step.trajectory_id)
-        if self._names_conversation((view, *above)):
+        if conversation_id(view.attributes, self._table) is not None or self._names_conversation(above):
             self._learn(trace, key[1], item.tenant)
         else:
             trace.follow(item, self.traces.max_spans)

@@ -26,9 +26,9 @@ _MAX_CACHED_BYTES: Final = 4 << 20
 _LARGE: Final = 4_096
 _AT_A_STRETCH: Final = 16
 T = TypeVar("T")
-OpaqueSpan = tuple[Any, Any, int]
-"""A span without agent attributes: its ``SpanHeader``, the field that holds it, and its index there. A plain tuple,
-since nine spans in ten are one of these."""
+OpaqueSpan = tuple[bytes, bytes, bytes, Any, int]
+"""A span without agent attributes: ids of its trace, of itself and of its parent, the field that holds it, and its
+index there. A plain tuple, since nine spans in ten are one of these."""
 _KINDS: Final = ("internal", "internal", "server", "client", "producer", "consumer")
 _STATUS: Final = ("unset", "ok", "error")
 _NANO: Final = 1e9
@@ -127,15 +127,18 @@ class RequestParser:
             google.protobuf.message.DecodeError: the bytes are no ``ExportTraceServiceRequest``.
         """
         request = Request.FromString(data)
-        parsed, interesting = ParsedRequest(request), self._interesting
+        parsed, is_opaque = ParsedRequest(request), self._interesting.isdisjoint
+        opaque_spans = parsed.opaque_spans
+        header = SpanHeader()  # one for all spans: a message of its own for each would take a quarter of the time
+        decode = header.ParseFromString
         for group in request.resource_spans:
             for scoped in group.scope_spans:
                 holder, source = scoped.spans, None
                 named = self._scope(scoped).name.startswith(self._named_scopes)
                 for place, raw in enumerate(holder):
-                    header = SpanHeader.FromString(raw)
-                    if not named and interesting.isdisjoint(header.attributes):
-                        parsed.opaque_spans.append((header, holder, place))
+                    decode(raw)
+                    if not named and is_opaque(header.attributes):
+                        opaque_spans.append((header.trace_id, header.span_id, header.parent_span_id, holder, place))
                         if place % _AT_A_STRETCH == 0:
                             yield
                     else:

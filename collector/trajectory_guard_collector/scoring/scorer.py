@@ -182,12 +182,13 @@ class Tagger:
             item = agent_span.item
             own = self._registry.attributes(item) if isinstance(item, StepItem) else None
             attributes = own or (pending_tags(agent_span.key) if has_pending_tags else None)
+            encoded = encoded_attributes(attributes) if attributes else b""
             if attributes:
-                agent_span.holder[agent_span.place] = tagged(agent_span.span, attributes)
+                agent_span.holder[agent_span.place] = tagged(agent_span.span, attributes, encoded)
                 changed = True
             if isinstance(item, StepItem) and item.announced is not None and item.key is not None:
                 described.add(item.span)
-                _add_guard_span(agent_span.group, guard_span(item, item.announced, own or {}))
+                _add_guard_span(agent_span.group, guard_span(item, item.announced, encoded if own else b""))
         if has_pending_tags:
             changed = self._tag_opaque(parsed.opaque_spans) or changed
         late = self._add_guard_spans(parsed.request, [event for event in events if event.item.span not in described])
@@ -204,26 +205,30 @@ class Tagger:
         items = [event.item for event in events if event.kind is not None]
         for item in items:
             group = request.resource_spans.add(resource=_resource(item.service))
-            _add_guard_span(
-                group, guard_span(item, item.announced or EventKind.START, self._registry.attributes(item) or {})
-            )
+            own = self._registry.attributes(item)
+            encoded = encoded_attributes(own) if own else b""
+            _add_guard_span(group, guard_span(item, item.announced or EventKind.START, encoded))
         return len(items)
 
     def _tag_opaque(self, spans: Iterable[OpaqueSpan]) -> bool:
         changed = False
-        for header, holder, place in spans:
-            attributes = self._registry.pending_tags(header.trace_id + header.span_id)
+        for trace_id, span_id, _, holder, place in spans:
+            attributes = self._registry.pending_tags(trace_id + span_id)
             if attributes:
                 holder[place] = tagged(Span.FromString(holder[place]), attributes)
                 changed = True
         return changed
 
 
-def tagged(span: Span, attributes: Attributes) -> bytes:
-    """The span with these attributes; its other attributes are kept, and Langfuse tags are added to existing ones."""
+def tagged(span: Span, attributes: Attributes, encoded: bytes = b"") -> bytes:
+    """The span with these attributes; its other attributes are kept, and Langfuse tags are added to existing ones.
+
+    Parameters:
+        encoded: ``encoded_attributes(attributes)``, if the caller needs it as well.
+    """
     replaced = any(attribute.key in attributes for attribute in span.attributes)
-    if not replaced:  # serialized messages that follow each other are one message
-        return span.SerializeToString() + Span(attributes=key_values(attributes)).SerializeToString()
+    if not replaced:
+        return span.SerializeToString() + (encoded or encoded_attributes(attributes))
     kept = [attribute for attribute in span.attributes if attribute.key not in attributes]
     before = next((attribute.value for attribute in span.attributes if attribute.key == telemetry.LANGFUSE_TAGS), None)
     values = dict(attributes)
@@ -248,10 +253,18 @@ def _tags(value: AnyValue) -> list[str]:
     return [str(one) for one in plain if one not in (None, "")] if isinstance(plain, list) else []
 
 
-def guard_span(item: StepItem, kind: EventKind, attributes: Attributes) -> Span:
-    """The guard's own span about a step. Its id derives from the step, so that a second delivery repeats the span."""
+def guard_span(item: StepItem, kind: EventKind, encoded: bytes) -> bytes:
+    """The guard's own span about a step, serialized. Its id derives from the step, so that a second delivery repeats
+    the span.
+
+    Parameters:
+        encoded: ``encoded_attributes`` of the finding.
+    """
     end = round(item.view.end * _NANO)
     span_id = item.span[16:]
+    own = {telemetry.TOOL: item.step.tool_name}
+    if kind is not EventKind.START and item.verdict is not None and item.verdict.certificate is not None:
+        own[telemetry.CERTIFICATE] = item.verdict.certificate.to_json()
     span = Span(
         trace_id=item.span[:16],
         span_id=blake2b(item.span + kind.value.encode(), digest_size=8, person=b"guard-span").digest(),
@@ -262,18 +275,22 @@ def guard_span(item: StepItem, kind: EventKind, attributes: Attributes) -> Span:
         end_time_unix_nano=end,
     )
     span.links.add(trace_id=item.span[:16], span_id=span_id)
-    span.attributes.extend(key_values({**attributes, telemetry.TOOL: item.step.tool_name}))
-    if kind is not EventKind.START and item.verdict is not None and item.verdict.certificate is not None:
-        span.attributes.extend(key_values({telemetry.CERTIFICATE: item.verdict.certificate.to_json()}))
-    return span
+    return span.SerializeToString() + encoded + encoded_attributes(own)
 
 
-def _add_guard_span(group: Any, span: Span) -> None:
-    group.scope_spans.add(scope=_SCOPE, spans=[span.SerializeToString()])
+def _add_guard_span(group: Any, span: bytes) -> None:
+    group.scope_spans.add(scope=_SCOPE, spans=[span])
 
 
 def _resource(service: str) -> bytes:
     return Resource(attributes=key_values({"service.name": service})).SerializeToString()
+
+
+def encoded_attributes(attributes: Mapping[str, Any]) -> bytes:
+    """Attributes as a serialized span without anything else: behind the bytes of a span they become attributes of it,
+    since serialized messages that follow each other are one message."""
+    fields: Any = [{"key": key, "value": _any_value(value)} for key, value in attributes.items()]
+    return Span(attributes=fields).SerializeToString()
 
 
 def key_values(attributes: Mapping[str, Any]) -> list[KeyValue]:
