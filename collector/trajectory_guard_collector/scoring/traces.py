@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from sys import getsizeof
 from typing import Final, NamedTuple
 
@@ -123,6 +124,7 @@ class TraceTable:
 
     Attributes:
         size: approximate bytes in memory.
+        find: the trace with an id if it is known; asked once for each span, so no function of its own.
         changed: conversations by trace id that became known, or (None) were forgotten, since the state writer last
             saved and cleared them; None without a state writer.
     """
@@ -136,6 +138,7 @@ class TraceTable:
         self.size = 0
         self.changed: dict[bytes, str | None] | None = None
         self._traces: OrderedDict[bytes, Trace] = OrderedDict()
+        self.find: Callable[[bytes], Trace | None] = self._traces.get
 
     def __len__(self) -> int:
         return len(self._traces)
@@ -188,7 +191,3 @@ class TraceTable:
             self._discount(node)
         if oldest.conversation is not None and self.changed is not None:
             self.changed[oldest.id] = None
-
-    def find(self, trace_id: bytes) -> Trace | None:
-        """The trace if it is known."""
-        return self._traces.get(trace_id)
