@@ -193,6 +193,18 @@ def test_values_that_orjson_refuses_are_written_as_the_standard_library_writes_t
     assert from_bytes(to_bytes(plain)) == json.loads(json.dumps(plain))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[0.0004999637603759766]", "[0.0004999637603759766,12345678901234567890]", "[12345678901234567890.5]",
+        '{"a":0.1234567890123456789,"b":[0.12345678901234567891234]}', '["x.12345678901234567890",12345678901234567890]',
+        "-12345678901234567890", "[1.5]",
+    ],
+)  # fmt: skip
+def test_long_fractions_and_long_integers_are_read_alike(text: str) -> None:
+    assert from_bytes(text.encode()) == json.loads(text)
+
+
 def test_a_saved_step_is_written_by_orjson(monkeypatch: pytest.MonkeyPatch) -> None:
     """The standard library takes ten times as long, and every step of a stream worker is written twice."""
     monkeypatch.setattr("trajectory_guard_collector.scoring.item_codec.json", None)
