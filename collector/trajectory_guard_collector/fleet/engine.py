@@ -146,7 +146,7 @@ class Worker:
         def contained(value: bytes | None, key: bytes | None, at_ms: int, headers: Any, state: State) -> None:
             context = message_context()
             role = self._role_of[context.topic]
-            self._metrics.add(catalogue.RECORDS, topic=role)
+            self._metrics.series(catalogue.RECORDS, role).inc()
             try:
                 if value is None:
                     raise PoisonError("the record has no value")
@@ -248,7 +248,7 @@ class _TopicOutput(Output):
             )
         except Exception as error:
             raise SendError(f"topic {self._names[topic]}: {error}") from error
-        self._metrics.add(catalogue.WRITTEN, topic=topic)
+        self._metrics.series(catalogue.WRITTEN, topic).inc()
 
 
 class _Commit(BaseSink):  # type: ignore[misc]

@@ -6,7 +6,7 @@ import base64
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -93,6 +93,13 @@ class ParsedRequest:
         return len(self.agent_spans) + len(self.opaque_spans)
 
 
+class _Scope(NamedTuple):
+    """A scope, and whether its spans may name agents without any of the attributes."""
+
+    decoded: InstrumentationScope
+    may_name_agents: bool
+
+
 class RequestParser:
     """Parses requests.
 
@@ -113,7 +120,7 @@ class RequestParser:
         self._interesting = combined.interesting | combined.name_keys
         self._named_scopes = combined.named_scopes
         self._origins: OrderedDict[bytes, ResourceInfo] = OrderedDict()
-        self._scopes: OrderedDict[bytes, InstrumentationScope] = OrderedDict()
+        self._scopes: OrderedDict[bytes, _Scope] = OrderedDict()
         self._limits: OrderedDict[bytes, LengthLimits] = OrderedDict()  # by resource: a limit is that of a process
 
     def read(self, data: bytes) -> ParsedRequest:
@@ -129,33 +136,36 @@ class RequestParser:
         request = Request.FromString(data)
         parsed, is_opaque = ParsedRequest(request), self._interesting.isdisjoint
         opaque_spans = parsed.opaque_spans
-        header = SpanHeader()  # one for all spans: a message of its own for each would take a quarter of the time
+        header = SpanHeader()  # one for all: a message for each span would take a quarter longer
         decode = header.ParseFromString
         for group in request.resource_spans:
             for scoped in group.scope_spans:
                 holder, source = scoped.spans, None
-                named = self._scope(scoped).name.startswith(self._named_scopes)
+                scope, may_name_agents = _cached(self._scopes, scoped.scope, self._scope)
                 for place, raw in enumerate(holder):
                     decode(raw)
-                    if not named and is_opaque(header.attributes):
+                    if not may_name_agents and is_opaque(header.attributes):
                         opaque_spans.append((header.trace_id, header.span_id, header.parent_span_id, holder, place))
                         if place % _AT_A_STRETCH == 0:
                             yield
                     else:
                         if source is None:
-                            source = self._source(group, scoped)
+                            source = self._source(group, scoped.scope, scope)
                         parsed.agent_spans.append(_seen(raw, (group, holder, place), *source))
                         yield
         return parsed
 
-    def _source(self, group: Any, scoped: Any) -> tuple[ResourceInfo, LengthLimits | None, bytes, InstrumentationScope]:
+    def _source(
+        self, group: Any, scope: bytes, decoded: InstrumentationScope
+    ) -> tuple[ResourceInfo, LengthLimits | None, bytes, InstrumentationScope]:
         """Resource of spans, what is known of its length limits, and their scope, serialized and decoded."""
         origin = _cached(self._origins, group.resource, self._origin)
         limits = _cached(self._limits, group.resource, lambda _: LengthLimits()) if self._learns_limits else None
-        return origin, limits, scoped.scope, self._scope(scoped)
+        return origin, limits, scope, decoded
 
-    def _scope(self, scoped: Any) -> InstrumentationScope:
-        return _cached(self._scopes, scoped.scope, InstrumentationScope.FromString)
+    def _scope(self, data: bytes) -> _Scope:
+        decoded = InstrumentationScope.FromString(data)
+        return _Scope(decoded, decoded.name.startswith(self._named_scopes))
 
     def _origin(self, data: bytes) -> ResourceInfo:
         attributes = resource_attributes(data)

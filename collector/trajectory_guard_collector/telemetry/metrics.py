@@ -84,7 +84,7 @@ class Metrics:
 
     def series(self, row: Metric, /, *values: str) -> Counter:
         """The series of a counter with these label values, in the order of the row's labels: for what is counted with
-        each span, since it takes half of the time of ``add``."""
+        each span or record, since it takes half of the time of ``add``."""
         return self._counters[row.name].child(*values)
 
     def observe(self, row: Metric, value: float, /, **labels: str) -> None:
