@@ -29,6 +29,9 @@ class EntryTable:
         counts: ``evicted_<why>``, ``episodes.<type>``, ``detections.<type>``, ``interventions.<level>``,
             ``loop_steps``, ``loop_tokens``; the board adds others.
         clock: monotonic seconds.
+
+    Attributes:
+        trajectories: ids of the entries at any time, the one used last at the end.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class EntryTable:
         self._lock = OwnedLock()
         after_fork(self._after_fork)
         self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self.trajectories: Final = self._entries.keys()
         self._aliases: NameTable[str, str] = NameTable(config.max_trajectories)
         self._idle_from = 0.0  # no entry was used last before this time
         self.requests: BoundedTable[tuple[str, bytes], str] = BoundedTable(_MAX_REQUESTS)
@@ -82,9 +86,9 @@ class EntryTable:
 
     def link(self, trajectory_id: str, aliases: Iterable[str]) -> None:
         """Register other names of a trajectory (thread id, session id, trace id), under which gates look it up."""
-        with self._lock:
-            for alias in aliases:
-                if alias != trajectory_id:
+        for alias in aliases:
+            if alias != trajectory_id and self._aliases.find(alias) != trajectory_id:  # each span names them again
+                with self._lock:
                     self._aliases.learn(alias, trajectory_id)
 
     def is_shared(self, name: str) -> bool:

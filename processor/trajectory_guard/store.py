@@ -90,7 +90,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
             record = CallRecord.of(step, label)
             earlier = reported(entry.recent, record)
             fuller = earlier is not None and is_fuller(record, earlier)  # the record before this one hid the arguments
-            key = call_key(record.call_id) if record.call_id is not None else None
+            key = call_key(step.call_id) if step.call_id is not None else None
             if (earlier is not None and not fuller) or (key is not None and key in entry.message_calls):
                 self.counts["duplicates"] += 1
                 return None

@@ -32,14 +32,14 @@ class CallRecord(NamedTuple):
     @classmethod
     def of(cls, step: StepRecord, run: str = "") -> CallRecord:
         """The record of a step of a run. ``single`` is the value of its only argument, if that is text."""
-        args = step.args
-        single = next(iter(args.values())) if isinstance(args, dict) and len(args) == 1 else None
-        if isinstance(single, str) and len(single) > _KEPT_SINGLE_CHARS:
-            single = None
+        args, single = step.args, None
+        if isinstance(args, dict) and len(args) == 1:
+            value = next(iter(args.values()))
+            single = value if isinstance(value, str) and len(value) <= _KEPT_SINGLE_CHARS else None
         return cls(
             step.tool_name.casefold(),
             step.tool_args_hash,
-            single if isinstance(single, str) else None,
+            single,
             step.timestamp,
             step.timestamp + step.duration,
             step.dialect,
@@ -78,14 +78,12 @@ def same_call(first: CallRecord, second: CallRecord) -> bool:
 
 def reported(recent: deque[CallRecord], seen: CallRecord) -> CallRecord | None:
     """The record of ``recent`` that stands for the same call. Runs on every step: the usual cases come first."""
-    tool, call_id = seen.tool, seen.call_id
+    call_id = seen.call_id
     for other in recent:
-        if other.tool != tool:
+        other_id = other.call_id
+        if call_id is not None and other_id is not None and other_id != call_id:
             continue
-        if call_id is not None and other.call_id is not None:
-            if other.call_id == call_id and same_call(other, seen):
-                return other
-        elif same_call(other, seen):
+        if other.tool == seen.tool and same_call(other, seen):
             return other
     return None
 

@@ -80,7 +80,10 @@ def unwrap(text: str) -> Unwrapped | None:
 def _unwrap_once(text: str) -> Unwrapped | None:
     if not text or text[0] not in "{[TCmc \n" or len(text) > _MAX_CHARS:
         return None
-    head = text[:_HEAD_CHARS].lstrip()
+    head = text[:_HEAD_CHARS]
+    if text[0] == "{" and not _may_be_blocks(head):
+        return None  # most results
+    head = head.lstrip()
     if head.startswith(_REPR_STARTS):
         return _unwrap_repr(text)
     if head[:1] not in ("{", "[") or not _may_be_blocks(head):

@@ -87,17 +87,16 @@ def args_hash(args: Any) -> str | None:
     if args is None:
         return None
     try:
-        return sha256(_hashed_bytes(args)).hexdigest()
+        try:
+            data = orjson.dumps(args, option=_SORTED)
+        except TypeError:
+            data = canonical_bytes(args)
+        else:
+            if len(data) <= MAX_CANONICAL_BYTES and _needs_unfolding(args):
+                data = canonical_bytes(args)
     except (ValueError, TypeError, RecursionError):
         return None
-
-
-def _hashed_bytes(args: Any) -> bytes:
-    try:
-        plain = orjson.dumps(args, option=_SORTED)
-    except TypeError:
-        return canonical_bytes(args)
-    return plain if len(plain) > MAX_CANONICAL_BYTES or not _needs_unfolding(args) else canonical_bytes(args)
+    return sha256(data).hexdigest()
 
 
 def _needs_unfolding(value: Any) -> bool:
@@ -105,7 +104,7 @@ def _needs_unfolding(value: Any) -> bool:
         for item in value.values():
             kind = type(item)
             if kind is str:
-                if item[:1] in _JSON_START or item[-1:].isspace() or item[:1].isspace():
+                if item[:1] in _JSON_START or item.strip() != item:
                     return True
             elif kind is not int and kind is not bool and item is not None:
                 return True

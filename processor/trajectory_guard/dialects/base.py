@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -239,6 +239,19 @@ def first(attributes: Mapping[str, Any], keys: Keys) -> Any:
         if value is not None:
             return value
     return None
+
+
+def firsts(attributes: Mapping[str, Any], wanted: Iterable[Keys]) -> list[Any]:
+    """As ``first``, for several lists of keys that are all present: their values, in one pass."""
+    found = []
+    for keys in wanted:
+        value = None
+        for key in keys:
+            value = attributes[key]
+            if value is not None:
+                break
+        found.append(value)
+    return found
 
 
 def named_by(*keys: str, prefixes: Keys = (), suffixes: Keys = ()) -> Callable[[SpanView], str | None]:

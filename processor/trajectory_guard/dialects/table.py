@@ -58,6 +58,8 @@ _READING_ORDER: Final = (
 
 UsageReader = Callable[[SpanView], RawUsage | None] | None
 UsageTest = tuple[Keys, Opinion, UsageReader]
+DENIED_KEY: Final = "trajectory_guard.denied"
+"""Attribute by which an application states that a person or a policy refused the call."""
 _MAX_KEY_SETS: Final = 1_024
 _MAX_KEPT_NAMES: Final = 128
 """Where a history is spread over several attributes a message, each span has names of its own."""
@@ -80,13 +82,14 @@ class MessageKeys(NamedTuple):
 
 
 class RowKeys(NamedTuple):
-    """A row, and those of its keys and of the common ones that the span has, in the order in which they are tried."""
+    """A row, and those of its keys and of the common ones that the span has, in the order in which they are tried.
+
+    Fields:
+        content: keys of the row for the call id, common keys for it, keys of the arguments, and of the result.
+    """
 
     row: Dialect
-    call_ids: Keys
-    common_call_ids: Keys
-    arguments: Keys
-    results: Keys
+    content: tuple[Keys, Keys, Keys, Keys]
 
 
 class KeySet(NamedTuple):
@@ -95,6 +98,7 @@ class KeySet(NamedTuple):
     Fields:
         declared, built_in: the rows with a marker among the names, which alone can match.
         scopes: those of the built-in ones; of_any_scope: the built-in ones without any.
+        tells_outcome: whether it has a key of ``status_messages``, or one of two by which applications tell an outcome.
         metadata: the key of the metadata of a run, as one JSON object; empty if the span has none.
         step_key: the key of the super-step; empty if the span has none.
         wrapped_metadata: readers of metadata within an attribute that the span has.
@@ -113,6 +117,7 @@ class KeySet(NamedTuple):
     failed_when: tuple[tuple[str, Any], ...]
     refused_when: tuple[tuple[str, Callable[[Any], bool]], ...]
     status_messages: Keys
+    tells_outcome: bool
     declared_conversations: Keys
     conversations: Keys
     agent_keys: Keys
@@ -168,7 +173,8 @@ class DialectTable(tuple[Dialect, ...]):
         self.workflow_dialects = frozenset(row.name for row in families if row.messages.workflow_inputs)
         names = {key for row in ordered for key in (*row.identity.name_keys, *row.identity.agents)}
         self.name_keys: Final = frozenset(names)
-        self._asked: Final = frozenset(_asked(self, ordered))
+        self._of_outcome: Final = frozenset(("error.type", DENIED_KEY, *self.status_messages))
+        self._asked: Final = frozenset(_asked(self, ordered)) | self._of_outcome
         self.interesting: Final = frozenset().union(
             self.markers, self.usage_markers, self.conversations, self.metadata_objects, self.agent_markers,
             self.declared_conversations,
@@ -202,6 +208,7 @@ class DialectTable(tuple[Dialect, ...]):
             failed_when=tuple(pair for pair in self.failed_when if pair[0] in names),
             refused_when=tuple(pair for pair in self.refused_when if pair[0] in names),
             status_messages=_present(self.status_messages, names),
+            tells_outcome=not self._of_outcome.isdisjoint(names),
             declared_conversations=_present(self.declared_conversations, names),
             conversations=_present(self.conversations, names),
             agent_keys=_present(self.agent_keys, names),
@@ -335,10 +342,11 @@ def _rows_with(rows: Iterable[Dialect], names: Container[str]) -> tuple[RowKeys,
 
 def row_keys(row: Dialect, names: Container[str]) -> RowKeys:
     """The keys that are tried on a tool span of a row with attributes of these names."""
-    return RowKeys(
-        row, _present(row.call_ids, names), _present(CALL_ID_KEYS, names),
-        _present((*row.arguments, *ARGUMENT_KEYS), names), _present((*row.results, *RESULT_KEYS), names),
+    content = (
+        row.call_ids, CALL_ID_KEYS, (*row.arguments, *ARGUMENT_KEYS), (*row.results, *RESULT_KEYS),
     )  # fmt: skip
+    call_ids, common, arguments, results = (_present(keys, names) for keys in content)
+    return RowKeys(row, (call_ids, common, arguments, results))
 
 
 def _usage_tests(rows: Iterable[Dialect]) -> tuple[tuple[Keys, UsageTest], ...]:
@@ -423,7 +431,7 @@ def recognise_keys(span: SpanView, known: KeySet) -> RowKeys | None:
     for one in known.declared:
         if one.row.matches(span):
             return one
-    if not known.built_in or _is_rejected(span.attributes, known):
+    if not known.built_in or ((known.not_a_tool or known.copies) and _is_rejected(span.attributes, known)):
         return None
     scope = span.scope
     for one in known.built_in if scope.startswith(known.scopes) else known.of_any_scope:

@@ -29,7 +29,7 @@ from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock, holds_lock
 from trajectory_guard.logs import log_recovery, log_verdict
 from trajectory_guard.otel.metrics import register
-from trajectory_guard.otel.sdk_spans import IS_REMOTE, PUBLIC, SPAN_ID, TRACE_ID, marked, readers, view_of
+from trajectory_guard.otel.sdk_spans import IS_REMOTE, PUBLIC, SPAN_ID, TRACE_ID, SpanReader, marked, readers, view_of
 from trajectory_guard.otel.verdict_spans import VerdictSpans
 from trajectory_guard.runtime import add_reporter, board_for, follow
 from trajectory_guard.spans.duplicates import MAX_ANCESTORS
@@ -85,6 +85,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         meter_provider: otel_metrics.MeterProvider | None = None,
     ) -> None:
         self.board = board_for(config, board)
+        self._trajectories = self.board.trajectories
         self.configure(self.board.config)
         self.enabled = not is_disabled()
         self._spans = VerdictSpans(tracer_provider)
@@ -148,22 +149,18 @@ class TrajectoryGuardProcessor(SpanProcessor):
             if context is None:
                 return
             interesting = not self._interesting.isdisjoint(attributes)
-            is_root = parent is None or parent[IS_REMOTE]
-            if (interesting or is_root or self._above or self.board.quality is not None) and holds_lock():
+            ends_trace = self._trajectories and (parent is None or parent[IS_REMOTE])
+            if not (interesting or ends_trace or self._above or self.board.quality is not None):
+                self._open.pop(context[SPAN_ID], None)  # most spans of an application
+            elif holds_lock():
                 self._postponed.append(span)
                 return
-            self._open.pop(context[SPAN_ID], None)
-            above = self._above.pop(context[SPAN_ID], None) if self._above else None
-            if interesting:
-                if limit:
+            else:
+                if limit and interesting:
                     attributes = marked(attributes, limit)
-                self._end_interesting(span, view_of(span, context, parent, attributes, reader), context, parent)
-            elif above is not None and is_agent_span(above, self._table):  # known by its name alone
-                self.board.end_instance(self._conversation_of(above), above.span_id)
-            if self.board.quality is not None:
-                self._score(span, attributes)
-            if is_root and len(self.board):
-                self._finish_recoveries(context)
+                self._end_known(span, context, parent, attributes, reader, interesting=interesting)
+                if ends_trace:
+                    self._finish_recoveries(context)
         except Exception as error:
             self._contain("on_end", error)
         if self._postponed and not self._catches_up:
@@ -209,6 +206,20 @@ class TrajectoryGuardProcessor(SpanProcessor):
         except Exception as error:
             self._contain("force_flush", error)
         return True
+
+    def _end_known(
+        self, span: ReadableSpan, context: trace.SpanContext, parent: trace.SpanContext | None,
+        attributes: Mapping[str, Any], reader: SpanReader, *, interesting: bool,
+    ) -> None:  # fmt: skip
+        """End a span that may concern the guard: by an attribute, by spans below it, or by the score of an answer."""
+        self._open.pop(context[SPAN_ID], None)
+        above = self._above.pop(context[SPAN_ID], None)
+        if interesting:
+            self._end_interesting(span, view_of(span, context, parent, attributes, reader), context, parent)
+        elif above is not None and is_agent_span(above, self._table):  # known by its name alone
+            self.board.end_instance(self._conversation_of(above), above.span_id)
+        if self.board.quality is not None:
+            self._score(span, attributes)
 
     # --- steps -----------------------------------------------------------------------------------------------
 

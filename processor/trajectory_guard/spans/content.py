@@ -13,7 +13,7 @@ from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import INTERRUPTED, SUCCESS, Outcome
 from trajectory_guard.dialects.span import CutOff, SpanView
-from trajectory_guard.dialects.table import DIALECTS, DialectTable, KeySet
+from trajectory_guard.dialects.table import DENIED_KEY, DIALECTS, DialectTable, KeySet
 
 # --- arguments -----------------------------------------------------------------------------------------------
 
@@ -73,9 +73,9 @@ def decode_arguments(value: Any, *, single: bool = False) -> Decoded:
     decorators (``args`` and ``kwargs``), MCP (``tool_name`` and ``arguments``) and LangChain tool calls. Text that is
     none of these is what the model sent and is kept; with ``single`` it is the value of a one-argument call.
     """
-    if value is None or isinstance(value, CutOff):
+    if value is None or value.__class__ is CutOff:
         return UNKNOWN_ARGUMENTS
-    if not isinstance(value, str):
+    if value.__class__ is not str and not isinstance(value, str):
         try:
             return _unwrap(plain(value))
         except RecursionError:
@@ -204,7 +204,9 @@ _REPR_ID: Final = re.compile(r"tool_call_id='([^']*)'")
 _REPR_STATUS: Final = re.compile(r"status='(error|success)'")
 _MAX_REPR_CHARS: Final = 262_144
 _OBJECT_REPR: Final = re.compile(r"\A\[?<[\w.]+ object at 0x[0-9a-fA-F]+>(?:, <[\w.]+ object at 0x[0-9a-fA-F]+>)*\]?$")
-_WRAPPER_KEYS: Final = ("output", "kwargs", "tool_call_id", "goto", "result", 'data"', "\\u")
+_WRAPPER_KEYS: Final = ('output"', '"kwargs"', '"tool_call_id"', '"goto"', '"result"', '"data"')
+_MARKS_OF_OTHERS: Final = _REDACTED_MARKS + '"{cC'
+"""A result that begins with none of these, and with no blank, is no JSON, and neither hidden nor a repr."""
 _MESSAGE_KEYS: Final = frozenset(("tool_call_id", "status", "artifact", "additional_kwargs"))
 
 
@@ -220,6 +222,10 @@ def decode_result(value: Any) -> Payload:
 def _decode_payload(value: Any) -> Payload:
     if value is None:
         return UNKNOWN_RESULT
+    if value.__class__ is str:
+        first = value[:1]
+        if not (first in _MARKS_OF_OTHERS or first.isspace()) if first != "{" else not _may_be_wrapper(value):
+            return Payload(value)  # with nothing around it: most results need no decoding
     if not isinstance(value, str):
         try:
             return _from_value(plain(value), None)
@@ -228,7 +234,7 @@ def _decode_payload(value: Any) -> Payload:
     if value[:1] in _REDACTED_MARKS and is_redacted(value):
         return UNKNOWN_RESULT
     text = value.strip()
-    if text[:1] == '"' or (text[:1] == "{" and _may_be_wrapper(text)):
+    if text[:1] == '"' or (text[:1] == "{" and (text is value or _may_be_wrapper(text))):
         try:
             return _from_value(parse_json(text), value)
         except (ValueError, RecursionError):
@@ -240,10 +246,10 @@ def _decode_payload(value: Any) -> Payload:
 
 def _may_be_wrapper(text: str) -> bool:
     """Whether a JSON object may be one of those ``_from_dict`` knows: most payloads are not and need no decoding."""
-    for key in _WRAPPER_KEYS:  # noqa: SIM110  a generator would cost more than the searches
+    for key in _WRAPPER_KEYS:
         if key in text:
             return True
-    return False
+    return "\\" in text and "\\u" in text  # a key may be escaped; a single character is found ten times as fast
 
 
 def _from_value(value: Any, original: str | None) -> Payload:
@@ -382,19 +388,19 @@ def outcome(
     span: SpanView, payload: Payload, known: KeySet, *, arguments_known: bool = False, table: DialectTable = DIALECTS
 ) -> Outcome:
     """The outcome of a tool span. ``known``: what the names of its attributes say."""
-    if arguments_known and payload == UNKNOWN_RESULT and any(test(span) for test in table.approval_tests):
+    text, control, refused = payload.text, None, False
+    hidden = text is None and payload == UNKNOWN_RESULT
+    if hidden and arguments_known and any(test(span) for test in table.approval_tests):
         return INTERRUPTED
-    attributes, control = span.attributes, None
-    if span.status_description or span.events or known.status_messages or "error.type" in attributes:
+    if known.tells_outcome or span.status_description or span.events:
         control = _control_flow(span, known)
-    if control is not None and payload.text is None and not payload.control:
-        return control
-    failed = control is None and (span.status == "error" or _says_error(attributes, payload, known))
-    refused = attributes.get("trajectory_guard.denied") is True
+        if control is not None and text is None and not payload.control:
+            return control
+        refused = span.attributes.get(DENIED_KEY) is True
     for key, test in known.refused_when:
-        refused = refused or test(attributes[key])
-    text = payload.text if payload.text is not None else span.status_description or None
-    return classify(text, failed=failed, refused=refused)
+        refused = refused or test(span.attributes[key])
+    failed = control is None and (span.status == "error" or _says_error(span.attributes, payload, known))
+    return classify(text if text is not None else span.status_description or None, failed=failed, refused=refused)
 
 
 def _control_flow(span: SpanView, known: KeySet) -> Outcome | None:
@@ -413,7 +419,9 @@ def _control_flow(span: SpanView, known: KeySet) -> Outcome | None:
 def _says_error(attributes: Mapping[str, Any], payload: Payload, known: KeySet) -> bool:
     if payload.error is not None:
         return payload.error
-    if attributes.get("error.type") or payload.text == GENERIC_FAILURE:
+    if payload.text == GENERIC_FAILURE:
+        return True
+    if known.tells_outcome and attributes.get("error.type"):
         return True
     for key, value in known.failed_when:  # noqa: SIM110  a generator would cost more than the look-ups
         if attributes[key] == value:

@@ -9,7 +9,7 @@ from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash, state_hash
 from trajectory_guard.core.steps import ERROR, Evidence, ModelTokens, StepRecord, Usage
 from trajectory_guard.core.text_bounds import both_ends_and_digest
-from trajectory_guard.dialects.base import Dialect, RawCall, RawUsage, first
+from trajectory_guard.dialects.base import Dialect, RawCall, RawUsage, first, firsts
 from trajectory_guard.dialects.mcp import is_transport
 from trajectory_guard.dialects.span import CutOff, SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, KeySet, RowKeys, recognise, row_keys, table_of
@@ -83,12 +83,15 @@ def repeats_above(span: SpanView, dialect: Dialect, above: Iterable[SpanView], t
     A span of a transport repeats the tool span around it under any name: frameworks put the server before the name of
     its tool, gateways offer one tool for all. An agent in between makes calls of its own.
     """
-    carries = is_transport(span)
+    between: list[SpanView] = []
     for ancestor in above:
         outer = dialect_above(ancestor, table)
-        if outer is not None and (carries or outer.tool_name(ancestor) == dialect.tool_name(span)):
-            return True
-        carries = carries and not is_agent_span(ancestor, table)
+        if outer is not None:
+            if outer.tool_name(ancestor) == dialect.tool_name(span):
+                return True
+            if is_transport(span) and not any(is_agent_span(one, table) for one in between):
+                return True
+        between.append(ancestor)
     return False
 
 
@@ -165,22 +168,22 @@ def read_known_step(
         visible,
         error_class(span) if kind == ERROR else None,
         seen if args is not None else Evidence.NAME_ONLY,
-        batch=named_batch(span, known, metadata),
-        run=named_instance(span, above, table, known, metadata),
-        stated=stated is not None,
+        None,
+        named_batch(span, known, metadata) if known.step_key or metadata else None,
+        None,
+        None,
+        named_instance(span, above, table, known, metadata),
+        stated is not None,
     )
 
 
 def _raw_call(span: SpanView, keys: RowKeys) -> tuple[Any, Any, Any]:
     """Call id, arguments and result as they were found."""
     attributes, adjust = span.attributes, keys.row.adjust
-    call_id = keys.call_ids and first(attributes, keys.call_ids)
-    if not call_id and keys.common_call_ids:
-        call_id = first(attributes, keys.common_call_ids)
-    result = first(attributes, keys.results)
-    if result is None and keys.results:
+    call_id, common_id, given, result = firsts(attributes, keys.content)
+    if result is None and keys.content[-1]:
         result = ""  # the Java SDK writes an empty text as a value without content
-    raw = call_id or None, first(attributes, keys.arguments), result
+    raw = call_id or common_id or None, given, result
     if adjust is None:
         return raw
     call_id, given, returned = adjust(span, RawCall(*raw))

@@ -266,14 +266,18 @@ def named_instance(
         if enclosing:
             return enclosing
     for one in ancestors:
-        if _is_instance(one, table):
-            return _resumed(one, ancestors, table) if _resumes(one, table) else one.span_id
+        label = _own_label(one, table)
+        if label is not None:
+            return label or _resumed(one, ancestors, table)
     return None
 
 
 @_asked_once
-def _resumes(span: SpanView, table: DialectTable) -> bool:
-    return span.scope.startswith(table.resuming_scopes)
+def _own_label(span: SpanView, table: DialectTable) -> str | None:
+    """Label of the agent instance that a span stands for; None if for none, "" if it depends on the spans above."""
+    if not _is_instance(span, table):
+        return None
+    return "" if span.scope.startswith(table.resuming_scopes) else span.span_id
 
 
 def _resumed(span: SpanView, ancestors: Sequence[SpanView], table: DialectTable) -> str:

@@ -36,8 +36,9 @@ class BoundedTable(OrderedDict[K, V]):
         self._on_evicted = on_evicted
 
     def __setitem__(self, key: K, value: V) -> None:
+        if key in self:
+            self.move_to_end(key)
         super().__setitem__(key, value)
-        self.move_to_end(key)
         while len(self) > self.limit:
             self.evict_oldest()
 
