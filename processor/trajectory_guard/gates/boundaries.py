@@ -136,7 +136,7 @@ class Boundaries:
                 not run.
             live: the model has just written the last of them.
         """
-        messages = with_summaries_marked(self.board, trajectory, instance, messages)
+        messages, _ = with_summaries_marked(self.board, trajectory, instance, messages)
         self.board.record(trajectory, partial(self._read, instance, messages, witness, live))
 
     def _read(self, instance: str, messages: Sequence[Any], witness: bool, live: bool, cursor: Cursor) -> None:
@@ -212,7 +212,7 @@ class Boundaries:
         self, trajectory: str, instance: str, messages: Sequence[Any], one: Mapping[str, Any], reason: str
     ) -> None:
         """Enter that the guard has answered a requested call."""
-        messages = with_summaries_marked(self.board, trajectory, instance, messages)
+        messages, _ = with_summaries_marked(self.board, trajectory, instance, messages)
 
         def change(cursor: Cursor) -> None:
             self._catch_up(instance, messages, cursor, live=True)
@@ -259,7 +259,7 @@ class Boundaries:
             state: the graph state that the tool receives.
             by_guard: the guard was asked whether the call may run, and allowed it.
         """
-        messages = with_summaries_marked(self.board, trajectory, instance, messages)
+        messages, _ = with_summaries_marked(self.board, trajectory, instance, messages)
 
         def begin(cursor: Cursor) -> tuple[Cursor, Call]:
             self._catch_up(instance, messages, cursor)

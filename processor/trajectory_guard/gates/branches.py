@@ -129,7 +129,8 @@ def _follow_rewriting(board: FlagBoard, trajectory: str, messages: Sequence[Any]
     saved = str(status.get("run") or "").removeprefix("/")
     if saved.startswith(f"{name}{ANEW}"):  # another process has begun it anew
         board.begin_anew(trajectory, name, saved.removeprefix(name), "", only_first=True)
-    label = turn_of(as_begun(board, trajectory, messages))
+    begun = as_begun(board, trajectory, messages)
+    label = name if begun is messages else turn_of(begun)
     calls = status.get("calls") or ()
     if calls and status.get("called_in") == label_of("", label) and _is_rewritten(messages, frozenset(calls)):
         part = f"{ANEW}{digest64(text_bytes(str(calls[-1]))).hex()}"
@@ -171,12 +172,18 @@ def as_begun(board: FlagBoard, trajectory: str, messages: Sequence[Any]) -> Sequ
     return messages
 
 
-def with_summaries_marked(board: FlagBoard, trajectory: str, instance: str, messages: Sequence[Any]) -> Sequence[Any]:
+def with_summaries_marked(
+    board: FlagBoard, trajectory: str, instance: str, messages: Sequence[Any]
+) -> tuple[Sequence[Any], str | None]:
     """``messages`` of the agent at the top with a mark on summaries that bear none; below it LangChain's only.
 
-    A user turn that was begun anew has its label.
+    A user turn that was begun anew has its label. Also returns the label of the current user turn, as ``turn_of``.
     """
     if not instance:
         messages = as_begun(board, trajectory, messages)
     turn = board.turn_in(trajectory, instance) if not instance else None
-    return messages if turn is None else with_summaries(messages, turn, *board.known_turns(trajectory, turn))
+    label = turn_of(messages)
+    if turn is None or label == turn:
+        return messages, label  # as mostly: the turn goes on behind its own message
+    messages = with_summaries(messages, turn, *board.known_turns(trajectory, turn))
+    return messages, turn_of(messages)

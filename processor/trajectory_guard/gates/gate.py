@@ -34,7 +34,6 @@ from trajectory_guard.gates.messages import (
     new_steps,
     open_calls,
     text_digest,
-    turn_of,
     was_nudged,
     with_marks,
 )
@@ -157,13 +156,13 @@ class Gate:
         trajectory = self._identify(messages, status, thread_id)
         self.board.discard_lossy(trajectory)
         self._restore(trajectory, status)
-        messages = with_summaries_marked(self.board, trajectory, namespace, messages)
+        messages, turn = with_summaries_marked(self.board, trajectory, namespace, messages)
         read_quality(self.board, trajectory, messages, namespace)
         if self.board.config.cursor:
             self.read_boundaries(trajectory, namespace, messages, status, witness=witness)
         if read_state is not None:
             self.board.await_states(trajectory, namespace)
-        fresh, run = self._catch_up(trajectory, namespace, messages, status, again=peek, read_state=read_state)
+        fresh, run = self._catch_up(trajectory, namespace, messages, turn, status, again=peek, read_state=read_state)
         if self.board.settler is not None:
             self.board.settler.wait(_SETTLE_WAIT_S)
         flag = self._with_remote(trajectory, run, self.board.take(trajectory, run), status)
@@ -282,15 +281,17 @@ class Gate:
             _log.warning("trajectory_guard: saved state of %r ignored: %s", trajectory, error)
 
     def _catch_up(
-        self, trajectory: str, instance: str, messages: Sequence[Any], status: Mapping[str, Any], *, again: bool,
-        read_state: Callable[[], str | None] | None,
+        self, trajectory: str, instance: str, messages: Sequence[Any], turn: str | None, status: Mapping[str, Any], *,
+        again: bool, read_state: Callable[[], str | None] | None,
     ) -> tuple[list[StepRecord], str]:  # fmt: skip
         """Evaluate calls that no span reported. Returns every step that is new to the graph state, and the run's label.
 
         If ``again``, a gate may have read steps and been interrupted before it could write them into the state.
         A supplied state is that after the newest model turn; of the calls before it no state is known.
+
+        Parameters:
+            turn: label of the current user turn, as far as the messages show it.
         """
-        turn = turn_of(messages)
         if turn is None:  # a reducer may have trimmed the message that began the turn, or a summary stands for it
             turn = self.board.turn_in(trajectory, instance)
         run = label_of(instance, None) if turn is None else self.board.new_turn(trajectory, instance, turn)

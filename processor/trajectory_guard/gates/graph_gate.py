@@ -317,7 +317,7 @@ def as_messages(messages: Sequence[Any]) -> Sequence[Any]:
     Raises:
         TypeError: the entries cannot be messages.
     """
-    if all(isinstance(message, BaseMessage) for message in messages):
+    if all(issubclass(kind, BaseMessage) for kind in set(map(type, messages))):
         return messages
     try:
         return convert_to_messages(messages)
@@ -338,4 +338,5 @@ def like(sample: Any, message: BaseMessage) -> Any:
 
 def get(state: Any, key: str) -> Any:
     """A key of a state of any kind, None if it has none."""
-    return state.get(key) if isinstance(state, Mapping) else getattr(state, key, None)
+    is_mapping = state.__class__ is dict or isinstance(state, Mapping)
+    return state.get(key) if is_mapping else getattr(state, key, None)

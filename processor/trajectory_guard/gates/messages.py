@@ -26,6 +26,7 @@ _MAX_DELIVERY_CHARS: Final = 20_000
 _MIN_DELIVERY_CHARS: Final = 300  # a shorter remark is the reason for the hand-over, in new words each time
 _SOURCE: Final = "lc_source"
 _SUMMARY: Final = "summarization"
+_WITHOUT_CALLS: Final = ("tool", "system", "human")
 
 
 def is_tool_message(message: Any) -> bool:
@@ -69,7 +70,7 @@ def with_summaries(messages: Sequence[Any], turn: str, turns: Collection[str], k
     for position in range(len(messages) - 1, -1, -1):
         message = messages[position]
         if is_of_person(message):
-            label = str(getattr(message, "id", None) or position)
+            label = _turn_at(messages, position)
             if not seen or label == turn or label in turns:
                 break
             kwargs = {**message.additional_kwargs, _SOURCE: _SUMMARY}
@@ -97,7 +98,7 @@ def was_nudged(messages: Sequence[Any], advised: Collection[str] = ()) -> bool:
         advised: ``text_digest`` of nudges that were about something else, and precede no stop.
     """
     for message in reversed(messages):
-        if _mark(message).get("intervention") == "NUDGE":
+        if _is_nudge(message):
             if not (advised and text_digest(str(message.content)) in advised):
                 return True
         elif is_of_person(message):
@@ -112,9 +113,11 @@ def calls_before_nudges(messages: Sequence[Any], advised: Collection[str] = ()) 
         advised: as for ``was_nudged``.
     """
     found: set[str] = set()
-    behind = False
-    for message in reversed(messages[-MAX_LOOK_BACK:]):
-        if _mark(message).get("intervention") == "NUDGE":
+    newest, behind = messages[-MAX_LOOK_BACK:], False
+    if not [one for one in newest if getattr(one, "additional_kwargs", None) and _is_nudge(one)]:
+        return found  # as in most runs
+    for message in reversed(newest):
+        if _is_nudge(message):
             behind = behind or not (advised and text_digest(str(message.content)) in advised)
         elif is_of_person(message) or (is_answer(message) and is_guard_message(message)):  # a stop ended the run
             break
@@ -161,6 +164,10 @@ def _mark(message: Any) -> Mapping[str, Any]:
     return mark if isinstance(mark, Mapping) else _NO_MARK
 
 
+def _is_nudge(message: Any) -> bool:
+    return _mark(message).get("intervention") == "NUDGE"
+
+
 _NO_MARK: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -171,11 +178,20 @@ def is_refusal_message(message: Any) -> bool:
 
 def turn_of(messages: Sequence[Any]) -> str | None:
     """Label of the current user turn: the id of (or else the count up to) the newest message a person wrote."""
+    newest = _newest_of_person(messages)
+    return _turn_at(messages, newest) if newest >= 0 else None
+
+
+def _newest_of_person(messages: Sequence[Any]) -> int:
+    """Position of the newest message that a person wrote, -1 if there is none."""
     for position in range(len(messages) - 1, -1, -1):
-        message = messages[position]
-        if is_of_person(message):
-            return str(getattr(message, "id", None) or position)
-    return None
+        if getattr(messages[position], "type", None) == "human" and is_of_person(messages[position]):
+            return position
+    return -1
+
+
+def _turn_at(messages: Sequence[Any], position: int) -> str:
+    return str(getattr(messages[position], "id", None) or position)
 
 
 def new_steps(
@@ -250,14 +266,16 @@ def calls_of_turn(messages: Sequence[Any]) -> Iterator[TurnCall]:
             for call in reversed(_tool_calls(message)):
                 answer = answers.pop(str(call.get("id")), None)  # some models use the ids again
                 if answer is not None:
-                    text = _result_text(answer)
+                    outcome, text = answer_of(answer)
                     yield TurnCall(
                         str(call.get("name") or ""), call.get("args"), step_id_of(message, call), text,
-                        _outcome(answer, text), str(position), is_refusal_message(answer) or text.startswith(NOT_RUN),
+                        outcome, str(position), is_refusal_message(answer) or text.startswith(NOT_RUN),
                     )  # fmt: skip
 
 
 def _tool_calls(message: Any) -> list[dict[str, Any]]:
+    if getattr(message, "type", None) in _WITHOUT_CALLS:
+        return []  # pydantic takes microseconds to say that a message has no such field
     calls: list[dict[str, Any]] = getattr(message, "tool_calls", None) or []
     broken = getattr(message, "invalid_tool_calls", None)
     if not broken:
@@ -272,6 +290,8 @@ def requests_of(message: Any) -> list[dict[str, Any]]:
 
 def first_request(message: Any) -> dict[str, Any] | None:
     """The first tool call that a message requests, None if it requests none."""
+    if getattr(message, "type", None) in _WITHOUT_CALLS:
+        return None
     calls = getattr(message, "tool_calls", None) or getattr(message, "invalid_tool_calls", None)
     return (calls[0] if getattr(message, "tool_calls", None) else _tool_calls(message)[0]) if calls else None
 
@@ -292,9 +312,15 @@ def _batch_label(message: Any) -> str:
 
 
 def answer_of(answer: Any) -> tuple[Outcome, str]:
-    """Outcome and text of a tool message."""
-    text = _result_text(answer)
-    return _outcome(answer, text), text
+    """Outcome and text of a tool message, as the model reads it: MCP's content blocks may be written down as text."""
+    content = answer.content
+    text = content_text(content)
+    inner = unwrap(text)
+    if inner is not None:
+        text = inner.text
+    stated = inner is not None and inner.error is True and content.__class__ is str
+    failed = stated or getattr(answer, "status", "success") == "error"
+    return classify(text, failed=failed, refused=is_refusal_message(answer)), text
 
 
 def requesting(messages: Sequence[Any], call_id: Any) -> str | None:
@@ -318,8 +344,7 @@ def step_id_of(message: Any, call: dict[str, Any]) -> str:
 
 
 def _step(message: Any, call: dict[str, Any], answer: Any, trajectory_id: str, now: float) -> StepRecord:
-    text = _result_text(answer)
-    kind = _outcome(answer, text)
+    kind, text = answer_of(answer)
     args, call_id = call.get("args"), str(call["id"])
     return StepRecord(
         step_id=step_id_of(message, call),
@@ -355,13 +380,6 @@ def _with_delivery(step: StepRecord, messages: Sequence[Any], position: int) -> 
     return step._replace(result=text, state_snapshot_hash=result_hash(step.outcome_type, text))
 
 
-def _result_text(answer: Any) -> str:
-    """The text of a tool message as the model reads it: MCP's content blocks may be written down as text."""
-    text = content_text(answer.content)
-    inner = unwrap(text)
-    return inner.text if inner is not None else text
-
-
 def content_text(content: Any) -> str:
     """The text of a message: blocks of text, without those of reasoning and tool calls."""
     if isinstance(content, str):
@@ -378,13 +396,6 @@ def content_text(content: Any) -> str:
         if all(isinstance(part, str) for part in parts) and (parts or content):
             return "\n".join(parts)
     return as_text(content)
-
-
-def _outcome(answer: Any, text: str) -> Outcome:
-    content = answer.content
-    block = unwrap(content) if content.__class__ is str else None
-    failed = getattr(answer, "status", "success") == "error" or bool(block is not None and block.error)
-    return classify(text, failed=failed, refused=is_refusal_message(answer))
 
 
 def usage_of(message: Any) -> Usage | None:
