@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final, NamedTuple
 
+import orjson
+
 from trajectory_guard.core.fingerprints import digest64
 from trajectory_guard.core.result_text import both_ends
 from trajectory_guard.core.steps import INTERRUPTED, Outcome, StepRecord
@@ -13,6 +15,8 @@ from trajectory_guard.core.text_bounds import chars_of
 _KEPT_RESULT_CHARS: Final = 1_024
 _KEPT_SINGLE_CHARS: Final = 512
 _KEPT_ARGS_CHARS: Final = 2_048
+_CHARS_OF_BYTE: Final = 4
+"""No byte of JSON is longer as a Python literal: a control character takes ``\\x7f``, a comma gets a blank."""
 
 
 class CallRecord(NamedTuple):
@@ -133,5 +137,10 @@ def truncate_for_replay(step: StepRecord) -> StepRecord:
 
 
 def _is_short(args: Any) -> bool:
-    """Counted first: to write out a megabyte takes milliseconds."""
+    """Whether arguments have few characters when written out; counted first, for that takes milliseconds a megabyte."""
+    try:
+        if len(orjson.dumps(args)) <= _KEPT_ARGS_CHARS // _CHARS_OF_BYTE:
+            return True  # as most
+    except TypeError:
+        pass
     return chars_of(args, _KEPT_ARGS_CHARS) <= _KEPT_ARGS_CHARS and len(str(args)) <= _KEPT_ARGS_CHARS
