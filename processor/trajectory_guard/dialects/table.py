@@ -105,6 +105,7 @@ class KeySet(NamedTuple):
         agent_tests: tests whether the span is that of an agent; agent_names: the functions that may know its name, each
             with whether the row has such a test.
         usage: for rows whose model call the span may be, their scopes, the test and the reader.
+        consumed: keys of input tokens, of output tokens, and of the cost.
     The others hold those keys or pairs of the fields of ``DialectTable`` with the same name that the span has.
     """
 
@@ -128,6 +129,7 @@ class KeySet(NamedTuple):
     agent_tests: tuple[Test, ...]
     agent_names: tuple[tuple[Callable[[SpanView], str | None], bool], ...]
     usage: tuple[UsageTest, ...]
+    consumed: tuple[Keys, Keys, Keys]
 
 
 class MessageKeySet(NamedTuple):
@@ -219,6 +221,11 @@ class DialectTable(tuple[Dialect, ...]):
             agent_tests=tuple(dict.fromkeys(test for key, test in self.agent_tests if key in names)),
             agent_names=tuple(dict.fromkeys((read, tested) for key, read, tested in self.agent_names if key in names)),
             usage=tuple(rest for markers, rest in self.usage if not markers or _any_of(markers, names)),
+            consumed=(
+                _present(self.input_tokens, names),
+                _present(self.output_tokens, names),
+                _present(self.costs, names),
+            ),
         )
 
     def message_keys(self, wanted: MessageKeys, attributes: Mapping[str, Any]) -> Keys:
@@ -329,6 +336,7 @@ def _asked(table: DialectTable, rows: Iterable[Dialect]) -> Iterator[str]:
         yield from (*row.markers, *row.call_ids, *row.arguments, *row.results, *row.models.call_markers)
     yield from (*table.status_messages, *table.declared_conversations, *table.conversations, *table.agent_keys)
     yield from (*table.namespace_keys, *table.step_keys, *table.metadata_objects)
+    yield from (*table.input_tokens, *table.output_tokens, *table.costs)
     for pairs in (table.not_a_tool, table.copies, table.failed_when, table.refused_when):
         yield from (key for key, _ in pairs)
     yield from (key for key, _ in (*table.wrapped_metadata, *table.agent_tests))

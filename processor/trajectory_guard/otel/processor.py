@@ -232,7 +232,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         step = self._step(view, row, keys, parent) if row is not None else None
         if step is None:
             usage = self._learn(span, view, context, keys)
-            if is_agent_span(view, self._table):
+            if is_agent_span(view, self._table, keys):
                 self.board.end_instance(self._conversation_of(view), view.span_id)
             if usage is None:
                 return
@@ -335,7 +335,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         if named is not None and trace_id not in self._conversations:
             self._remember_conversation(trace_id, named)
             self.board.join(view.trace_id, named)
-        usage = model_usage(view, self._table)
+        usage = model_usage(view, self._table, keys)
         if usage is not None:
             if self.board.spending is not None:
                 self._book(self.board.spending, span, view, usage)
@@ -347,8 +347,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 ledger = UsageLedger()
                 with self._lock:
                     self._usage[trace_id] = ledger
-            if not ledger.knows(view.trace_id, conversation):
-                usage = usage._replace(asked=asked_in(view, self._table))
+            if not ledger.knows(view.trace_id, conversation) and (asked := asked_in(view, self._table)) is not None:
+                usage = usage._replace(asked=asked)
             with self._lock:
                 ledger.add(view.trace_id, view.scope, usage, conversation)
         if self.board.reporter is not None:

@@ -246,20 +246,18 @@ def _trajectory_above(
     return trajectory_of(span) if trajectory_of is not None else span.trace_id
 
 
-def model_usage(span: SpanView, table: DialectTable = DIALECTS) -> Usage | None:
-    """Tokens, cost and running time of a model call; None if the span is none (agent totals are not model calls)."""
-    for scopes, has_usage, read in table.key_set(span.attributes).usage:
+def model_usage(span: SpanView, table: DialectTable = DIALECTS, known: KeySet | None = None) -> Usage | None:
+    """Tokens, cost and running time of a model call; None if the span is none (agent totals are not model calls).
+
+    Parameters:
+        known: what the names of its attributes say, if the caller has looked.
+    """
+    known = known or table.key_set(span.attributes)
+    for scopes, has_usage, read in known.usage:
         if (not scopes or span.scope.startswith(scopes)) and has_usage(span):
-            raw = read(span) if read is not None else _common_usage(span, table)
+            raw = read(span) if read is not None else RawUsage(*firsts(span.attributes, known.consumed))
             return None if raw is None else _usage(span, raw, table)
     return None
-
-
-def _common_usage(span: SpanView, table: DialectTable) -> RawUsage:
-    attributes = span.attributes
-    return RawUsage(
-        first(attributes, table.input_tokens), first(attributes, table.output_tokens), first(attributes, table.costs)
-    )
 
 
 def _usage(span: SpanView, raw: RawUsage, table: DialectTable) -> Usage:

@@ -231,9 +231,13 @@ def _is_graph(span: SpanView, table: DialectTable) -> bool:
     return span.scope in table.graph_scopes or not table.graph_markers.isdisjoint(span.attributes)
 
 
-def is_agent_span(span: SpanView, table: DialectTable = DIALECTS) -> bool:
-    """Whether a span stands for one agent at work, or for one run of a graph, from input to answer."""
-    for test in table.key_set(span.attributes).agent_tests:
+def is_agent_span(span: SpanView, table: DialectTable = DIALECTS, known: KeySet | None = None) -> bool:
+    """Whether a span stands for one agent at work, or for one run of a graph, from input to answer.
+
+    Parameters:
+        known: what the names of its attributes say, if the caller has looked.
+    """
+    for test in (known or table.key_set(span.attributes)).agent_tests:
         if test(span):
             return True
     return span.scope.startswith(table.named_scopes) and _by_span_name(span, table) is not None

@@ -9,7 +9,7 @@ from trajectory_guard.core.fingerprints import digest64
 from trajectory_guard.core.tracking.scope import ASKED
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable
-from trajectory_guard.transcripts.messages import input_items
+from trajectory_guard.transcripts.messages import input_items, shows_input
 from trajectory_guard.transcripts.parts import read_messages
 from trajectory_guard.transcripts.transcript import Message
 
@@ -24,7 +24,7 @@ def asked_in(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
     nudges. A person speaks first, or after an answer of the model that asks for no tool. Where an input shows no tool
     call in a structured form, only its first user message counts.
     """
-    if _chars(span.attributes) > MAX_INPUT_CHARS:
+    if not shows_input(span, table) or _chars(span.attributes) > MAX_INPUT_CHARS:
         return None
     items = input_items(span, table)
     newest = first = None

@@ -57,6 +57,11 @@ def input_items(span: SpanView, table: DialectTable = DIALECTS) -> list[Any]:
     return []
 
 
+def shows_input(span: SpanView, table: DialectTable = DIALECTS) -> bool:
+    """Whether a span has a place where messages sent to a model may stand: many spans show only what a call cost."""
+    return next(_sources(span, table.inputs, table), None) is not None
+
+
 def transcript_messages(span: SpanView, table: DialectTable = DIALECTS) -> list[Message]:
     """The whole conversation where a span of an agent or workflow keeps it as its output."""
     return _best(_sources(span, table.transcripts, table))
