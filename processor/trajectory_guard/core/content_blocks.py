@@ -69,9 +69,11 @@ def unwrap(text: str) -> Unwrapped | None:
     Unwrapped(text='No results', error=False)
     """
     found = _unwrap_once(text)
+    if found is None:
+        return None
     for _ in range(_MAX_DEPTH):
-        inner = _unwrap_once(found.text) if found is not None else None
-        if found is None or inner is None:
+        inner = _unwrap_once(found.text)
+        if inner is None:
             break
         found = inner._replace(error=inner.error if found.error is None else bool(found.error or inner.error))
     return found

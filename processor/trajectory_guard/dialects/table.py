@@ -102,6 +102,7 @@ class KeySet(NamedTuple):
         metadata: the key of the metadata of a run, as one JSON object; empty if the span has none.
         step_key: the key of the super-step; empty if the span has none.
         wrapped_metadata: readers of metadata within an attribute that the span has.
+        names_several: whether it may hold more ids of the conversation than the one that ``named_conversation`` finds.
         agent_tests: tests whether the span is that of an agent; agent_names: the functions that may know its name, each
             with whether the row has such a test.
         usage: for rows whose model call the span may be, their scopes, the test and the reader.
@@ -126,6 +127,7 @@ class KeySet(NamedTuple):
     step_key: str
     metadata: str
     wrapped_metadata: tuple[Callable[[SpanView], Mapping[str, Any]], ...]
+    names_several: bool
     agent_tests: tuple[Test, ...]
     agent_names: tuple[tuple[Callable[[SpanView], str | None], bool], ...]
     usage: tuple[UsageTest, ...]
@@ -200,6 +202,8 @@ class DialectTable(tuple[Dialect, ...]):
 
     def _new_key_set(self, names: frozenset[str]) -> KeySet:
         built_in = _rows_with(self.tool_rows, names)
+        declared_ids, ids = (_present(keys, names) for keys in (self.declared_conversations, self.conversations))
+        metadata = "".join(_present(self.metadata_objects, names)[:1])
         return KeySet(
             declared=_rows_with(self.declared_rows, names),
             built_in=built_in,
@@ -211,13 +215,14 @@ class DialectTable(tuple[Dialect, ...]):
             refused_when=tuple(pair for pair in self.refused_when if pair[0] in names),
             status_messages=_present(self.status_messages, names),
             tells_outcome=not self._of_outcome.isdisjoint(names),
-            declared_conversations=_present(self.declared_conversations, names),
-            conversations=_present(self.conversations, names),
+            declared_conversations=declared_ids,
+            conversations=ids,
             agent_keys=_present(self.agent_keys, names),
             namespace_keys=_present(self.namespace_keys, names),
             step_key="".join(_present(self.step_keys, names)[:1]),
-            metadata="".join(_present(self.metadata_objects, names)[:1]),
+            metadata=metadata,
             wrapped_metadata=tuple(read for key, read in self.wrapped_metadata if key in names),
+            names_several=bool(metadata) or len(ids) > 1 or bool(ids and self.declared_conversations),
             agent_tests=tuple(dict.fromkeys(test for key, test in self.agent_tests if key in names)),
             agent_names=tuple(dict.fromkeys((read, tested) for key, read, tested in self.agent_names if key in names)),
             usage=tuple(rest for markers, rest in self.usage if not markers or _any_of(markers, names)),

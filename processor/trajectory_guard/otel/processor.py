@@ -273,8 +273,10 @@ class TrajectoryGuardProcessor(SpanProcessor):
         if step.trajectory_id != view.trace_id:
             if self._conversations.find(context[TRACE_ID]) != step.trajectory_id:
                 self._remember_conversation(context[TRACE_ID], step.trajectory_id)
-            ids = all_conversation_ids(view.attributes, self._table, keys)
-            self.board.link(step.trajectory_id, (view.trace_id, *ids))
+            names = [view.trace_id]
+            if keys.names_several:
+                names += all_conversation_ids(view.attributes, self._table, keys)
+            self.board.link(step.trajectory_id, names)
         ledger = self._usage.get(context[TRACE_ID])
         if ledger is not None:
             unnamed = ("",) if step.trajectory_id == self._conversation_of(view) else ()

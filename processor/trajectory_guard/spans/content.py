@@ -84,7 +84,10 @@ def decode_arguments(value: Any, *, single: bool = False) -> Decoded:
         return UNKNOWN_ARGUMENTS
     text = value.strip()
     if text[:1] in ("{", "[") and len(text) <= MAX_DECODED_CHARS:
-        return _decode_structure(text, value)
+        try:
+            return _unwrap(parse_json(text))
+        except (ValueError, RecursionError):
+            return _decode_literal(text, value)
     if text.startswith(_WRAPPED):
         return UNKNOWN_ARGUMENTS  # beside them stand ids, which are others in each call
     if single:
@@ -113,11 +116,8 @@ def _scalar_or_single(text: str) -> Any:
     return {SINGLE: text}
 
 
-def _decode_structure(text: str, original: str) -> Decoded:
-    try:
-        return _unwrap(parse_json(text))
-    except (ValueError, RecursionError):
-        pass
+def _decode_literal(text: str, original: str) -> Decoded:
+    """For what looks like JSON and is none."""
     literal = python_literal(text)
     if literal is not None:
         return _unwrap(literal)
@@ -137,7 +137,7 @@ def python_literal(text: str) -> Any:
 
 
 def _unwrap(value: Any) -> Decoded:
-    if not isinstance(value, dict):
+    if value.__class__ is not dict:  # decoded from text, or made by ``plain``
         return Decoded(value)
     if "input_str" in value and ("inputs" in value or "kwargs" in value):
         return _openllmetry(value)
