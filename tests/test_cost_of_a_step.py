@@ -14,6 +14,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
 
 from tests.bench import shapes
+from tests.bench.gate import Bench
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.fingerprints import parse_json
@@ -128,7 +129,8 @@ def guard_calls(run: SpanRun, count: int = 20) -> tuple[float, set[str]]:
 
 
 @pytest.mark.parametrize(
-    ("shape", "most"), [(shapes.semconv, 175), (shapes.openllmetry, 220), (shapes.openinference, 225)]
+    ("shape", "most"),
+    [(shapes.semconv, 155), (shapes.openllmetry, 210), (shapes.openinference, 215), (shapes.large, 160)],
 )
 def test_a_tool_span_is_read_with_few_calls_across_few_files(
     shape: Callable[[str, int], shapes.SpanShape], most: float
@@ -141,5 +143,21 @@ def test_a_tool_span_is_read_with_few_calls_across_few_files(
 
 def test_a_span_that_is_none_of_the_guards_costs_a_few_look_ups() -> None:
     calls, files = guard_calls(SpanRun(shapes.http))
-    assert calls <= 12
-    assert len(files) <= 3
+    assert calls <= 7
+    assert len(files) <= 1
+
+
+def test_a_model_span_without_content_is_not_searched_for_any() -> None:
+    calls, _ = guard_calls(SpanRun(shapes.chat))
+    assert calls <= 115
+
+
+# --- the gate --------------------------------------------------------------------------------------------------
+
+
+def test_a_gate_walks_over_its_messages_a_few_times() -> None:
+    bench = Bench(spans=True)
+    turn, *others = bench.turns()
+    for one in others:
+        bench.call(one)
+    assert calls_of(lambda: bench.call(turn)) <= 780

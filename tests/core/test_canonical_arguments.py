@@ -140,6 +140,11 @@ def test_a_big_integer_keeps_every_digit_wherever_it_stands(before: int) -> None
         assert parse_json(text)[1] == int("9" * digits)
 
 
+@given(st.lists(st.one_of(st.integers(0, 10**25), st.integers(10**16, 10**20), st.text(max_size=20)), max_size=6))
+def test_decoded_json_holds_the_numbers_that_were_written(values: list[Any]) -> None:
+    assert parse_json(json.dumps(values, ensure_ascii=False)) == values
+
+
 def test_unknown_arguments_have_no_hash() -> None:
     assert args_hash(None) is None
 
