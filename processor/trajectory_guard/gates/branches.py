@@ -141,15 +141,18 @@ def _is_rewritten(messages: Sequence[Any], known: Collection[str]) -> bool:
     """Whether no known call, and nothing that may stand for some, is behind the newest message of a person."""
     requests = others = False
     for message in reversed(messages):
+        if is_tool_message(message):
+            continue
         if is_of_person(message):
             return not (requests and others)
-        if is_summary(message) or is_answer(message):
+        calls = requests_of(message)
+        if is_summary(message) or (not calls and is_answer(message)):
             return False
-        if calls := requests_of(message):
+        if calls:
             requests = True
             if any(step_id_of(message, call) in known for call in calls):
                 return False
-        elif not is_tool_message(message) and not is_guard_message(message):
+        elif not is_guard_message(message):
             others = True
     return False
 

@@ -309,8 +309,10 @@ class TrajectoryGuardProcessor(SpanProcessor):
     def _views_above(self, parent: trace.SpanContext | None) -> list[SpanView]:
         """The live spans above a span, nearest first, with their names and attributes as they are at this moment."""
         above: list[SpanView] = []
-        while parent is not None and (live := self._open.get(parent[SPAN_ID])) is not None:
-            span_id, reader = parent[SPAN_ID], self._readers.get(live.__class__, PUBLIC)
+        for _ in range(MAX_ANCESTORS):
+            if parent is None or (live := self._open.get(span_id := parent[SPAN_ID])) is None:
+                break
+            reader = self._readers.get(live.__class__, PUBLIC)
             try:
                 parent, name, attributes = reader.live(live)
             except AttributeError:  # its attributes were replaced
@@ -320,8 +322,6 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 view = view_of(live, live.context, parent, dict(attributes), reader)
                 live_view = self._above[span_id] = LiveView.of(view, self._table)
             above.append(live_view)
-            if len(above) == MAX_ANCESTORS:
-                break
         return above
 
     def _conversation_of(self, span: SpanView) -> str:

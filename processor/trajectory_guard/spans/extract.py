@@ -74,24 +74,22 @@ def is_inner_duplicate(
     """
     table = table_of(dialects)
     dialect = dialect or recognise(span, table)
-    return dialect is not None and repeats_above(span, dialect, above, table)
+    return dialect is not None and repeats_above(span, dialect, list(above), table)
 
 
-def repeats_above(span: SpanView, dialect: Dialect, above: Iterable[SpanView], table: DialectTable) -> bool:
+def repeats_above(span: SpanView, dialect: Dialect, above: Sequence[SpanView], table: DialectTable) -> bool:
     """As ``is_inner_duplicate``, for a tool span whose dialect is known.
 
     A span of a transport repeats the tool span around it under any name: frameworks put the server before the name of
     its tool, gateways offer one tool for all. An agent in between makes calls of its own.
     """
-    between: list[SpanView] = []
-    for ancestor in above:
+    for place, ancestor in enumerate(above):
         outer = dialect_above(ancestor, table)
         if outer is not None:
             if outer.tool_name(ancestor) == dialect.tool_name(span):
                 return True
-            if is_transport(span) and not any(is_agent_span(one, table) for one in between):
+            if is_transport(span) and not any(is_agent_span(one, table) for one in above[:place]):
                 return True
-        between.append(ancestor)
     return False
 
 
