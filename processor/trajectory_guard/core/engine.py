@@ -20,8 +20,10 @@ from trajectory_guard.core.detectors import (
     weights,
 )
 from trajectory_guard.core.detectors.base import TYPE_IV, signs_of
+from trajectory_guard.core.envelope import without_header
 from trajectory_guard.core.fingerprints import Symbol, id_symbol
 from trajectory_guard.core.interventions import Spent, nudge_text, reason_text
+from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.policy import Decision, Level
 from trajectory_guard.core.reading import Reader
@@ -197,10 +199,7 @@ class Engine:
         key = id_symbol(step.step_id)
         if key in state.step_ids:
             return None
-        result = step.result
-        if result is not None and len(result) >= MIN_CHARS and (named := with_digests(result)) is not result:
-            step = step._replace(result=named)
-        step = within_limit(step, self.settings.max_understood_chars)
+        step = within_limit(_readable(step), self.settings.max_understood_chars)
         label = scope.run_label(step, state.turns)
         run = state.runs.get(label)
         if run is None:  # it enters the state only when the step has been evaluated
@@ -478,6 +477,19 @@ class Engine:
             state.trajectory_id, last, max(0, state.index - 1), 0.0, 1.0, Level.OBSERVE, episode=run.ladder.episode,
             nudges=state.nudges, recovered=True, episode_start_s=run.episode_start_s, run=label,
         )  # fmt: skip
+
+
+def _readable(step: StepRecord) -> StepRecord:
+    """A step whose result is without a runtime's header, and with digests in place of binary data."""
+    result = step.result
+    if result is None:
+        return step
+    plain = without_header(result)
+    if plain is not result and not step.stated and step.state_snapshot_hash is not None:
+        step = step._replace(state_snapshot_hash=result_hash(step.outcome_type, plain))  # it says how long it took
+    if len(plain) >= MIN_CHARS:
+        plain = with_digests(plain)
+    return step if plain is result else step._replace(result=plain)
 
 
 def _placed(finding: DetectionResult, run: Run, newest: int) -> DetectionResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import digest64, text_bytes
 from trajectory_guard.core.wordlists import beginnings, groups
@@ -47,12 +47,26 @@ def is_waiting(tool: str, args: object) -> bool:
 
     >>> is_waiting("wait_for", {"seconds": 5}), is_waiting("bash", {"command": "sleep 30"}), is_waiting("bash", "ls")
     (True, True, False)
-    >>> is_waiting("edit", {"note": "wait group"})
-    False
+    >>> is_waiting("edit", {"note": "wait group"}), is_waiting("write_stdin", {"session_id": 7, "chars": ""})
+    (False, True)
     """
-    if not _WAITING.isdisjoint(_words(tool)[:1]):
+    if not _WAITING.isdisjoint(_words(tool)[:1]) or (isinstance(args, dict) and _sends_nothing(args)):
         return True
     return any(isinstance(value, str) and _WAIT_COMMAND.match(value[:80]) is not None for value in _values(args))
+
+
+def _sends_nothing(args: dict[Any, Any]) -> bool:
+    """Whether a call hands an empty text to a session that runs on: it looks whether there is more to read."""
+    if "" not in args.values():
+        return False
+    given = [key.lower() for key, value in args.items() if isinstance(key, str) and value == ""]
+    return not _INPUTS.isdisjoint(given) and any(
+        one in str(key).lower() for key, value in args.items() if value != "" for one in _SESSIONS
+    )
+
+
+_INPUTS: Final = frozenset(("chars", "data", "input", "keys", "stdin", "text"))
+_SESSIONS: Final = ("session", "process", "shell", "terminal")
 
 
 def asks_to_wait(args: object) -> bool:

@@ -1,0 +1,71 @@
+"""What stands around an output or a command without being part of it: headers of runtimes, filters of a shell."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+_MARK: Final = "utput:"
+_HEADER_CHARS: Final = 240
+_HEADER: Final = re.compile(
+    r"\A(?:[A-Za-z][\w ]{0,40}(?:: ?| )\d[\d.,]{0,20} ?[A-Za-z]{0,12}\r?\n|[A-Za-z][\w ]{0,40}: [\w-]{1,40}\r?\n"
+    r"|\w{1,20} (?:completed|finished|succeeded)\r?\n){1,6}Output:[ \t]{0,9}(?:\r?\n\s{0,9}|\Z)"
+)
+_TROUBLE: Final = re.compile(r"(?:code|status)\W{0,3}-?[1-9]|running|fail|error|time(?:d )?out", re.IGNORECASE)
+
+
+def without_header(result: str) -> str:
+    """A result without a header that says how long a call took and that it ended well, as some runtimes write one.
+
+    >>> without_header("Exit code: 0\\nWall time: 2.7 seconds\\nOutput:\\n3 rows")
+    '3 rows'
+    >>> without_header("Exit code: 1\\nOutput:\\nno such table")
+    'Exit code: 1\\nOutput:\\nno such table'
+    """
+    if _MARK not in result[:_HEADER_CHARS]:
+        return result
+    header = _HEADER.match(result)
+    if header is None or _TROUBLE.search(header[0]) is not None:
+        return result
+    return result[header.end() :]
+
+
+_FILTER: Final = re.compile(
+    r"\s?(?:\|&?\s?(?:cat|(?:head|tail)(?:\s(?:-n\s?|-|--lines[= ])[+-]?\d{1,9})?)|\d?>&\d|\d>\s?/dev/null"
+    r"|;\s?echo\s[^;|&\n]{0,60}\$\?[^;|&\n]{0,20})\s?\Z"
+)
+_FILTERED: Final = re.compile(r"[|>;]")
+_MAX_ARGS: Final = 4
+_MAX_FILTERS: Final = 8
+_TAIL_CHARS: Final = 120
+_MAX_COMMAND_CHARS: Final = 4_096
+
+
+def unfiltered(args: Any) -> Any:
+    """Arguments whose commands are without what only shapes their output; ``args`` itself if there is no such thing.
+
+    The same command with another filter is the same command: where it shows more, its result says so.
+
+    >>> unfiltered({"command": "make test 2>&1 | tail -50"}), unfiltered({"command": "make test; echo EXIT=$?"})
+    ({'command': 'make test'}, {'command': 'make test'})
+    >>> unfiltered({"command": "tail -50 a.log"})
+    {'command': 'tail -50 a.log'}
+    """
+    if type(args) is not dict or len(args) > _MAX_ARGS:
+        return args
+    changed = None
+    for key, value in args.items():
+        if type(value) is str and len(value) <= _MAX_COMMAND_CHARS and _FILTERED.search(value) is not None:
+            plain = _without_filters(value)
+            if plain != value:
+                changed = {**(changed or args), key: plain}
+    return args if changed is None else changed
+
+
+def _without_filters(command: str) -> str:
+    for _ in range(_MAX_FILTERS):
+        found = _FILTER.search(command, max(0, len(command) - _TAIL_CHARS))
+        if found is None or found.start() == 0:
+            break
+        command = command[: found.start()]
+    return command
