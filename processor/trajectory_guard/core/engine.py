@@ -20,10 +20,9 @@ from trajectory_guard.core.detectors import (
     weights,
 )
 from trajectory_guard.core.detectors.base import TYPE_IV, signs_of
-from trajectory_guard.core.envelope import without_header
+from trajectory_guard.core.envelope import readable
 from trajectory_guard.core.fingerprints import Symbol, id_symbol
 from trajectory_guard.core.interventions import Spent, nudge_text, reason_text
-from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.policy import Decision, Level
 from trajectory_guard.core.reading import Reader
@@ -33,7 +32,7 @@ from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.state import MAX_RUNS, TrajectoryState
 from trajectory_guard.core.steps import INTERRUPTED, Evidence, ModelTokens, StepRecord
-from trajectory_guard.core.text_bounds import MIN_CHARS, with_digests, within_limit
+from trajectory_guard.core.text_bounds import within_limit
 from trajectory_guard.core.tools import is_status_lookup
 from trajectory_guard.core.tracking import model_calls, scope
 from trajectory_guard.core.transaction import Before
@@ -199,7 +198,7 @@ class Engine:
         key = id_symbol(step.step_id)
         if key in state.step_ids:
             return None
-        step = within_limit(_readable(step), self.settings.max_understood_chars)
+        step = within_limit(readable(step), self.settings.max_understood_chars)
         label = scope.run_label(step, state.turns)
         run = state.runs.get(label)
         if run is None:  # it enters the state only when the step has been evaluated
@@ -477,19 +476,6 @@ class Engine:
             state.trajectory_id, last, max(0, state.index - 1), 0.0, 1.0, Level.OBSERVE, episode=run.ladder.episode,
             nudges=state.nudges, recovered=True, episode_start_s=run.episode_start_s, run=label,
         )  # fmt: skip
-
-
-def _readable(step: StepRecord) -> StepRecord:
-    """A step whose result is without a runtime's header, and with digests in place of binary data."""
-    result = step.result
-    if result is None:
-        return step
-    plain = without_header(result)
-    if plain is not result and not step.stated and step.state_snapshot_hash is not None:
-        step = step._replace(state_snapshot_hash=result_hash(step.outcome_type, plain))  # it says how long it took
-    if len(plain) >= MIN_CHARS:
-        plain = with_digests(plain)
-    return step if plain is result else step._replace(result=plain)
 
 
 def _placed(finding: DetectionResult, run: Run, newest: int) -> DetectionResult:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from trajectory_guard.core.masking import result_hash
+from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.text_bounds import MIN_CHARS, with_digests
+
 _MARK: Final = "utput:"
 _HEADER_CHARS: Final = 240
 _HEADER: Final = re.compile(
@@ -28,6 +32,19 @@ def without_header(result: str) -> str:
     if header is None or _TROUBLE.search(header[0]) is not None:
         return result
     return result[header.end() :]
+
+
+def readable(step: StepRecord) -> StepRecord:
+    """A step whose result is without a runtime's header, and with digests in place of binary data."""
+    result = step.result
+    if result is None:
+        return step
+    plain = without_header(result)
+    if plain is not result and not step.stated and step.state_snapshot_hash is not None:
+        step = step._replace(state_snapshot_hash=result_hash(step.outcome_type, plain))  # the header has a duration
+    if len(plain) >= MIN_CHARS:
+        plain = with_digests(plain)
+    return step if plain is result else step._replace(result=plain)
 
 
 _FILTER: Final = re.compile(

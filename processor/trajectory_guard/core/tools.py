@@ -52,7 +52,7 @@ def is_waiting(tool: str, args: object) -> bool:
     """
     if not _WAITING.isdisjoint(_words(tool)[:1]) or (isinstance(args, dict) and _sends_nothing(args)):
         return True
-    return any(isinstance(value, str) and _WAIT_COMMAND.match(value[:80]) is not None for value in _values(args))
+    return bool([one for one in _values(args) if isinstance(one, str) and _WAIT_COMMAND.match(one[:80]) is not None])
 
 
 def _sends_nothing(args: dict[Any, Any]) -> bool:
