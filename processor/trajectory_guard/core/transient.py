@@ -26,7 +26,7 @@ _TRANSIENT_STATUS: Final = re.compile(
 _TRANSIENT_CODE: Final = re.compile(r"4(?:08|25|29)|5(?:0[0234]|29)")
 """Part of every match of ``_TRANSIENT_STATUS``, and found much sooner."""
 _TRANSIENT_WORDS: Final = re.compile(
-    r"tim(?:e|ed)[ -]?out|temporar|unavailable|too many requests|rate.?limit|overloaded|again later|again in \d"
+    r"tim(?:e|ed)[ _-]?out|temporar|unavailable|too many requests|rate.?limit|overloaded|again later|again in \d"
     r"|retry after|connection (?:reset|refused|aborted)|econnreset|econnrefused|throttl|is locked|lock (?:wait|held)"
     r"|(?:get|obtain|acquire) (?:\w+ ){0,2}lock"
     r"|database is locked|deadlock|resource busy|(?:could ?n.t|could not|cannot|can.t|failed to|unable to) connect"
@@ -74,7 +74,7 @@ def _is_stated(words: re.Pattern[str], text: str) -> bool:
     for found in islice(words.finditer(text), _MAX_LOOKS):
         start, end = text.rfind("\n", 0, found.start()) + 1, text.find("\n", found.end())
         line = text[start : end if end >= 0 else None].strip()
-        if _NAMES_VALUE.match(text, found.end()) is not None:
+        if _NAMES_VALUE.match(text, found.end()) is not None or _is_inside_name(text, found.start(), found.end()):
             continue
         if len(line) > _MAX_LINE_CHARS:
             return True
@@ -110,8 +110,28 @@ _STATES_NOTHING: Final = re.compile(
     r")",
     re.IGNORECASE,
 )
-_NAMES_VALUE: Final = re.compile(r"\w{0,40}(?:[\"']\s{0,9}:|\s?[:=]\s?[\"']?\d)")
-"""The rest of a key, and what follows it: ``"connect_timeout": null``, ``Keep-Alive: timeout=5``."""
+_NAMES_VALUE: Final = re.compile(r"\w{0,40}(?:[\"']\s{0,9}:|\s?[:=]\s?[\"']?\d|[-=@]{1,2}v?\d{1,4}\.\d)")
+"""The rest of a key, and what follows it: ``"connect_timeout": null``, ``Keep-Alive: timeout=5``, ``timeout-2.4.0``."""
+
+
+def _is_inside_name(text: str, start: int, end: int) -> bool:
+    """Whether a word is part of the name of a function, a test or a package, none of which says that it happened."""
+    head = _NAME_BEFORE.search(text[max(0, start - _NAME_CHARS) : start])
+    rest = _NAME_AFTER.match(text[end : end + _NAME_CHARS])
+    before, after = head[0] if head is not None else "", rest[0] if rest is not None else ""
+    name = f"{before}{text[start:end]}{after}".rpartition(".")[2]
+    if before.endswith("-"):
+        return _VERSION.match(text, end + len(after)) is not None
+    if not name[:1].islower() and name[:1] != "_":
+        return False
+    is_test, is_camel = name.lstrip("_").startswith("test"), any(map(str.isupper, name))
+    return is_test or is_camel or text.startswith("(", end + len(after))
+
+
+_NAME_CHARS: Final = 80
+_NAME_BEFORE: Final = re.compile(r"[\w.$-]{1,80}\Z")
+_NAME_AFTER: Final = re.compile(r"[\w$]{1,80}(?:\.\w{1,80})?|\.\w{1,80}")
+_VERSION: Final = re.compile(r"\s\d{1,4}\.\d{1,4}\.\d{1,4}(?![\w.:])")
 
 
 _TRANSIENT_STEMS: Final = (

@@ -132,6 +132,8 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
         if is_transient(both_ends(text, _ERROR_CHARS), step.error_class):
             return Certainty.WAITING
         if seen.in_a_row:
+            if seen.noisy:
+                return Certainty.ACKNOWLEDGED  # it failed in other words: it may go on from where it failed before
             if pause_s >= scope.RETRY_PAUSE_S:
                 return Certainty.ACKNOWLEDGED  # a deliberate wait before each retry may have a reason
             known = seen.repeats >= _PASSED_BY_NOW or is_lasting(both_ends(text, _ERROR_CHARS), step.error_class)
