@@ -351,7 +351,7 @@ _VOLATILE_KEY: Final = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _NAME_CHARS: Final = 128  # longer keys are data, not names
-_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def is_volatile_key(key: str) -> bool:
@@ -361,7 +361,7 @@ def is_volatile_key(key: str) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _is_volatile_name(key: str) -> bool:
-    return _VOLATILE_KEY.match(_CAMEL.sub("_", key)) is not None
+    return _VOLATILE_KEY.match(CAMEL.sub("_", key)) is not None
 
 
 def mask_value(value: Any, depth: int = 0) -> Any:

@@ -7,8 +7,7 @@ from typing import Final
 from zlib import crc32
 
 from trajectory_guard.core.certainty import PACE, Certainty
-from trajectory_guard.core.envelope import unfiltered
-from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, digest64, text_bytes
+from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, digest64, text_bytes
 from trajectory_guard.core.masking import mask_text, masked_hash
 from trajectory_guard.core.outcome import ends_in_error
 from trajectory_guard.core.plain import Plain
@@ -29,13 +28,9 @@ _KEPT_TOOLS: Final = 4
 
 def call_symbol(step: StepRecord) -> Symbol:
     """Eight bytes computed from tool, agent and arguments; ``UNKNOWN`` without arguments."""
-    hashed = step.tool_args_hash
-    if hashed is None:
+    if step.tool_args_hash is None:
         return UNKNOWN
-    args = unfiltered(step.args)
-    if args is not step.args:
-        hashed = args_hash(args)
-    key = f"{step.tool_name.casefold()}\0{step.agent_id or ''}\0{hashed}"
+    key = f"{step.tool_name.casefold()}\0{step.agent_id or ''}\0{step.tool_args_hash}"
     return blake2b(key.encode("utf-8", "replace"), digest_size=8).digest()
 
 

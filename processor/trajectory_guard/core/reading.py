@@ -6,12 +6,13 @@ import re
 from typing import Any, Final
 
 from trajectory_guard.core import policy as ladder_policy
+from trajectory_guard.core.envelope import unfiltered
 from trajectory_guard.core.failures import complains, read_outcome, reads_as_error, signature_of
-from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, digest64, text_bytes
+from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, digest64, text_bytes
 from trajectory_guard.core.history import BATCH_MASK
 from trajectory_guard.core.inquiry import ADVANCES
 from trajectory_guard.core.masking import masked_hash
-from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.observation import Observation, call_symbol
 from trajectory_guard.core.outcome import (
     complaint_of,
 )
@@ -76,6 +77,9 @@ class Reader:
         seen.segment = run.boundary
         read_outcome(seen, by_guard=by_guard)
         seen.last_progress = run.last_progress
+        plain = unfiltered(step.args)
+        if plain is not step.args:
+            _name_command(run, seen, plain)
         if state.denied or step.outcome_type == DENIED:
             self._denials(state, run, seen, by_guard=by_guard)
         previous = run.history.calls.last(seen.call)
@@ -275,6 +279,14 @@ class Reader:
         elif seen.progress or run.history.calls.last(seen.call) < 0:
             run.old_states_in_a_row = 0  # something new was seen, or something was done
         seen.old_states_in_a_row = run.old_states_in_a_row
+
+
+def _name_command(run: Run, seen: Observation, plain: Any) -> None:
+    """Let a command stand for what it is without its filters (``plain``), unless its output is another one by them."""
+    symbol = call_symbol(seen.step._replace(tool_args_hash=args_hash(plain)))
+    history = run.history
+    if history.calls.last(symbol) < 0 or history.returned(symbol, seen.result):
+        seen.call = symbol
 
 
 def _has_worked(state: TrajectoryState, run: Run, seen: Observation, previous: int) -> bool:

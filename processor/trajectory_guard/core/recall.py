@@ -68,7 +68,7 @@ def recall(
 def _newest(run: Run, tool: str, args: Any) -> tuple[Symbol, int] | None:
     """The call, by whichever agent made it last, and that step; None if it was not made, or its result is unknown."""
     hashed = args_hash(args)
-    calls = [call_symbol(StepRecord("", "", tool, hashed, agent_id=agent, args=args)) for agent in (None, *run.agents)]
+    calls = [call_symbol(StepRecord("", "", tool, hashed, agent_id=agent)) for agent in (None, *run.agents)]
     last, call = max((run.history.calls.last(call), call) for call in calls)
     return (call, last) if last >= 0 and run.history.results[last] else None
 

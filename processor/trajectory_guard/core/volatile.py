@@ -13,7 +13,15 @@ from itertools import islice, repeat
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.fingerprints import digest64, parse_json, text_bytes
-from trajectory_guard.core.masking import ages_in, figures_in, mask_noise, shares_done, unordered_hash
+from trajectory_guard.core.masking import (
+    CAMEL,
+    ages_in,
+    figures_in,
+    is_volatile_key,
+    mask_noise,
+    shares_done,
+    unordered_hash,
+)
 from trajectory_guard.core.text_bounds import is_digest
 
 MAX_PARTS: Final = 48
@@ -34,8 +42,9 @@ _TOKEN_BYTES: Final = 4
 MAX_VOLATILE_CHARS: Final = 200
 _MASKS: Final = re.compile(r"<[a-z]{2,8}>")
 _PROGRESS: Final = re.compile(
-    r"progress|percent|pct|complete|done|process|remain|total|count|current|step|page|offset|cursor|bytes|size|items?|rows?"
-    r"|records?|found|passed|failed|errors?|eta|left|state|status|phase|stage|%",
+    r"(?<![^\W_])(?:progress|percent|pct|completed?|done|process(?:ed|ing)?|remain(?:s|ing)?|totals?|counts?|current"
+    r"|steps?|pages?|offset|cursor|bytes|size|items?|rows?|records?|found|passed|failed|errors?|eta|left|states?|status"
+    r"|phase|stage)(?![^\W_])|%",
     re.IGNORECASE,
 )
 _QUANTITY: Final = re.compile(r"\A(?:\W*\d+(?:[.,]\d{1,3}|[-\u2013]\d{1,6})*\W*(?:[A-Za-z]{1,4}\W*)?|[A-Za-z' -]+)\Z")
@@ -82,7 +91,8 @@ def _parts(result: str) -> Iterator[Part]:
 def _leaves(value: Any, path: str) -> Iterator[Part]:
     if isinstance(value, dict):
         for key in sorted(value):
-            yield from _leaves(value[key], f"{path}.{key}")
+            if not is_volatile_key(key):  # as in the masked form
+                yield from _leaves(value[key], f"{path}.{key}")
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _leaves(item, f"{path}[{index}]")
@@ -270,7 +280,16 @@ def _differs(before: bytes, tokens: bytes, at: int) -> bool:
 
 def _is_serial(part: Part, ones: int) -> bool:
     """Whether a long number is one of a series: the same action made another thing, with the next number, each time."""
-    return ones >= _SERIAL and not _PROGRESS.search(part.place)
+    return ones >= _SERIAL and not _names_progress(part.place)
+
+
+def _names_progress(place: str) -> bool:
+    """Whether the member, or the word before a part, has a name of progress: what it stands within has not."""
+    name = place.rpartition(".")[2] if place[:1] in _PATH_STARTS else place
+    return _PROGRESS.search(CAMEL.sub("_", name)) is not None
+
+
+_PATH_STARTS: Final = (".", "[")
 
 
 def _numbers(parts: list[Part], known: dict[int, tuple[int, int, int, int]], makes: bool) -> list[list[int]]:
@@ -315,7 +334,7 @@ def _is_noise(
 
 
 def _meaningless(part: Part, makes: bool) -> bool:
-    if is_digest(part.text) or _PROGRESS.search(part.place) or _PROGRESS.search(part.text) or shares_done(part.text):
+    if is_digest(part.text) or _names_progress(part.place) or _PROGRESS.search(part.text) or shares_done(part.text):
         return False
     text = part.text.strip(_AROUND_WORDS)
     if makes and text.isdecimal():
