@@ -31,7 +31,7 @@ from trajectory_guard.core.text_bounds import (
 )
 
 _ZONE: Final = r"(?: ?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})\b)?"
-_CLOCK: Final = r"\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)? ?(?:(?i:[ap]m)\b)?" + _ZONE
+_CLOCK: Final = r"\d{1,2}:\d{2}(?!\d)(?::\d{2})?(?:[.,]\d+)? ?(?:(?i:[ap]m)\b)?" + _ZONE
 _SECONDS_CLOCK: Final = r"\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?" + _ZONE
 _MONTHS: Final = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _WRITTEN_DATE: Final = (
@@ -137,8 +137,17 @@ def mask_text(text: str) -> str:
     >>> mask_text("attempt 4: timed out after 30.2s at 2026-03-01T10:00:00Z")
     '<count>: timed out after <lasted> at <date>'
     """
-    text = _with_single_spaces(text)
-    return _ALL.sub(_kind, text) if _HAS_DIGIT.search(text) else text
+    text = _with_single_spaces(_last_states(text) if "\r" in text else text)
+    return _ALL.sub(_kind, _OF_PROCESS.sub("<id>", text)) if _HAS_DIGIT.search(text) else text
+
+
+_OF_PROCESS: Final = re.compile(r"(?<=[\w\]]):[1-9]\d{3,4}(?![\d.:])|==\d{2,9}==", re.ASCII)
+"""The port of an address, and the number that a sanitizer puts before its lines."""
+
+
+def _last_states(text: str) -> str:
+    """A text as a terminal shows it: of a line that was written over by carriage returns, the last state."""
+    return "\n".join([line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")])
 
 
 def mask_noise(text: str) -> str:
@@ -152,7 +161,7 @@ def mask_noise(text: str) -> str:
     """
     if text.isalpha():
         return text
-    text = _with_single_spaces(text)
+    text = _with_single_spaces(_last_states(text) if "\r" in text else text)
     return _NOISE.sub(_kind, text) if _may_hold_noise(text) else text
 
 

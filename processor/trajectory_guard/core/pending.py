@@ -33,6 +33,7 @@ _PENDING_REMARK: Final = re.compile(
 _PENDING_ELSEWHERE: Final = beginnings("pending")
 _PENDING_IN_ASCII: Final = ascii_beginnings("pending")
 _MAX_PENDING_CHARS: Final = 200
+_LAST_LINES: Final = 2
 
 
 def is_pending(text: str) -> bool:
@@ -48,9 +49,12 @@ def is_pending(text: str) -> bool:
     text = unescaped(text)
     if _REJECTED.search(text) is not None and _UNDER_WAY.search(text) is None:
         return False  # it is not done because something is wrong with it: time will not mend that
+    text = text.strip()
+    if text[:1] not in ("{", "["):
+        text = "\n".join(text.rsplit("\n", _LAST_LINES)[-_LAST_LINES:])  # what lines above say is under way has ended
     if _PENDING.search(text) is not None:
         return True
-    if "\n" in text.strip():
+    if "\n" in text:
         return False  # a page may show such words, whatever it is about
     if _PENDING_REMARK.search(text) is not None:
         return True

@@ -114,6 +114,20 @@ def is_volatile_throughout(result: str) -> bool:
     return rest != result and not any(map(str.isalnum, rest))
 
 
+def is_checksum(result: str) -> bool:
+    """Whether a short result is the checksum of a file: what was asked for, and no noise.
+
+    >>> is_checksum(f"{'9f86d081' * 8}  dist/app.whl"), is_checksum("commit 9f86d08 by Ann, 3 files changed")
+    (True, False)
+    """
+    return len(result) <= MAX_VOLATILE_CHARS and _CHECKSUM.fullmatch(result.strip()) is not None
+
+
+_CHECKSUM: Final = re.compile(
+    r"(?:\w{1,12}\s?\([^()\n]{1,120}\)\s?=\s?)?[0-9a-f]{32,128}(?:\s{1,3}\*?[^\s]{1,120})?", re.IGNORECASE
+)
+
+
 class NoiseProfile(NamedTuple):
     """Noise profile of one call: its last result, part by part, and for how long each part has been changing.
 
