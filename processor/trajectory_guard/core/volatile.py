@@ -353,5 +353,7 @@ def _meaningless(part: Part, makes: bool) -> bool:
     text = part.text.strip(_AROUND_WORDS)
     if makes and text.isdecimal():
         return True
+    if any(map(str.isspace, text)):
+        return False  # a member that holds a text, as the output of a command, is no token
     # a word, a name, an address of words is what was asked for
     return _QUANTITY.match(text) is None and not _NAME_MARKS.sub("", text).isalpha()
