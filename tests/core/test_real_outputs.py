@@ -61,6 +61,19 @@ def test_an_import_that_goes_on_behind_each_bad_row_is_not_stopped() -> None:
     assert stopped(verdicts) is None
 
 
+def test_a_command_that_reports_another_error_each_time_is_nudged_at_the_sixth() -> None:
+    errors = (
+        "price is missing",
+        "unknown currency 'EU'",
+        "date in the future",
+        "no such shop",
+        "too many columns",
+        "odd quote",
+    )
+    calls = [("bash", {"cmd": "./import.sh"}, f"row {9 * at}: {text}", "error") for at, text in enumerate(errors)]
+    assert nudged(evaluate(steps(calls))) == 5
+
+
 def test_a_file_that_changes_has_another_checksum_each_time() -> None:
     sums = [f"{digit * 8}{'9f86d081' * 7}  dist/app.whl" for digit in "0123456789"]
     assert nudged(evaluate(steps([("bash", {"cmd": "sha256sum dist/app.whl"}, one) for one in sums]))) is None

@@ -138,7 +138,11 @@ def mask_text(text: str) -> str:
     '<count>: timed out after <lasted> at <date>'
     """
     text = _with_single_spaces(_last_states(text) if "\r" in text else text)
-    return _ALL.sub(_kind, _OF_PROCESS.sub("<id>", text)) if _HAS_DIGIT.search(text) else text
+    if _HAS_DIGIT.search(text) is None:
+        return text
+    if ":" in text or "==" in text:
+        text = _OF_PROCESS.sub("<id>", text)
+    return _ALL.sub(_kind, text)
 
 
 _OF_PROCESS: Final = re.compile(r"(?<=[\w\]]):[1-9]\d{3,4}(?![\d.:])|==\d{2,9}==", re.ASCII)

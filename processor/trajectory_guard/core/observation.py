@@ -142,6 +142,7 @@ class Observation:
             error seen before, nothing, or a result that was returned before.
         in_a_row: the step before this one was the same call.
         noisy: the call was made before, and the results are equal but for volatile parts.
+        fails_otherwise: the call failed in a row, and reports another error than before.
         under_way: the results of this call show an age that grows by the time that passes between the calls.
         result_changed: the call was made before, and this time it returned another result.
         varies: the newest steps were this very call, and returned a few values in no order, this one among them.
@@ -194,6 +195,7 @@ class Observation:
     # _read_repeat, _normalise_volatile and _count_repeats, for a call that was made before
     in_a_row = False
     noisy = False
+    fails_otherwise = False
     under_way = False
     result_changed = False
     varies = False

@@ -8,7 +8,7 @@ from typing import Any, Final
 from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core.envelope import unfiltered
 from trajectory_guard.core.failures import complains, read_outcome, reads_as_error, signature_of
-from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, digest64, text_bytes
+from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, checksum, digest64, text_bytes
 from trajectory_guard.core.history import BATCH_MASK
 from trajectory_guard.core.inquiry import ADVANCES
 from trajectory_guard.core.masking import masked_hash
@@ -105,6 +105,7 @@ class Reader:
             self._count_old_states(run, seen)
             _inquire(run, seen)
         run.failed = seen.outcome == ERROR
+        run.failure = checksum(seen.signature) if run.failed and seen.signature else 0
         return seen
 
     def _place(self, run: Run, seen: Observation) -> None:
@@ -197,6 +198,7 @@ class Reader:
             return
         if history.results[previous] != seen.result and not history.returned(seen.call, seen.result):
             failed_again = seen.in_a_row and run.failed and seen.outcome == ERROR and not step.stated
+            seen.fails_otherwise = failed_again and checksum(seen.signature or "") != run.failure
             # nothing was done between two failures of one call: other words for the failure are nothing new
             if failed_again and not _has_advanced(state, seen):
                 seen.result = history.results[previous]

@@ -42,6 +42,7 @@ _PACE_OF_DRAWS: Final = 3  # each value comes again by chance, and says nothing 
 _KEPT_WAITS: Final = 8
 _WORK_OF_A_LAP: Final = 2
 _PACE_OF_LAPS: Final = 5 / 3
+_PACE_OF_FAILURES: Final = 2.0  # of one call in a row, each in other words: something may have moved on
 _PACE_OF_MOVES: Final = 2  # every move leads on: only its end would show, and a long page has many screens
 _ERROR_CHARS: Final = 4_096
 _PASSED_BY_NOW: Final = 16
@@ -57,7 +58,8 @@ def weigh(run: Run, seen: Observation, policy: ToolSettings | None, poll_patienc
     seen.pace = seen.pace_of(seen.certainty)
     in_between = not seen.in_a_row and (seen.new_calls_since_repeat or seen.recurrences > seen.repeats)
     if seen.certainty is Certainty.ACKNOWLEDGED and not (seen.is_bare_acknowledgement or in_between):
-        seen.pace = 1.0  # detected as early as any repeat; only escalation is slow
+        # detected as early as any repeat: only escalation is slow
+        seen.pace = _PACE_OF_FAILURES if seen.fails_otherwise else 1.0
     elif seen.is_acknowledged_move:
         seen.pace *= _PACE_OF_MOVES
     elif seen.varies:
