@@ -23,6 +23,8 @@ NAMED = (
 )
 STATED = (
     "Read timed out.",
+    "Timeout: 30s exceeded",
+    "Connection timeout: 5000ms",
     "asyncio.exceptions.TimeoutError",
     "connect ETIMEDOUT 1.2.3.4:443",
     "net::ERR_CONNECTION_TIMED_OUT",

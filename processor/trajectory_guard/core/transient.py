@@ -111,7 +111,7 @@ _STATES_NOTHING: Final = re.compile(
     re.IGNORECASE,
 )
 _NAMES_VALUE: Final = re.compile(
-    r"\w{0,40}(?:[\"']\s{0,9}:|\s?[:=]\s?[\"']?\d|\s?=\s?[\w.\"'-]{1,40}[,;]?\s*$|[-=@]{1,2}v?\d{1,4}\.\d)",
+    r"\w{0,40}(?:[\"']\s{0,9}:|\s?=\s?(?:[\"']?\d|[\w.\"'-]{1,40}[,;]?\s*$)|[-=@]{1,2}v?\d{1,4}\.\d)",
     re.MULTILINE,
 )
 """The rest of a key, and what follows it: ``"connect_timeout": null``, ``Keep-Alive: timeout=5``, ``timeout-2.4.0``."""
