@@ -282,24 +282,6 @@ def _has_status_member(text: str) -> bool:
     return not _STATUS_KEYS.isdisjoint(names) or any(map(names_state, names))
 
 
-def is_data(text: str) -> bool:
-    """Whether a text is written as settings or program text are: what it names has not happened.
-
-    A line is a name with one value, or calls, assigns or comments something.
-
-    >>> is_data("timeout: 12s"), is_data("raise TimeoutError('timed out')"), is_data("Request timed out: try again")
-    (True, True, False)
-    """
-    if text[:1] in ("{", "["):
-        return False
-    lines = map(str.strip, text.splitlines())
-    return any(_SETTING.match(line) is not None or _CODE.search(line) is not None for line in lines)
-
-
-_SETTING: Final = re.compile(r"[-\w.\"']{1,80}\s?[:=]\s{0,40}[^\s,;]{1,80}[,;]?\Z")
-_CODE: Final = re.compile(r"\w\([^()]*\)|\w\s?[:+-]?=\s?\S|\A(?:#|//|--|/\*)\s{0,40}\w|[;{]\Z")
-
-
 def is_echo(result: str, values: Sequence[str]) -> bool:
     """Whether a result repeats a value of the request: a final answer that comes back as it was given."""
     head = " ".join(result[:MAX_FORM_CHARS].split())
