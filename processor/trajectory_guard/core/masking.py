@@ -137,7 +137,7 @@ def mask_text(text: str) -> str:
     >>> mask_text("attempt 4: timed out after 30.2s at 2026-03-01T10:00:00Z")
     '<count>: timed out after <lasted> at <date>'
     """
-    text = _with_single_spaces(_last_states(text) if "\r" in text else text)
+    text = _with_single_spaces(text)
     if _HAS_DIGIT.search(text) is None:
         return text
     if ":" in text or "==" in text:
@@ -147,11 +147,6 @@ def mask_text(text: str) -> str:
 
 _OF_PROCESS: Final = re.compile(r"(?<=[\w\]]):[1-9]\d{3,4}(?![\d.:])|==\d{2,9}==", re.ASCII)
 """The port of an address, and the number that a sanitizer puts before its lines."""
-
-
-def _last_states(text: str) -> str:
-    """A text as a terminal shows it: of a line that was written over by carriage returns, the last state."""
-    return "\n".join([line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")])
 
 
 def mask_noise(text: str) -> str:
@@ -165,7 +160,7 @@ def mask_noise(text: str) -> str:
     """
     if text.isalpha():
         return text
-    text = _with_single_spaces(_last_states(text) if "\r" in text else text)
+    text = _with_single_spaces(text)
     return _NOISE.sub(_kind, text) if _may_hold_noise(text) else text
 
 
@@ -272,7 +267,12 @@ def mask_lines(text: str) -> str:
 
 
 def _with_single_spaces(text: str) -> str:
-    """First of all: a pattern would scan a run of blanks again from each of its places."""
+    """First of all: a pattern would scan a run of blanks again from each of its places.
+
+    Of a line that was written over by carriage returns, the last state stays, as a terminal shows it.
+    """
+    if "\r" in text:
+        text = "\n".join([line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")])
     return " ".join(text.split())
 
 

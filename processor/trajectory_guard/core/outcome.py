@@ -53,18 +53,15 @@ def classify(text: str | None, *, failed: bool | None = False, refused: bool = F
 
 _VERDICT: Final = re.compile(
     r'"(?:success|succeeded|ok)"\s*:\s*false|"is_?error"\s*:\s*true'
-    r'|"(?:exit|return|status)_?(?:code|status)"\s*:\s*"?(?:-?[1-9]|[45]\d\d)',
+    r'|"(?:exit|return|status)_?(?:code|status)"\s*:\s*"?-?[1-9]',
     re.IGNORECASE,
 )
-_MAY_STATE: Final = (
-    "false", "true", "exitcode", "exit_code", "returncode", "return_code", "exitstatus", "exit_status", "statuscode",
-    "status_code",
-)  # fmt: skip
-"""In ASCII text one of them is part of every match of ``_VERDICT``."""
 _SUCCEEDED: Final = frozenset(("success", "succeeded", "ok"))
 _FAILED_KEYS: Final = frozenset(("iserror", "is_error"))
 _EXIT_KEYS: Final = frozenset(("exitcode", "exit_code", "returncode", "return_code", "exitstatus", "exit_status"))
 _STATUS_KEYS: Final = frozenset(("statuscode", "status_code"))
+_MAY_STATE: Final = ("false", "true", *sorted(_EXIT_KEYS | _STATUS_KEYS))
+"""An object in ASCII that states a failure holds one of them."""
 _FIRST_FAILURE: Final = 400
 _LAST_FAILURE: Final = 599
 

@@ -183,7 +183,8 @@ def is_justified(level: Level, values: Mapping[str, Any], settings: EngineSettin
     """
     ladder = Ladder()
     for name, attribute in _LADDER_VALUES.items():
-        setattr(ladder, attribute, type(getattr(ladder, attribute))(int(values[name])))
+        kind = type(getattr(ladder, attribute))  # a number, or whether there was a nudge
+        setattr(ladder, attribute, kind(int(values[name])))
     certainty, count, waited_s = Certainty(values["certainty"]), int(values["repeats"]), float(values["waited_s"])
     if level is Level.STOP:
         return _stop_due(ladder, certainty, count, waited_s, settings)

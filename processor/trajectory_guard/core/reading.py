@@ -28,7 +28,7 @@ from trajectory_guard.core.result_text import (
     values_of,
     width,
 )
-from trajectory_guard.core.run import Run
+from trajectory_guard.core.run import NO_FAILURE, Run
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.similarity.keys import is_bound
 from trajectory_guard.core.state import MAX_DENIALS, MAX_NOISE_PROFILES, TrajectoryState
@@ -98,8 +98,7 @@ class Reader:
         if step.model_scope is None:
             self._count_old_states(run, seen)
             _inquire(run, seen)
-        run.failed = seen.outcome == ERROR
-        run.failure = checksum(seen.signature) if run.failed and seen.signature else 0
+        run.failure = checksum(seen.signature or "") if seen.outcome == ERROR else NO_FAILURE
         return seen
 
     def _place(self, run: Run, seen: Observation) -> None:
@@ -191,7 +190,8 @@ class Reader:
         if not seen.result:
             return
         if history.results[previous] != seen.result and not history.returned(seen.call, seen.result):
-            failed_again = seen.in_a_row and run.failed and seen.outcome == ERROR and not step.stated
+            failed_before = seen.in_a_row and run.failure != NO_FAILURE
+            failed_again = failed_before and seen.outcome == ERROR and not step.stated
             seen.fails_otherwise = failed_again and checksum(seen.signature or "") != run.failure
             # nothing was done between two failures of one call: other words for the failure are nothing new
             if failed_again and not _has_advanced(state, seen):

@@ -14,6 +14,7 @@ from trajectory_guard.core.result_text import LINE_BYTES
 from trajectory_guard.core.score import RunScore
 
 MAX_AGENTS: Final = 8
+NO_FAILURE: Final = -1
 _KEPT_LINES: Final = 128
 _LINE: Final = "I"
 """Format of a checksum of ``LINE_BYTES`` bytes: its value depends on the machine, its bytes do not."""
@@ -35,7 +36,7 @@ class Run:
             the newest one whose result, call or pause says so, where others have but the name of a tool.
         waits: indices of the newest steps that could only prove waiting on their own, whatever their lap holds.
         old_states_in_a_row: steps in a row that described nothing but states that were there before.
-        failed: the newest step was an error; failure: a checksum of what it reported, 0 if nothing.
+        failure: a checksum of what the newest step reported if it was an error, else ``NO_FAILURE``.
         lines: checksums of the lines of results seen last.
         written: checksums of the words with digits in calls that may have changed something.
         pause_s: idle seconds before the repeats of the current call, on average.
@@ -65,7 +66,6 @@ class Run:
         "detectors",
         "dismissed",
         "episode_start_s",
-        "failed",
         "failure",
         "gated",
         "history",
@@ -107,8 +107,7 @@ class Run:
         self.waits: tuple[int, ...] = ()
         self.last_work = -1
         self.old_states_in_a_row = 0
-        self.failed = False
-        self.failure = 0
+        self.failure = NO_FAILURE
         self.dismissed = 0
         self.lines = b""
         self.written: tuple[int, ...] = ()
@@ -252,7 +251,7 @@ class Run:
 
 _PLAIN: Final = (
     "label", "index", "last_progress", "last_new_call", "last_stated_wait", "last_waiting", "last_work",
-    "old_states_in_a_row", "failed", "failure", "dismissed", "pause_s", "batch_label", "last_end", "rhythm_s",
+    "old_states_in_a_row", "failure", "dismissed", "pause_s", "batch_label", "last_end", "rhythm_s",
     "trace_id", "boundary", "episode_start_s", "gated", "stoppable",
 )  # fmt: skip
 """The fields that are saved as they are."""
