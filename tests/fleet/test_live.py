@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("quixstreams", reason="the extra 'fleet' is not installed")
+
+from quixstreams.state.rocksdb import RocksDBStorePartition
 
 from tests.fleet.simulation import MemoryState
 from trajectory_guard_collector.fleet.live import Content, LiveObjects, StoredPart
@@ -154,7 +160,7 @@ def test_one_object_that_cannot_be_read_begins_anew(broken: str) -> None:
     store.open(b"k").update(a=1, **({"unreadable": 0} if broken == "unreadable" else {}))
     store.live.flush()
     head, expires = store.names[b"k"]["h"]
-    changed = {"bytes": b"[", "version": head.replace(b'"v":1', b'"v":9'), "mark": b"\0mark"}
+    changed = {"bytes": b"[", "version": head.replace(b'"v":1', b'"v":9'), "mark": b"mark of another process"}
     store.names[b"k"]["h"] = (changed.get(broken, head), expires)
     if broken == "part":
         del store.names[b"k"]["a"]
@@ -182,3 +188,29 @@ def test_an_output_that_fails_ends_the_worker() -> None:
     with pytest.raises(SendError):
         store.live.flush()
     assert store.damaged == 0
+
+
+@pytest.mark.parametrize("start", [0, 1, 2, 3, 4, 5, 255])
+def test_the_stream_engine_takes_nothing_off_what_is_stored(
+    start: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine took a random mark that began with a zero for a second expiry, so that every object of a process was
+    read as damaged, and discarded: about one process in ten thousand."""
+    chance = bytes([0, start, *range(200, 230)])
+    monkeypatch.setattr(secrets, "token_bytes", lambda size=None: chance[:size])
+    damaged: list[int] = []
+    partition = RocksDBStorePartition(str(tmp_path / "store"))
+    now_ms = 1_795_000_000_000
+    for process in range(3):
+        live = LiveObjects(NumbersForm(), 100.0, 1_000.0, lambda: damaged.append(1))
+        for commit in range(2):
+            transaction = partition.begin()
+            for again in range(3):
+                one = live.open(b"k", transaction.as_state(b"k", now_ms), now_ms)
+                one[f"{process} {commit} {again}"] = 1
+            live.flush()
+            transaction.prepare(processed_offsets={})
+            transaction.flush()
+    assert len(one) == 18
+    assert not damaged
+    partition.close()

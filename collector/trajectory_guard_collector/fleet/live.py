@@ -9,7 +9,7 @@ is gone with it, and the live object, which is ahead of the store, is not believ
 from __future__ import annotations
 
 import logging
-import os
+import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +22,9 @@ from trajectory_guard_collector.scoring.item_codec import from_bytes, to_bytes
 
 HEAD: Final = "h"
 FORMAT_VERSION: Final = 1
-_MARK: Final = b"\0"
+_MARK: Final = b"mark "
+"""How a mark begins. The stream engine puts the expiry, a number of eight bytes, before each value. Reading, it takes
+that off, and once more where the rest begins like such a number, with zeros: so no stored value may begin with them."""
 _log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -126,7 +128,7 @@ class LiveObjects(Generic[T]):
         self._entries: OrderedDict[bytes, _Entry[T]] = OrderedDict()
         self._dirty: dict[bytes, _Entry[T]] = {}
         self._bytes = 0
-        self._process = _MARK + os.urandom(12)
+        self._process = _MARK + secrets.token_hex(12).encode()
         self._marks = count()
 
     def __len__(self) -> int:
