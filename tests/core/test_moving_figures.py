@@ -121,6 +121,28 @@ def test_a_poll_that_gets_on_is_left_alone(name: str) -> None:
     assert first_level(evaluate(steps), Level.NUDGE, Level.STOP) is None
 
 
+SLOW: dict[str, Callable[[int], str]] = {
+    "screen": lambda n: f"Installing… {5 * n} %",
+    "pantalla": lambda n: f"Instalando… {5 * n} %",
+    "table": lambda n: f"NAME   READY   AGE\nweb    {n}/20    212d",
+    "Sicherung": lambda n: f"{n} von 20 Dateien gesichert",
+    "member": lambda n: json.dumps({"copied": f"{n}/20", "to": "/mnt/b"}),
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_a_slow_thing_that_is_looked_at_with_pauses_is_left_alone(name: str) -> None:
+    steps = [record("capture", {}, SLOW[name](number // 4), t=10.0 * number) for number in range(81)]
+    assert first_level(evaluate(steps), Level.NUDGE, Level.STOP) is None
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_a_slow_thing_that_has_come_to_a_halt_is_nudged(name: str) -> None:
+    nudge = first_level(evaluate([record("capture", {}, SLOW[name](7), t=10.0 * n) for n in range(20)]), Level.NUDGE)
+    assert nudge is not None
+    assert nudge <= (13 if name == "screen" else 6)  # the word for what is under way is known in some languages
+
+
 SERIES: dict[str, Callable[[int], str]] = {
     "order": lambda n: json.dumps({"pedido": 90311 + n, "situação": "recebido", "hora": f"09:14:{n:02}"}),
     "ticket": lambda n: json.dumps({"id": 10431 + 2 * n, "title": "Printer", "queue": "IT"}),

@@ -38,6 +38,7 @@ from trajectory_guard.core.tracking import scope
 from trajectory_guard.core.volatile import (
     REPEATS_BESIDE_WORK,
     REPEATS_TO_LEARN,
+    STAMP,
     NoiseProfile,
     is_checksum,
     is_volatile_throughout,
@@ -150,6 +151,8 @@ class Reader:
         if step.stated:
             seen.progress = seen.result not in run.history.results
             return
+        if STAMP.search(result) is not None:
+            run.note_dated(seen.call, _masked(result))
         if seen.outcome != EMPTY:
             self._form(seen, result)
         if not result or seen.outcome in (EMPTY, DENIED) or seen.echo:
@@ -238,9 +241,9 @@ class Reader:
     def _normalise_volatile(self, state: TrajectoryState, run: Run, seen: Observation, previous: int) -> Symbol:
         """The symbol of a result that differs from the last one: the old symbol if only volatile parts differ.
 
-        The masked form of the very first result is never known (masking every result would cost more than the rest
-        of the engine), so the third result is the first that can be recognised. A result that is volatile throughout,
-        as that of a generator of ids, is unknown: it cannot repeat.
+        Masking every result would cost as much as the rest of the engine: only of results with a clock or a uuid is the
+        masked form of the very first one known. Of others the third result is the first that can be recognised. A
+        result that is volatile throughout, as that of a generator of ids, is unknown: it cannot repeat.
         """
         step, text = seen.step, seen.step.result
         if text is None or step.stated:
@@ -251,14 +254,17 @@ class Reader:
             return seen.result  # what was asked for
         key = seen.call.hex()
         saved = state.noise.get(key)
-        masked = masked_hash(text, error=_TRACEBACK.search(text) is not None).hex()
+        masked = _masked(text)
         new_calls = run.last_new_call > previous
         known = NoiseProfile(*saved) if saved is not None else None
         repeats = REPEATS_BESIDE_WORK if new_calls else REPEATS_TO_LEARN
         makes = makes_something(step.tool_name, step.args)
-        profile, noise = learn(known, masked, text, repeats, makes=makes)
-        noise = noise and not (new_calls and was_written(run.written, text))
+        profile, noise = learn(known, masked.hex(), text, repeats, makes=makes)
         profile = profile.at_time(known, text, seen.step.timestamp)
+        if known is None and STAMP.search(text) is not None:
+            noise = run.dated_as(seen.call) == masked and not profile.ages  # an age may be that of something under way
+            run.note_dated(seen.call, masked)
+        noise = noise and not (new_calls and was_written(run.written, text))
         noise = (noise and (makes or not profile.moves_on)) or profile.is_timed or (profile.reordered and not new_calls)
         if seen.in_a_row:
             before = Vocabulary(*known.vocabulary) if known is not None else Vocabulary()
@@ -278,6 +284,11 @@ class Reader:
         elif seen.progress or run.history.calls.last(seen.call) < 0:
             run.old_states_in_a_row = 0  # something new was seen, or something was done
         seen.old_states_in_a_row = run.old_states_in_a_row
+
+
+def _masked(result: str) -> Symbol:
+    """The symbol of a result without its volatile parts."""
+    return masked_hash(result, error=_TRACEBACK.search(result) is not None)
 
 
 def _name_command(run: Run, seen: Observation, plain: Any) -> None:

@@ -6,7 +6,8 @@ from array import array
 from typing import Any, Final
 
 from trajectory_guard.core.detectors.base import Detector
-from trajectory_guard.core.history import History, UsageWindow
+from trajectory_guard.core.fingerprints import UNKNOWN, Symbol
+from trajectory_guard.core.history import WIDTH, History, UsageWindow
 from trajectory_guard.core.inquiry import Advance, Inquiry
 from trajectory_guard.core.observation import Observation, SameResultRun
 from trajectory_guard.core.policy import Ladder
@@ -16,6 +17,8 @@ from trajectory_guard.core.score import RunScore
 MAX_AGENTS: Final = 8
 NO_FAILURE: Final = -1
 _KEPT_LINES: Final = 128
+_KEPT_DATED: Final = 32
+_PAIR: Final = 2 * WIDTH
 _LINE: Final = "I"
 """Format of a checksum of ``LINE_BYTES`` bytes: its value depends on the machine, its bytes do not."""
 
@@ -38,6 +41,7 @@ class Run:
         old_states_in_a_row: steps in a row that described nothing but states that were there before.
         failure: a checksum of what the newest step reported if it was an error, else ``NO_FAILURE``.
         lines: checksums of the lines of results seen last.
+        dated: of the newest calls whose result held a clock or an id: the call, and its result without them.
         written: checksums of the words with digits in calls that may have changed something.
         pause_s: idle seconds before the repeats of the current call, on average.
         dismissed: index of the first step after a person said that the agent may go on.
@@ -63,6 +67,7 @@ class Run:
         "batch_end",
         "batch_label",
         "boundary",
+        "dated",
         "detectors",
         "dismissed",
         "episode_start_s",
@@ -110,6 +115,7 @@ class Run:
         self.failure = NO_FAILURE
         self.dismissed = 0
         self.lines = b""
+        self.dated = b""
         self.written: tuple[int, ...] = ()
         self.pause_s = 0.0
         self.repeat_streak: tuple[str, int, int, int] = ("", 0, -1, -1)
@@ -184,6 +190,18 @@ class Run:
             self.lines = (self.lines + array(_LINE, dict.fromkeys(new)).tobytes())[-_KEPT_LINES * LINE_BYTES :]
         return not new
 
+    def note_dated(self, call: Symbol, masked: Symbol) -> None:
+        """Remember the result of a call without its clocks and ids, of ``_KEPT_DATED`` calls."""
+        if call:
+            self.dated = (self.dated + call + masked)[-_KEPT_DATED * _PAIR :]
+
+    def dated_as(self, call: Symbol) -> Symbol:
+        """What ``note_dated`` remembers of a call, as of its newest result; ``UNKNOWN`` if nothing."""
+        at = self.dated.rfind(call) if call else -1
+        while at >= 0 and at % _PAIR:
+            at = self.dated.rfind(call, 0, at + len(call) - 1)
+        return self.dated[at + WIDTH : at + _PAIR] if at >= 0 else UNKNOWN
+
     def note_progress(self, agent: str | None) -> None:
         """Record the current step as progress."""
         self.last_progress = self.index
@@ -212,6 +230,7 @@ class Run:
             "agent_progress": list(self.agent_progress.items()),
             "agents": list(self.agents),
             "lines": self.lines.hex(),
+            "dated": self.dated.hex(),
             "waits": list(self.waits),
             "written": list(self.written),
             "repeat_streak": list(self.repeat_streak),
@@ -235,7 +254,7 @@ class Run:
             setattr(run, name, plain[name])
         run.agent_progress, run.agents = dict(plain["agent_progress"]), tuple(plain["agents"])
         run.repeat_streak = tuple(plain["repeat_streak"])
-        run.lines = bytes.fromhex(plain["lines"])
+        run.lines, run.dated = bytes.fromhex(plain["lines"]), bytes.fromhex(plain["dated"])
         run.waits, run.written = tuple(plain["waits"]), tuple(plain["written"])
         run.batch_end = float("-inf") if plain["batch_end"] is None else plain["batch_end"]
         run.same_results = SameResultRun.from_plain(plain["same_results"])

@@ -42,7 +42,7 @@ _PACE_OF_DRAWS: Final = 3  # each value comes again by chance, and says nothing 
 _KEPT_WAITS: Final = 8
 _WORK_OF_A_LAP: Final = 2
 _PACE_OF_LAPS: Final = 5 / 3
-_PACE_OF_FAILURES: Final = 2.0  # of one call in a row, each in other words: something may have moved on
+_PACE_OF_DOUBT: Final = 2.0  # something may have moved on: failures in other words, a share that is not complete
 _PACE_OF_MOVES: Final = 2  # every move leads on: only its end would show, and a long page has many screens
 _ERROR_CHARS: Final = 4_096
 _PASSED_BY_NOW: Final = 16
@@ -59,7 +59,8 @@ def weigh(run: Run, seen: Observation, policy: ToolSettings | None, poll_patienc
     in_between = not seen.in_a_row and (seen.new_calls_since_repeat or seen.recurrences > seen.repeats)
     if seen.certainty is Certainty.ACKNOWLEDGED and not (seen.is_bare_acknowledgement or in_between):
         # detected as early as any repeat: only escalation is slow
-        seen.pace = _PACE_OF_FAILURES if seen.fails_otherwise else 1.0
+        slow = seen.fails_otherwise or (pause_s >= scope.RETRY_PAUSE_S and _is_partly_done(seen))
+        seen.pace = _PACE_OF_DOUBT if slow else 1.0
     elif seen.is_acknowledged_move:
         seen.pace *= _PACE_OF_MOVES
     elif seen.varies:
@@ -95,6 +96,11 @@ def _says_that_it_waits(seen: Observation, policy: ToolSettings | None) -> bool:
     if seen.outcome == ERROR or seen.signature is not None or (policy is not None and policy.poll):
         return True
     return is_waiting(step.tool_name, step.args) or is_pending(text)
+
+
+def _is_partly_done(seen: Observation) -> bool:
+    """Whether the result states a share that is not complete, as a look at something slow does."""
+    return any(done < whole for done, whole in shares_done(seen.step.result or ""))
 
 
 def _is_lap_with_wait(run: Run, seen: Observation) -> bool:
