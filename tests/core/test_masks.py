@@ -22,6 +22,9 @@ from trajectory_guard.core.transient import _TRANSIENT_WORDS, is_transient
 from trajectory_guard.core.wordlists import ascii_beginnings, runs
 
 NOISE: list[tuple[str, str, str]] = [
+    ("rate of a bar", "import 25/40 [97.52it/s]", "import 25/40 [62.08it/s]"),
+    ("rate of a transfer", "4.0 MiB copied, 1.2 GB/s", "4.0 MiB copied, 897 MB/s"),
+    ("milliseconds by name", "not ok 1 - adds\n  duration_ms: 1.474211", "not ok 1 - adds\n  duration_ms: 6.1"),
     ("clock", "done at 10:00:01", "done at 23:59:59"),
     ("ISO stamp", "at 2026-03-01T10:00:00Z ok", "at 2026-04-11T23:10:59.123+02:00 ok"),
     ("unix date", "Tue Mar  3 10:00:00 UTC 2026", "Wed Mar  4 11:22:33 UTC 2026"),
@@ -74,6 +77,9 @@ TELLING: list[tuple[str, str, str]] = [
     ("decimal", "loss 0.52", "loss 0.48"),
     ("negative", "delta -3", "delta 3"),
     ("flight", "UA 123 at gate B7", "UA 456 at gate B7"),
+    ("wind", "wind 5 m/s from the north", "wind 9 m/s from the north"),
+    ("requests", "load: 1203 req/s", "load: 877 req/s"),
+    ("duration", "film, duration: 93", "film, duration: 121"),
     ("word of hex letters", "deadbeef cafe facade", "deadbeef cafe decade"),
 ]
 """Never volatile."""

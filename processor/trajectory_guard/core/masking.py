@@ -72,12 +72,14 @@ _LASTED: Final = (
 _LASTED_SHORT: Final = (
     r"(?P<lasted>" + _COMPOUND + r"\b\d+(?:\.\d+)? ?(?=[a-zµ])(?:" + _SHORT_TIME + r")\b(?: (?:ago|elapsed))?)"
 )
+_RATE: Final = r"(?P<rate>\b\d+(?:[.,]\d+)? ?(?:[kKMGT]i?)?(?:B|bit|it)/s(?:ec)?\b)"
+"""Of a transfer or a progress bar. Other rates, of wind or of requests, are readings."""
 _NUMBERED: Final = r")(?: ?(?:id|no|number|num|count))?[ :=#.(\[]{1,3}\d+(?:\.\d+)?\b)"
 _COUNTED: Final = (
     r"(?:attempt|retry|retries|try|tries|pid|process|thread|tid|req(?:uest)?|trace|span|session|seed|nonce|timestamp"
-    r"|ts)"
+    r"|ts|(?:duration|elapsed|latency|took)_ms)"
 )
-_ATTEMPT: Final = r"(?P<count>\b(?=[artpsnARTPSN])(?i:" + _COUNTED + _NUMBERED
+_ATTEMPT: Final = r"(?P<count>\b(?=[adelnprstADELNPRST])(?i:" + _COUNTED + _NUMBERED
 _POSITION: Final = (
     r"(?P<position>\b(?=[irtpsmelcwIRTPSMELCW])(?i:iteration|round|turn|port|seq|sequence|msg|message|event|run|line|ln|lineno|row|col|column|char"
     r"|step|call|invocation|time|worker|conn(?:ection)?" + _NUMBERED
@@ -106,6 +108,7 @@ _ALL: Final = _any(
     _ADDRESS,
     _HEX,
     _EPOCH,
+    _RATE,
     _LASTED,
     _CELL,
     _ATTEMPT,
@@ -114,13 +117,14 @@ _ALL: Final = _any(
 )
 _NOISE: Final = _any(
     rf"(?P<date_>{_STAMP})|{_TMP_INSIDE}",
-    r"\d/\\a-fnprstA-FJMNOPRSTW",
+    r"\d/\\a-flnprstA-FJLMNOPRSTW",
     _UUID,
     *_STAMPS,
     _TMP,
     _ADDRESS,
     _LONG_HEX,
     _EPOCH,
+    _RATE,
     _LASTED_SHORT,
     _ATTEMPT,
     _SYSLOG,
@@ -284,7 +288,7 @@ def _may_hold_noise(text: str) -> bool:
     shape = data.translate(_DIGITS_AND_UNITS)
     if b"0" not in shape:
         return False
-    if b"0x" in data or b"]:" in data or b"tmp/" in data or b"Temp\\" in data:
+    if b"0x" in data or b"]:" in data or b"tmp/" in data or b"Temp\\" in data or b"B/s" in data or b"it/s" in data:
         return True
     noisy = b"0s" in shape or b"0 s" in shape or b"0:00:00" in shape or b"0000000000" in shape
     if noisy and _NOISY_NUMBER.search(text) is not None:
@@ -311,7 +315,7 @@ def _may_hold_noise_in_any_script(text: str) -> bool:
     """As ``_may_hold_noise``, where a digit or a letter may be any that Unicode takes for one."""
     if _HAS_DIGIT.search(text) is None:
         return False
-    if "0x" in text or "]:" in text or "tmp/" in text or "Temp\\" in text:
+    if "0x" in text or "]:" in text or "tmp/" in text or "Temp\\" in text or "B/s" in text or "it/s" in text:
         return True
     if _NOISY_NUMBER.search(text) is not None or _HEX_RUN.search(text) is not None:
         return True
@@ -330,7 +334,7 @@ _HEX_DIGITS: Final = bytes.maketrans(b"0123456789abcdeABCDEF", b"f" * 21)
 _NAMES: Final = tuple(
     (
         b"attempt retry retries try tries pid process thread tid req request trace span session seed nonce timestamp ts"
-        b" id no number num count"
+        b" _ms id no number num count"
     ).split()
 )
 _NAME_LETTERS: Final = bytes({name[-1] for name in _NAMES})
