@@ -20,6 +20,10 @@ DATED: dict[str, Result] = {
     }),
     "curl": lambda n, text: f"HTTP/1.1 200 OK\nDate: Fri, 17 Apr 2026 05:{n:02}:59 GMT\n\n{text}",
     "log": lambda n, text: f"[2026-04-17T05:{n:02}:59.123Z] INFO {text}",
+    "lines": lambda n, text: "".join(
+        json.dumps({"took": 0.3 + n / 7, "event": event, "timestamp": f"2026-04-17T05:{n:02}:59Z"}) + "\n"
+        for event in ("start", text)
+    ),
     "bericht": lambda n, text: f"Stand 05:{n:02}:59 Uhr\n{text}",
     "seconds": lambda n, text: json.dumps({"ts": 1795000000.25 + 61 * n, "text": text}),
     "request": lambda n, text: json.dumps({"request": f"0ec0c22e-5421-4838-8e6c-{n:012x}", "text": text}),

@@ -50,6 +50,21 @@ def parse_json(text: str) -> Any:
     return json.loads(text) if _has_long_integer(text) else value
 
 
+def parse_json_or_lines(text: str) -> Any:
+    """As ``parse_json``, or, where each line is JSON of its own, as many logs are, a list of the lines.
+
+    >>> parse_json_or_lines('{"event": "start"}\\n{"event": "end"}\\n')
+    [{'event': 'start'}, {'event': 'end'}]
+    """
+    try:
+        return parse_json(text)
+    except ValueError:
+        first, rest = text.split("\n", 1) if "\n" in text else (text, "")
+        if not rest or first.rstrip()[-1:] not in ("}", "]"):
+            raise
+        return [parse_json(line) for line in text.splitlines() if line.strip()]
+
+
 def _is_unicode(text: str) -> bool:
     """Whether ``text`` has no lone surrogates, which orjson does not read."""
     try:

@@ -17,7 +17,7 @@ from zlib import crc32
 from trajectory_guard.core.fingerprints import (
     MAX_DEPTH,
     digest64,
-    parse_json,
+    parse_json_or_lines,
     plain_number,
     sorted_bytes,
     text_bytes,
@@ -443,8 +443,8 @@ def _masked_hash(text: str, error: bool) -> bytes:
 
 @lru_cache(maxsize=4)
 def _masked_value(text: str) -> Any:
-    """A JSON text as ``mask_value`` gives it, not to be changed: a step asks up to three times. Raises ValueError."""
-    return mask_value(parse_json(text))
+    """JSON, or JSON lines, as ``mask_value`` gives it, not to be changed. Raises ValueError."""
+    return mask_value(parse_json_or_lines(text))
 
 
 def unordered_hash(result: str) -> bytes:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice, repeat
 from typing import Any, Final, NamedTuple
 
-from trajectory_guard.core.fingerprints import digest64, parse_json, text_bytes
+from trajectory_guard.core.fingerprints import digest64, parse_json_or_lines, text_bytes
 from trajectory_guard.core.masking import (
     CAMEL,
     ages_in,
@@ -74,7 +74,7 @@ def split(result: str) -> list[Part] | None:
 def _parts(result: str) -> Iterator[Part]:
     if result[:1] in ("{", "["):
         try:
-            yield from _leaves(parse_json(result), "")
+            yield from _leaves(parse_json_or_lines(result), "")
             return
         except (ValueError, RecursionError):
             pass
