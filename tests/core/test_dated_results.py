@@ -21,7 +21,7 @@ DATED: dict[str, Result] = {
     "curl": lambda n, text: f"HTTP/1.1 200 OK\nDate: Fri, 17 Apr 2026 05:{n:02}:59 GMT\n\n{text}",
     "log": lambda n, text: f"[2026-04-17T05:{n:02}:59.123Z] INFO {text}",
     "lines": lambda n, text: "".join(
-        json.dumps({"took": 0.3 + n / 7, "event": event, "timestamp": f"2026-04-17T05:{n:02}:59Z"}) + "\n"
+        json.dumps({"took": 0.3 + n / 77, "event": event, "timestamp": f"2026-04-17T05:{n:02}:59Z"}) + "\n"
         for event in ("start", text)
     ),
     "bericht": lambda n, text: f"Stand 05:{n:02}:59 Uhr\n{text}",

@@ -262,7 +262,8 @@ class Reader:
         profile, noise = learn(known, masked.hex(), text, repeats, makes=makes)
         profile = profile.at_time(known, text, seen.step.timestamp)
         if known is None and STAMP.search(text) is not None:
-            noise = run.dated_as(seen.call) == masked and not profile.ages  # an age may be that of something under way
+            may_be_under_way = max(profile.ages, default=0.0) >= 1.0  # seconds: for so long already
+            noise = run.dated_as(seen.call) == masked and not may_be_under_way
             run.note_dated(seen.call, masked)
         noise = noise and not (new_calls and was_written(run.written, text))
         noise = (noise and (makes or not profile.moves_on)) or profile.is_timed or (profile.reordered and not new_calls)
