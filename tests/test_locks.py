@@ -7,9 +7,11 @@ import json
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 from trajectory_guard.config import GuardConfig
@@ -19,7 +21,7 @@ from trajectory_guard.semantic.model_files import ModelError
 from trajectory_guard.semantic.settler import BackgroundSettler, Prepared
 from trajectory_guard.store import FlagBoard
 
-FAR_TOO_LONG_S = 60.0
+FAR_TOO_LONG_S = 30.0
 
 
 def guarded() -> tuple[TrajectoryGuardProcessor, TracerProvider]:
@@ -43,6 +45,19 @@ def ends(work: Callable[[], object]) -> bool:
     thread.start()
     thread.join(FAR_TOO_LONG_S)
     return not thread.is_alive()
+
+
+@contextmanager
+def collecting_at(threshold: int) -> Iterator[None]:
+    """The garbage collector runs after so many new objects; the tests run without it."""
+    before = gc.get_threshold()
+    gc.set_threshold(threshold)
+    gc.enable()
+    try:
+        yield
+    finally:
+        gc.disable()
+        gc.set_threshold(*before)
 
 
 LOCKS: dict[str, Callable[[TrajectoryGuardProcessor], Any]] = {
@@ -87,12 +102,8 @@ def test_abandoned_generators_whose_spans_the_garbage_collector_ends() -> None:
             next(abandoned[0])
             tracer.start_span("execute_tool load", attributes=call(number + 1)).end()
 
-    before = gc.get_threshold()
-    gc.set_threshold(40)
-    try:
+    with collecting_at(40):
         assert ends(work)
-    finally:
-        gc.set_threshold(*before)
     gc.collect()
     tracer.start_span("a request").end()
     assert processor.board.counts["steps"] == 600
@@ -188,3 +199,64 @@ def test_an_exception_of_a_signal_handler_leaves_no_lock_held(what: str) -> None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("threshold", [50, 300])
+def test_abandoned_streams_of_nested_spans_end_wherever_the_garbage_collector_runs(threshold: int) -> None:
+    """The span around the tool's is none of the guard's, and ends next, in the same place."""
+    processor, provider = guarded()
+    tracer = provider.get_tracer("app")
+
+    def stream(number: int) -> Iterator[int]:
+        outer = tracer.start_span("GET /stream")
+        tool = tracer.start_span("execute_tool load", trace.set_span_in_context(outer), attributes=call(number))
+        try:
+            yield from range(9)
+        finally:
+            tool.end()
+            outer.end()
+
+    def work() -> None:
+        for number in range(0, 600, 2):
+            abandoned: list[Any] = [stream(number)]
+            abandoned.append(abandoned)
+            next(abandoned[0])
+            tracer.start_span("execute_tool load", attributes=call(number + 1)).end()
+
+    with collecting_at(threshold):
+        assert ends(work)
+    gc.collect()
+    processor.force_flush()
+    assert processor.board.counts["steps"] == 600
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_nested_spans_that_end_inside_the_guard_are_evaluated_later(lock: str) -> None:
+    processor, provider = guarded()
+    tracer = provider.get_tracer("app")
+    tracer.start_span("execute_tool load", attributes=call(0)).end()
+    request = tracer.start_span("request")
+
+    def inside() -> None:
+        with LOCKS[lock](processor), trace.use_span(request):
+            outer = tracer.start_span("GET /stream")
+            with trace.use_span(outer):
+                tracer.start_span("execute_tool load", attributes=call(1)).end()
+            outer.end()
+
+    assert ends(inside)
+    assert processor.board.counts["steps"] == 1
+    request.end()
+    assert processor.board.counts["steps"] == 2
+
+
+def test_postponed_spans_beyond_a_limit_are_counted() -> None:
+    processor, provider = guarded()
+    tracer = provider.get_tracer("app")
+    tracer.start_span("execute_tool load", attributes=call(0)).end()
+    with LOCKS["trajectory"](processor):
+        for number in range(300):
+            tracer.start_span("execute_tool load", attributes=call(number + 1)).end()
+    processor.force_flush()
+    assert processor.board.counts["expired_full"] == 44
+    assert processor.board.counts["steps"] == 257

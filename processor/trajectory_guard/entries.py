@@ -70,6 +70,20 @@ class RunFlag:
         self.nudge: Verdict | None = None
         self.last: Verdict | None = None
 
+    def raise_for(self, verdict: Verdict) -> None:
+        """Raise the flag for a verdict with a finding."""
+        self.last = verdict
+        self.nudge = verdict if verdict.nudge is not None else self.nudge
+        verdict = verdict.with_certificate_of(self.pending)
+        if self.pending is None or verdict.level.rank >= self.pending.level.rank:
+            self.pending = verdict
+
+    def put_back(self, verdict: Verdict) -> None:
+        """Raise the flag again for a verdict that it was taken with, unless it has been raised since."""
+        if self.pending is None:
+            self.pending = verdict
+            self.nudge = verdict if verdict.nudge is not None else None
+
 
 class GateRun(NamedTuple):
     """The run that a gate follows: agent instance (checkpoint namespace) and user turn, as in ``StepRecord``."""

@@ -1,10 +1,15 @@
-"""Structured logs: one JSON object a line, on the logger ``trajectory_guard``."""
+"""Structured logs: one JSON object a line, on the logger ``trajectory_guard``.
+
+Handlers and filters are the application's own: one that raises costs the line, and neither the guard's work nor the
+application.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any, Final
 
@@ -25,13 +30,13 @@ def log_verdict(verdict: Verdict, *, redact: bool = False) -> None:
     """
     level = _LEVELS[verdict.level] if verdict.intervenes else logging.DEBUG
     if logger.isEnabledFor(level):
-        logger.log(level, "%s", _line(verdict_entry(verdict, redact=redact)))
+        _write(level, verdict_entry(verdict, redact=redact))
 
 
 def log_recovery(verdict: Verdict) -> None:
     """Log that an agent left a loop after a nudge, at INFO."""
     if logger.isEnabledFor(logging.INFO):
-        logger.info("%s", _line(verdict_entry(verdict) | {"event_type": "TRAJECTORY_RECOVERY"}))
+        _write(logging.INFO, verdict_entry(verdict) | {"event_type": "TRAJECTORY_RECOVERY"})
 
 
 def log_refusal(trajectory_id: str, tool: str, reason: str, times: int) -> None:
@@ -57,7 +62,19 @@ def _log_event(event: str, trajectory_id: str, level: int, **fields: Any) -> Non
         "timestamp": datetime.now(timezone.utc).isoformat(), "event_type": event, "trajectory_id": trajectory_id,
         **fields,
     }  # fmt: skip
-    logger.log(level, "%s", _line(entry))
+    _write(level, entry)
+
+
+def log_contained(message: str, *details: object) -> None:
+    """Log the error that is being handled, with its traceback, at ERROR."""
+    with suppress(Exception):
+        logger.exception(message, *details, stacklevel=2)
+
+
+def _write(level: int, entry: Mapping[str, Any]) -> None:
+    line = _line(entry)
+    with suppress(Exception):
+        logger.log(level, "%s", line, stacklevel=3)
 
 
 def _line(entry: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ One object, whose parts stand where their data does::
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,9 +29,9 @@ from trajectory_guard.core.tracking.model_calls import IN_MESSAGES
 from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, run_label
 from trajectory_guard.cursor.table import CursorTable
 from trajectory_guard.entries import Entry, Flag, GateRun, ReadCall
-from trajectory_guard.logs import log_recovery
 from trajectory_guard.prices import PriceTable
 from trajectory_guard.quality.board import QualityScores, carry_over, clear_flags, join_scores
+from trajectory_guard.recoveries import MAX_WAITING, publish
 from trajectory_guard.spending.configured import spending_of
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         config = config or GuardConfig()
         self.settler = settler
         self.reporter: LangfuseReporter | None = None
+        self.recovered: deque[Verdict] = deque(maxlen=MAX_WAITING)
         self.prices = PriceTable()
         settle = settler.settle if settler is not None else None
         engine = Engine(config.engine_settings(), settle=settle, price=self.prices.cost)
@@ -76,31 +77,37 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         if self.requests and step.call_id is not None:
             step = self.in_batch(step)
         entry = self._entry(step.trajectory_id)
-        with entry.lock:
-            if step.model_scope is not None:
-                is_known = entry.talks and step.model_scope != IN_MESSAGES
-                return None if is_known else self._evaluate(entry, entry.placed(step))
-            if step.evidence is not Evidence.FULL and step.tool_name.casefold() in entry.message_tools:
-                self.counts["superseded"] += 1  # a gate reads this tool's calls in full from the messages
-                return None
-            awaits_state = bool(entry.stating) and entry.awaits_state(step)
-            if entry.gates:
-                step = entry.placed(step)
-            label = run_label(step, entry.state.turns)
-            record = CallRecord.of(step, label)
-            earlier = reported(entry.recent, record)
-            fuller = earlier is not None and is_fuller(record, earlier)  # the record before this one hid the arguments
-            key = call_key(step.call_id) if step.call_id is not None else None
-            if (earlier is not None and not fuller) or (key is not None and key in entry.message_calls):
-                self.counts["duplicates"] += 1
-                return None
-            entry.note(record, key, step.batch)
-            if self.config.cursor and not fuller:
-                self.record_step(entry, step, label)
-            if awaits_state and not fuller:
-                entry.awaiting_state.append(step)
-                return self._evaluate(entry, entry.awaiting_state.pop(0)) if entry.awaits_too_many else None
-            return self._evaluate(entry, step, again=fuller)
+        try:
+            with entry.lock:
+                if step.model_scope is not None:
+                    is_known = entry.talks and step.model_scope != IN_MESSAGES
+                    return None if is_known else self._evaluate(entry, entry.placed(step))
+                if step.evidence is not Evidence.FULL and step.tool_name.casefold() in entry.message_tools:
+                    self.counts["superseded"] += 1  # a gate reads this tool's calls in full from the messages
+                    return None
+                awaits_state = bool(entry.stating) and entry.awaits_state(step)
+                if entry.gates:
+                    step = entry.placed(step)
+                label = run_label(step, entry.state.turns)
+                record = CallRecord.of(step, label)
+                earlier = reported(entry.recent, record)
+                fuller = earlier is not None and is_fuller(
+                    record, earlier
+                )  # the record before this one hid the arguments
+                key = call_key(step.call_id) if step.call_id is not None else None
+                if (earlier is not None and not fuller) or (key is not None and key in entry.message_calls):
+                    self.counts["duplicates"] += 1
+                    return None
+                entry.note(record, key, step.batch)
+                if self.config.cursor and not fuller:
+                    self.record_step(entry, step, label)
+                if awaits_state and not fuller:
+                    entry.awaiting_state.append(step)
+                    return self._evaluate(entry, entry.awaiting_state.pop(0)) if entry.awaits_too_many else None
+                return self._evaluate(entry, step, again=fuller)
+        finally:
+            if self.recovered:
+                publish(self)
 
     def observe_from_messages(
         self, step: StepRecord, *, stoppable: bool = True, state: str | None = None
@@ -137,7 +144,9 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
             elif reported_by != label and not entry.adopt_run(reported_by, label, run):
                 verdict = self._evaluate_again(entry, step)
             self._mark_gated(entry, label, stoppable)  # a run that begins with this step, or has got this label
-            return verdict
+        if self.recovered:
+            publish(self)
+        return verdict
 
     def _evaluate_again(self, entry: Entry, step: StepRecord) -> Verdict | None:
         """Evaluate a step in another run than its span did: it is one step all the same."""
@@ -173,7 +182,9 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         if (entry := self._find(trajectory_id)) is None or not entry.awaiting_state:
             return []
         with entry.lock:
-            return self._release(entry, run)
+            released = self._release(entry, run)
+        publish(self)
+        return released
 
     def _release(self, entry: Entry, run: str | None = None) -> list[Verdict]:
         released = entry.release_awaiting(run) if entry.awaiting_state else ()
@@ -239,17 +250,10 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         if verdict.recovered:
             self.counts["recoveries"] += 1
         if verdict.detections:
-            self._flag_verdict(entry, verdict)
+            flag = entry.flag(verdict.run)
+            self._count(flag.last, verdict)
+            flag.raise_for(verdict)
         return verdict
-
-    def _flag_verdict(self, entry: Entry, verdict: Verdict) -> None:
-        flag = entry.flag(verdict.run)
-        self._count(flag.last, verdict)
-        flag.last = verdict
-        flag.nudge = verdict if verdict.nudge is not None else flag.nudge
-        verdict = verdict.with_certificate_of(flag.pending)
-        if flag.pending is None or verdict.level.rank >= flag.pending.level.rank:
-            flag.pending = verdict
 
     def _end_run(self, entry: Entry, label: str) -> None:
         """End a run and clear its flag."""
@@ -259,9 +263,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
     def _recovered(self, verdict: Verdict | None) -> None:
         if verdict is not None:
             self.counts["recoveries"] += 1
-            log_recovery(verdict)
-            if self.reporter is not None:
-                self.reporter.report(verdict, None)
+            self.recovered.append(verdict)
 
     def end_instance(self, trajectory_id: str, instance: str) -> None:
         """End the runs of an agent instance whose span has ended. ``instance``: as in ``StepRecord.run``."""
@@ -275,13 +277,14 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
                     self._release(entry, label)
                 if label is not None and label in entry.state.runs:
                     self._end_run(entry, label)
+        publish(self)
 
     def finish_recovery(self, trajectory_id: str, run: str) -> None:
         """Count the recovery of a run whose agent has answered, if the run recovered from a loop."""
-        entry = self._find(trajectory_id)
-        if entry is not None:
+        if (entry := self._find(trajectory_id)) is not None:
             with entry.lock:
                 self._recovered(self.engine.finish_recovery(entry.state, run))
+            publish(self)
 
     def finish_recoveries(self, trajectory_id: str, trace_id: str) -> None:
         """Count the recoveries in a trace whose root span has ended. Its runs may go on in another trace."""
@@ -294,6 +297,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
             for label, run in entry.state.runs.items():
                 if run.trace_id == trace_id:
                     self._recovered(self.engine.finish_recovery(entry.state, label))
+        publish(self)
 
     def new_turn(self, trajectory_id: str, instance: str, turn: str) -> str:
         """Record the user turn of an agent instance, which a gate has read; returns the label of the run.
@@ -312,6 +316,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
                     self._end_run(entry, label_of(instance, before))
                 if before != turn:
                     entry.state.begin_turn(instance, turn)
+            publish(self)
         return label
 
     def is_gated(self, trajectory_id: str, run: str) -> bool:
@@ -347,8 +352,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
 
     def delivered(self, trajectory_id: str, run: str) -> None:
         """Record that a gate delivered the nudge to the agent of a run; escalation counts from this step."""
-        entry = self._find(trajectory_id)
-        if entry is not None:
+        if (entry := self._find(trajectory_id)) is not None:
             with entry.lock:
                 self.engine.delivered(entry.state, run)
 
@@ -440,13 +444,9 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
 
     def put_back(self, trajectory_id: str, verdict: Verdict) -> None:
         """Put back a taken flag that the gate could not act on yet."""
-        entry = self._find(trajectory_id)
-        if entry is not None:
+        if (entry := self._find(trajectory_id)) is not None:
             with entry.lock:
-                flag = entry.flag(verdict.run)
-                if flag.pending is None:
-                    flag.pending = verdict
-                    flag.nudge = verdict if verdict.nudge is not None else None
+                entry.flag(verdict.run).put_back(verdict)
 
     # --- saving ----------------------------------------------------------------------------------------------
 

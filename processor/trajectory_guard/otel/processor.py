@@ -27,7 +27,7 @@ from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import KeySet, RowKeys, recognise, recognise_keys
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock, holds_lock
-from trajectory_guard.logs import log_recovery, log_verdict
+from trajectory_guard.logs import log_contained, log_recovery, log_verdict
 from trajectory_guard.otel.metrics import register
 from trajectory_guard.otel.sdk_spans import IS_REMOTE, PUBLIC, SPAN_ID, TRACE_ID, SpanReader, marked, readers, view_of
 from trajectory_guard.otel.verdict_spans import VerdictSpans
@@ -153,7 +153,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             if not (interesting or ends_trace or self._above or self.board.quality is not None):
                 self._open.pop(context[SPAN_ID], None)  # most spans of an application
             elif holds_lock():
-                self._postponed.append(span)
+                self._postpone(span)
                 return
             else:
                 if limit and interesting:
@@ -163,14 +163,23 @@ class TrajectoryGuardProcessor(SpanProcessor):
                     self._finish_recoveries(context)
         except Exception as error:
             self._contain("on_end", error)
-        if self._postponed and not self._catches_up:
+        if self._postponed and not self._catches_up and not holds_lock():
             self._catch_up()
 
+    def _postpone(self, span: ReadableSpan) -> None:
+        if len(self._postponed) == _MAX_POSTPONED:
+            self.board.counts["expired_full"] += 1  # the oldest is dropped
+        self._postponed.append(span)
+
     def _catch_up(self) -> None:
-        """Evaluate the spans that ended while their threads were inside the guard."""
+        """Evaluate the spans that ended while their threads were inside the guard.
+
+        Each is tried once: a thread that enters the guard meanwhile, without being another one (a greenlet), puts them
+        back.
+        """
         self._catches_up = True
         try:
-            while self._postponed:
+            for _ in range(len(self._postponed)):
                 self.on_end(self._postponed.popleft())
         except IndexError:
             pass  # another thread has taken it
@@ -199,6 +208,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
         Returns True in any case: a provider would not flush the processors after one that returns False.
         """
         try:
+            if self._postponed and not holds_lock():
+                self._catch_up()
             if self.board.spending is not None:
                 self.board.spending.save_waiting()
             if self.board.reporter is not None:
@@ -427,4 +438,4 @@ class TrajectoryGuardProcessor(SpanProcessor):
         kind = f"{where}:{type(error).__name__}"
         if kind not in self._reported and len(self._reported) < 64:
             self._reported.add(kind)
-            _log.exception("trajectory_guard: error in %s, contained (logged once)", where)
+            log_contained("trajectory_guard: error in %s, contained (logged once)", where)

@@ -20,7 +20,7 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.quality import Change, QualityRule, QualitySeries, TrajectoryQuality, check_score
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.entries import Entry, Flag
-from trajectory_guard.logs import log_verdict
+from trajectory_guard.logs import log_contained, log_verdict
 from trajectory_guard.quality.quality import API, JUDGE, Quality
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class QualityScores(HandFlags, ABC):
         except Exception:  # noqa: BLE001  a score must not break the application
             self.counts["errors.quality"] += 1
             if self.counts["errors.quality"] == 1:
-                _log.exception("trajectory_guard: a drop of quality could not be published (logged once)")
+                log_contained("trajectory_guard: a drop of quality could not be published (logged once)")
         if verdict.intervenes and not self.is_gated(verdict.trajectory_id, verdict.run):
             notify(self.config.on_intervention, Intervention(verdict.level, "", verdict, {}, False), self.counts)
 
