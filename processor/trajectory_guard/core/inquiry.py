@@ -139,13 +139,15 @@ class Inquiry(Plain):
         return checksum(tool) in self.found
 
     def update(
-        self, seen: Observation, values: Sequence[str], answer: str, *, further: bool = False, nearby: bool = False
-    ) -> bool:
+        self, seen: Observation, values: Sequence[str], answer: str, *, further: bool = False, nearby: bool = False,
+        handed: Sequence[str] = (),
+    ) -> bool:  # fmt: skip
         """Add an unproductive call; returns whether it asks for something that this series has not asked for yet.
 
         Parameters:
             values: those of the request that say what is asked for.
             further: it is known to, as it goes on from the call before; nearby: it points almost where that did.
+            handed: texts that it hands over, if it is one that writes.
         """
         if seen.tool != self.tool:
             self.tool, self.parts, self.seen, self.values, self.answer, self.places = seen.tool, (), (), (), "", ()
@@ -153,7 +155,7 @@ class Inquiry(Plain):
         if len(texts) > 1:  # a request id and a time beside what is asked for say nothing of it
             texts = tuple([text for text in texts if text.isalpha() or not _is_nonce(text)]) or texts
         requests = [parts_of(text[:MAX_FORM_CHARS])[:_MAX_WORDS] for text in texts]
-        item = self._is_item(texts, requests)
+        item = self._is_item(texts, requests) or self._is_written_anew(handed)
         paired = self._combines(texts, requests) and seen.signature is None  # a name that is refused may be a guess
         entry = (self._ask(texts, requests, found=self.has_found(seen.tool)) and not nearby) or further or paired
         if answer != self.answer:
@@ -180,6 +182,11 @@ class Inquiry(Plain):
                 if _length([part for part in parts if part not in known]) >= _OWN_SHARE * _length(parts):
                     return True
         return False
+
+    def _is_written_anew(self, texts: Sequence[str]) -> bool:
+        """Whether long texts are handed over, none of which was before, whatever words they are made of."""
+        long = [text for text in texts if "\n" in text or len(parts_of(text[:MAX_FORM_CHARS])) >= _LONG_PARTS]
+        return bool(long) and not any(checksum(text) in self.values for text in long)
 
     def is_list(self) -> bool:
         """Whether the calls with one answer ask for ever different things: less than one in four does not."""

@@ -24,6 +24,7 @@ from trajectory_guard.core.result_text import (
     is_echo,
     is_token,
     lines_of,
+    names_file,
     quotes,
     values_of,
     width,
@@ -354,13 +355,22 @@ def _inquire(run: Run, seen: Observation) -> None:
         seen.counts_up = advances >= ADVANCES and any(_COUNTER.match(value) for value in seen.values)
         further = seen.advances >= ADVANCES
         seen.asks_anew = inquiry.update(
-            seen, asked, mark + digest64(text_bytes(answer)).hex(), further=further, nearby=run.advance.nearby
-        )
+            seen, asked, mark + digest64(text_bytes(answer)).hex(), further=further, nearby=run.advance.nearby,
+            handed=_handed_over(seen, asked),
+        )  # fmt: skip
     if not inquiry.answer.startswith(_BRIEF):
         seen.alike, seen.alike_list, seen.alike_first = inquiry.count, inquiry.is_list(), inquiry.first
     seen.alike_items = inquiry.is_of_items()
     seen.alike_table = inquiry.is_table()
     seen.has_found = inquiry.has_found(seen.tool)
+
+
+def _handed_over(seen: Observation, values: tuple[str, ...]) -> tuple[str, ...]:
+    """The texts of a call that writes: its answer names a file of the request, and says no more of them."""
+    result = seen.step.result or ""
+    if seen.outcome != SUCCESS or seen.signature is not None or is_lookup(seen.step.tool_name):
+        return ()
+    return tuple([one for one in values if one not in result]) if names_file(result, values) else ()
 
 
 def _values_asked(seen: Observation) -> tuple[str, ...]:

@@ -186,6 +186,23 @@ def quotes(result: str, values: Sequence[str]) -> bool:
 _MIN_QUOTE_CHARS: Final = 4
 
 
+def names_file(result: str, values: Sequence[str]) -> bool:
+    """Whether a short result names a file, or another path, that the request holds.
+
+    >>> names_file("The file src/app.py has been updated.", ("src/app.py", "a = 1", "a = 2"))
+    True
+    >>> names_file("Updated: A src/app.py", ("*** Add File: src/app.py",)), names_file("Not found.", ("src/app.py",))
+    (True, False)
+    """
+    if len(result) > MAX_FORM_CHARS:
+        return False
+    names = [name.rstrip(".:") for name in _PATH.findall(result)]
+    return any(len(name) >= _MIN_QUOTE_CHARS and name in value for name in names for value in values)
+
+
+_PATH: Final = re.compile(r"[^\s\"'`,;()<>]{0,200}[\\/.][^\s\"'`,;()<>]{1,200}")
+
+
 def _plain_leaves(value: Any) -> Iterator[Any]:
     if isinstance(value, dict):
         for item in value.values():

@@ -98,7 +98,8 @@ def _is_batch(seen: Observation) -> bool:
     if len(seen.same_results.tools) > 1 or len(text) > _REPORT_CHARS or text.strip().count("\n") > _REPORT_LINES:
         return False
     if len(text) > _RECORD_CHARS or "\n" in text:
-        return seen.alike_list and not acts_on_view(tool) and not is_lookup(tool)  # what was done to each of many
+        many = seen.alike_list or seen.alike_items
+        return many and not acts_on_view(tool) and not is_lookup(tool)  # what was done to each of many
     if is_lookup(tool) or is_status_lookup(tool):
         return True
     counted = seen.advances >= ADVANCES and seen.alike < FAR  # row by row
