@@ -20,8 +20,7 @@ from typing import Any, Final, NamedTuple
 from trajectory_guard.core.detectors import DetectionResult, detector_of
 from trajectory_guard.core.detectors.reported import NOTHING_NEW_SAID, STATE_INVARIANT
 from trajectory_guard.core.fingerprints import digest64, text_bytes
-from trajectory_guard.core.history import BATCH_MASK
-from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.observation import BATCH_MASK, Observation
 from trajectory_guard.core.policy import Decision, Level
 from trajectory_guard.core.replayed_rules import (
     POLICY_KEYS,

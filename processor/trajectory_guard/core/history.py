@@ -13,11 +13,10 @@ from sys import byteorder
 from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol
-from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.observation import BATCH_MASK, Observation
 from trajectory_guard.core.steps import ModelTokens, Usage
 
 WIDTH: Final = 8
-BATCH_MASK: Final = 0xFFFF
 KEPT_BATCHES: Final = 8
 LARGEST: Final = 32
 _BLANK: Final = b"\0" * WIDTH

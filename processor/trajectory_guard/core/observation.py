@@ -113,6 +113,10 @@ class SameResultRun(Plain):
         return known == self.masked
 
 
+BATCH_MASK: Final = 0xFFFF
+"""Ordinals of batches are kept in two bytes."""
+
+
 class Observation:
     """One step as the detectors read it: the record plus the values that the engine computed from it.
 
@@ -124,7 +128,8 @@ class Observation:
         call, result: symbols of the call and of its result; empty if unknown.
         same_results: the series of steps with this very result, this step included.
         waiting_pace: as ``pace``, for a step that can only prove waiting.
-        same_batch: the step overlaps or shares a model turn with the one before it.
+        same_batch: the step overlaps or shares a model turn with the one before it; batch: ordinal of that turn, modulo
+            65,536.
         gap_s: idle seconds before this step, the model's own time aside; 0 if unknown.
         segment: index of the first step after the last uncertain boundary.
         signature: masked error class, None unless the outcome is an error, or a result seen before reads like one.
@@ -174,6 +179,7 @@ class Observation:
     # Defaults on the class: most steps change few of them, and an observation is made for every step.
     # Reader.read and _place: where the step stands in its run
     same_batch = False
+    batch = 0
     gap_s = 0.0
     segment = 0
     last_progress = -1

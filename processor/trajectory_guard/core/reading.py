@@ -9,10 +9,9 @@ from trajectory_guard.core import policy as ladder_policy
 from trajectory_guard.core.envelope import unfiltered
 from trajectory_guard.core.failures import complains, read_outcome, reads_as_error, signature_of
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, checksum, digest64, text_bytes
-from trajectory_guard.core.history import BATCH_MASK
 from trajectory_guard.core.inquiry import ADVANCES
 from trajectory_guard.core.masking import masked_hash
-from trajectory_guard.core.observation import Observation, call_symbol
+from trajectory_guard.core.observation import BATCH_MASK, Observation, call_symbol
 from trajectory_guard.core.outcome import complaint_of
 from trajectory_guard.core.paraphrase import Vocabulary
 from trajectory_guard.core.result_text import (
@@ -110,6 +109,7 @@ class Reader:
             seen.same_batch = step.batch is not None and step.batch == run.batch_label
         else:
             seen.same_batch = step.timestamp < run.batch_end and step.duration > 0
+        seen.batch = (run.score.batch + (not seen.same_batch)) & BATCH_MASK
         seen.gap_s = 0.0 if seen.same_batch else scope.idle_s(run, step)
         if scope.is_boundary(run, step, seen.gap_s, self.settings.slow_gap_s):
             run.boundary = run.index
@@ -225,7 +225,7 @@ class Reader:
         seen.others_progress = run.last_progress > max(own_progress, previous)
         seen.first_repeat = before[-1] if before else seen.index
         seen.repeated_at = (*reversed(before), seen.index)
-        current = (run.score.batch + (not seen.same_batch)) & BATCH_MASK  # copies within one model turn count once
+        current = seen.batch  # copies within one model turn count once
         seen.repeats = seen.recurrences = len(run.history.batches_of(before) | {current})
         seen.recurred_at = (*reversed(every), seen.index)
         if every is not before:

@@ -11,6 +11,7 @@ from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import FAILED, PROGRESS, TYPE_V, DetectionResult, Detector
 from trajectory_guard.core.failures import UNSTATED, line_of
 from trajectory_guard.core.fingerprints import checksum, digest64, text_bytes
+from trajectory_guard.core.inquiry import without_nonces
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import WORD, both_ends
 from trajectory_guard.core.similarity.keys import CODE, SHELL, SQL, classify_key
@@ -45,6 +46,8 @@ class _Failure(NamedTuple):
         asked: checksums of the words of the request; blamed: those of them that the error names. Of the newest only.
         causes: checksums of the pairs of words that follow each other in the error, the words of the request aside.
         line: checksum of the error, the words of the request included: without them it differs with the request.
+        batch: ordinal of its batch.
+        request: checksum of the values of the request, ids and times aside.
     """
 
     at: int
@@ -59,9 +62,16 @@ class _Failure(NamedTuple):
     blamed: tuple[int, ...] = ()
     causes: tuple[int, ...] = ()
     line: int = 0
+    batch: int = 0
+    request: int = 0
 
     def is_like(self, other: _Failure) -> bool:
-        """Whether two failures have one error class, with the words of the request or without them."""
+        """Whether two failures have one error class, with the words of the request or without them.
+
+        Not those of one batch: its calls were all requested before any of them failed.
+        """
+        if self.batch == other.batch and self.at != other.at:
+            return False
         return self.key == other.key or (self.tool == other.tool and self.line == other.line)
 
     def uncovers(self, before: _Failure) -> bool:
@@ -179,7 +189,9 @@ class ErrorStreak(Detector):
         text = both_ends(seen.step.result or "", _SEARCHED_CHARS)
         key = _digest(f"{seen.tool}\0{seen.signature}")
         passing = seen.certainty is Certainty.WAITING
-        named, anew = not seen.killed and _names_argument(seen, text), seen.asks_anew
+        named = not seen.killed and _names_argument(seen, text)
+        request = checksum("\0".join(without_nonces(seen.values)))
+        anew = seen.asks_anew and request not in [one.request for one in self.recent if one.key == key]
         names: tuple[int, ...] = ()
         if _runs_program(seen):
             names = _named_parts(seen, text)
@@ -190,7 +202,7 @@ class ErrorStreak(Detector):
         return _Failure(
             seen.index, key, _digest(seen.tool), seen.call.hex(), named, passing, anew, names,
             tuple(asked.values()), blamed[:_MAX_BLAMED], _causes(seen, asked) if _runs_program(seen) else (),
-            checksum(line_of(seen)),
+            checksum(line_of(seen)), seen.batch, request,
         )  # fmt: skip
 
     def _evaluate(self, seen: Observation, streak: list[_Failure], *, guess: bool) -> DetectionResult | None:

@@ -104,12 +104,13 @@ class _Wording:
 
 
 class _Attempt(NamedTuple):
-    """An unproductive call: step index, symbols of call and outcome, digest of the thought, and its wording.
+    """An unproductive call: index and batch, symbols of call and outcome, digest of the thought, and its wording.
 
     With ``redact`` the digest of the normal form stands for the wording.
     """
 
     at: int
+    batch: int
     call: str
     outcome: str
     thought: str
@@ -265,7 +266,9 @@ class Insanity(Detector):
                 return None
             result = self._evaluate(seen, recent, wording.form, outcome)
         redacted = wording.form.digest.hex() if self.redact else ""
-        attempt = _Attempt(seen.index, call, outcome, seen.thought_key, redacted, None if self.redact else wording)
+        attempt = _Attempt(
+            seen.index, seen.batch, call, outcome, seen.thought_key, redacted, None if self.redact else wording
+        )
         self.recent = (*recent, attempt)
         return result
 
@@ -285,8 +288,8 @@ class Insanity(Detector):
         doubt, related = 0.0, seen.outcome in ("empty", "error")
         listed = seen.alike_table or seen.advances >= ADVANCES  # the next cell of a table, or the next page
         for attempt in recent:
-            if attempt.outcome != outcome:
-                continue
+            if attempt.outcome != outcome or attempt.batch == seen.batch:
+                continue  # the calls of one batch were all requested before any of them was answered
             if attempt.call == call:
                 same.append(attempt.at)
                 continue
@@ -405,7 +408,7 @@ class Insanity(Detector):
     def dump(self) -> Any:
         """Recent unproductive calls in normal form."""
         return [
-            [*attempt[:5], attempt.wording and attempt.wording.form.to_plain()]
+            [*attempt[:6], attempt.wording and attempt.wording.form.to_plain()]
             for attempt in self.recent
             if attempt.wording is None or not attempt.wording.says_nothing
         ] or None
@@ -413,13 +416,6 @@ class Insanity(Detector):
     def load(self, data: Any) -> None:
         """See ``dump``."""
         self.recent = tuple(
-            _Attempt(
-                at,
-                call,
-                outcome,
-                thought,
-                digest,
-                _Wording.of_form(NormalForm.from_plain(plain)) if plain is not None else None,
-            )
-            for at, call, outcome, thought, digest, plain in data
+            _Attempt._make([*attempt, _Wording.of_form(NormalForm.from_plain(plain)) if plain is not None else None])
+            for *attempt, plain in data
         )
