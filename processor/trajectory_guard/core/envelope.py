@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Any, Final
 
 from trajectory_guard.core.masking import result_hash
@@ -87,3 +88,50 @@ def _without_filters(command: str) -> str:
             break
         command = command[: found.start()]
     return command
+
+
+_ONLY_ONE: Final = re.compile(
+    r"\W{0,9}(?:error\W{0,3})?(?:command )?(?:exit|return)(?:ed)?(?: with)?[ _]?(?:code|status|value)?\W{0,5}1\W{0,9}"
+    r"(?:wall time\W{0,3}[\d.]{1,12} ?[a-z]{0,8}\W{0,9})?"
+    r"(?:\(?no output\)?\W{0,9}|(?:output|stdout|stderr)\W{0,12}){0,3}",
+    re.IGNORECASE,
+)
+"""An exit status of 1, and no output: as text or as an object."""
+_MAX_STATUS_CHARS: Final = 200
+_LOOKS: Final = frozenset(
+    ("[", "ack", "ag", "cmp", "diff", "egrep", "fgrep", "grep", "pgrep", "pidof", "rg", "test", "which", "zgrep")
+)
+"""Programs whose exit status 1 means no; 2 and more are failures."""
+_LOOKS_OF_GIT: Final = frozenset(("diff", "grep", "merge-base", "show-ref"))
+_ENDS: Final = frozenset(("&&", "||", "|", ";", "&", "|&", "\n"))
+
+
+def says_no(step: StepRecord) -> bool:
+    """Whether a command was a search or a comparison that found nothing: its exit status is 1, and it printed nothing.
+
+    >>> from trajectory_guard.core.steps import StepRecord
+    >>> command = {"command": "cd src && rg -n 'refund|invoice' api"}
+    >>> says_no(StepRecord("1", "t", "shell", tool_args_hash="", args=command, result="Exit code: 1"))
+    True
+    """
+    result = step.result
+    if result is None or len(result) > _MAX_STATUS_CHARS or _ONLY_ONE.fullmatch(result) is None:
+        return False
+    args = step.args
+    commands = args.values() if type(args) is dict and len(args) <= _MAX_ARGS else (args,)
+    return any(type(one) is str and _is_look(one) for one in commands)
+
+
+def _is_look(command: str) -> bool:
+    """Whether the last of some commands, whose exit status is that of all of them, is a search or a comparison."""
+    if len(command) > _MAX_COMMAND_CHARS:
+        return False
+    lexer = shlex.shlex(_without_filters(command), posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        words = list(lexer)
+    except ValueError:  # an open quote
+        return False
+    start = next((at + 1 for at in range(len(words) - 1, -1, -1) if words[at] in _ENDS), 0)
+    program, *rest = words[start:] or ("",)
+    return program in _LOOKS or (program == "git" and bool(rest) and rest[0] in _LOOKS_OF_GIT)

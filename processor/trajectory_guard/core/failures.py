@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from trajectory_guard.core.envelope import says_no
 from trajectory_guard.core.error_text import answer_in, names_asked_for
 from trajectory_guard.core.fingerprints import digest64
 from trajectory_guard.core.observation import Observation
@@ -32,7 +33,9 @@ def read_outcome(seen: Observation, *, by_guard: bool) -> None:
     """Set the outcome that the result itself states, and the signature of an error."""
     step = seen.step
     result = step.result
-    if step.outcome_type in (ERROR, DENIED):
+    if step.outcome_type in (ERROR, SUCCESS) and says_no(step):
+        seen.outcome = EMPTY
+    elif step.outcome_type in (ERROR, DENIED):
         seen.signature = signature_of(seen) if not by_guard else None  # no failure of its own
         if seen.signature is None and not by_guard and result is None:
             seen.signature = UNSTATED

@@ -89,7 +89,7 @@ class Reader:
             self._read_new(run, seen)
             if seen.progress or carries_content(step.args):
                 run.last_work = run.index
-        unread = seen.signature is None and not by_guard and not seen.progress
+        unread = seen.signature is None and not by_guard and not seen.progress and seen.outcome != EMPTY
         if unread and step.result and reads_as_error(step.result, seen.values):
             seen.signature = signature_of(seen)
         if run.same_results.update(seen) and not seen.result_changed:
