@@ -7,15 +7,22 @@ import logging
 import tempfile
 from pathlib import Path
 
-from langchain.agents import create_agent
-from langchain_core.messages import AIMessage
-from langchain_core.tools import tool
-from opentelemetry.instrumentation.langchain import LangchainInstrumentor
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 
-from trajectory_guard import GuardConfig, TrajectoryGuardMiddleware, instrument, shared_board
-from trajectory_guard.cli.demo.scripted import ScriptedChatModel, call
+from trajectory_guard import GuardConfig, instrument, shared_board
+from trajectory_guard.extras import missing
+
+try:
+    from langchain.agents import create_agent
+    from langchain_core.messages import AIMessage
+    from langchain_core.tools import tool
+    from opentelemetry.instrumentation.langchain import LangchainInstrumentor
+
+    from trajectory_guard import TrajectoryGuardMiddleware
+    from trajectory_guard.cli.demo.scripted import ScriptedChatModel, call
+except ImportError as error:  # the extra langgraph alone has no instrumentation, and without spans nothing is booked
+    raise SystemExit(missing("this example", error, "demo")) from None
 
 
 @tool

@@ -66,6 +66,42 @@ def large(conversation: str, number: int) -> SpanShape:
     return shape._replace(attributes=[*others, (key, f"[{answers}]")])
 
 
+def same_call(conversation: str, number: int) -> SpanShape:
+    """As ``semconv``, one call with one result, again and again."""
+    shape = semconv(conversation, 0)
+    return shape._replace(attributes=_with(shape, **{"gen_ai.tool.call.id": f"call_{conversation}_{number}"}))
+
+
+def same_result(conversation: str, number: int) -> SpanShape:
+    """As ``semconv``, another call each time and one result."""
+    shape = semconv(conversation, number)
+    return shape._replace(attributes=_with(shape, **{"gen_ai.tool.call.result": answer(0)}))
+
+
+def failing(conversation: str, number: int, size: int) -> SpanShape:
+    """As ``semconv``, another call each time, which fails with a new Python traceback of ``size`` characters."""
+    shape = semconv(conversation, number)
+    frames = (
+        f'  File "/app/orders/{name}.py", line {7 * at + number}, in {name}_{at}\n    return {name}(request, {number})\n'
+        for at, name in enumerate(("handle", "authorise", "load", "fetch", "decode") * (size // 200))
+    )
+    last = f"OrderServiceError: request {number} failed: the index 'orders' does not exist"
+    text = f"Traceback (most recent call last):\n{''.join(frames)}"[: size - len(last) - 1] + f"\n{last}"
+    changed = _with(shape, **{"gen_ai.tool.call.result": text})
+    return shape._replace(attributes=[*changed, ("error.type", "OrderServiceError")])
+
+
+def error_lines(conversation: str, number: int) -> SpanShape:
+    """As ``semconv``, two calls in turns, whose results are 8 kB of lines that all look like the head of an error."""
+    shape, line = semconv(conversation, number % 2), 'Error: File "x.py", line 3, in f\nTraceback\n'
+    text = f"{line * (8_000 // len(line))}{number}"
+    return shape._replace(attributes=_with(shape, **{"gen_ai.tool.call.result": text}))
+
+
+def _with(shape: SpanShape, **values: str) -> Attributes:
+    return [(key, values.get(key, value)) for key, value in shape.attributes]
+
+
 def _langgraph_metadata(conversation: str, number: int) -> dict[str, Any]:
     namespace = "tools:d62d1bdd-18f6-31b9-cc38-39cdacb1dbd8"
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -27,6 +28,14 @@ _TOOLS: tuple[tuple[str, Shape], ...] = (
     ("OpenLLMetry", shapes.openllmetry),
     ("OpenInference", shapes.openinference),
 )
+_LOOPS: tuple[tuple[str, Shape], ...] = (
+    ("same call, same result", shapes.same_call),
+    ("other calls, same result", shapes.same_result),
+    ("other calls, errors of 1 kB", partial(shapes.failing, size=1_000)),
+    ("other calls, errors of 8 kB", partial(shapes.failing, size=8_000)),
+    ("two calls, 8 kB of nothing but heads of errors", shapes.error_lines),
+)
+"""Runs that are stuck from their first step to their last."""
 _conversations = count()
 
 
@@ -68,6 +77,9 @@ def rows(effort: Effort) -> Iterator[Row]:
     figures = _measure(shapes.large, effort.times(0.2))
     added, sdk = figures.added("guarded", "sdk"), figures.median("sdk")
     yield Row("tool span, result of 50 kB: added", added, "us", sdk, "SDK", LARGE_US)
+    for name, shape in _LOOPS:
+        figures = _measure(shape, effort.times(0.2))
+        yield Row(f"tool span, {name}: added", figures.added("guarded", "sdk"), "us", figures.median("sdk"), "SDK")
     figures = _measure(shapes.http, effort.rounds * 3)
     sdk = figures.median("sdk")
     yield Row("other span, 10 attributes: added", figures.added("guarded", "sdk"), "us", sdk, "SDK", OTHER_RATIO, True)
@@ -101,7 +113,7 @@ def _make(tracer: trace.Tracer) -> Callable[[tuple[Context, shapes.SpanShape]], 
 
 
 def _inputs(tracer: trace.Tracer, shape: Shape) -> Sequence[tuple[Context, shapes.SpanShape]]:
-    """The healthy, distinct calls of one run, below live spans of ``tracer``."""
+    """The calls of one run, below live spans of ``tracer``."""
     conversation = f"conversation-{next(_conversations)}"
     described = [shape(conversation, number) for number in range(STEPS_PER_RUN)]
     context = Context()

@@ -116,6 +116,15 @@ def test_every_command_without_an_extra(extra: str, commands: dict[str, tuple[st
 
 
 @pytest.mark.parametrize(
+    ("extra", "module"), [("instrumentations", "opentelemetry.instrumentation.langchain"), ("langgraph", "langchain")]
+)
+def test_the_example_of_budgets_names_its_extra(extra: str, module: str, tmp_path: Path) -> None:
+    done = python(site_without(tmp_path / "site", ABSENT[extra]), [str(ROOT / "examples" / "budgets.py")])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"this example needs {module}: install the extra 'demo' (pip install '.[demo]' in a clone)\n"
+
+
+@pytest.mark.parametrize(
     "module",
     ["anyio", "grpc", "google.rpc", "httptools", "httpx", "opentelemetry.proto", "prometheus_client", "psutil",
      "starlette", "uvicorn"],
