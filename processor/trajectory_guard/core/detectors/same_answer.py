@@ -15,6 +15,7 @@ from trajectory_guard.core.steps import EMPTY
 from trajectory_guard.core.tools import is_communication, is_lookup
 
 _CALLS: Final = 6
+_EXPLORED: Final = 9
 _PAST_END: Final = 8
 
 
@@ -22,12 +23,13 @@ class SameAnswer(Detector):
     """Fires when six different calls of one tool in a row get one answer, whatever the answer quotes of the request.
 
     A setting is turned, a name is guessed, a question is worded anew, and nothing comes of it: the answer is empty, or
-    it is the same without the words of the request. Where each call asks for something that was not asked for before,
-    the calls are a list of look-ups, and never count; where each is the next page, offset or hour, or follows a cursor,
-    thirty in a row count, and slowly eight empty ones where pages before them held something: not if the answers hold
-    ids or checksums, which may be what was asked for. Messages, single values,
-    actions and commands that return nothing at all, and answers that may acknowledge an action never count. Errors have
-    rules of their own.
+    it is the same without the words of the request. A tool that has found something in this run may find nothing eight
+    times. Where each call asks for something that was not asked for before, the calls are a list of look-ups, and never
+    count; nor do calls that hand over new texts, if their answer names a file of the request. Where each is the next
+    page, offset or hour, or follows a cursor, thirty in a row count, and slowly eight empty ones where pages before
+    them held something: not if the answers hold ids or checksums, which may be what was asked for. Messages, single
+    values, actions and commands that return nothing at all, and answers that may acknowledge an action never count.
+    Errors have rules of their own.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> fires("same_answer", (f"ocr(image=scan.png, dpi={dpi}) -> [empty] []" for dpi in (150, 200, 300, 400, 600, 96)))
@@ -45,7 +47,7 @@ class SameAnswer(Detector):
     shared: ClassVar[bool] = True
     advice: ClassVar[tuple[str, ...]] = Insanity.advice
     recommendation: ClassVar[str] = Insanity.recommendation
-    thresholds: ClassVar[Mapping[str, int]] = {"calls": _CALLS}
+    thresholds: ClassVar[Mapping[str, int]] = {"calls": _CALLS, "calls_that_explore": _EXPLORED}
     __slots__ = ()
 
     def update(self, seen: Observation) -> DetectionResult | None:
@@ -66,11 +68,11 @@ class SameAnswer(Detector):
             or not _is_answer(seen)
         ):
             return None
-        needed = _CALLS * seen.variation_pace
+        # a tool that has found something in this run works, and what it does not find may rightly not be there
+        explores = seen.has_found and seen.outcome == EMPTY
+        needed = (_EXPLORED if explores else _CALLS) * seen.variation_pace
         if seen.alike < needed - 1:
             return None
-        # a tool that has found something in this run works, and what it does not find may be looked for elsewhere
-        explores = seen.has_found and seen.outcome == EMPTY
         certainty = Certainty.ACKNOWLEDGED if explores else Certainty.LIKELY
         return self.found(
             seen, 1.0 if seen.alike >= needed else 0.5, "same_answer", certainty, count=seen.alike,
