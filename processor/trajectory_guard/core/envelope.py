@@ -7,7 +7,7 @@ import shlex
 from typing import Any, Final
 
 from trajectory_guard.core.masking import result_hash
-from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.core.steps import ERROR, SUCCESS, StepRecord
 from trajectory_guard.core.text_bounds import MIN_CHARS, with_digests
 
 _MARK: Final = "utput:"
@@ -109,13 +109,15 @@ _ENDS: Final = frozenset(("&&", "||", "|", ";", "&", "|&", "\n"))
 def says_no(step: StepRecord) -> bool:
     """Whether a command was a search or a comparison that found nothing: its exit status is 1, and it printed nothing.
 
-    >>> from trajectory_guard.core.steps import StepRecord
+    >>> from trajectory_guard.core.steps import ERROR, SUCCESS, StepRecord
     >>> command = {"command": "cd src && rg -n 'refund|invoice' api"}
     >>> says_no(StepRecord("1", "t", "shell", tool_args_hash="", args=command, result="Exit code: 1"))
     True
     """
     result = step.result
-    if result is None or len(result) > _MAX_STATUS_CHARS or _ONLY_ONE.fullmatch(result) is None:
+    if result is None or len(result) > _MAX_STATUS_CHARS or step.outcome_type not in (ERROR, SUCCESS):
+        return False
+    if _ONLY_ONE.fullmatch(result) is None:
         return False
     args = step.args
     commands = args.values() if type(args) is dict and len(args) <= _MAX_ARGS else (args,)

@@ -33,7 +33,7 @@ def read_outcome(seen: Observation, *, by_guard: bool) -> None:
     """Set the outcome that the result itself states, and the signature of an error."""
     step = seen.step
     result = step.result
-    if step.outcome_type in (ERROR, SUCCESS) and says_no(step):
+    if result is not None and ("xit" in result or "eturn" in result) and says_no(step):
         seen.outcome = EMPTY
     elif step.outcome_type in (ERROR, DENIED):
         seen.signature = signature_of(seen) if not by_guard else None  # no failure of its own

@@ -151,9 +151,12 @@ class Inquiry(Plain):
         """
         if seen.tool != self.tool:
             self.tool, self.parts, self.seen, self.values, self.answer, self.places = seen.tool, (), (), (), "", ()
-        texts = without_nonces(values)
+        texts = tuple(values[:_MAX_VALUES])
+        if len(texts) > 1:  # a request id and a time beside what is asked for say nothing of it
+            texts = tuple([text for text in texts if text.isalpha() or not _is_nonce(text)]) or texts
+        seen.request = checksum("\0".join(texts))
         requests = [parts_of(text[:MAX_FORM_CHARS])[:_MAX_WORDS] for text in texts]
-        item = self._is_item(texts, requests) or self._is_written_anew(handed)
+        item = self._is_item(texts, requests) or (bool(handed) and self._is_written_anew(handed))
         paired = self._combines(texts, requests) and seen.signature is None  # a name that is refused may be a guess
         entry = (self._ask(texts, requests, found=self.has_found(seen.tool)) and not nearby) or further or paired
         if answer != self.answer:
@@ -237,23 +240,10 @@ class Inquiry(Plain):
         return anew
 
 
-def without_nonces(values: Sequence[str]) -> tuple[str, ...]:
-    """The first values of a request without ids and times: beside what is asked for, they say nothing of it.
-
-    >>> without_nonces(("0ec0c22e-5421-4838-8e6c-2bbadc88a14d", "Ann", "2026-11-21T10:00:00"))
-    ('Ann',)
-    """
-    texts = tuple(values[:_MAX_VALUES])
-    if len(texts) < 2:
-        return texts
-    return tuple([text for text in texts if text.isalpha() or not _is_nonce(text)]) or texts
-
-
 def _is_nonce(text: str) -> bool:
-    return _HEX.match(text) is not None or (_CLOCK_OR_UUID.match(text) is not None and is_volatile_throughout(text))
+    return _HEX.match(text) is not None or ((text[:1].isdigit() or text[8:9] == "-") and is_volatile_throughout(text))
 
 
-_CLOCK_OR_UUID: Final = re.compile(r"\d|[0-9a-fA-F]{8}-")
 _HEX: Final = re.compile(r"\A(?=[a-f]{0,64}\d)(?=\d{0,64}[a-f])[0-9a-f]{10,64}\Z", re.ASCII)
 
 

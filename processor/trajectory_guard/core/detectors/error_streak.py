@@ -11,7 +11,6 @@ from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import FAILED, PROGRESS, TYPE_V, DetectionResult, Detector
 from trajectory_guard.core.failures import UNSTATED, line_of
 from trajectory_guard.core.fingerprints import checksum, digest64, text_bytes
-from trajectory_guard.core.inquiry import without_nonces
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import WORD, both_ends
 from trajectory_guard.core.similarity.keys import CODE, SHELL, SQL, classify_key
@@ -47,7 +46,7 @@ class _Failure(NamedTuple):
         causes: checksums of the pairs of words that follow each other in the error, the words of the request aside.
         line: checksum of the error, the words of the request included: without them it differs with the request.
         batch: ordinal of its batch.
-        request: checksum of the values of the request, ids and times aside.
+        request: as in ``Observation``.
     """
 
     at: int
@@ -66,12 +65,7 @@ class _Failure(NamedTuple):
     request: int = 0
 
     def is_like(self, other: _Failure) -> bool:
-        """Whether two failures have one error class, with the words of the request or without them.
-
-        Not those of one batch: its calls were all requested before any of them failed.
-        """
-        if self.batch == other.batch and self.at != other.at:
-            return False
+        """Whether two failures have one error class, with the words of the request or without them."""
         return self.key == other.key or (self.tool == other.tool and self.line == other.line)
 
     def uncovers(self, before: _Failure) -> bool:
@@ -150,7 +144,8 @@ class ErrorStreak(Detector):
             failure,
         )
         guess = last is not None and _guesses(seen.step.args, set(last.asked))
-        found = self._evaluate(seen, [one for one in self.recent if one.is_like(failure)], guess=guess)
+        alike = [one for one in self.recent if one.is_like(failure)]
+        found = self._evaluate(seen, alike, guess=guess)
         if failure.causes:
             kept = [one for one in self.fruitless if one.tool == failure.tool][1 - _KEPT_CAUSES :]
             if kept and failure.uncovers(kept[-1]):
@@ -190,8 +185,7 @@ class ErrorStreak(Detector):
         key = _digest(f"{seen.tool}\0{seen.signature}")
         passing = seen.certainty is Certainty.WAITING
         named = not seen.killed and _names_argument(seen, text)
-        request = checksum("\0".join(without_nonces(seen.values)))
-        anew = seen.asks_anew and request not in [one.request for one in self.recent if one.key == key]
+        anew = seen.asks_anew and seen.request not in [one.request for one in self.recent if one.key == key]
         names: tuple[int, ...] = ()
         if _runs_program(seen):
             names = _named_parts(seen, text)
@@ -202,10 +196,12 @@ class ErrorStreak(Detector):
         return _Failure(
             seen.index, key, _digest(seen.tool), seen.call.hex(), named, passing, anew, names,
             tuple(asked.values()), blamed[:_MAX_BLAMED], _causes(seen, asked) if _runs_program(seen) else (),
-            checksum(line_of(seen)), seen.batch, request,
+            checksum(line_of(seen)), seen.batch, seen.request,
         )  # fmt: skip
 
-    def _evaluate(self, seen: Observation, streak: list[_Failure], *, guess: bool) -> DetectionResult | None:
+    def _evaluate(self, seen: Observation, alike: list[_Failure], *, guess: bool) -> DetectionResult | None:
+        # the calls of one batch were all requested before any of them failed
+        streak = [one for one in alike if one.batch != seen.batch or one is alike[-1]]
         unlike = len({one.call for one in streak}) == len(streak)
         listed = unlike and 4 * len([one for one in streak[1:] if not one.anew]) < len(streak)
         program = _runs_program(seen)
@@ -221,7 +217,7 @@ class ErrorStreak(Detector):
             return None
         # the entries of a list may well all fail for one reason, and so may guesses at a name or a code
         certainty = Certainty.ACKNOWLEDGED if entries and not seen.counts_up else Certainty.LIKELY
-        return self._found_at(seen, 1.0 if len(streak) > needed else 0.75, [one.at for one in streak], certainty)
+        return self._found_at(seen, 1.0 if len(streak) > needed else 0.75, [one.at for one in alike], certainty)
 
     def _fails_in_many_ways(self, failure: _Failure) -> bool:
         return len({one.key for one in self.recent if one.tool == failure.tool}) >= _MANY_WAYS
