@@ -24,6 +24,8 @@ ANSWERS = (
     "The file {} has been updated successfully.",
     "The file {} has been updated successfully. (file state is current in your context — no need to Read it back)",
     "Successfully modified file: {} (1 replacements).",
+    "Updated {}",
+    "<result>\n<path>{}</path>\n<operation>modified</operation>\n<notice>\nNo need to read it again\n</notice>\n</result>",
     "Die Datei {} wurde erfolgreich geändert und gespeichert.",
     "已成功更新文件 {} 的内容，无需再次读取。",
 )
@@ -40,6 +42,14 @@ def edit(path: str, number: int) -> dict[str, Any]:
 @pytest.mark.parametrize("path", PATHS)
 def test_different_edits_of_one_file_are_left_alone(path: str, answer: str) -> None:
     calls = [("Edit", edit(path, number), answer.format(path)) for number in range(len(NAMES))]
+    assert nudged(evaluate(steps(calls))) is None
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_short_edits_are_left_alone_too(answer: str) -> None:
+    calls = [
+        ("Edit", {"path": PATHS[1], "old": f"'{one}'", "new": f'"{one}"'}, answer.format(PATHS[1])) for one in NAMES
+    ]
     assert nudged(evaluate(steps(calls))) is None
 
 

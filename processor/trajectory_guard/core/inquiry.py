@@ -37,6 +37,7 @@ _QUARTER: Final = 4
 _MAIN_SHARE: Final = 3  # a value that is less than a third of its request is a setting, or a detail
 _FRESH_SHARE: Final = 0.75
 _LONG_PARTS: Final = 6
+_SEVERAL: Final = 2
 _OWN_SHARE: Final = 0.6  # other words for one question leave more of it as it was
 
 
@@ -185,9 +186,11 @@ class Inquiry(Plain):
         return False
 
     def _is_written_anew(self, texts: Sequence[str]) -> bool:
-        """Whether long texts are handed over, none of which was before, whatever words they are made of."""
+        """Whether several texts, or a long one, are handed over, none of which was before, whatever they are about."""
         long = [text for text in texts if "\n" in text or len(parts_of(text[:MAX_FORM_CHARS])) >= _LONG_PARTS]
-        return bool(long) and not any(checksum(text) in self.values for text in long)
+        if not long and len(texts) < _SEVERAL:
+            return False
+        return not any(checksum(text) in self.values for text in long or texts)
 
     def is_list(self) -> bool:
         """Whether the calls with one answer ask for ever different things: less than one in four does not."""

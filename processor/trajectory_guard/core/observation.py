@@ -171,6 +171,7 @@ class Observation:
         counts_up: unproductive calls in a row count up the number beside a word: day 1, day 2.
         asks_anew: an unproductive call asks for something that its series has not asked for: the next entry of a list.
         request: checksum of what an unproductive call asks for, ids and times aside; 0 if it was not looked at.
+        writes: it hands over texts, and its answer names a file of the request.
         alike: number of different calls of this tool in a row, without progress in between, with one answer, whatever
             it quotes of the request; alike_list: they are entries of a list; alike_items: each gives several values,
             all of them new; alike_table: cells of a table; alike_first: index of the first.
@@ -226,6 +227,7 @@ class Observation:
     counts_up = False
     asks_anew = False
     request = 0
+    writes = False
     alike = 0
     alike_list = False
     alike_items = False

@@ -354,9 +354,11 @@ def _inquire(run: Run, seen: Observation) -> None:
         seen.advances = advances if seen.signature is None else 0
         seen.counts_up = advances >= ADVANCES and any(_COUNTER.match(value) for value in seen.values)
         further = seen.advances >= ADVANCES
+        handed = _handed_over(seen, asked)
+        seen.writes = bool(handed)
         seen.asks_anew = inquiry.update(
             seen, asked, mark + digest64(text_bytes(answer)).hex(), further=further, nearby=run.advance.nearby,
-            handed=_handed_over(seen, asked),
+            handed=handed,
         )  # fmt: skip
     if not inquiry.answer.startswith(_BRIEF):
         seen.alike, seen.alike_list, seen.alike_first = inquiry.count, inquiry.is_list(), inquiry.first

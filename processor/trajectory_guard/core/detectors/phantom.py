@@ -94,6 +94,8 @@ def _is_batch(seen: Observation) -> bool:
         return False
     if is_communication(tool):
         return True
+    if seen.writes and seen.alike_items:
+        return True
     text = seen.step.result or ""
     if len(seen.same_results.tools) > 1 or len(text) > _REPORT_CHARS or text.strip().count("\n") > _REPORT_LINES:
         return False
