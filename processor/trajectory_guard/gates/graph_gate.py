@@ -112,7 +112,7 @@ class GraphGate:
 
         The user turn that begins here is recorded at once: a summary may take the place of its message.
         """
-        has_saver = configurable_of(config).get("__pregel_checkpointer") is not None
+        has_saver = has_checkpointer(config)
         thread_id = thread_id_of(config)
         if thread_id is not None and not namespace_of(config):
             messages = as_messages(messages)
@@ -164,8 +164,7 @@ class GraphGate:
             raise LoopDetectedError(payload)
         if self.on_stop != "interrupt":
             return Outcome(decision, None, ends=True)
-        has_saver = configurable_of(config).get("__pregel_checkpointer") is not None
-        answer = _ask(payload, config) if has_saver else False
+        answer = _ask(payload, config) if has_checkpointer(config) else False
         board, trajectory, run = self.gate.board, decision.trajectory_id, decision.status.get("run")
         board.take(trajectory, run)
         if answer is False or answer == "stop":
@@ -289,6 +288,11 @@ def _ask(payload: Mapping[str, Any], config: Mapping[str, Any]) -> Any:
 def configurable_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """The ``configurable`` of a run's configuration; empty if it has none."""
     return config.get("configurable") or {}
+
+
+def has_checkpointer(config: Mapping[str, Any]) -> bool:
+    """Whether a run is saved, so that it can wait for a person or be taken up after an error."""
+    return configurable_of(config).get("__pregel_checkpointer") is not None
 
 
 def thread_id_of(config: Mapping[str, Any]) -> str | None:

@@ -12,6 +12,7 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.quality import LOW_LOGPROB, quality_of_logprob
 from trajectory_guard.entries import Flag
 from trajectory_guard.gates.messages import MAX_LOOK_BACK, is_answer, is_guard_message, is_of_person
+from trajectory_guard.quality.judge import MAX_REQUEST_CHARS
 from trajectory_guard.quality.logprobs import mean_logprob
 from trajectory_guard.quality.quality import LOGPROBS, Quality
 from trajectory_guard.store import FlagBoard
@@ -111,8 +112,8 @@ def name_of(instance: str) -> str:
 
 
 def request_in(messages: Sequence[Any]) -> str:
-    """The text that a person wrote last; empty if there is none."""
-    return next((_text(one) for one in reversed(messages) if is_of_person(one)), "")
+    """The text that a person wrote last, as much of it as the judge reads; empty if there is none."""
+    return next((_text(one) for one in reversed(messages) if is_of_person(one)), "")[:MAX_REQUEST_CHARS]
 
 
 def is_of_ai(message: Any) -> bool:
