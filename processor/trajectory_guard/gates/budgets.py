@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard import telemetry
+from trajectory_guard.errors import PortableError
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.graph_gate import thread_id_of
 from trajectory_guard.gates.messages import is_guard_message
@@ -28,7 +29,7 @@ RefusalText = str | Callable[[BudgetStatus], str]
 _log: Final = logging.getLogger(telemetry.LOGGER)
 
 
-class BudgetExceededError(RuntimeError):
+class BudgetExceededError(PortableError, RuntimeError):
     """Raised instead of a model call that no budget covers, by a gate that raises.
 
     ``payload`` has action, level, used, of, whose.

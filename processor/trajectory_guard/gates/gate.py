@@ -25,6 +25,7 @@ from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.scope import label_of
 from trajectory_guard.entries import Flag, GateRun
+from trajectory_guard.errors import PortableError
 from trajectory_guard.gates.boundaries import STATE, Boundaries
 from trajectory_guard.gates.branches import note_request, saved_state, with_summaries_marked
 from trajectory_guard.gates.deliveries import deliveries, newest_delivery
@@ -54,7 +55,7 @@ _SETTLE_WAIT_S: Final = 0.025
 _log: Final = logging.getLogger(telemetry.LOGGER)
 
 
-class LoopDetectedError(RuntimeError):
+class LoopDetectedError(PortableError, RuntimeError):
     """Raised by a gate with ``on_stop="raise"`` when a run must stop.
 
     ``payload`` is the stop payload: status, reason, types, rule, score, nudges_sent, steps_taken, similar actions,
