@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any, Final
 
@@ -15,6 +16,12 @@ from trajectory_guard.core.policy import Level
 
 logger: Final = logging.getLogger(telemetry.LOGGER)
 _LEVELS: Final = {Level.OBSERVE: logging.DEBUG, Level.NUDGE: logging.WARNING, Level.STOP: logging.ERROR}
+
+
+def log_contained(text: str, *values: object) -> None:
+    """Log the exception that is being handled. What a handler or filter of the application raises goes no further."""
+    with suppress(Exception):
+        logger.exception(f"trajectory_guard: {text}", *values)
 
 
 def log_verdict(verdict: Verdict, *, redact: bool = False) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-import logging
 import zlib
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 import orjson
 
-from trajectory_guard import telemetry
 from trajectory_guard.core.boundary import APPLICATION, GUARD, PERSON, Sighting
 from trajectory_guard.core.cursor import Cursor, digests_of
 from trajectory_guard.core.fingerprints import digest64, text_bytes
@@ -24,12 +22,12 @@ from trajectory_guard.core.text_bounds import chars_of
 from trajectory_guard.core.tracking.scope import run_label
 from trajectory_guard.entries import Entry
 from trajectory_guard.entry_table import EntryTable
+from trajectory_guard.logs import log_contained
 
 _MAX_ARGS_CHARS: Final = 4_096
 _MAX_NAME_CHARS: Final = 128
 _MAX_SAVED_BYTES: Final = 64 * 1024 * 1024
 _Found = TypeVar("_Found")
-_log: Final = logging.getLogger(telemetry.LOGGER)
 
 
 class CursorTable(EntryTable):
@@ -86,7 +84,7 @@ class CursorTable(EntryTable):
     def _contain_cursor(self) -> None:
         self.counts["errors.cursor"] += 1
         if self.counts["errors.cursor"] == 1:
-            _log.exception("trajectory_guard: error in the cursor, contained (logged once)")
+            log_contained("error in the cursor, contained (logged once)")
 
     def _keep_cursor(self, cursor: Cursor | None, trajectory_id: str) -> None:
         """Keep the cursor of a trajectory whose state is about to be built anew."""

@@ -37,7 +37,7 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
 
 from trajectory_guard.gates.boundaries import STATE
 from trajectory_guard.gates.gate import GateDecision
-from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, get
+from trajectory_guard.gates.graph_gate import ENDINGS, INTENDED, GraphGate, get
 from trajectory_guard.gates.open_decisions import OpenDecisions
 
 MAX_SCRATCHPAD: Final = 20
@@ -164,20 +164,18 @@ class GuardedAgent(Runnable[Any, Any]):
     def _enter(self, input: Any, config: RunnableConfig) -> _Passage:
         try:
             found = self._decide(input, config)
+            if found is not None:
+                messages, decision = found
+                decision, nudge, ends = self._gate.act(decision, config)
+                if ends:
+                    return self._end(messages, decision, input, config)
+                return self._go_on(messages, decision, nudge, input, config)
+        except INTENDED:
+            raise
         except Exception:
             self._gate.gate.contain()
-            found = None
-        if found is None:
-            return self._unasked(input, config)
-        messages, decision = found
-        decision, nudge, ends = self._gate.act(decision, config)
-        try:
-            if ends:
-                return self._end(messages, decision, input, config)
-            return self._go_on(messages, decision, nudge, input, config)
-        except Exception:
-            self._gate.gate.contain()
-            return _Passage(self._inner, input, config, nullcontext())
+            self._open.close(config)
+        return self._unasked(input, config)
 
     def _decide(self, input: Any, config: RunnableConfig) -> tuple[Sequence[Any], GateDecision] | None:
         """The intervention that is due, and the messages behind the decision; None at the start of a turn.
@@ -217,9 +215,12 @@ class GuardedAgent(Runnable[Any, Any]):
             return _Passage(self._inner, input, config, nullcontext())
 
         def recorded(writes: Sequence[Write]) -> None:
-            for key, value in writes:
-                if key == gate.messages_key:
-                    gate.wrote(_joined(before, value, gate.whole_list), status, config)
+            try:
+                for key, value in writes:
+                    if key == gate.messages_key:
+                        gate.wrote(_joined(before, value, gate.whole_list), status, config)
+            except Exception:
+                gate.gate.contain()
             send(writes)
 
         config = {**config, "configurable": {**configurable, CONFIG_KEY_SEND: recorded}}
@@ -305,6 +306,16 @@ class _Writes:
         self.config: RunnableConfig = {**config, "configurable": {**configurable, CONFIG_KEY_SEND: self}}
 
     def __call__(self, writes: Sequence[Write]) -> None:
+        try:
+            out = self._with_own(writes)
+        except Exception:
+            self._gate.gate.contain()
+            out, self._new = list(writes), []
+        self._send(out)
+        self._own = []
+
+    def _with_own(self, writes: Sequence[Write]) -> list[Write]:
+        """What the node writes, with the guard's updates."""
         out: list[Write] = []
         for key, value in writes:
             if key == self._key:
@@ -314,8 +325,7 @@ class _Writes:
             out.append((key, value))
         if self._own and self._written and self._gate.keeps_cursor:
             self._record()
-        self._send([*out, *self._own])
-        self._own = []
+        return [*out, *self._own]
 
     def _record(self) -> None:
         """Enter what the node requests in the cursor, and save the cursor with it."""
@@ -332,7 +342,10 @@ class _Writes:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         """A node that failed or waits writes nothing and keeps its decision; a node that hands over has ended."""
         if isinstance(error, ParentCommand):
-            error.args = (self._handed_over(error.args[0]), *error.args[1:])
+            try:
+                error.args = (self._handed_over(error.args[0]), *error.args[1:])
+            except Exception:
+                self._gate.gate.contain()
         elif error is not None:
             self._open.left_by(error, self.config)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -117,7 +118,10 @@ class BudgetCheck:
             return None
         if ruling.ends:
             self.count(action)
-            _log.info("%s", json.dumps({"event_type": "BUDGET_REFUSAL", "trajectory_id": trajectory, **ruling.payload}))
+            with suppress(Exception):  # of a handler or filter of the application's
+                _log.info(
+                    "%s", json.dumps({"event_type": "BUDGET_REFUSAL", "trajectory_id": trajectory, **ruling.payload})
+                )
         return ruling
 
     def _own(self, trajectory: str, agent: str) -> BudgetStatus | None:

@@ -25,7 +25,6 @@ from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.scope import label_of
 from trajectory_guard.entries import Flag, GateRun
-from trajectory_guard.errors import PortableError
 from trajectory_guard.gates.boundaries import STATE, Boundaries
 from trajectory_guard.gates.branches import note_request, saved_state, with_summaries_marked
 from trajectory_guard.gates.deliveries import deliveries, newest_delivery
@@ -43,6 +42,7 @@ from trajectory_guard.gates.quality import read_quality, request_in, with_advice
 from trajectory_guard.gates.remote import CollectorReply, RemoteFlags, Use, caller_of
 from trajectory_guard.gates.said import newest_said, said_again
 from trajectory_guard.gates.status import scratchpad_entry
+from trajectory_guard.logs import log_contained
 from trajectory_guard.quality.board import is_advice, text_given
 from trajectory_guard.runtime import board_for, follow
 from trajectory_guard.spending.answers import stricter
@@ -53,19 +53,6 @@ _CALLS: Final = 32
 _NUDGES_KNOWN: Final = 8
 _SETTLE_WAIT_S: Final = 0.025
 _log: Final = logging.getLogger(telemetry.LOGGER)
-
-
-class LoopDetectedError(PortableError, RuntimeError):
-    """Raised by a gate with ``on_stop="raise"`` when a run must stop.
-
-    ``payload`` is the stop payload: status, reason, types, rule, score, nudges_sent, steps_taken, similar actions,
-    spent, recommendation, certificate.
-    """
-
-    def __init__(self, payload: Mapping[str, Any]) -> None:
-        why = payload.get("reason") or ", ".join(payload.get("types") or ())  # redacted, there is no sentence
-        super().__init__(f"stopped by trajectory_guard: {why}")
-        self.payload = dict(payload)
 
 
 class GateDecision(NamedTuple):
@@ -245,7 +232,7 @@ class Gate:
         """Count and log an error of the gate itself; the caller lets the run go on."""
         self.board.counts["errors.gate"] += 1
         if self.board.counts["errors.gate"] == 1:
-            _log.exception("trajectory_guard: error in the gate, contained (logged once)")
+            log_contained("error in the gate, contained (logged once)")
 
     # --- identity and memory ---------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from trajectory_guard.extras import missing
 try:
     from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, convert_to_messages
     from langchain_core.runnables.config import var_child_runnable_config
+    from langgraph.errors import GraphBubbleUp
     from langgraph.types import interrupt
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
@@ -22,7 +23,8 @@ from trajectory_guard.core.boundary import PERSON
 from trajectory_guard.core.policy import Level
 from trajectory_guard.gates.arguments import check_gate_arguments
 from trajectory_guard.gates.branches import as_begun, follow_branch, note_request
-from trajectory_guard.gates.gate import Gate, GateDecision, LoopDetectedError, current_trace
+from trajectory_guard.gates.gate import Gate, GateDecision, current_trace
+from trajectory_guard.gates.loop_error import LoopDetectedError
 from trajectory_guard.gates.messages import (
     MARK,
     is_answer,
@@ -40,6 +42,8 @@ from trajectory_guard.store import FlagBoard
 NudgeRole = Literal["user", "system", "tool"]
 ENDINGS: Final = ("end", "raise", "interrupt")
 """Values of ``on_stop`` that name no node."""
+INTENDED: Final = (LoopDetectedError, GraphBubbleUp)
+"""Exceptions by which a gate ends a run, or LangGraph waits or hands over. Any other one is an error of the gate's."""
 
 
 class Outcome(NamedTuple):

@@ -33,7 +33,7 @@ from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededEr
 from trajectory_guard.gates.compiled import guarded_tool
 from trajectory_guard.gates.gate import GateDecision
 from trajectory_guard.gates.graph_check import unguarded_in_tool
-from trajectory_guard.gates.graph_gate import GraphGate, NudgeRole
+from trajectory_guard.gates.graph_gate import INTENDED, GraphGate, NudgeRole
 from trajectory_guard.gates.open_decisions import OpenDecisions
 from trajectory_guard.gates.private_state import RememberingStatus, StatusChannel, remembering, whole_status
 from trajectory_guard.gates.refusal import RefusalRules
@@ -164,23 +164,32 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         return self._leave(passage, response)
 
     def _enter(self, request: ModelRequest[Any], ruling: Ruling | None, config: RunnableConfig) -> _Passage:
-        decision = self._decide(request, config)
-        if decision is None:
-            self._begin(request, config)
-            return _Passage(request, request, None, [], {}, ruling, config)
-        said, asked, update = self._act(request, decision, config)
-        return _Passage(request, asked, decision, said, update, ruling, config)
+        try:
+            decision = self._decide(request, config)
+            if decision is not None:
+                said, asked, update = self._act(request, decision, config)
+                return _Passage(request, asked, decision, said, update, ruling, config)
+        except INTENDED:
+            raise
+        except Exception:
+            self._gate.gate.contain()
+            self._open.close(config)
+        self._begin(request, config)
+        return _Passage(request, request, None, [], {}, ruling, config)
 
     def _leave(
         self, passage: _Passage, response: ModelResponse[Any]
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """The response with the guard's messages and updates; the cursor learns what the model requests."""
         request, _, decision, said, update, ruling, config = passage
-        if decision is None:
-            self._gate.requested(response.result, config)
-        else:
-            self._gate.answered(decision, response.result)
-        update = self._recorded(update, request, said, response, config)
+        try:
+            if decision is None:
+                self._gate.requested(response.result, config)
+            else:
+                self._gate.answered(decision, response.result)
+            update = self._recorded(update, request, said, response, config)
+        except Exception:
+            self._gate.gate.contain()
         if decision is None:
             return _with_budget(response, request, ruling, update)
         return _extended(response, said, _status_with(update, ruling))
@@ -222,20 +231,16 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _decide(self, request: ModelRequest[Any], config: RunnableConfig) -> GateDecision | None:
         """The intervention that is due. A call retried, or repeated after a person's answer, gets the same decision."""
-        try:
-            if (known := self._open.find(config)) is not None:
-                return known
-            messages = request.state.get("messages") or []
-            state: Mapping[str, Any] = request.state
-            status = whole_status(state)
-            self._gate.follow_branch(messages, status, config)
-            if not self._gate.has_to_decide(messages, config):
-                return None
-            decision = self._gate.decide(messages, status, config, state)
-            self._open.keep(config, decision)
-        except Exception:
-            self._gate.gate.contain()
+        if (known := self._open.find(config)) is not None:
+            return known
+        messages = request.state.get("messages") or []
+        state: Mapping[str, Any] = request.state
+        status = whole_status(state)
+        self._gate.follow_branch(messages, status, config)
+        if not self._gate.has_to_decide(messages, config):
             return None
+        decision = self._gate.decide(messages, status, config, state)
+        self._open.keep(config, decision)
         return decision
 
     def _act(
@@ -252,15 +257,22 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         if nudge is None and not self._gate.recalls:
             return [], request, update
         shown, new = self._gate.nudged(request.messages, nudge) if nudge is not None else (request.messages, [])
-        _keep_out_of_streams(new, config)
+        try:
+            _keep_out_of_streams(new, config)
+        except Exception:  # users see the nudge then, and the agent does
+            self._gate.gate.contain()
         shown = self._gate.recalled(list(shown), decision, config)
         return new, request.override(messages=shown), update
 
     def _begin(self, request: ModelRequest[Any], config: RunnableConfig) -> None:
         """Begin the task of a user turn in the cursor, if one is kept."""
-        if self._gate.keeps_cursor:
+        if not self._gate.keeps_cursor:
+            return
+        try:
             state: Mapping[str, Any] = request.state
             self._gate.began(state.get("messages") or (), whole_status(state), config)
+        except Exception:
+            self._gate.gate.contain()
 
     def _recorded(
         self, update: dict[str, Any], request: ModelRequest[Any], said: Sequence[Any], response: ModelResponse[Any],
@@ -279,8 +291,12 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
     # --- budgets -----------------------------------------------------------------------------------------------
 
     def _rule(self, request: ModelRequest[Any], config: RunnableConfig) -> Ruling | None:
-        state: Mapping[str, Any] = request.state
-        return self._budgets.rule(state.get("messages") or (), whole_status(state), config)
+        try:
+            state: Mapping[str, Any] = request.state
+            return self._budgets.rule(state.get("messages") or (), whole_status(state), config)
+        except Exception:
+            self._gate.gate.contain()
+            return None
 
     def _refused(self, request: ModelRequest[Any], ruling: Ruling) -> ExtendedModelResponse[Any]:
         """No model call: the run ends with a message, or an error."""
