@@ -51,7 +51,6 @@ from trajectory_guard.store import FlagBoard
 _RECENT: Final = 10
 _CALLS: Final = 32
 _NUDGES_KNOWN: Final = 8
-_SETTLE_WAIT_S: Final = 0.025
 _log: Final = logging.getLogger(telemetry.LOGGER)
 
 
@@ -151,8 +150,6 @@ class Gate:
         if read_state is not None:
             self.board.await_states(trajectory, namespace)
         fresh, run = self._catch_up(trajectory, namespace, messages, turn, status, again=peek, read_state=read_state)
-        if self.board.settler is not None:
-            self.board.settler.wait(_SETTLE_WAIT_S)
         flag = self._with_remote(trajectory, run, self.board.take(trajectory, run), status)
         if self.board.quality is not None:
             flag = with_advice(self.board, trajectory, flag, messages, namespace)

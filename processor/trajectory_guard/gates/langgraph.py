@@ -126,8 +126,8 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
         return self._run(input, config or {})
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Command[Any]:
-        """As ``invoke``. The decision does no I/O unless a collector is configured; that request runs on a thread."""
-        if self.gate.remote is None:
+        """As ``invoke``. With a collector or budgets the decision does I/O, and runs on a thread."""
+        if not self.gate.does_io:
             return self._run(input, config or {})
         return await asyncio.to_thread(self._run, input, config or {})
 
