@@ -43,6 +43,7 @@ from trajectory_guard.gates.remote import CollectorReply, RemoteFlags, Use, call
 from trajectory_guard.gates.said import newest_said, said_again
 from trajectory_guard.gates.status import scratchpad_entry
 from trajectory_guard.logs import log_contained
+from trajectory_guard.otel.metrics import register_globally
 from trajectory_guard.quality.board import is_advice, text_given
 from trajectory_guard.runtime import board_for, follow
 from trajectory_guard.spending.answers import stricter
@@ -103,6 +104,7 @@ class Gate:
         self._given = config
         self._clock = clock
         self.board = board_for(config, board, gate=True)
+        register_globally(self.board)
         self.boundaries = Boundaries(self.board)
         self.recalls_in_nudge, self.reads_nudges = True, False
         self.configure(self.board.config)

@@ -25,6 +25,7 @@ from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.gates.publishing import publish
 from trajectory_guard.locks import OwnedLock
 from trajectory_guard.logs import log_contained
+from trajectory_guard.otel.metrics import register_globally
 from trajectory_guard.runtime import shared_board
 from trajectory_guard.store import FlagBoard
 
@@ -159,6 +160,7 @@ class OutputGate(ABC, Generic[Memory]):
             found: the finding, with indices counted from this output.
         """
         board = self._board if self._board is not None else shared_board()
+        register_globally(board)
         span = trace.get_current_span().get_span_context()
         trace_id = f"{span.trace_id:032x}" if span.is_valid else None
         trajectory = board.resolve_alias(thread if thread != EPHEMERAL_THREAD else trace_id or thread)
