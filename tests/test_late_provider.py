@@ -319,6 +319,46 @@ for scope in reader.get_metrics_data().resource_metrics[0].scope_metrics:
         assert metric.name in names
 
 
+READ_BY_A_GATE = """
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from trajectory_guard import instrument
+from trajectory_guard.gates.gate import Gate
+reader = InMemoryMetricReader()
+metrics.set_meter_provider(MeterProvider([reader]))
+def decide(gate):
+    messages = [HumanMessage("x", id="h")]
+    for place in range(4):
+        call = {"name": "search", "args": {}, "id": f"c{place}"}
+        messages += [AIMessage("", tool_calls=[call], id=f"a{place}"), ToolMessage("r", tool_call_id=call["id"])]
+    gate.decide(messages, None, "thread")
+def show():
+    for scope in reader.get_metrics_data().resource_metrics[0].scope_metrics:
+        for metric in scope.metrics:
+            if metric.name in ("trajectory_guard.steps", "trajectory_guard.trajectories.active"):
+                print(metric.name, [point.value for point in metric.data.data_points])
+"""
+STEPS_OF_A_GATE = "trajectory_guard.steps [4]\ntrajectory_guard.trajectories.active [1]\n"
+
+
+def test_a_gate_without_any_processor_has_metrics() -> None:
+    assert run(READ_BY_A_GATE + "decide(Gate()); decide(Gate()); show()") == STEPS_OF_A_GATE
+
+
+def test_a_gate_around_nodes_has_metrics_too() -> None:
+    says = "gate = StagnationGate(); [gate.observe('the same words', thread_id='t') for _ in range(4)]; show()"
+    assert "trajectories.active [1]" in run(f"{READ_BY_A_GATE}from trajectory_guard import StagnationGate\n{says}")
+
+
+@pytest.mark.parametrize("code", ["gate = Gate(); instrument()", "instrument(); gate = Gate()"])
+def test_a_gate_beside_a_processor_counts_nothing_twice(code: str) -> None:
+    asked = f"trace.set_tracer_provider(TracerProvider()); {code}; decide(gate); show()"
+    assert run(READ_BY_A_GATE + asked) == STEPS_OF_A_GATE
+
+
 FORKED = """
 import os, signal, sys, threading
 from opentelemetry import trace

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from trajectory_guard.errors import PortableError
 
-class RefusedError(Exception):
+
+class RefusedError(PortableError):
     """A batch that was not accepted. The sender still has it.
 
     Parameters:

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
         guarded_invoke,
         guarded_stream,
     )
-    from trajectory_guard.gates.gate import LoopDetectedError
     from trajectory_guard.gates.integrity import INTEGRITY_THEOREM, IntegrityGate
     from trajectory_guard.gates.langgraph import AgentState, TrajectoryGuardNode, apply_guard
+    from trajectory_guard.gates.loop_error import LoopDetectedError
     from trajectory_guard.gates.middleware import TrajectoryGuardMiddleware
     from trajectory_guard.gates.refusal import RefusalRules
     from trajectory_guard.gates.rewire import GraphShapeError
@@ -66,7 +66,7 @@ _LAZY: Final = {
     "CursorStep": "core.cursor_report",
     "GraphShapeError": "gates.rewire",
     "IntegrityGate": "gates.integrity",
-    "LoopDetectedError": "gates.gate",
+    "LoopDetectedError": "gates.loop_error",
     "LoopStatus": "gates.status",
     "RefusalRules": "gates.refusal",
     "StagnationGate": "gates.stagnation",

@@ -22,6 +22,12 @@ logger: Final = logging.getLogger(telemetry.LOGGER)
 _LEVELS: Final = {Level.OBSERVE: logging.DEBUG, Level.NUDGE: logging.WARNING, Level.STOP: logging.ERROR}
 
 
+def log_contained(text: str, *values: object) -> None:
+    """Log the exception that is being handled. What a handler or filter of the application raises goes no further."""
+    with suppress(Exception):
+        logger.exception(f"trajectory_guard: {text}", *values, stacklevel=2)
+
+
 def log_verdict(verdict: Verdict, *, redact: bool = False) -> None:
     """Log a verdict: nudges at WARNING, stops at ERROR, everything else at DEBUG. Free if the level is off.
 
@@ -63,12 +69,6 @@ def _log_event(event: str, trajectory_id: str, level: int, **fields: Any) -> Non
         **fields,
     }  # fmt: skip
     _write(level, entry)
-
-
-def log_contained(message: str, *details: object) -> None:
-    """Log the error that is being handled, with its traceback, at ERROR."""
-    with suppress(Exception):
-        logger.exception(message, *details, stacklevel=2)
 
 
 def _write(level: int, entry: Mapping[str, Any]) -> None:

@@ -159,7 +159,7 @@ def test_a_guards_answer_is_no_new_failure() -> None:
     failed = record("shell", {"command": "rm -rf build"}, "No such folder: build", "error", turn="1")
     verdicts, _ = observe([failed, failed._replace(step_id="second"), *[answered_by_guard("1") for _ in range(3)]])
     assert {found.rule for verdict in verdicts for found in verdict.detections} == {"same_call_same_result"}
-    assert verdicts[2].reason.endswith("was called 3 times and returned the same result each time.")
+    assert verdicts[2].reason.endswith("was requested 3 times and returned the same result each time.")
 
 
 def test_a_refusal_outlives_the_run_within_its_turn() -> None:

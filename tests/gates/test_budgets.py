@@ -31,6 +31,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.gates.budgets import BLOCKED_TEXT, REFUSED_TEXT
 from trajectory_guard.spending.ledger import DAY, Account, LedgerEntry
 from trajectory_guard.spending.spending import today
+from trajectory_guard.telemetry import LOGGER
 
 from .agents import TASK, agent_builder, agent_node, lookup, outline, repeats, search, thread, works
 
@@ -198,6 +199,21 @@ def test_a_budget_of_an_agent_holds_for_the_name_of_create_agent(run: Run) -> No
     assert models_asked(run(agent_of(board, name="writer"))["messages"]) == ["-"]
     assert models_asked(run(agent_of(board, agent="writer"))["messages"]) == ["-"]
     assert models_asked(run(agent_of(board, name="reader"))["messages"]) == ["large", "large"]
+
+
+def test_a_log_filter_that_raises_lifts_no_budget(run: Run) -> None:
+    def fails(record: logging.LogRecord) -> bool:
+        raise RuntimeError("an error of the application's filter")
+
+    logger = logging.getLogger(LOGGER)
+    before = logger.level
+    logger.addFilter(fails)
+    logger.setLevel(logging.INFO)
+    try:
+        assert run(agent_of(board_with(1000)))["messages"][-1].text == BLOCKED_TEXT
+    finally:
+        logger.removeFilter(fails)
+        logger.setLevel(before)
 
 
 def test_a_ledger_that_cannot_be_read_stops_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ SITUATIONS: dict[str, tuple[Callable[[int], Call], tuple[str, ...]]] = {
     "nothing found": (lambda turn: ("search", {"key": "x"}), ("search was called 5 times", "found nothing", "another place to look")),
     "one error, one call": (lambda turn: ("query", {"key": "1"}), ("query was called", "failed each time", "error has to be removed")),
     "one error, changing calls": (lambda turn: ("query", {"key": str(turn)}), ("calls failed in the same way", "query", "error has to be removed")),
-    "refused by the user": (lambda turn: ("pay", {"key": "bob"}), ("pay was called", "was refused each time", "permission")),
+    "refused by the user": (lambda turn: ("pay", {"key": "bob"}), ("pay was requested", "was refused each time", "permission")),
     "the same page": (lambda turn: ("read", {"key": "hours"}), ("read was called 5 times", "returned the same each time", "another source")),
     "a circle": (lambda turn: (("left", "right")[turn % 2], {"key": "x"}), ("left", " → ", "right", "were repeated", "same results")),
 }  # fmt: skip

@@ -503,6 +503,18 @@ def test_a_call_that_a_person_refused_is_answered_before_they_are_asked_again(mo
     assert board.counts["refusals.denied"] == 3
 
 
+def test_a_call_that_never_ran_is_in_no_text_one_that_was_called() -> None:
+    counted, board = Scripted("gone", name="delete"), new_board()
+    graph = reviewed(board, asks(*[[DELETE]] * 20), [counted.tool])
+    _, messages = converse(graph, ["reject"])
+    stop = graph.get_state(thread()).values["loop_status"]["stop"]
+
+    assert counted.runs == 0
+    assert stop["reason"] == 'delete({"query": "/data"}) was proposed at least 8 times and refused each time.'
+    said = "delete was requested at least 8 times with the same arguments and was refused each time."
+    assert said in messages[-1].content
+
+
 @async_context
 async def test_a_refused_call_is_answered_before_they_are_asked_again_under_asyncio() -> None:
     counted, board = Scripted("gone", name="delete"), new_board(mode="nudge")

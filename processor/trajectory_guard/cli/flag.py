@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from trajectory_guard.cli.output import BAD_INPUT, FINE, complain, print_json
 from trajectory_guard.core.text import clip
+from trajectory_guard.http_requests import open_url
 
 _TIMEOUT_S: Final = 10.0
 _MAX_BYTES: Final = 1 << 20
@@ -94,7 +95,7 @@ def _ask(
     more = {"Content-Type": "application/json"} if data is not None else {}
     request = urllib.request.Request(url, data, {**headers, **more}, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as reply:
+        with open_url(request, timeout_s=_TIMEOUT_S) as reply:
             answer = json.loads(reply.read(_MAX_BYTES))
     except urllib.error.HTTPError as error:
         raise _FlagError(_refusal(error)) from None

@@ -80,7 +80,7 @@ def _sentences(main: DetectionResult, tool: str, ending: _Ending) -> tuple[str, 
     if main.certainty is Certainty.WAITING:
         return _waiting(main, tool, calls)
     if main.loop_type == TYPE_I:
-        return _repeated(main, f"{tool} was called {calls} times with the same arguments", calls, ending)
+        return _repeated(main, tool, calls, ending)
     if main.rule == "same_meaning" or main.rule == "reformulation":
         tried = f"{tool} was asked for the same {main.count} times, in other words or with other arguments"
         return f"{tried}, and {ending.each}", ending.missing
@@ -105,14 +105,17 @@ def _waiting(main: DetectionResult, tool: str, calls: int) -> tuple[str, str]:
     return asked, "Please ask again later, when it is over."
 
 
-def _repeated(main: DetectionResult, called: str, calls: int, ending: _Ending) -> tuple[str, str]:
-    if main.rule == "denied_again":
-        ending = _ENDINGS[DENIED]
-    elif 1 < main.alike < calls:
-        return f"{called} and {ending.some.format(alike=main.alike)}", ending.missing
-    elif main.alike <= 1:
-        return f"{called} and brought nothing new", _ENDINGS["data"].missing
-    return f"{called} and {ending.each}", ending.missing
+def _repeated(main: DetectionResult, tool: str, calls: int, ending: _Ending) -> tuple[str, str]:
+    again = "with the same arguments and"
+    if main.rule == "denied_again":  # what is refused may never run
+        least, ending = "at least " if main.at_least else "", _ENDINGS[DENIED]
+        return f"{tool} was requested {least}{max(main.count, main.alike)} times {again} {ending.each}", ending.missing
+    if main.alike <= 1:
+        return f"{tool} was called {calls} times {again} brought nothing new", _ENDINGS["data"].missing
+    if main.alike < calls:
+        return f"{tool} was called {calls} times {again} {ending.some.format(alike=main.alike)}", ending.missing
+    made = "requested" if ending is _ENDINGS[DENIED] else "called"
+    return f"{tool} was {made} {calls} times {again} {ending.each}", ending.missing
 
 
 def _unchanged(main: DetectionResult, tool: str, calls: int) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from trajectory_guard.core.advice import advice_on
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import DetectionResult, detector_of
+from trajectory_guard.core.detectors.repeats import NO_OTHER, REFUSAL
 from trajectory_guard.core.detectors.reported import TYPE_INTEGRITY, TYPE_QUALITY
 from trajectory_guard.core.steps import StepRecord, is_refused_by_guard
 from trajectory_guard.core.text import MAX_EXCERPT_CHARS, SIGNATURE, as_data, clip, clip_middle
@@ -60,11 +61,11 @@ def _answer(step: StepRecord, excerpt: bool) -> str:
     if step.stated and step.outcome_type in ("success", "empty"):
         return "the same state"  # the results may differ: the state that the application supplies was compared
     if is_refused_by_guard(step):
-        return "the same result"  # the last one was not run: its answer is the guard's own
+        return NO_OTHER  # the last one was not run: its answer is the guard's own
     if step.outcome_type == "empty" or step.result == "":
         return "nothing"
     if step.outcome_type == "denied":
-        return "a refusal"
+        return REFUSAL
     if step.result is None or not excerpt:
         return "an error" if step.outcome_type == "error" else "a result with nothing new"
     kind = "the error " if step.outcome_type == "error" else ""

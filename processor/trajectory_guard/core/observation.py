@@ -16,6 +16,8 @@ from trajectory_guard.core.result_text import carries_content, describes_state, 
 from trajectory_guard.core.steps import EMPTY, ERROR, SUCCESS, StepRecord
 from trajectory_guard.core.tools import is_lookup, moves_cursor, scrolls
 
+MAX_DENIALS: Final = 8
+"""Refusals of one call that are remembered, and calls with refusals."""
 MAX_THOUGHT_CHARS: Final = 2_000
 _SHAPE_CHARS: Final = 16
 _WITHOUT_DIGITS: Final = str.maketrans("123456789", "000000000")
@@ -137,7 +139,8 @@ class Observation:
         last_progress: index of the newest step of progress, -1 if there was none.
         delivers: the step hands over, and something new was done since the hand-over before it; idle: it hands over
             behind an answer that brought nothing new.
-        denied_times: number of refusals of this call in this user turn, this step included; 0 if it was not refused.
+        denied_times: number of refusals of this call in this user turn, this step included, as far as they are
+            remembered; 0 if it was not refused.
         denied_at: indices of those steps, as far as they belong to this run.
         form: symbol of the result without the words of the request; empty if it was not computed.
         listed: symbol of the result where it is a list of hits: without their order and scores; empty otherwise.

@@ -11,7 +11,7 @@ from trajectory_guard.core.failures import complains, read_outcome, reads_as_err
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol, args_hash, checksum, digest64, text_bytes
 from trajectory_guard.core.inquiry import ADVANCES
 from trajectory_guard.core.masking import masked_hash
-from trajectory_guard.core.observation import BATCH_MASK, Observation, call_symbol
+from trajectory_guard.core.observation import BATCH_MASK, MAX_DENIALS, Observation, call_symbol
 from trajectory_guard.core.outcome import complaint_of
 from trajectory_guard.core.paraphrase import Vocabulary
 from trajectory_guard.core.result_text import (
@@ -31,7 +31,7 @@ from trajectory_guard.core.result_text import (
 from trajectory_guard.core.run import NO_FAILURE, Run
 from trajectory_guard.core.settings import EngineSettings, ToolSettings
 from trajectory_guard.core.similarity.keys import is_bound
-from trajectory_guard.core.state import MAX_DENIALS, MAX_NOISE_PROFILES, TrajectoryState
+from trajectory_guard.core.state import MAX_NOISE_PROFILES, TrajectoryState
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS, StepRecord, is_refused_by_guard
 from trajectory_guard.core.tools import is_handoff, is_lookup, makes_something
 from trajectory_guard.core.tracking import scope

@@ -25,7 +25,6 @@ from trajectory_guard.core.tracking import model_calls
 FORMAT_VERSION: Final = 10
 MAX_NOISE_PROFILES: Final = 8
 MAX_RUNS: Final = 8
-MAX_DENIALS: Final = 8
 MakeDetectors = Callable[[], "tuple[Detector, ...]"]
 
 

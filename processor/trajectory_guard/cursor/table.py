@@ -84,7 +84,7 @@ class CursorTable(EntryTable):
     def _contain_cursor(self) -> None:
         self.counts["errors.cursor"] += 1
         if self.counts["errors.cursor"] == 1:
-            log_contained("trajectory_guard: error in the cursor, contained (logged once)")
+            log_contained("error in the cursor, contained (logged once)")
 
     def _keep_cursor(self, cursor: Cursor | None, trajectory_id: str) -> None:
         """Keep the cursor of a trajectory whose state is about to be built anew."""

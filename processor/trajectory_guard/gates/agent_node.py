@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import dataclasses
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from functools import cached_property
@@ -24,7 +23,7 @@ try:
     from langchain_core.messages import RemoveMessage
     from langchain_core.runnables import Runnable, RunnableConfig
     from langchain_core.runnables.config import ensure_config
-    from langgraph._internal._constants import CONFIG_KEY_READ, CONFIG_KEY_SEND, CONFIG_KEY_TASK_ID
+    from langgraph._internal._constants import CONFIG_KEY_READ, CONFIG_KEY_SEND
     from langgraph._internal._runnable import RunnableCallable, RunnableSeq
     from langgraph.channels import BinaryOperatorAggregate
     from langgraph.errors import ParentCommand
@@ -38,7 +37,8 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
 
 from trajectory_guard.gates.boundaries import STATE
 from trajectory_guard.gates.gate import GateDecision
-from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, get
+from trajectory_guard.gates.graph_gate import ENDINGS, INTENDED, GraphGate, get
+from trajectory_guard.gates.open_decisions import OpenDecisions
 
 MAX_SCRATCHPAD: Final = 20
 MEMORY: Final = "trajectory_guard_memory"
@@ -47,7 +47,6 @@ _REMEMBERED: Final = (
     "state", "calls", "called_in", "recent", "nudges_given", "nudged_run", "nudge_digests", "advice_digests",
     "collector_step", "collector_hand", STATE,
 )  # fmt: skip
-_MAX_OPEN: Final = 1024
 Write = tuple[str, Any]
 
 
@@ -123,7 +122,7 @@ class GuardedAgent(Runnable[Any, Any]):
     ) -> None:
         self._inner, self._gate, self._plain = inner, gate, plain
         self._entered_guarded = entered_guarded
-        self._open: OrderedDict[str, tuple[Sequence[Any], GateDecision]] = OrderedDict()
+        self._open = OpenDecisions()
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Pass the gate, then run the node."""
@@ -165,38 +164,34 @@ class GuardedAgent(Runnable[Any, Any]):
     def _enter(self, input: Any, config: RunnableConfig) -> _Passage:
         try:
             found = self._decide(input, config)
+            if found is not None:
+                messages, decision = found
+                decision, nudge, ends = self._gate.act(decision, config)
+                if ends:
+                    return self._end(messages, decision, input, config)
+                return self._go_on(messages, decision, nudge, input, config)
+        except INTENDED:
+            raise
         except Exception:
             self._gate.gate.contain()
-            found = None
-        if found is None:
-            return self._unasked(input, config)
-        messages, decision = found
-        decision, nudge, ends = self._gate.act(decision, config)
-        try:
-            if ends:
-                return self._end(messages, decision, input, config)
-            return self._go_on(messages, decision, nudge, input, config)
-        except Exception:
-            self._gate.gate.contain()
-            return _Passage(self._inner, input, config, nullcontext())
+            self._open.close(config)
+        return self._unasked(input, config)
 
     def _decide(self, input: Any, config: RunnableConfig) -> tuple[Sequence[Any], GateDecision] | None:
         """The intervention that is due, and the messages behind the decision; None at the start of a turn.
 
         A node that is retried, or runs again once a person has answered, gets the same decision as before.
         """
-        task = config["configurable"].get(CONFIG_KEY_TASK_ID, "")
-        if task in self._open:
-            return self._open[task]
-        messages = self._messages(input, config)
-        self._gate.follow_branch(messages or (), _status_in(config), config)
-        if not self._gate.has_to_decide(messages or (), config) or (self._entered_guarded and _is_entry(config)):
+        messages = self._messages(input, config) or ()
+        decision = self._open.find(config)
+        if decision is not None:
+            return messages, decision
+        self._gate.follow_branch(messages, _status_in(config), config)
+        if not self._gate.has_to_decide(messages, config) or (self._entered_guarded and _is_entry(config)):
             return None
-        decision = self._gate.decide(messages or (), _status_in(config), config, input)
-        self._open[task] = (messages or (), decision)
-        while len(self._open) > _MAX_OPEN:
-            self._open.popitem(last=False)
-        return messages or (), decision
+        decision = self._gate.decide(messages, _status_in(config), config, input)
+        self._open.keep(config, decision)
+        return messages, decision
 
     def _messages(self, input: Any, config: RunnableConfig) -> Any:
         key = self._gate.messages_key
@@ -220,16 +215,16 @@ class GuardedAgent(Runnable[Any, Any]):
             return _Passage(self._inner, input, config, nullcontext())
 
         def recorded(writes: Sequence[Write]) -> None:
-            for key, value in writes:
-                if key == gate.messages_key:
-                    gate.wrote(_joined(before, value, gate.whole_list), status, config)
+            try:
+                for key, value in writes:
+                    if key == gate.messages_key:
+                        gate.wrote(_joined(before, value, gate.whole_list), status, config)
+            except Exception:
+                gate.gate.contain()
             send(writes)
 
         config = {**config, "configurable": {**configurable, CONFIG_KEY_SEND: recorded}}
         return _Passage(self._inner, input, config, nullcontext())
-
-    def _leave(self, config: RunnableConfig) -> None:
-        self._open.pop(config["configurable"].get(CONFIG_KEY_TASK_ID, ""), None)
 
     def _go_on(
         self, messages: Sequence[Any], decision: GateDecision, nudge: str | None, input: Any, config: RunnableConfig
@@ -237,7 +232,7 @@ class GuardedAgent(Runnable[Any, Any]):
         shown, new = self._gate.nudged(messages, nudge) if nudge is not None else (list(messages), [])
         if new:
             input = with_messages(input, self._gate.messages_key, shown)
-        writes = _Writes(self._gate, config, decision, shown, new, self._leave)
+        writes = _Writes(self._gate, config, decision, shown, new, self._open)
         return _Passage(self._inner, input, writes.config, writes)
 
     def _end(self, messages: Sequence[Any], decision: GateDecision, input: Any, config: RunnableConfig) -> _Passage:
@@ -254,7 +249,7 @@ class GuardedAgent(Runnable[Any, Any]):
             self._plain.writers[0],
             **({"trace_policy": policy} if policy is not None else {}),
         )
-        writes = _Writes(gate, config, decision, messages, [], self._leave)
+        writes = _Writes(gate, config, decision, messages, [], self._open)
         return _Passage(stand_in, input, writes.config, writes)
 
 
@@ -295,9 +290,9 @@ class _Writes:
         decision: GateDecision,
         shown: Sequence[Any],
         new: list[Any],
-        leave: Callable[[RunnableConfig], None],
+        open_decisions: OpenDecisions,
     ) -> None:
-        self._leave = leave
+        self._open = open_decisions
         self._gate, self._decision = gate, decision
         self._written: Sequence[Any] = ()
         configurable = config["configurable"]
@@ -311,6 +306,16 @@ class _Writes:
         self.config: RunnableConfig = {**config, "configurable": {**configurable, CONFIG_KEY_SEND: self}}
 
     def __call__(self, writes: Sequence[Write]) -> None:
+        try:
+            out = self._with_own(writes)
+        except Exception:
+            self._gate.gate.contain()
+            out, self._new = list(writes), []
+        self._send(out)
+        self._own = []
+
+    def _with_own(self, writes: Sequence[Write]) -> list[Write]:
+        """What the node writes, with the guard's updates."""
         out: list[Write] = []
         for key, value in writes:
             if key == self._key:
@@ -320,8 +325,7 @@ class _Writes:
             out.append((key, value))
         if self._own and self._written and self._gate.keeps_cursor:
             self._record()
-        self._send([*out, *self._own])
-        self._own = []
+        return [*out, *self._own]
 
     def _record(self) -> None:
         """Enter what the node requests in the cursor, and save the cursor with it."""
@@ -338,12 +342,16 @@ class _Writes:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         """A node that failed or waits writes nothing and keeps its decision; a node that hands over has ended."""
         if isinstance(error, ParentCommand):
-            error.args = (self._handed_over(error.args[0]), *error.args[1:])
+            try:
+                error.args = (self._handed_over(error.args[0]), *error.args[1:])
+            except Exception:
+                self._gate.gate.contain()
         elif error is not None:
+            self._open.left_by(error, self.config)
             return
         self._finish()
         self._gate.answered(self._decision, self._written)
-        self._leave(self.config)
+        self._open.close(self.config)
 
     def _handed_over(self, command: Command[Any]) -> Command[Any]:
         """A sub-graph hands over by a command that LangGraph writes without this writer: the nudge has to be in it."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard import telemetry
+from trajectory_guard.errors import PortableError
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.graph_gate import thread_id_of
 from trajectory_guard.gates.messages import is_guard_message
@@ -28,7 +30,7 @@ RefusalText = str | Callable[[BudgetStatus], str]
 _log: Final = logging.getLogger(telemetry.LOGGER)
 
 
-class BudgetExceededError(RuntimeError):
+class BudgetExceededError(PortableError, RuntimeError):
     """Raised instead of a model call that no budget covers, by a gate that raises.
 
     ``payload`` has action, level, used, of, whose.
@@ -116,7 +118,10 @@ class BudgetCheck:
             return None
         if ruling.ends:
             self.count(action)
-            _log.info("%s", json.dumps({"event_type": "BUDGET_REFUSAL", "trajectory_id": trajectory, **ruling.payload}))
+            with suppress(Exception):  # of a handler or filter of the application's
+                _log.info(
+                    "%s", json.dumps({"event_type": "BUDGET_REFUSAL", "trajectory_id": trajectory, **ruling.payload})
+                )
         return ruling
 
     def _own(self, trajectory: str, agent: str) -> BudgetStatus | None:

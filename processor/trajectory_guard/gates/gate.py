@@ -42,6 +42,8 @@ from trajectory_guard.gates.quality import read_quality, request_in, with_advice
 from trajectory_guard.gates.remote import CollectorReply, RemoteFlags, Use, caller_of
 from trajectory_guard.gates.said import newest_said, said_again
 from trajectory_guard.gates.status import scratchpad_entry
+from trajectory_guard.logs import log_contained
+from trajectory_guard.otel.metrics import register_globally
 from trajectory_guard.quality.board import is_advice, text_given
 from trajectory_guard.runtime import board_for, follow
 from trajectory_guard.spending.answers import stricter
@@ -50,21 +52,7 @@ from trajectory_guard.store import FlagBoard
 _RECENT: Final = 10
 _CALLS: Final = 32
 _NUDGES_KNOWN: Final = 8
-_SETTLE_WAIT_S: Final = 0.025
 _log: Final = logging.getLogger(telemetry.LOGGER)
-
-
-class LoopDetectedError(RuntimeError):
-    """Raised by a gate with ``on_stop="raise"`` when a run must stop.
-
-    ``payload`` is the stop payload: status, reason, types, rule, score, nudges_sent, steps_taken, similar actions,
-    spent, recommendation, certificate.
-    """
-
-    def __init__(self, payload: Mapping[str, Any]) -> None:
-        why = payload.get("reason") or ", ".join(payload.get("types") or ())  # redacted, there is no sentence
-        super().__init__(f"stopped by trajectory_guard: {why}")
-        self.payload = dict(payload)
 
 
 class GateDecision(NamedTuple):
@@ -116,6 +104,7 @@ class Gate:
         self._given = config
         self._clock = clock
         self.board = board_for(config, board, gate=True)
+        register_globally(self.board)
         self.boundaries = Boundaries(self.board)
         self.recalls_in_nudge, self.reads_nudges = True, False
         self.configure(self.board.config)
@@ -163,8 +152,6 @@ class Gate:
         if read_state is not None:
             self.board.await_states(trajectory, namespace)
         fresh, run = self._catch_up(trajectory, namespace, messages, turn, status, again=peek, read_state=read_state)
-        if self.board.settler is not None:
-            self.board.settler.wait(_SETTLE_WAIT_S)
         flag = self._with_remote(trajectory, run, self.board.take(trajectory, run), status)
         if self.board.quality is not None:
             flag = with_advice(self.board, trajectory, flag, messages, namespace)
@@ -244,7 +231,7 @@ class Gate:
         """Count and log an error of the gate itself; the caller lets the run go on."""
         self.board.counts["errors.gate"] += 1
         if self.board.counts["errors.gate"] == 1:
-            _log.exception("trajectory_guard: error in the gate, contained (logged once)")
+            log_contained("error in the gate, contained (logged once)")
 
     # --- identity and memory ---------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from trajectory_guard.extras import missing
 try:
     from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, convert_to_messages
     from langchain_core.runnables.config import var_child_runnable_config
+    from langgraph.errors import GraphBubbleUp
     from langgraph.types import interrupt
 except ImportError as error:  # pragma: no cover - exercised in a subprocess by tests
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
@@ -22,7 +23,8 @@ from trajectory_guard.core.boundary import PERSON
 from trajectory_guard.core.policy import Level
 from trajectory_guard.gates.arguments import check_gate_arguments
 from trajectory_guard.gates.branches import as_begun, follow_branch, note_request
-from trajectory_guard.gates.gate import Gate, GateDecision, LoopDetectedError, current_trace
+from trajectory_guard.gates.gate import Gate, GateDecision, current_trace
+from trajectory_guard.gates.loop_error import LoopDetectedError
 from trajectory_guard.gates.messages import (
     MARK,
     is_answer,
@@ -40,6 +42,8 @@ from trajectory_guard.store import FlagBoard
 NudgeRole = Literal["user", "system", "tool"]
 ENDINGS: Final = ("end", "raise", "interrupt")
 """Values of ``on_stop`` that name no node."""
+INTENDED: Final = (LoopDetectedError, GraphBubbleUp)
+"""Exceptions by which a gate ends a run, or LangGraph waits or hands over. Any other one is an error of the gate's."""
 
 
 class Outcome(NamedTuple):
@@ -112,7 +116,7 @@ class GraphGate:
 
         The user turn that begins here is recorded at once: a summary may take the place of its message.
         """
-        has_saver = configurable_of(config).get("__pregel_checkpointer") is not None
+        has_saver = has_checkpointer(config)
         thread_id = thread_id_of(config)
         if thread_id is not None and not namespace_of(config):
             messages = as_messages(messages)
@@ -164,8 +168,7 @@ class GraphGate:
             raise LoopDetectedError(payload)
         if self.on_stop != "interrupt":
             return Outcome(decision, None, ends=True)
-        has_saver = configurable_of(config).get("__pregel_checkpointer") is not None
-        answer = _ask(payload, config) if has_saver else False
+        answer = _ask(payload, config) if has_checkpointer(config) else False
         board, trajectory, run = self.gate.board, decision.trajectory_id, decision.status.get("run")
         board.take(trajectory, run)
         if answer is False or answer == "stop":
@@ -289,6 +292,11 @@ def _ask(payload: Mapping[str, Any], config: Mapping[str, Any]) -> Any:
 def configurable_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """The ``configurable`` of a run's configuration; empty if it has none."""
     return config.get("configurable") or {}
+
+
+def has_checkpointer(config: Mapping[str, Any]) -> bool:
+    """Whether a run is saved, so that it can wait for a person or be taken up after an error."""
+    return configurable_of(config).get("__pregel_checkpointer") is not None
 
 
 def thread_id_of(config: Mapping[str, Any]) -> str | None:

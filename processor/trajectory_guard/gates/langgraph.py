@@ -24,8 +24,17 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.text import nearest
 from trajectory_guard.gates.agent_node import MAX_SCRATCHPAD, bounded_append, replace
 from trajectory_guard.gates.compiled import guard_builder
-from trajectory_guard.gates.gate import LoopDetectedError
-from trajectory_guard.gates.graph_gate import ENDINGS, GraphGate, NudgeRole, configurable_of, get, thread_id_of
+from trajectory_guard.gates.graph_gate import (
+    ENDINGS,
+    INTENDED,
+    GraphGate,
+    NudgeRole,
+    Outcome,
+    configurable_of,
+    get,
+    thread_id_of,
+)
+from trajectory_guard.gates.loop_error import LoopDetectedError
 from trajectory_guard.gates.private_state import as_json
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.rewire import GraphShapeError
@@ -117,8 +126,8 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
         return self._run(input, config or {})
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Command[Any]:
-        """As ``invoke``. The decision does no I/O unless a collector is configured; that request runs on a thread."""
-        if self.gate.remote is None:
+        """As ``invoke``. With a collector or budgets the decision does I/O, and runs on a thread."""
+        if not self.gate.does_io:
             return self._run(input, config or {})
         return await asyncio.to_thread(self._run, input, config or {})
 
@@ -153,10 +162,15 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
         try:
             gate.follow_branch(messages, get(state, "loop_status"), config)
             decision = gate.decide(messages, get(state, "loop_status"), config, state)
+            return self._command(gate.act(decision, config), messages)
+        except INTENDED:
+            raise
         except Exception:
             self.gate.contain()
             return Command(goto=self.agent)
-        decision, nudge, ends = gate.act(decision, config)
+
+    def _command(self, outcome: Outcome, messages: Sequence[Any]) -> Command[Any]:
+        gate, (decision, nudge, ends) = self._gate, outcome
         update: dict[str, Any] = {
             "trajectory_scratchpad": decision.scratchpad,
             "loop_status": as_json(decision.status),

@@ -8,7 +8,7 @@ import dataclasses
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from trajectory_guard.extras import missing
 
@@ -33,14 +33,14 @@ from trajectory_guard.gates.budgets import Action, BudgetCheck, BudgetExceededEr
 from trajectory_guard.gates.compiled import guarded_tool
 from trajectory_guard.gates.gate import GateDecision
 from trajectory_guard.gates.graph_check import unguarded_in_tool
-from trajectory_guard.gates.graph_gate import GraphGate, NudgeRole, configurable_of
+from trajectory_guard.gates.graph_gate import INTENDED, GraphGate, NudgeRole
+from trajectory_guard.gates.open_decisions import OpenDecisions
 from trajectory_guard.gates.private_state import RememberingStatus, StatusChannel, remembering, whole_status
 from trajectory_guard.gates.refusal import RefusalRules
 from trajectory_guard.gates.state_of import StateOf
 from trajectory_guard.gates.tool_gate import ToolGate
 from trajectory_guard.store import FlagBoard
 
-_MAX_OPEN: Final = 1024
 _MAX_TOOLS: Final = 256
 _log: Final = logging.getLogger(telemetry.LOGGER)
 
@@ -51,6 +51,26 @@ class GuardedState(AgentState[Any]):
     # reducer and channel have to come last: LangGraph looks at nothing else
     trajectory_scratchpad: NotRequired[Annotated[list[dict[str, Any]], PrivateStateAttr, bounded_append]]
     loop_status: NotRequired[Annotated[dict[str, Any], OmitFromInput, StatusChannel]]
+
+
+class _Passage(NamedTuple):
+    """A model call that has passed the gate.
+
+    Fields:
+        request: as it came, with the model that the budgets allow; asked: the one to make, None if the run ends here.
+        decision: None at the start of a turn, where nothing is decided.
+        said: the guard's messages in front of the response.
+        update: of the graph state.
+        ruling: of the budgets, None if there are none.
+    """
+
+    request: ModelRequest[Any]
+    asked: ModelRequest[Any] | None
+    decision: GateDecision | None
+    said: list[Any]
+    update: dict[str, Any]
+    ruling: Ruling | None
+    config: RunnableConfig
 
 
 class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -103,12 +123,12 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         self._tool_gate = ToolGate(self._gate.gate, self._gate.refuse)
         self._cheaper, self._raises = cheaper, on_stop == "raise"
         self._budgets = BudgetCheck(self._gate.gate, agent=agent, text=budget_text)
-        self._open: OrderedDict[str, GateDecision] = OrderedDict()
+        self._open = OpenDecisions()
         self._tools: OrderedDict[str, tuple[Any, Any]] = OrderedDict()
 
     def __deepcopy__(self, memo: Any) -> TrajectoryGuardMiddleware:
         twin = copy.copy(self)  # with the same gate, whose board is that of the process
-        twin._open, twin._tools = OrderedDict(), OrderedDict()
+        twin._open, twin._tools = OpenDecisions(), OrderedDict()
         return twin
 
     # --- the model call ----------------------------------------------------------------------------------------
@@ -121,19 +141,10 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         ruling = self._rule(request, config) if self._budgets.is_configured else None
         if ruling is not None and ruling.ends:
             return self._refused(request, ruling)
-        request = self._routed(request, ruling)
-        decision = self._decide(request, config)
-        if decision is None:
-            self._begin(request, config)
-            response = self._ask(request, handler, config)
-            self._gate.requested(response.result, config)
-            return _with_budget(response, request, ruling, self._recorded({}, request, [], response, config))
-        said, asked, update = self._act(request, decision, config)
-        response = self._ask(asked, handler, config) if asked is not None else ModelResponse([])
-        self._gate.answered(decision, response.result)
-        self._close(config)
-        update = self._recorded(update, request, said, response, config)
-        return _extended(response, said, _status_with(update, ruling))
+        passage = self._enter(self._routed(request, ruling), ruling, config)
+        with self._open.until_ended(config):
+            response = self._ask(passage.asked, handler, config)
+        return self._leave(passage, response)
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
@@ -145,32 +156,61 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
             return self._refused(request, ruling)
         request = self._routed(request, ruling)
         if self._gate.gate.does_io:
-            decision = await asyncio.to_thread(self._decide, request, config)
+            passage = await asyncio.to_thread(self._enter, request, ruling, config)
         else:
+            passage = self._enter(request, ruling, config)
+        with self._open.until_ended(config):
+            response = await self._aask(passage.asked, handler, config)
+        return self._leave(passage, response)
+
+    def _enter(self, request: ModelRequest[Any], ruling: Ruling | None, config: RunnableConfig) -> _Passage:
+        try:
             decision = self._decide(request, config)
+            if decision is not None:
+                said, asked, update = self._act(request, decision, config)
+                return _Passage(request, asked, decision, said, update, ruling, config)
+        except INTENDED:
+            raise
+        except Exception:
+            self._gate.gate.contain()
+            self._open.close(config)
+        self._begin(request, config)
+        return _Passage(request, request, None, [], {}, ruling, config)
+
+    def _leave(
+        self, passage: _Passage, response: ModelResponse[Any]
+    ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
+        """The response with the guard's messages and updates; the cursor learns what the model requests."""
+        request, _, decision, said, update, ruling, config = passage
+        try:
+            if decision is None:
+                self._gate.requested(response.result, config)
+            else:
+                self._gate.answered(decision, response.result)
+            update = self._recorded(update, request, said, response, config)
+        except Exception:
+            self._gate.gate.contain()
         if decision is None:
-            self._begin(request, config)
-            response = await self._aask(request, handler, config)
-            self._gate.requested(response.result, config)
-            return _with_budget(response, request, ruling, self._recorded({}, request, [], response, config))
-        said, asked, update = self._act(request, decision, config)
-        response = await self._aask(asked, handler, config) if asked is not None else ModelResponse([])
-        self._gate.answered(decision, response.result)
-        self._close(config)
-        update = self._recorded(update, request, said, response, config)
+            return _with_budget(response, request, ruling, update)
         return _extended(response, said, _status_with(update, ruling))
 
     # A person who reviews calls is asked after the model has answered and before any tool call: a call that was refused
     # in this turn has to be answered here, or the person is asked again.
 
-    def _ask(self, request: ModelRequest[Any], handler: Any, config: RunnableConfig) -> ModelResponse[Any]:
+    def _ask(self, request: ModelRequest[Any] | None, handler: Any, config: RunnableConfig) -> ModelResponse[Any]:
+        if request is None:
+            return ModelResponse([])
         response, said = handler(request), list[Any]()
         while answers := self._answers(request, [*said, *response.result], config):
             said += [*response.result, *answers]
             response = handler(request.override(messages=[*request.messages, *said]))
         return dataclasses.replace(response, result=[*said, *response.result]) if said else response
 
-    async def _aask(self, request: ModelRequest[Any], handler: Any, config: RunnableConfig) -> ModelResponse[Any]:
+    async def _aask(
+        self, request: ModelRequest[Any] | None, handler: Any, config: RunnableConfig
+    ) -> ModelResponse[Any]:
+        if request is None:
+            return ModelResponse([])
         response, said = await handler(request), list[Any]()
         while answers := self._answers(request, [*said, *response.result], config):
             said += [*response.result, *answers]
@@ -191,24 +231,16 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _decide(self, request: ModelRequest[Any], config: RunnableConfig) -> GateDecision | None:
         """The intervention that is due. A call retried, or repeated after a person's answer, gets the same decision."""
-        try:
-            task = _task(config)
-            if task in self._open:
-                return self._open[task]
-            messages = request.state.get("messages") or []
-            state: Mapping[str, Any] = request.state
-            status = whole_status(state)
-            self._gate.follow_branch(messages, status, config)
-            if not self._gate.has_to_decide(messages, config):
-                return None
-            decision = self._gate.decide(messages, status, config, state)
-            if task:
-                self._open[task] = decision
-            while len(self._open) > _MAX_OPEN:
-                self._open.popitem(last=False)
-        except Exception:
-            self._gate.gate.contain()
+        if (known := self._open.find(config)) is not None:
+            return known
+        messages = request.state.get("messages") or []
+        state: Mapping[str, Any] = request.state
+        status = whole_status(state)
+        self._gate.follow_branch(messages, status, config)
+        if not self._gate.has_to_decide(messages, config):
             return None
+        decision = self._gate.decide(messages, status, config, state)
+        self._open.keep(config, decision)
         return decision
 
     def _act(
@@ -225,15 +257,22 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         if nudge is None and not self._gate.recalls:
             return [], request, update
         shown, new = self._gate.nudged(request.messages, nudge) if nudge is not None else (request.messages, [])
-        _keep_out_of_streams(new, config)
+        try:
+            _keep_out_of_streams(new, config)
+        except Exception:  # users see the nudge then, and the agent does
+            self._gate.gate.contain()
         shown = self._gate.recalled(list(shown), decision, config)
         return new, request.override(messages=shown), update
 
     def _begin(self, request: ModelRequest[Any], config: RunnableConfig) -> None:
         """Begin the task of a user turn in the cursor, if one is kept."""
-        if self._gate.keeps_cursor:
+        if not self._gate.keeps_cursor:
+            return
+        try:
             state: Mapping[str, Any] = request.state
             self._gate.began(state.get("messages") or (), whole_status(state), config)
+        except Exception:
+            self._gate.gate.contain()
 
     def _recorded(
         self, update: dict[str, Any], request: ModelRequest[Any], said: Sequence[Any], response: ModelResponse[Any],
@@ -249,14 +288,15 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         found = self._gate.wrote(messages, before, config, ends=ends)
         return {**update, "loop_status": remembering({**before, **found})} if found else update
 
-    def _close(self, config: RunnableConfig) -> None:
-        self._open.pop(_task(config), None)
-
     # --- budgets -----------------------------------------------------------------------------------------------
 
     def _rule(self, request: ModelRequest[Any], config: RunnableConfig) -> Ruling | None:
-        state: Mapping[str, Any] = request.state
-        return self._budgets.rule(state.get("messages") or (), whole_status(state), config)
+        try:
+            state: Mapping[str, Any] = request.state
+            return self._budgets.rule(state.get("messages") or (), whole_status(state), config)
+        except Exception:
+            self._gate.gate.contain()
+            return None
 
     def _refused(self, request: ModelRequest[Any], ruling: Ruling) -> ExtendedModelResponse[Any]:
         """No model call: the run ends with a message, or an error."""
@@ -357,10 +397,6 @@ def _keep_out_of_streams(messages: Sequence[Any], config: RunnableConfig) -> Non
     for handler in handlers:
         if isinstance(handler, StreamMessagesHandler):
             handler.seen.update(message.id for message in messages if message.id)
-
-
-def _task(config: RunnableConfig) -> str:
-    return str(configurable_of(config).get("__pregel_task_id") or "")
 
 
 def _config(runtime: Any) -> RunnableConfig:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
-from trajectory_guard import telemetry
 from trajectory_guard.core.calls import call_key
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.quality import LOW_LOGPROB, quality_of_logprob
 from trajectory_guard.entries import Flag
 from trajectory_guard.gates.messages import MAX_LOOK_BACK, is_answer, is_guard_message, is_of_person
+from trajectory_guard.logs import log_contained
+from trajectory_guard.quality.judge import MAX_REQUEST_CHARS
 from trajectory_guard.quality.logprobs import mean_logprob
 from trajectory_guard.quality.quality import LOGPROBS, Quality
 from trajectory_guard.store import FlagBoard
-
-_log: Final = logging.getLogger(telemetry.LOGGER)
 
 
 def has_advice(board: FlagBoard, messages: Sequence[Any], thread_id: str | None, namespace: str) -> bool:
@@ -58,7 +56,7 @@ def read_quality(
     except Exception:  # noqa: BLE001  it costs these scores, and no decision of the gate
         board.counts["errors.quality"] += 1
         if board.counts["errors.quality"] == 1:
-            _log.exception("trajectory_guard: messages could not be scored, contained (logged once)")
+            log_contained("messages could not be scored, contained (logged once)")
 
 
 def _read(
@@ -111,8 +109,8 @@ def name_of(instance: str) -> str:
 
 
 def request_in(messages: Sequence[Any]) -> str:
-    """The text that a person wrote last; empty if there is none."""
-    return next((_text(one) for one in reversed(messages) if is_of_person(one)), "")
+    """The text that a person wrote last, as much of it as the judge reads; empty if there is none."""
+    return next((_text(one) for one in reversed(messages) if is_of_person(one)), "")[:MAX_REQUEST_CHARS]
 
 
 def is_of_ai(message: Any) -> bool:

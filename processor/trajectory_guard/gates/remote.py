@@ -6,7 +6,6 @@ import json
 import logging
 import threading
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -31,6 +30,7 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.entries import Flag
 from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.http_requests import open_url
 from trajectory_guard.locks import OwnedLock
 from trajectory_guard.spending.answers import status_of
 from trajectory_guard.spending.spending import BudgetStatus
@@ -230,7 +230,7 @@ class RemoteFlags:
         request = urllib.request.Request(
             f"{self._url}/v1/flags/{name}?{urllib.parse.urlencode(query, errors='replace')}", headers=self._headers
         )
-        with urllib.request.urlopen(request, timeout=self._timeout_s) as reply:
+        with open_url(request, timeout_s=self._timeout_s) as reply:
             answer = json.loads(reply.read(_MAX_BYTES))
         if not isinstance(answer, dict):
             raise TypeError(f"an object is expected, got {type(answer).__name__}")

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from trajectory_guard import telemetry
 from trajectory_guard.core.fingerprints import canonical_bytes, digest64
 from trajectory_guard.core.masking import state_hash
+from trajectory_guard.logs import log_contained
 from trajectory_guard.store import FlagBoard
 
 StateOf = Callable[[Any], Any]
 """From the graph state to the state of the world after the tool calls: text, bytes or a JSON value; None if unknown."""
 ERRORS: Final = "errors.state_of"
-_log: Final = logging.getLogger(telemetry.LOGGER)
 
 
 def read_state(state_of: StateOf, graph_state: Any, board: FlagBoard) -> str | None:
@@ -28,7 +26,7 @@ def read_state(state_of: StateOf, graph_state: Any, board: FlagBoard) -> str | N
     except Exception:  # noqa: BLE001  the application's own function must not end its run
         board.counts[ERRORS] += 1
         if board.counts[ERRORS] == 1:
-            _log.exception("trajectory_guard: state_of failed; the steps are evaluated without it (logged once)")
+            log_contained("state_of failed; the steps are evaluated without it (logged once)")
         return None
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -18,7 +17,6 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from opentelemetry import trace
 
-from trajectory_guard import telemetry
 from trajectory_guard.callbacks import Intervention, notify
 from trajectory_guard.core.certificates import Certificate
 from trajectory_guard.core.detectors import DetectionResult
@@ -26,6 +24,8 @@ from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.gates.publishing import publish
 from trajectory_guard.locks import OwnedLock
+from trajectory_guard.logs import log_contained
+from trajectory_guard.otel.metrics import register_globally
 from trajectory_guard.runtime import shared_board
 from trajectory_guard.store import FlagBoard
 
@@ -33,7 +33,6 @@ EPHEMERAL_THREAD: Final = "__ephemeral__"
 """Stands for the thread of a node that is called without a thread id."""
 MAX_THREADS: Final = 10_000
 MAX_CERTIFICATES: Final = 8
-_log: Final = logging.getLogger(telemetry.LOGGER)
 Memory = TypeVar("Memory", bound="ThreadMemory")
 Node = Callable[..., Any]
 _STATE: Final = inspect.Parameter("state", inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -161,6 +160,7 @@ class OutputGate(ABC, Generic[Memory]):
             found: the finding, with indices counted from this output.
         """
         board = self._board if self._board is not None else shared_board()
+        register_globally(board)
         span = trace.get_current_span().get_span_context()
         trace_id = f"{span.trace_id:032x}" if span.is_valid else None
         trajectory = board.resolve_alias(thread if thread != EPHEMERAL_THREAD else trace_id or thread)
@@ -180,7 +180,7 @@ class OutputGate(ABC, Generic[Memory]):
         board = self._board if self._board is not None else shared_board()
         board.counts["errors.gate"] += 1
         if self._errors == 1:
-            _log.exception("trajectory_guard: error in a %s gate, contained (logged once)", self.name)
+            log_contained("error in a %s gate, contained (logged once)", self.name)
 
 
 # --- nodes and threads -------------------------------------------------------------------------------------------

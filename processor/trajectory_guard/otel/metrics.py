@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
 
-from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
+from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation, get_meter_provider
 
 from trajectory_guard import telemetry
+from trajectory_guard.runtime import SharedBoard
 from trajectory_guard.store import FlagBoard
 
 if TYPE_CHECKING:
     from trajectory_guard.spending.ledger import ModelSum
 
 Callback = Callable[[CallbackOptions], Iterable[Observation]]
+_registered: Final[WeakSet[FlagBoard]] = WeakSet()
+
+
+def register_globally(board: FlagBoard) -> None:
+    """Create the instruments of the process's board on the global provider, unless a processor has created them.
+
+    A gate may use that board without any processor. Boards of gates' own are not registered: a meter keeps what it
+    observes for good.
+    """
+    if isinstance(board, SharedBoard) and board not in _registered:
+        register(get_meter_provider().get_meter(telemetry.SCOPE), board)
 
 
 def register(meter: Meter, board: FlagBoard) -> Histogram:
     """Create all instruments of ``telemetry.METRICS`` on ``meter``; returns the latency histogram (seconds)."""
+    _registered.add(board)
     plain = {
         telemetry.STEPS: "steps", telemetry.RECOVERIES: "recoveries", telemetry.DUPLICATES: "duplicates",
         telemetry.FINGERPRINTED: "fingerprinted",

@@ -438,4 +438,4 @@ class TrajectoryGuardProcessor(SpanProcessor):
         kind = f"{where}:{type(error).__name__}"
         if kind not in self._reported and len(self._reported) < 64:
             self._reported.add(kind)
-            log_contained("trajectory_guard: error in %s, contained (logged once)", where)
+            log_contained("error in %s, contained (logged once)", where)

@@ -169,7 +169,7 @@ class QualityScores(HandFlags, ABC):
         except Exception:  # noqa: BLE001  a score must not break the application
             self.counts["errors.quality"] += 1
             if self.counts["errors.quality"] == 1:
-                log_contained("trajectory_guard: a drop of quality could not be published (logged once)")
+                log_contained("a drop of quality could not be published (logged once)")
         if verdict.intervenes and not self.is_gated(verdict.trajectory_id, verdict.run):
             notify(self.config.on_intervention, Intervention(verdict.level, "", verdict, {}, False), self.counts)
 

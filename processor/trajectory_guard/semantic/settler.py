@@ -41,8 +41,6 @@ from trajectory_guard.telemetry import LOGGER
 
 ENV_PATH: Final = "TRAJECTORY_GUARD_MODEL_PATH"
 ENV_DOWNLOAD: Final = "TRAJECTORY_GUARD_MODEL_DOWNLOAD"
-GATE_WAIT_S: Final = 0.025
-"""Seconds a gate may wait for pairs that are being settled."""
 MAX_QUEUE: Final = 256
 """Texts waiting for a vector; the oldest are dropped beyond."""
 _MAX_FAILURES: Final = 5
@@ -227,10 +225,11 @@ class BackgroundSettler:
                 self.counts["settle.dropped"] += 1
         return vector
 
-    def wait(self, deadline_s: float = GATE_WAIT_S) -> bool:
+    def wait(self, deadline_s: float) -> bool:
         """Wait until the queue is empty, up to a time-out in seconds; returns whether it is empty.
 
-        Returns at once if there is no model, or if it is still loading: that takes longer than a gate may wait.
+        Returns at once if there is no model, or if it is still loading. No gate waits: a step that was evaluated is not
+        evaluated again, and before the next one the model of the agent takes longer than the queue.
         """
         if self._state == _OFF:
             return True

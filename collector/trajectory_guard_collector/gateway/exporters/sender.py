@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from trajectory_guard import backoff
+from trajectory_guard.errors import PortableError
 from trajectory_guard_collector.config.models import Retry
 from trajectory_guard_collector.gateway.exporters.base import (
     Exporter,
@@ -25,7 +26,7 @@ from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
 MAX_REFUSED_PARTS: Final = 32
 
 
-class GaveUpError(Exception):
+class GaveUpError(PortableError):
     """A backend did not take a batch in time.
 
     Parameters:

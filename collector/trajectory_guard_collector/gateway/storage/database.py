@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
+from trajectory_guard.errors import PortableError
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 
 _logger: Final = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ CREATE TABLE kv(space TEXT NOT NULL, key BLOB NOT NULL, data BLOB NOT NULL, PRIM
 """
 
 
-class DatabaseError(Exception):
+class DatabaseError(PortableError):
     """A store cannot be opened: damaged, in use, not writable. Names key and file; the file is unchanged."""
 
     def __init__(self, message: str) -> None:

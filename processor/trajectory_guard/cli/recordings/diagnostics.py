@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.errors import PortableError
 from trajectory_guard.telemetry import INTERVENTION, STEP_INDEX, TRAJECTORY_ID
 
 MIB: Final = 1024 * 1024
@@ -17,7 +18,7 @@ MAX_INTERVENTIONS: Final = 100_000
 """Recorded interventions that are remembered."""
 
 
-class InputError(ValueError):
+class InputError(PortableError, ValueError):
     """Input that cannot be read: names the file, the line where there is one, and the reason."""
 
     def __init__(self, source: str, reason: str, line: int | None = None) -> None:

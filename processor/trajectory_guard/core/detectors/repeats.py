@@ -7,12 +7,16 @@ from typing import Any, ClassVar, Final
 
 from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import REFUSED, REPEATED, TYPE_I, DetectionResult, Detector
-from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.observation import MAX_DENIALS, Observation
 from trajectory_guard.core.steps import EMPTY
 
 _CERTAIN_AT: Final = 3
 _CERTAIN_AFTER_WORK: Final = 5
 _PART_OF_WORK: Final = 8
+REFUSAL: Final = "a refusal"
+"""The answer to a call that was refused, in a text."""
+NO_OTHER: Final = "the same result"
+"""The answer to a call that a gate did not run, in a text: that of the call before."""
 
 
 class Stutter(Detector):
@@ -76,22 +80,26 @@ class Stutter(Detector):
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
         """One sentence with the call, how often it was made, and how often it returned this result."""
-        return f"{call} was called {_returned(found, answer)}."
+        return f"{call} was {_made(found, answer)}."
 
 
-def _returned(found: DetectionResult, answer: str, among: str = "") -> str:
+def _made(found: DetectionResult, answer: str, among: str = "") -> str:
     """How often the call was made, and how often with this result: all calls count, those of the first visit too.
 
     The tally begins again after a pause and in a new trace. The repeats that the finding counts are calls all the same,
-    but the results of those before are not in the tally.
+    but the results of those before are not in the tally. A call that was refused, or that a gate answered, may never
+    have run.
     """
     calls, alike = max(found.calls, found.count), found.alike
     if found.calls < found.count:
         alike = 0
     least = "at least " if found.at_least else ""
-    times = f"{least}{calls} times{among}"
+    made = "requested" if answer == NO_OTHER else "called"
+    times = f"{made} {least}{calls} times{among}"
     if alike >= calls and least:
         return f"{times}, and returned {answer} each of the last {calls} times"
+    if alike >= calls and answer == REFUSAL:
+        return f"proposed {calls} times{among} and refused each time"
     if alike >= calls:
         return f"{times} and returned {answer} each time"
     if alike > 1:
@@ -172,7 +180,7 @@ class Recurrence(Detector):
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
         """As for the same call in a row."""
-        return f"{call} was called {_returned(found, answer, ' among other calls')}."
+        return f"{call} was {_made(found, answer, ' among other calls')}."
 
 
 class DeniedAgain(Detector):
@@ -207,9 +215,13 @@ class DeniedAgain(Detector):
         if seen.denied_times < 2:
             return None
         at = seen.denied_at or (seen.index,)  # within one batch, all refusals before it may belong to other runs
-        return self.found(seen, 1.0, "denied_again", count=seen.denied_times, first_step=at[0], steps=at)
+        return self.found(
+            seen, 1.0, "denied_again", count=seen.denied_times, first_step=at[0], steps=at,
+            at_least=seen.denied_times >= MAX_DENIALS,
+        )  # fmt: skip
 
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
         """One sentence with the call and the number of refusals."""
-        return f"{call} was proposed {max(found.count, found.alike)} times and refused each time."
+        least = "at least " if found.at_least else ""
+        return f"{call} was proposed {least}{max(found.count, found.alike)} times and refused each time."

@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.backoff import parse_retry_after
+from trajectory_guard.errors import PortableError
 from trajectory_guard.extras import install
 from trajectory_guard.integrations.langfuse.scores import LangfuseScore
 
@@ -38,7 +39,7 @@ INVALID: Final = "invalid"
 _Post = Callable[[Sequence[LangfuseScore]], Any]
 
 
-class RetryableScoreError(Exception):
+class RetryableScoreError(PortableError):
     """Raised when Langfuse did not accept the scores and may accept them later.
 
     Parameters:
@@ -53,7 +54,7 @@ class RetryableScoreError(Exception):
         self.retry_after_s = retry_after_s
 
 
-class RefusedAccessError(Exception):
+class RefusedAccessError(PortableError):
     """Raised when Langfuse accepts no request: wrong keys, suspended project, or no Langfuse at that address.
 
     Parameters:

@@ -1,0 +1,64 @@
+"""The decisions whose node has not ended: a node that is retried or taken up again gets the same decision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from langgraph._internal._constants import CONFIG_KEY_TASK_ID
+
+from trajectory_guard.core.tracking.tables import BoundedTable
+from trajectory_guard.gates.gate import GateDecision
+from trajectory_guard.gates.graph_gate import configurable_of, has_checkpointer
+
+_MAX_OPEN: Final = 1_024
+
+
+class OpenDecisions:
+    """Decisions by LangGraph's task, the newest 1,024.
+
+    Nothing tells a gate that a node which failed is not run again, so its decision stays until it is one of the oldest.
+    The messages it was made for do not: they may be large, and the node that runs again reads them again.
+    """
+
+    def __init__(self) -> None:
+        self._of_task: BoundedTable[str, GateDecision] = BoundedTable(_MAX_OPEN)
+
+    def __len__(self) -> int:
+        return len(self._of_task)
+
+    def find(self, config: Mapping[str, Any]) -> GateDecision | None:
+        """The decision for the task of a run; None if it has none, or none that is open."""
+        return self._of_task.get(_task_of(config))
+
+    def keep(self, config: Mapping[str, Any], decision: GateDecision) -> None:
+        """Keep a decision until the node ends."""
+        if task := _task_of(config):
+            self._of_task[task] = decision
+
+    def close(self, config: Mapping[str, Any]) -> None:
+        """Forget the decision of a node that has ended."""
+        self._of_task.pop(_task_of(config), None)
+
+    @contextmanager
+    def until_ended(self, config: Mapping[str, Any]) -> Iterator[None]:
+        """Around the node: its decision is open no longer than that, unless the node may run again."""
+        try:
+            yield
+        except BaseException as error:
+            self.left_by(error, config)
+            raise
+        self.close(config)
+
+    def left_by(self, error: BaseException, config: Mapping[str, Any]) -> None:
+        """Forget the decision of a node that was cancelled, unless a checkpoint lets the run be taken up again.
+
+        No policy retries a cancelled node, and without a checkpoint no later run has its task.
+        """
+        if not isinstance(error, Exception) and not has_checkpointer(config):
+            self.close(config)
+
+
+def _task_of(config: Mapping[str, Any]) -> str:
+    return str(configurable_of(config).get(CONFIG_KEY_TASK_ID) or "")

@@ -1,0 +1,164 @@
+"""A node that fails, waits or is cancelled: what a gate remembers of it, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.runnables import RunnableLambda
+from langgraph.checkpoint.memory import InMemorySaver
+
+from trajectory_guard import TrajectoryGuardMiddleware, apply_guard
+from trajectory_guard.cli.demo.scripted import ScriptedChatModel
+from trajectory_guard.gates.gate import GateDecision
+from trajectory_guard.gates.open_decisions import OpenDecisions
+
+from .agents import NUDGED_THEN_FINISHED, TASK, agent_builder, agent_node, new_board, nudges, obeys, outline, search
+from .agents import thread as thread_config
+
+
+class Provider(AgentMiddleware[Any, Any, Any]):
+    """The way to a model: it is down, or does not answer, once the model has been nudged.
+
+    Attributes:
+        is_asked: set when a request is on its way that is not answered.
+        seen: the messages of that request, as far as anything still holds them.
+    """
+
+    def __init__(self, times: int = 1_000) -> None:
+        super().__init__()
+        self.is_asked = asyncio.Event()
+        self.seen: list[weakref.ref[Any]] = []
+        self._times = times
+
+    def _answers(self, messages: Sequence[Any]) -> bool:
+        if not nudges(messages) or not self._times:
+            return True
+        self._times -= 1
+        self.seen = [weakref.ref(message) for message in messages]
+        return False
+
+    def ask(self, messages: Sequence[Any]) -> None:
+        if not self._answers(messages):
+            raise ConnectionError("no route to host")
+
+    async def aask(self, messages: Sequence[Any]) -> None:
+        if not self._answers(messages):
+            self.is_asked.set()
+            await asyncio.Event().wait()
+
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        self.ask(request.messages)
+        return handler(request)
+
+    async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+        await self.aask(request.messages)
+        return await handler(request)
+
+    @property
+    def held(self) -> int:
+        """Number of those messages that are still held."""
+        gc.collect()
+        return sum(reference() is not None for reference in self.seen)
+
+
+Build = Callable[..., Any]
+
+
+def guarded_graph(provider: Provider, saver: Any = None) -> Any:
+    node = agent_node(obeys)
+
+    def agent(state: Any) -> Any:
+        provider.ask(state["messages"])
+        return node(state)
+
+    async def aagent(state: Any) -> Any:
+        await provider.aask(state["messages"])
+        return node(state)
+
+    builder = agent_builder(obeys)
+    builder.nodes["agent"].runnable = RunnableLambda(agent, aagent)
+    return apply_guard(builder, board=new_board()).compile(checkpointer=saver)
+
+
+def guarded_agent(provider: Provider, saver: Any = None) -> Any:
+    middleware = [TrajectoryGuardMiddleware(board=new_board()), provider]
+    return create_agent(ScriptedChatModel(policy=obeys), [search], middleware=middleware, checkpointer=saver)
+
+
+BUILDS = pytest.mark.parametrize("build", [guarded_graph, guarded_agent])
+
+
+def cancelled(graph: Any, provider: Provider, thread: str) -> None:
+    """Run the graph until the provider does not answer, and hang up."""
+
+    async def run() -> None:
+        running = asyncio.create_task(graph.ainvoke(TASK, thread_config(thread)))
+        await asyncio.wait_for(provider.is_asked.wait(), 60)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(run())
+
+
+def open_decisions(trajectory: str) -> int:
+    """Decisions on a trajectory that anything still holds."""
+    gc.collect()
+    found = [one for one in gc.get_objects() if type(one) is GateDecision]
+    return sum(one.trajectory_id == trajectory for one in found)
+
+
+@BUILDS
+def test_a_failed_run_leaves_no_message_behind(build: Build) -> None:
+    provider = Provider()
+    graph = build(provider)
+
+    with pytest.raises(ConnectionError):
+        graph.invoke(TASK)
+
+    assert len(provider.seen) > 2
+    assert provider.held == 0
+
+
+@BUILDS
+def test_a_cancelled_run_leaves_nothing_behind(build: Build) -> None:
+    provider = Provider()
+    graph = build(provider)
+
+    cancelled(graph, provider, "hung up")
+
+    assert len(provider.seen) > 2
+    assert provider.held == 0
+    assert open_decisions("hung up") == 0
+
+
+@BUILDS
+def test_a_cancelled_run_that_is_taken_up_again_gets_the_nudge_again(build: Build) -> None:
+    provider = Provider(times=1)
+    graph = build(provider, InMemorySaver())
+
+    cancelled(graph, provider, "taken up")
+
+    assert open_decisions("taken up") == 1
+    assert outline(graph.invoke(None, thread_config("taken up"))["messages"]) == NUDGED_THEN_FINISHED
+    assert open_decisions("taken up") == 0
+
+
+def test_of_many_open_decisions_the_oldest_are_forgotten() -> None:
+    kept = OpenDecisions()
+    decision: Any = object()
+    for number in range(1_030):
+        kept.keep({"configurable": {"__pregel_task_id": str(number)}}, decision)
+    kept.keep({}, decision)  # outside of a graph nothing can be taken up
+
+    assert len(kept) == 1_024
+    assert kept.find({"configurable": {"__pregel_task_id": "5"}}) is None
+    assert kept.find({"configurable": {"__pregel_task_id": "6"}}) is decision
+    assert kept.find({}) is None
