@@ -23,6 +23,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.steps import DENIED
 from trajectory_guard.core.tracking.scope import label_of
 from trajectory_guard.core.tracking.tables import BoundedTable
+from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.gates.boundaries import NO_EXECUTION, Execution, NoExecution
 from trajectory_guard.gates.gate import Gate, current_trace
 from trajectory_guard.gates.graph_gate import as_messages, configurable_of, get, namespace_of, thread_id_of
@@ -53,8 +54,11 @@ class ToolGate:
         self.gate = gate
         self.rules = rules
         self._messages_key = messages_key
-        self._lock = OwnedLock()
         self._forwarded: BoundedTable[tuple[str, str], bool] = BoundedTable(_MAX_FORWARDED)
+        now_and_after_fork(self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = OwnedLock()
 
     # --- a call on its way to the tool -------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from trajectory_guard.core.certificates import Certificate
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.tables import BoundedTable
+from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.gates.publishing import publish
 from trajectory_guard.locks import OwnedLock
 from trajectory_guard.runtime import shared_board
@@ -71,8 +72,11 @@ class OutputGate(ABC, Generic[Memory]):
             raise ValueError(f"max_threads: at least 1, got {max_threads}")
         self._board = board
         self._threads: BoundedTable[str, Memory] = BoundedTable(max_threads)
-        self._lock = OwnedLock()
         self._errors = 0
+        now_and_after_fork(self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = OwnedLock()
 
     # --- the public surface ----------------------------------------------------------------------------------
 
