@@ -6,6 +6,7 @@ import logging
 from typing import Final
 
 from trajectory_guard import telemetry
+from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.text import clip, printable
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.forking import now_and_after_fork
@@ -37,6 +38,7 @@ class UnknownIds:
         """
         if self._has_warned:
             return
+        trajectory_id = bounded_name(trajectory_id)
         with self._lock:
             times, first = self._asked.get(trajectory_id) or (0, steps)
             self._asked[trajectory_id] = (times + 1, first)

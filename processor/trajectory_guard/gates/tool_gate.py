@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from trajectory_guard.core.names import bounded_name
 from trajectory_guard.extras import missing
 
 try:
@@ -252,7 +253,7 @@ def _gate(config: GuardConfig | None, rules: RefusalRules, messages_key: str, bo
 
 def _place_of(config: Mapping[str, Any]) -> str:
     """The run of a graph: its thread, and the (sub-)graph of its checkpoint namespace."""
-    return f"{thread_id_of(config)}|{namespace_of(config)}"
+    return bounded_name(f"{thread_id_of(config)}|{namespace_of(config)}")
 
 
 def _messages_in(state: Any, key: str) -> Sequence[Any]:

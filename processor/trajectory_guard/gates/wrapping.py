@@ -22,6 +22,7 @@ from trajectory_guard import telemetry
 from trajectory_guard.callbacks import Intervention, notify
 from trajectory_guard.core.certificates import Certificate
 from trajectory_guard.core.detectors import DetectionResult
+from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.forking import now_and_after_fork
@@ -92,7 +93,7 @@ class OutputGate(ABC, Generic[Memory]):
             if thread_id is None:
                 self._threads.clear()
             else:
-                self._threads.pop(str(thread_id), None)
+                self._threads.pop(bounded_name(str(thread_id)), None)
 
     def edge(self, forward: str, break_to: str) -> Callable[..., str]:
         """A router for ``add_conditional_edges``: ``break_to`` while the gate has fired in this thread."""
@@ -141,7 +142,7 @@ class OutputGate(ABC, Generic[Memory]):
 
     def _fired(self, thread: str) -> bool:
         with self._lock:
-            memory = self._threads.get(str(thread))
+            memory = self._threads.get(bounded_name(str(thread)))
             return memory is not None and memory.fired
 
     @abstractmethod
@@ -150,6 +151,7 @@ class OutputGate(ABC, Generic[Memory]):
 
     def _memory(self, thread: str) -> Memory:
         """The memory of a thread; to be called with the lock held."""
+        thread = bounded_name(thread)
         memory = self._threads.touch(thread)
         if memory is None:
             memory = self._threads[thread] = self._new_memory()
