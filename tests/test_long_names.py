@@ -33,7 +33,7 @@ def guarded(**settings: Any) -> tuple[FlagBoard, Tracer]:
     return board, provider.get_tracer("app")
 
 
-def call(tracer: Tracer, at: int, **more: Any) -> None:
+def call(tracer: Tracer, at: int | str, **more: Any) -> None:
     tool = {
         "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search", "gen_ai.conversation.id": "c",
         "gen_ai.tool.call.arguments": json.dumps({"q": at}), "gen_ai.tool.call.result": f"answer {at}",
@@ -117,7 +117,7 @@ def test_tools_with_long_names_are_told_apart_and_shown_short() -> None:
 def turns(count: int, tool: str, call_id: str = "call") -> list[AnyMessage]:
     messages: list[AnyMessage] = [HumanMessage("look", id="h")]
     for at in range(count):
-        request = {"name": tool, "args": {}, "id": f"{call_id}{at}"}
+        request = {"name": tool, "args": {"q": "x"}, "id": f"{call_id}{at}"}
         messages.append(AIMessage("", tool_calls=[request], id=f"a{at}"))
         messages.append(ToolMessage("nothing", tool_call_id=f"{call_id}{at}", id=f"t{at}", name=tool))
     return messages
@@ -129,14 +129,14 @@ def test_a_gate_and_spans_agree_on_long_names(length: int) -> None:
     board, tracer = guarded()
     thread, tool, calls = ("x" * length + end for end in "tfc")
     for at in range(2):
-        call(tracer, 0, gen_ai__conversation__id=thread, gen_ai__tool__name=tool, gen_ai__tool__call__id=f"{calls}{at}",
-             gen_ai__tool__call__arguments="{}", gen_ai__tool__call__result="nothing")  # fmt: skip
+        call(tracer, "x", gen_ai__conversation__id=thread, gen_ai__tool__name=tool, gen_ai__tool__call__id=f"{calls}{at}",
+             gen_ai__tool__call__result="nothing")  # fmt: skip
     gate = Gate(board=board)
     decision = gate.decide(turns(2, tool, calls), {}, thread)
     assert (len(board), board.read(thread).steps) == (1, 2)
     assert decision.trajectory_id == bounded_name(thread)
     decision = gate.decide(turns(3, tool, calls), decision.status, thread)
-    assert (board.read(thread).steps, decision.level.value) == (3, "OBSERVE")
+    assert (board.read(thread).steps, decision.level.value) == (3, "NUDGE")
     assert len(str(decision.status["calls"])) < 3 * MAX_NAME_CHARS + 100
 
 
