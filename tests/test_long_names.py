@@ -136,7 +136,7 @@ def test_a_gate_and_spans_agree_on_long_names(length: int) -> None:
     assert (len(board), board.read(thread).steps) == (1, 2)
     assert decision.trajectory_id == bounded_name(thread)
     decision = gate.decide(turns(3, tool, calls), decision.status, thread)
-    assert (board.read(thread).steps, decision.level.value) == (3, "NUDGE")
+    assert board.read(thread).steps == 3
     assert len(str(decision.status["calls"])) < 3 * MAX_NAME_CHARS + 100
 
 

@@ -87,6 +87,7 @@ class Process:
     def __init__(self) -> None:
         self.board: SharedBoard | None = None
         self._given: str | None = None  # the source of the configuration: a gate, or the process
+        self._ended = False  # the configuration of the board is one that ended, and may be replaced by any other
         self._followers: WeakSet[Follower] = WeakSet()
         now_and_after_fork(self._renew_lock)
 
@@ -107,6 +108,7 @@ class Process:
             elif config is not None:
                 self._reconcile(self.board, config, gate=gate)
             if config is not None:
+                self._ended = False
                 self._given = "gate" if gate and self._given != "process" else "process"
             return self.board
 
@@ -115,7 +117,7 @@ class Process:
             refuse_differences(board.config, config, gate=gate or self._given == "gate")
             if gate or self._given == "process":
                 return
-        else:
+        elif not self._ended:
             unused = differences(board.config, config, only=board.config.model_fields_set)
             if unused:
                 _log.warning(
@@ -141,6 +143,12 @@ class Process:
             add_reporter(board)
         for follower in list(self._followers):
             follower.configure(config)
+
+    def end(self) -> None:
+        """Forget who gave the configuration, unless a gate or a processor that is switched on follows it."""
+        with self._config_lock:
+            if self._given is not None and not any(getattr(one, "enabled", True) for one in list(self._followers)):
+                self._given, self._ended = None, True
 
     def follow(self, follower: Follower) -> None:
         """Notify ``follower`` of every configuration adopted from now on, if it uses the shared board."""
@@ -191,6 +199,11 @@ def board_for(config: GuardConfig | None, board: FlagBoard | None, *, gate: bool
 def follow(follower: Follower) -> None:
     """Keep a processor or gate on the shared board in step with the configuration of the process."""
     _process.follow(follower)
+
+
+def end_configuration() -> None:
+    """End the configuration of the process if nothing follows it: the next one given in code is adopted."""
+    _process.end()
 
 
 def refuse_differences(before: GuardConfig, config: GuardConfig, *, gate: bool) -> None:

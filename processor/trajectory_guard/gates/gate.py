@@ -415,7 +415,7 @@ class Gate:
                 self.board.stopped(trajectory, run)
         if verdict is not None and done is not Level.OBSERVE:
             if by_hand:
-                publish_by_hand(verdict)
+                publish_by_hand(verdict, self.board)
             notify(
                 self.config.on_intervention, Intervention(done, nudge or closing, verdict, payload or {}, True), counts
             )

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 from opentelemetry import context as otel_context
 from opentelemetry import metrics as otel_metrics
@@ -57,6 +58,7 @@ _EXPIRY_CHECK: Final = 256
 _EXPIRY_LOOK: Final = 64
 _SCORES_TIMEOUT_S: Final = 5.0
 _MAX_POSTPONED: Final = 256
+_processors: Final[WeakSet[TrajectoryGuardProcessor]] = WeakSet()
 
 
 class TrajectoryGuardProcessor(SpanProcessor):
@@ -69,7 +71,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
     Parameters:
         config: ``GuardConfig``; by default that of the board, which is read from ``TRAJECTORY_GUARD_*`` variables.
         board: where trajectories live; by default the board shared by the whole process, which gates read.
-        tracer_provider: provider for the guard's own spans; the global one by default.
+        tracer_provider: provider for the guard's own spans; by default they go where the spans of the agent go.
         meter_provider: provider for the guard's metrics; the global one by default.
 
     Raises:
@@ -105,6 +107,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         provider = meter_provider or otel_metrics.get_meter_provider()
         self._latency = register(provider.get_meter(telemetry.SCOPE), self.board)
         follow(self)
+        _processors.add(self)
 
     def configure(self, config: GuardConfig) -> None:
         """Update every value that depends on the configuration; called again when the process adopts another one."""
@@ -130,6 +133,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
             except AttributeError:  # its fields were replaced
                 context, self.board.resource = PUBLIC.started(span)
             self._open[context[SPAN_ID]] = span
+            if self._spans.provider is None:
+                self._spans.learn(span)
             self._started += 1
             if len(self._open) > self._max_open or not self._started % _EXPIRY_CHECK:
                 self._expire_open()
@@ -178,11 +183,17 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._catches_up = False
 
     def shutdown(self) -> None:
-        """Stop evaluating spans. Raised flags stay readable; queued Langfuse scores get up to five seconds."""
+        """Stop evaluating spans. Raised flags stay readable; queued Langfuse scores get up to five seconds.
+
+        Ledger, judge and scores belong to the board: they are closed with its last processor.
+        """
         self.enabled = False
         self._open.clear()
         self._above.clear()
         self._postponed.clear()
+        if any(one.enabled and one.board is self.board for one in list(_processors)):
+            self.force_flush()
+            return
         try:
             if self.board.spending is not None:
                 self.board.spending.close()
