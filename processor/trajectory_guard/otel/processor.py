@@ -16,7 +16,7 @@ from opentelemetry import metrics as otel_metrics
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
-from trajectory_guard import telemetry
+from trajectory_guard import callbacks, telemetry
 from trajectory_guard.callbacks import Intervention, notify
 from trajectory_guard.config import GuardConfig, is_disabled
 from trajectory_guard.core.engine import Verdict
@@ -205,7 +205,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._contain("shutdown", error)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Save spending that had to wait; wait up to five seconds until queued Langfuse scores are sent.
+        """Save spending that had to wait; wait up to five seconds each for callbacks and for queued Langfuse scores.
 
         Returns True in any case: a provider would not flush the processors after one that returns False.
         """
@@ -214,6 +214,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 self.board.spending.save_waiting()
             if self.board.reporter is not None:
                 self.board.reporter.flush(min(timeout_millis / 1_000, _SCORES_TIMEOUT_S))
+            callbacks.wait(min(timeout_millis / 1_000, _SCORES_TIMEOUT_S))
         except Exception as error:
             self._contain("force_flush", error)
         return True
