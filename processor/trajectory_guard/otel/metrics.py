@@ -103,10 +103,10 @@ def _over(boards: WeakSet[FlagBoard], of: Reading, *, join: Callable[[list[float
     """Observations of all boards; those with equal attributes become one, of which ``join`` makes the value."""
 
     def observe(options: CallbackOptions) -> Iterable[Observation]:
-        found: dict[frozenset[tuple[str, AttributeValue]], list[float]] = {}
+        found: dict[tuple[tuple[str, AttributeValue], ...], list[float]] = {}
         for board in list(boards):
             for one in of(board):
-                found.setdefault(frozenset((one.attributes or {}).items()), []).append(one.value)
+                found.setdefault(tuple((one.attributes or {}).items()), []).append(one.value)
         return [Observation(join(values), dict(attributes)) for attributes, values in found.items()]
 
     return observe
