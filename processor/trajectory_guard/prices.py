@@ -111,7 +111,9 @@ class PriceTable:
         """Wait until the prices of these models have been looked up. Blocks."""
         deadline = time.monotonic() + timeout_s
         names = tuple(models)
-        while self.available and any(self.get(name) is _ASKED for name in names) and time.monotonic() < deadline:
+        for name in names:
+            self.get(name)  # nobody may have asked for it yet
+        while any(self.is_asked(name) for name in names) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
 
     def cost(self, model: str, input_tokens: int, output_tokens: int) -> float:
