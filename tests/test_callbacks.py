@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
 from collections import Counter
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
 from tests.helpers import evaluate, record
+from trajectory_guard import callbacks
 from trajectory_guard.callbacks import Intervention, notify, text_of
 from trajectory_guard.config import ConfigError, GuardConfig
 from trajectory_guard.core.closing import STOP_TEXT
@@ -68,29 +76,102 @@ def test_an_error_in_the_callback_is_contained_and_counted(caplog: pytest.LogCap
     assert len(caplog.records) == 1
 
 
-async def test_a_coroutine_runs_on_the_loop_of_the_caller() -> None:
-    reported = asyncio.Event()
-    loops: list[asyncio.AbstractEventLoop] = []
+def test_a_coroutine_outlives_the_loop_of_the_run_that_is_stopped() -> None:
+    go, loops, seen = threading.Event(), list[asyncio.AbstractEventLoop](), list[str]()
+    who = ContextVar("who", default="nobody")
 
     async def tell(_: Intervention) -> None:
         loops.append(asyncio.get_running_loop())
-        reported.set()
+        while not go.is_set():
+            await asyncio.sleep(0)
+        seen.append(who.get())
 
-    notify(tell, intervention(), Counter())
-    await asyncio.wait_for(reported.wait(), 10)
-    assert loops == [asyncio.get_running_loop()]
+    async def run() -> None:
+        who.set("alice")
+        notify(tell, intervention(), counts)
+
+    counts: Counter[str] = Counter()
+    asyncio.run(run())
+    notify(tell, intervention(), counts)  # without a loop
+    assert not callbacks.wait(0)
+    go.set()
+    assert callbacks.wait(30)
+    assert (sorted(seen), len(set(loops)), counts) == (["alice", "nobody"], 1, Counter())
 
 
-def test_a_coroutine_runs_without_a_loop_too() -> None:
-    import threading
+@pytest.mark.parametrize("error", [ValueError("no"), asyncio.CancelledError(), SystemExit(1)], ids=repr)
+def test_no_error_of_a_coroutine_ends_the_others(error: BaseException) -> None:
+    seen: list[str] = []
 
-    reported = threading.Event()
+    async def fail(_: Intervention) -> None:
+        raise error
 
     async def tell(_: Intervention) -> None:
-        reported.set()
+        seen.append("told")
 
-    notify(tell, intervention(), Counter())
-    assert reported.wait(10)
+    counts: Counter[str] = Counter()
+    for callback in (fail, tell):
+        notify(callback, intervention(), counts)
+        assert callbacks.wait(30)
+    assert (seen, counts) == (["told"], Counter({"errors.on_intervention": 1}))
+
+
+def test_callbacks_that_never_end_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callbacks, "_MAX_RUNNING", 2)
+    go = threading.Event()
+
+    async def wait(_: Intervention) -> None:
+        while not go.is_set():
+            await asyncio.sleep(0)
+
+    counts: Counter[str] = Counter()
+    for _ in range(3):
+        notify(wait, intervention(), counts)
+    assert counts == Counter({"errors.on_intervention": 1})
+    go.set()
+    assert callbacks.wait(30)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_child_waits_for_no_callback_of_its_parent() -> None:
+    go = threading.Event()
+
+    async def wait(_: Intervention) -> None:
+        while not go.is_set():
+            await asyncio.sleep(0)
+
+    async def tell(_: Intervention) -> None:
+        pass
+
+    counts: Counter[str] = Counter()
+    notify(wait, intervention(), counts)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        notify(tell, intervention(), counts)
+        os._exit(not callbacks.wait(25))
+    assert os.waitpid(child, 0)[1] == 0
+    go.set()
+    assert callbacks.wait(30)
+
+
+def test_the_exit_of_the_process_waits_for_a_coroutine() -> None:
+    script = """
+        import asyncio
+        from collections import Counter
+        from trajectory_guard.callbacks import notify
+
+        async def tell(intervention):
+            await asyncio.sleep(0.01)
+            print("told", flush=True)
+
+        async def run():
+            notify(tell, None, Counter())
+
+        asyncio.run(run())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout == "told\n"
 
 
 def test_the_closing_text_claims_nothing_that_only_some_loops_are() -> None:

@@ -18,7 +18,6 @@ import pytest
 
 from tests.fake_model import blind, first_word, knowing
 from trajectory_guard.core.similarity.calibration import Calibration, calibrate, fingerprint
-from trajectory_guard.semantic import model_files
 from trajectory_guard.semantic import settler as embedding
 from trajectory_guard.semantic.calibrations import (
     bundled_pairs,
@@ -288,18 +287,6 @@ def test_a_forked_child_starts_its_own_thread() -> None:
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
-
-
-def test_a_fork_waits_for_an_import_and_the_child_is_free_to_import() -> None:
-    model_files._before_fork()
-    lock = model_files._importing
-    assert lock.locked()
-    model_files._after_fork_in_child()
-    assert not model_files._importing.locked()
-    lock.release()
-    model_files._before_fork()
-    model_files._after_fork_in_parent()
-    assert not model_files._importing.locked()
 
 
 # --- calibration ---------------------------------------------------------------------------------------------

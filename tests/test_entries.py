@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.helpers import record
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.store import FlagBoard
 
 MOST, IDLE_S = 3, 10.0
@@ -42,3 +43,15 @@ def test_a_shorter_idle_time_holds_from_the_next_step_on() -> None:
     board.config = GuardConfig(idle_ttl_s=IDLE_S)
     board.observe(record(args={"n": 1}, trajectory="b"))
     assert list(board._entries) == ["b"]
+
+
+def test_steps_that_are_read_again_from_messages_are_counted_once() -> None:
+    """A span hid the content of a call: it is forgotten, and the gate reads the call, and later ones, in full."""
+    board = FlagBoard(GuardConfig())
+    board.observe(StepRecord("s1", "t", "search", evidence=Evidence.NAME_ONLY))
+    assert board.discard_lossy("t")
+    for number in range(3):
+        board.observe_from_messages(record("search", {"n": number}, f"answer {number}", call_id=f"c{number}"))
+    assert (board.read("t").steps, board.counts["steps"]) == (3, 3)
+    board.observe(record("search", {"n": 0}, "answer", trajectory="another"))
+    assert board.counts["steps"] == 4

@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -16,8 +19,14 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from trajectory_guard import forking
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.forking import ForkDelay
+from trajectory_guard.gates.gate import Gate
+from trajectory_guard.gates.integrity import IntegrityGate
+from trajectory_guard.gates.tool_gate import ToolGate
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
+from trajectory_guard.prices import PriceTable
 from trajectory_guard.store import FlagBoard
+from trajectory_guard.unknown_ids import UnknownIds
 
 TOOL = {
     "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.arguments": "{}",
@@ -75,4 +84,99 @@ def test_what_is_called_after_a_fork_is_not_kept_alive() -> None:
     del board
     gc.collect()
     assert known() is None
-    assert len(forking._owners) == before - 1
+    assert len(forking._owners) == before - len(("the board", "its prices"))
+
+
+OWNERS: dict[str, Callable[[], Any]] = {
+    "board": lambda: FlagBoard(GuardConfig()),
+    "ledger": lambda: FlagBoard(GuardConfig(track_spending=True)).spending,
+    "prices": PriceTable,
+    "unknown ids": UnknownIds,
+    "gate around a node": lambda: IntegrityGate([bool]),
+    "gate before a tool": lambda: ToolGate(Gate(board=FlagBoard(GuardConfig())), None),
+}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.parametrize("name", OWNERS)
+def test_a_child_has_locks_that_no_thread_of_its_parent_holds(name: str) -> None:
+    owner = OWNERS[name]()
+    with held(owner._lock):
+        child = os.fork()
+        if child == 0:
+            os._exit(owner._lock.locked())
+    assert os.waitpid(child, 0)[1] == 0
+
+
+class Fails:
+    def renew(self) -> None:
+        raise RuntimeError("not in this child")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_an_owner_that_fails_in_a_child_leaves_no_other_without_its_locks() -> None:
+    fails = Fails()
+    forking.after_fork(fails.renew)
+    board = FlagBoard(GuardConfig())  # after it
+    with held(board._lock):
+        child = os.fork()
+        if child == 0:
+            os._exit(board._lock.locked())
+    assert os.waitpid(child, 0)[1] == 0
+    del fails
+
+
+# --- imports ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_fork_waits_for_an_import_and_the_child_is_free_to_import() -> None:
+    delay, taken, main = ForkDelay(), threading.Event(), threading.get_ident()
+    steps: list[str] = []
+
+    def import_slowly() -> None:
+        with delay:
+            taken.set()
+            while sys._current_frames()[main].f_code is not ForkDelay.before_fork.__code__:
+                pass
+            steps.append("imported")
+
+    thread = threading.Thread(target=import_slowly)
+    thread.start()
+    try:
+        taken.wait()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(3)
+            with delay:
+                os._exit(steps != ["imported"])
+        assert os.waitpid(child, 0)[1] == 0
+        thread.join()
+        with delay:
+            pass
+    finally:
+        forking._delays.remove(delay)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_child_looks_prices_up_that_its_parent_had_asked_for() -> None:
+    pytest.importorskip("genai_prices")
+    script = """
+        import os, signal
+        from trajectory_guard.prices import PriceTable
+        prices = PriceTable()
+        prices.get("gpt-4o")
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            import genai_prices
+        prices.wait(["gpt-4o"], 30)
+        assert prices.cost("gpt-4o", 1000, 100) > 0
+        assert not prices.is_asked("gpt-4o")
+        if child:
+            assert os.waitpid(child, 0)[1] == 0
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=90, check=False
+    )
+    assert run.returncode == 0, run.stderr

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import inspect
-import logging
 import threading
 from collections import Counter
 from collections.abc import Coroutine, Mapping
+from contextvars import copy_context
 from typing import Any, Final, NamedTuple
 
-from trajectory_guard import telemetry
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
+from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.locks import OwnedLock, condition_on
+from trajectory_guard.logs import log_contained
 
-_log: Final = logging.getLogger(telemetry.LOGGER)
-_running: set[asyncio.Task[Any]] = set()
+_MAX_RUNNING: Final = 1_000
+_EXIT_TIMEOUT_S: Final = 5.0
 
 
 class Intervention(NamedTuple):
@@ -66,35 +69,84 @@ def text_of(given: Any, verdict: Verdict, default: str, counts: Counter[str]) ->
 def notify(callback: Any, intervention: Intervention, counts: Counter[str]) -> None:
     """Call the user's ``on_intervention``; its errors are counted and logged once, and go no further.
 
-    A coroutine runs as a task of the running event loop, or on a thread of its own where there is none.
+    A coroutine runs in an event loop on a thread of its own: the loop of the caller ends with the run that is stopped.
+    A plain function runs on the thread of the caller, and delays it.
     """
     if callback is None:
         return
     try:
         result = callback(intervention)
         if inspect.iscoroutine(result):
-            _run(result, counts)
+            _callbacks.run(result, counts)
     except Exception:  # noqa: BLE001  as above
         _contain("on_intervention", counts)
 
 
-def _run(work: Coroutine[Any, Any, Any], counts: Counter[str]) -> None:
-    async def contained() -> None:
+def wait(timeout_s: float) -> bool:
+    """Wait until every coroutine of a callback has ended, at most so many seconds; returns whether it has."""
+    return _callbacks.wait(timeout_s)
+
+
+class _Callbacks:
+    """Runs coroutines in one event loop, on a daemon thread that begins with the first of them. Thread-safe.
+
+    At most ``_MAX_RUNNING`` run at once; more are given up, and counted. A forked child begins without any.
+    """
+
+    def __init__(self) -> None:
+        now_and_after_fork(self._begin)
+
+    def _begin(self) -> None:
+        self._lock = OwnedLock()
+        self._ended = condition_on(self._lock)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._tasks: set[asyncio.Task[None]] = set()  # a loop keeps no reference to its tasks
+        self._running = 0
+
+    def run(self, work: Coroutine[Any, Any, Any], counts: Counter[str]) -> None:
+        """Start a coroutine, in a copy of the current context."""
+        with self._lock:
+            if self._running >= _MAX_RUNNING:
+                work.close()
+                raise RuntimeError(f"{_MAX_RUNNING} callbacks have not ended: this one is given up")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._loop.run_forever, name="trajectory_guard-callback", daemon=True
+                )
+                self._thread.start()
+            self._running += 1
+            loop = self._loop
+        loop.call_soon_threadsafe(self._start, loop, work, counts, context=copy_context())
+
+    def wait(self, timeout_s: float) -> bool:
+        if threading.current_thread() is self._thread:
+            return False  # it would wait for itself
+        with self._lock:
+            return self._ended.wait_for(lambda: not self._running, max(0.0, timeout_s))
+
+    def _start(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], counts: Counter[str]) -> None:
+        task = loop.create_task(self._contained(work, counts))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _contained(self, work: Coroutine[Any, Any, Any], counts: Counter[str]) -> None:
         try:
             await work
-        except Exception:  # noqa: BLE001  as above
+        except BaseException:  # noqa: BLE001  nothing may end the loop, nor be lost unseen: not sys.exit(), no cancellation
             _contain("on_intervention", counts)
+        finally:
+            with self._lock:
+                self._running -= 1
+                self._ended.notify_all()
 
-    try:
-        task = asyncio.get_running_loop().create_task(contained())
-    except RuntimeError:
-        threading.Thread(target=asyncio.run, args=(contained(),), name="trajectory-guard-callback", daemon=True).start()
-        return
-    _running.add(task)
-    task.add_done_callback(_running.discard)
+
+_callbacks: Final = _Callbacks()
+atexit.register(wait, _EXIT_TIMEOUT_S)
 
 
 def _contain(where: str, counts: Counter[str]) -> None:
     counts[f"errors.{where}"] += 1
     if counts[f"errors.{where}"] == 1:
-        _log.exception("trajectory_guard: error in the application's own %s, contained (logged once)", where)
+        log_contained("error in the application's own %s, contained (logged once)", where)

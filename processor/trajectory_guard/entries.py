@@ -138,16 +138,17 @@ class Entry:
             remote_hands: ordinal of the newest one that was raised on a collector.
         quality: scores of its answers, None before the first; not saved.
         reported: how many of its steps were reported from outside the engine, and are no calls.
+        discarded: steps that were counted and then removed, to be read again from the messages.
         talks: a gate compares the answers of an agent that is called again and again; spans of these calls add nothing.
         cursor: the trajectory's cursor, None if none is kept; cursors_saved: digest of the snapshot saved last by agent
             instance.
     """
 
     __slots__ = (
-        "awaiting_state", "begun", "by_hand", "call_runs", "calls", "cursor", "cursors_saved", "flags", "gates",
-        "hands", "in_turn", "last_used", "lock", "lossy", "message_calls", "message_steps", "message_tools", "quality",
-        "read_calls", "recent", "remote_hands", "replay", "reported", "requested", "saved_index", "state", "stating",
-        "stopped_at", "talks", "trajectory_id", "turns_read",
+        "awaiting_state", "begun", "by_hand", "call_runs", "calls", "cursor", "cursors_saved", "discarded", "flags",
+        "gates", "hands", "in_turn", "last_used", "lock", "lossy", "message_calls", "message_steps", "message_tools",
+        "quality", "read_calls", "recent", "remote_hands", "replay", "reported", "requested", "saved_index", "state",
+        "stating", "stopped_at", "talks", "trajectory_id", "turns_read",
     )  # fmt: skip
 
     def __init__(self, state: TrajectoryState) -> None:
@@ -176,7 +177,7 @@ class Entry:
         self.by_hand: HandFlag | None = None
         self.hands = self.remote_hands = 0
         self.quality: TrajectoryQuality | None = None
-        self.reported = 0
+        self.reported = self.discarded = 0
         self.talks = False
         self.last_used = 0.0
         self.cursor: Cursor | None = None
@@ -188,6 +189,12 @@ class Entry:
         if flag is None:
             flag = self.flags[run] = RunFlag()
         return flag
+
+    def recount(self, steps: int) -> int:
+        """How many of so many new steps are new, and not discarded ones that are evaluated again."""
+        again = min(self.discarded, steps)
+        self.discarded -= again
+        return steps - again
 
     def note_turn(self, turn: str) -> None:
         """Remember the current user turn at the top, unless spans have named it."""

@@ -11,6 +11,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.calls import call_key
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.interventions import Spent
+from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.core.recall import NOT_MADE, KnownCall, recall
 from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
 from trajectory_guard.entries import Entry
@@ -87,6 +88,8 @@ class EntryTable:
     def link(self, trajectory_id: str, aliases: Iterable[str]) -> None:
         """Register other names of a trajectory (thread id, session id, trace id), under which gates look it up."""
         for alias in aliases:
+            if alias[MAX_NAME_CHARS:]:
+                alias = bounded_name(alias)
             if alias != trajectory_id and self._aliases.find(alias) != trajectory_id:  # each span names them again
                 with self._lock:
                     self._aliases.learn(alias, trajectory_id)
@@ -111,6 +114,8 @@ class EntryTable:
 
     def resolve_alias(self, name: str) -> str:
         """Id of the trajectory that a trace or session was linked to, else the name itself."""
+        if name[MAX_NAME_CHARS:]:
+            name = bounded_name(name)
         return self._aliases.find(name) or name
 
     def find_call(self, call_id: str) -> str | None:
@@ -187,10 +192,14 @@ class EntryTable:
     # --- entries ---------------------------------------------------------------------------------------------
 
     def _find(self, trajectory_id: str) -> Entry | None:
+        if trajectory_id[MAX_NAME_CHARS:]:
+            trajectory_id = bounded_name(trajectory_id)
         return self._entries.get(self._aliases.find(trajectory_id) or trajectory_id)
 
     def _entry(self, trajectory_id: str) -> Entry:
         now = self._clock()
+        if trajectory_id[MAX_NAME_CHARS:]:
+            trajectory_id = bounded_name(trajectory_id)
         with self._lock:
             entry = self._entries.get(trajectory_id)
             if entry is None:

@@ -15,12 +15,14 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from trajectory_guard.forking import ForkDelay, now_and_after_fork
 from trajectory_guard.locks import OwnedLock
 
 _MAX_MODELS: Final = 512
 _CALL: Final = 1_000
 """Tokens of the call that is priced: where long contexts cost more, the price of ordinary ones is wanted."""
 _POLL_S: Final = 0.005
+_IMPORT: Final = ForkDelay()
 
 
 class UnitPrice(NamedTuple):
@@ -74,14 +76,18 @@ def price(model: str, input_tokens: int, output_tokens: int) -> float:
 
 
 class PriceTable:
-    """Unit prices by model name, filled in the background."""
+    """Unit prices by model name, filled in the background. A forked child asks again for those that were asked for."""
 
     def __init__(self) -> None:
         self.available = is_installed("genai_prices")
         self._known: dict[str, UnitPrice] = {}
-        self._wanted: queue.SimpleQueue[str] = queue.SimpleQueue()
+        now_and_after_fork(self._begin)
+
+    def _begin(self) -> None:
         self._lock = OwnedLock()
+        self._wanted: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._worker: threading.Thread | None = None
+        self._known = {model: price for model, price in self._known.items() if price is not _ASKED}
 
     def get(self, model: str) -> UnitPrice:
         """The price as far as known now; asks for it if it is not. Never blocks."""
@@ -105,7 +111,9 @@ class PriceTable:
         """Wait until the prices of these models have been looked up. Blocks."""
         deadline = time.monotonic() + timeout_s
         names = tuple(models)
-        while self.available and any(self.get(name) is _ASKED for name in names) and time.monotonic() < deadline:
+        for name in names:
+            self.get(name)  # nobody may have asked for it yet
+        while any(self.is_asked(name) for name in names) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
 
     def cost(self, model: str, input_tokens: int, output_tokens: int) -> float:
@@ -116,7 +124,7 @@ class PriceTable:
         with self._lock:
             self._known.setdefault(model, _ASKED)
             self._wanted.put(model)
-            if self._worker is None or not self._worker.is_alive():  # a forked child has none
+            if self._worker is None or not self._worker.is_alive():
                 self._worker = threading.Thread(target=self._work, name="trajectory-guard-prices", daemon=True)
                 self._worker.start()
 
@@ -124,7 +132,8 @@ class PriceTable:
         while True:
             model = self._wanted.get()
             try:
-                self._known[model] = look_up(model)
+                with _IMPORT:  # the first look-up imports, and reads the prices by further imports
+                    self._known[model] = look_up(model)
             except Exception:  # noqa: BLE001  the library's own failures must cost no more than a missing price
                 self.available = False
                 return

@@ -87,7 +87,9 @@ class Process:
     def __init__(self) -> None:
         self.board: SharedBoard | None = None
         self._given: str | None = None  # the source of the configuration: a gate, or the process
+        self._ended = False  # the configuration of the board is one that ended, and may be replaced by any other
         self._followers: WeakSet[Follower] = WeakSet()
+        self._warnings: list[tuple[str, ...]] = []  # for the log, when the lock is released
         now_and_after_fork(self._renew_lock)
 
     def _renew_lock(self) -> None:
@@ -96,32 +98,38 @@ class Process:
     def board_for(self, config: GuardConfig | None, *, gate: bool) -> SharedBoard:
         """The shared board, configured as asked; raises ``ConfigError`` if it is configured otherwise."""
         _check(config)
-        with self._config_lock:
-            if self.board is None:
-                first = GuardConfig.from_env() if config is None else config
-                if is_disabled():
-                    _log.warning("trajectory_guard: switched off by %sDISABLED", ENV_PREFIX)
-                self.board = SharedBoard(first, settler=_settler_of(first), visited=_gate_visited)
-                add_reporter(self.board)  # a gate may use the board without any processor
-                _add_publisher(self.board)
-            elif config is not None:
-                self._reconcile(self.board, config, gate=gate)
-            if config is not None:
-                self._given = "gate" if gate and self._given != "process" else "process"
-            return self.board
+        try:
+            with self._config_lock:
+                return self._board_for(config, gate=gate)
+        finally:
+            while self._warnings:  # a log handler may ask for the board, too
+                _log.warning(*self._warnings.pop(0))
+
+    def _board_for(self, config: GuardConfig | None, *, gate: bool) -> SharedBoard:
+        if self.board is None:
+            first = GuardConfig.from_env() if config is None else config
+            if is_disabled():
+                self._warnings.append(("trajectory_guard: switched off by %sDISABLED", ENV_PREFIX))
+            self.board = SharedBoard(first, settler=_settler_of(first), visited=_gate_visited)
+            add_reporter(self.board)  # a gate may use the board without any processor
+            _add_publisher(self.board)
+        elif config is not None:
+            self._reconcile(self.board, config, gate=gate)
+        if config is not None:
+            self._ended = False
+            self._given = "gate" if gate and self._given != "process" else "process"
+        return self.board
 
     def _reconcile(self, board: SharedBoard, config: GuardConfig, *, gate: bool) -> None:
         if self._given is not None:
             refuse_differences(board.config, config, gate=gate or self._given == "gate")
             if gate or self._given == "process":
                 return
-        else:
+        elif not self._ended:
             unused = differences(board.config, config, only=board.config.model_fields_set)
             if unused:
-                _log.warning(
-                    "trajectory_guard: a configuration given in code replaces that of the environment (%s*): %s",
-                    ENV_PREFIX, "; ".join(unused),
-                )  # fmt: skip
+                message = "trajectory_guard: a configuration given in code replaces that of the environment (%s*): %s"
+                self._warnings.append((message, ENV_PREFIX, "; ".join(unused)))
         if config != board.config:
             self._adopt(board, config)
 
@@ -141,6 +149,12 @@ class Process:
             add_reporter(board)
         for follower in list(self._followers):
             follower.configure(config)
+
+    def end(self) -> None:
+        """Forget who gave the configuration, unless a gate or a processor that is switched on follows it."""
+        with self._config_lock:
+            if self._given is not None and not any(getattr(one, "enabled", True) for one in list(self._followers)):
+                self._given, self._ended = None, True
 
     def follow(self, follower: Follower) -> None:
         """Notify ``follower`` of every configuration adopted from now on, if it uses the shared board."""
@@ -191,6 +205,11 @@ def board_for(config: GuardConfig | None, board: FlagBoard | None, *, gate: bool
 def follow(follower: Follower) -> None:
     """Keep a processor or gate on the shared board in step with the configuration of the process."""
     _process.follow(follower)
+
+
+def end_configuration() -> None:
+    """End the configuration of the process if nothing follows it: the next one given in code is adopted."""
+    _process.end()
 
 
 def refuse_differences(before: GuardConfig, config: GuardConfig, *, gate: bool) -> None:

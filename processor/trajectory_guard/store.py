@@ -215,20 +215,19 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
 
     def _mark_gated(self, entry: Entry, label: str, stoppable: bool) -> None:
         """Record that a gate delivers the nudges of this run."""
-        run = entry.state.runs.get(label)
-        if run is not None:
+        if (run := entry.state.runs.get(label)) is not None:
             run.gated, run.stoppable = True, stoppable
 
     def _evaluate(self, entry: Entry, step: StepRecord, *, again: bool = False) -> Verdict | None:
         """``again``: the step was evaluated and counted before, with less history."""
-        state = entry.state
-        instance = step.run or ""
+        state, instance = entry.state, step.run or ""
         turn_before = state.turns.get(instance)
         index = state.index
         verdict = self.engine.observe(state, step)
         if verdict is None:
             return None
-        self.counts["steps"] += 0 if again else state.index - index
+        new = 0 if again else state.index - index
+        self.counts["steps"] += entry.recount(new) if entry.discarded else new
         if verdict.evidence is Evidence.FINGERPRINT:
             self.counts["fingerprinted"] += not again
         entry.lossy = entry.lossy and step.evidence is not Evidence.FULL
@@ -342,8 +341,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
 
     def stopped(self, trajectory_id: str, run: str) -> None:
         """End a run that a gate stopped: the next run of the trajectory begins without an episode."""
-        entry = self._find(trajectory_id)
-        if entry is not None:
+        if (entry := self._find(trajectory_id)) is not None:
             with entry.lock:
                 self.engine.end_run(entry.state, run)
                 flag = entry.flags.pop(run, None)
@@ -403,8 +401,9 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
             return False
         with self._lock:
             self._entries.pop(entry.trajectory_id, None)
-        if entry.quality is not None:
-            carry_over(entry, self._entry(entry.trajectory_id))
+        rebuilt = self._entry(entry.trajectory_id)
+        rebuilt.discarded = entry.state.index - entry.reported
+        carry_over(entry, rebuilt)
         self._keep_cursor(entry.cursor, entry.trajectory_id)
         return True
 

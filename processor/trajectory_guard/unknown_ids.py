@@ -6,8 +6,10 @@ import logging
 from typing import Final
 
 from trajectory_guard import telemetry
+from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.text import clip, printable
 from trajectory_guard.core.tracking.tables import BoundedTable
+from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock
 
 ASKED: Final = 8
@@ -21,8 +23,11 @@ class UnknownIds:
 
     def __init__(self) -> None:
         self._asked: BoundedTable[str, tuple[int, int]] = BoundedTable(_MAX_IDS)  # times, and steps at the first time
-        self._lock = OwnedLock()
         self._has_warned = False
+        now_and_after_fork(self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = OwnedLock()
 
     def asked(self, trajectory_id: str, steps: int, newest: str) -> None:
         """Note that an id without a step was asked for.
@@ -33,6 +38,7 @@ class UnknownIds:
         """
         if self._has_warned:
             return
+        trajectory_id = bounded_name(trajectory_id)
         with self._lock:
             times, first = self._asked.get(trajectory_id) or (0, steps)
             self._asked[trajectory_id] = (times + 1, first)

@@ -34,10 +34,9 @@ from trajectory_guard import (
 )
 from trajectory_guard.core.certificates import Certificate
 from trajectory_guard.core.novelty import novelty, said
-from trajectory_guard.gates import publishing
 from trajectory_guard.gates.stagnation import text_of_output
 from trajectory_guard.gates.wrapping import EPHEMERAL_THREAD, OutputGate, thread_of
-from trajectory_guard.otel.verdict_spans import VerdictSpans
+from trajectory_guard.otel import pipelines
 
 SAME = "I will search again for the return policy."
 
@@ -461,13 +460,13 @@ def test_odd_invariants() -> None:
 
 
 def test_findings_go_through_board_metrics_logs_spans_and_callback(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     exporter, seen = InMemorySpanExporter(), list[Any]()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(publishing, "VerdictSpans", lambda: VerdictSpans(provider))
     shared = board(on_intervention=seen.append)
+    pipelines.remember(shared, provider)
     gate = StagnationGate(board=shared)
     node = gate.wrap(stuck)
     config = {"configurable": {"thread_id": "a"}}

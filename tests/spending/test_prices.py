@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 
 import pytest
@@ -30,6 +32,26 @@ def test_a_price_is_known_asked_for_or_unknown() -> None:
     assert table.known("gpt-4o") is not None
     assert not table.is_asked("no-model-of-this-name")
     assert table.known("no-model-of-this-name") is None
+
+
+def test_a_wait_for_a_price_that_nobody_has_asked_for_is_one() -> None:
+    table, waiting, returned = PriceTable(), threading.Event(), threading.Event()
+
+    def hold_up_the_look_up() -> None:
+        with prices._IMPORT:
+            waiting.set()
+            while not returned.is_set() and sys._current_frames()[main].f_code is not PriceTable.wait.__code__:
+                pass
+
+    main = threading.get_ident()
+    thread = threading.Thread(target=hold_up_the_look_up)
+    thread.start()
+    waiting.wait()
+    table.wait(["gpt-4o"], 30)
+    known = table.known("gpt-4o")
+    returned.set()
+    thread.join()
+    assert known is not None
 
 
 def test_a_look_up_that_hangs_delays_one_call(monkeypatch: pytest.MonkeyPatch) -> None:

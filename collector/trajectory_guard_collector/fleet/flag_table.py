@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from trajectory_guard.core.names import bounded_name
 from trajectory_guard_collector.api.flag_replies import FlagState
 from trajectory_guard_collector.fleet.flag_records import RENEWALS, flag_record_of
 from trajectory_guard_collector.scoring.items import Key
@@ -82,6 +83,7 @@ class FlagTable:
         Parameters:
             tenant: of the caller, None if it is unknown; among equal ids that of this tenant is found.
         """
+        name = bounded_name(name)
         with self._lock:
             claims = self._claims.get(name) or [("", name)]
             owners = [key for key in claims if key[1] != name] or claims

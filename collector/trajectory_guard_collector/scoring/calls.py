@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from trajectory_guard.core.names import bounded_name
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DialectTable
 from trajectory_guard.spans.extract import model_name, response_id, trajectory_id
@@ -54,8 +55,9 @@ def read_call(
         above: the spans above it that are known, nearest first.
         is_complete: no span above is missing.
     """
+    service = bounded_name(str(resource.get("service.name") or ""))
     call = ModelCall(
-        view.trace_id + view.span_id, str(resource.get("service.name") or ""), model_name(view, table) or "",
+        view.trace_id + view.span_id, service, model_name(view, table) or "",
         response_id(view, table) or "", view.start, view.end, (), "", "", is_complete,
     )  # fmt: skip
     return _identified(call, view, above, table)

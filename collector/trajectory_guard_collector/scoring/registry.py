@@ -15,6 +15,7 @@ from opentelemetry.util.types import AttributeValue
 from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine
+from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
 from trajectory_guard.otel.verdict_spans import verdict_attributes
@@ -473,6 +474,7 @@ class TrajectoryRegistry:
         Parameters:
             tenant: of the caller, None if it is unknown; among equal ids that of this tenant is found.
         """
+        name = bounded_name(name)
         own = self._all.get((tenant, name)) if tenant is not None else None
         if own is not None or self._names.is_shared(name):
             return own

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from trajectory_guard.core.fingerprints import digest64
+from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.core.result_text import both_ends
 from trajectory_guard.core.steps import INTERRUPTED, Outcome, StepRecord
 from trajectory_guard.core.text_bounds import chars_of
@@ -56,6 +57,8 @@ class CallRecord(NamedTuple):
 
 def call_key(call_id: str) -> bytes:
     """Eight-byte key of a tool call id."""
+    if call_id[MAX_NAME_CHARS:]:
+        call_id = bounded_name(call_id)  # a step has it so, a message has it whole
     return digest64(call_id.encode("utf-8", "replace"))
 
 

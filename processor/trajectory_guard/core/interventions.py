@@ -38,11 +38,14 @@ class Spent(NamedTuple):
 
 
 def _call(step: StepRecord, excerpt: bool) -> str:
+    tool = step.tool_name
+    if tool[MAX_EXCERPT_CHARS:]:
+        tool = clip_middle(tool)
     if not excerpt or step.args is None:
-        return step.tool_name
+        return tool
     if step.shown_args is not None:  # too long to be read: what stands in the record is a fingerprint
-        return f"{step.tool_name}({args_excerpt(step.shown_args)})"
-    return f"{step.tool_name}({args_excerpt(step.args)})"
+        return f"{tool}({args_excerpt(step.shown_args)})"
+    return f"{tool}({args_excerpt(step.args)})"
 
 
 def args_excerpt(args: Any) -> str:

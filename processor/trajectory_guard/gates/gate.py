@@ -20,6 +20,7 @@ from trajectory_guard.core.boundary import GUARD, PERSON
 from trajectory_guard.core.closing import closing_text
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.interventions import owed_nudge, recommendation, stop_payload
+from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
 from trajectory_guard.core.steps import StepRecord
@@ -239,12 +240,12 @@ class Gate:
         trace_id = current_trace()
         if thread_id is None:
             if status.get("trajectory_id"):
-                return str(status["trajectory_id"])
+                return bounded_name(str(status["trajectory_id"]))
             if trace_id is not None and not self.board.is_taken(trace_id):
                 return trace_id
             found = self._by_call(messages)
             return found if found is not None and found != trace_id else uuid.uuid4().hex
-        name = str(thread_id)
+        name = bounded_name(str(thread_id))
         trajectory = self.board.resolve_alias(name)
         if trace_id is not None and self.board.resolve_alias(trace_id) != trajectory:
             self.board.join(trace_id, trajectory)
@@ -401,7 +402,7 @@ class Gate:
                 self.board.stopped(trajectory, run)
         if verdict is not None and done is not Level.OBSERVE:
             if by_hand:
-                publish_by_hand(verdict)
+                publish_by_hand(verdict, self.board)
             notify(
                 self.config.on_intervention, Intervention(done, nudge or closing, verdict, payload or {}, True), counts
             )

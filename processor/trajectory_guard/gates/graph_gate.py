@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
+from trajectory_guard.core.names import bounded_name
 from trajectory_guard.extras import missing
 
 try:
@@ -308,7 +309,7 @@ def thread_id_of(config: Mapping[str, Any]) -> str | None:
 def namespace_of(config: Mapping[str, Any]) -> str:
     """The (sub-)graph run that a node belongs to: the path of tasks that lead to it, empty at the top."""
     path = configurable_of(config).get("checkpoint_ns") or ""
-    return str(path).rpartition("|")[0]
+    return bounded_name(str(path).rpartition("|")[0])
 
 
 def something_happened(messages: Sequence[Any]) -> bool:

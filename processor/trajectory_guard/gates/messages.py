@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from trajectory_guard.core.content_blocks import unwrap
 from trajectory_guard.core.fingerprints import args_hash, digest64, text_bytes
 from trajectory_guard.core.masking import result_hash
+from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import NOT_RUN, REFUSED_BY_GUARD, SUCCESS, ModelTokens, Outcome, StepRecord, Usage
 from trajectory_guard.core.text import SIGNATURE
@@ -191,7 +192,7 @@ def _newest_of_person(messages: Sequence[Any]) -> int:
 
 
 def _turn_at(messages: Sequence[Any], position: int) -> str:
-    return str(getattr(messages[position], "id", None) or position)
+    return bounded_name(str(getattr(messages[position], "id", None) or position))
 
 
 def new_steps(
@@ -308,7 +309,7 @@ def batch_in(message: Any) -> tuple[str, list[str]] | None:
 
 
 def _batch_label(message: Any) -> str:
-    return str(getattr(message, "id", None) or _tool_calls(message)[0].get("id"))
+    return bounded_name(str(getattr(message, "id", None) or _tool_calls(message)[0].get("id")))
 
 
 def answer_of(answer: Any) -> tuple[Outcome, str]:
@@ -340,7 +341,8 @@ def request_with(messages: Sequence[Any], call_id: Any) -> tuple[Any, dict[str, 
 
 def step_id_of(message: Any, call: dict[str, Any]) -> str:
     """The step id of a call. The call id alone is not enough: some models restart its numbering in every turn."""
-    return f"{message.id}/{call.get('id')}" if getattr(message, "id", None) else str(call.get("id"))
+    found = f"{message.id}/{call.get('id')}" if getattr(message, "id", None) else str(call.get("id"))
+    return found if not found[MAX_NAME_CHARS:] else bounded_name(found)
 
 
 def _step(message: Any, call: dict[str, Any], answer: Any, trajectory_id: str, now: float) -> StepRecord:
@@ -349,13 +351,13 @@ def _step(message: Any, call: dict[str, Any], answer: Any, trajectory_id: str, n
     return StepRecord(
         step_id=step_id_of(message, call),
         trajectory_id=trajectory_id,
-        tool_name=str(call.get("name") or getattr(answer, "name", None) or ""),
+        tool_name=bounded_name(str(call.get("name") or getattr(answer, "name", None) or "")),
         tool_args_hash=args_hash(args),
         state_snapshot_hash=result_hash(kind, text),
         outcome_type=kind,
-        agent_id=getattr(message, "name", None),
+        agent_id=bounded_name(message.name) if getattr(message, "name", None) else None,
         timestamp=now,
-        call_id=call_id,
+        call_id=bounded_name(call_id),
         dialect="messages",
         args=args,
         result=text,
@@ -406,4 +408,4 @@ def usage_of(message: Any) -> Usage | None:
     tokens = int(usage.get("input_tokens") or 0), int(usage.get("output_tokens") or 0)
     metadata = getattr(message, "response_metadata", None) or {}
     model = metadata.get("model_name") or metadata.get("model")
-    return Usage(*tokens, unpriced=(ModelTokens(model, *tokens),) if isinstance(model, str) else ())
+    return Usage(*tokens, unpriced=(ModelTokens(bounded_name(model), *tokens),) if isinstance(model, str) else ())

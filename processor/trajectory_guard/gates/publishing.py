@@ -6,6 +6,7 @@ from opentelemetry import trace
 
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.logs import log_recovery, log_verdict
+from trajectory_guard.otel.pipelines import provider_for
 from trajectory_guard.otel.verdict_spans import VerdictSpans
 from trajectory_guard.store import FlagBoard
 
@@ -17,12 +18,14 @@ def publish(verdict: Verdict, board: FlagBoard, *, redact: bool) -> None:
         log_recovery(verdict)
     log_verdict(verdict, redact=redact)
     if verdict.intervenes:
-        VerdictSpans().emit(verdict, first_step=str(verdict.first_step), live_parent=span)
+        spans = VerdictSpans(provider_for(board, span))
+        spans.emit(verdict, first_step=str(verdict.first_step), live_parent=span)
     if board.reporter is not None:
         context = span.get_span_context()
         board.reporter.report(verdict, f"{context.trace_id:032x}" if context.is_valid else None)
 
 
-def publish_by_hand(verdict: Verdict) -> None:
+def publish_by_hand(verdict: Verdict, board: FlagBoard) -> None:
     """Emit the span of an intervention that a person asked for; it has no step to link."""
-    VerdictSpans().emit(verdict, first_step="", live_parent=trace.get_current_span())
+    span = trace.get_current_span()
+    VerdictSpans(provider_for(board, span)).emit(verdict, first_step="", live_parent=span)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from trajectory_guard.core.names import bounded_name
 from trajectory_guard.extras import missing
 
 try:
@@ -23,6 +24,7 @@ from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.steps import DENIED
 from trajectory_guard.core.tracking.scope import label_of
 from trajectory_guard.core.tracking.tables import BoundedTable
+from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.gates.boundaries import NO_EXECUTION, Execution, NoExecution
 from trajectory_guard.gates.gate import Gate, current_trace
 from trajectory_guard.gates.graph_gate import as_messages, configurable_of, get, namespace_of, thread_id_of
@@ -53,8 +55,11 @@ class ToolGate:
         self.gate = gate
         self.rules = rules
         self._messages_key = messages_key
-        self._lock = OwnedLock()
         self._forwarded: BoundedTable[tuple[str, str], bool] = BoundedTable(_MAX_FORWARDED)
+        now_and_after_fork(self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = OwnedLock()
 
     # --- a call on its way to the tool -------------------------------------------------------------------------
 
@@ -248,7 +253,7 @@ def _gate(config: GuardConfig | None, rules: RefusalRules, messages_key: str, bo
 
 def _place_of(config: Mapping[str, Any]) -> str:
     """The run of a graph: its thread, and the (sub-)graph of its checkpoint namespace."""
-    return f"{thread_id_of(config)}|{namespace_of(config)}"
+    return bounded_name(f"{thread_id_of(config)}|{namespace_of(config)}")
 
 
 def _messages_in(state: Any, key: str) -> Sequence[Any]:

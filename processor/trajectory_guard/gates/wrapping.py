@@ -20,8 +20,10 @@ from opentelemetry import trace
 from trajectory_guard.callbacks import Intervention, notify
 from trajectory_guard.core.certificates import Certificate
 from trajectory_guard.core.detectors import DetectionResult
+from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.tables import BoundedTable
+from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.gates.publishing import publish
 from trajectory_guard.locks import OwnedLock
 from trajectory_guard.logs import log_contained
@@ -70,8 +72,11 @@ class OutputGate(ABC, Generic[Memory]):
             raise ValueError(f"max_threads: at least 1, got {max_threads}")
         self._board = board
         self._threads: BoundedTable[str, Memory] = BoundedTable(max_threads)
-        self._lock = OwnedLock()
         self._errors = 0
+        now_and_after_fork(self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = OwnedLock()
 
     # --- the public surface ----------------------------------------------------------------------------------
 
@@ -87,7 +92,7 @@ class OutputGate(ABC, Generic[Memory]):
             if thread_id is None:
                 self._threads.clear()
             else:
-                self._threads.pop(str(thread_id), None)
+                self._threads.pop(bounded_name(str(thread_id)), None)
 
     def edge(self, forward: str, break_to: str) -> Callable[..., str]:
         """A router for ``add_conditional_edges``: ``break_to`` while the gate has fired in this thread."""
@@ -136,7 +141,7 @@ class OutputGate(ABC, Generic[Memory]):
 
     def _fired(self, thread: str) -> bool:
         with self._lock:
-            memory = self._threads.get(str(thread))
+            memory = self._threads.get(bounded_name(str(thread)))
             return memory is not None and memory.fired
 
     @abstractmethod
@@ -145,6 +150,7 @@ class OutputGate(ABC, Generic[Memory]):
 
     def _memory(self, thread: str) -> Memory:
         """The memory of a thread; to be called with the lock held."""
+        thread = bounded_name(thread)
         memory = self._threads.touch(thread)
         if memory is None:
             memory = self._threads[thread] = self._new_memory()

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from opentelemetry import trace
 
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig, is_disabled
 from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.logs import log_contained
 from trajectory_guard.otel.late_provider import ProviderWatch, current_provider
+from trajectory_guard.otel.pipelines import forget, remember, weakly
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
-from trajectory_guard.runtime import on_gate_visit, shared_board
+from trajectory_guard.runtime import end_configuration, on_gate_visit, shared_board
 
 _QUIET_VISITS: Final = 20
 _log: Final = logging.getLogger(telemetry.LOGGER)
@@ -25,7 +28,7 @@ class Instrumentation:
     """
 
     def __init__(self) -> None:
-        self._instrumented: dict[int, tuple[trace.TracerProvider, TrajectoryGuardProcessor]] = {}
+        self._instrumented: dict[int, tuple[Callable[[], Any], TrajectoryGuardProcessor]] = {}  # by id of the provider
         self._waiting: TrajectoryGuardProcessor | None = None  # for the global provider to be set
         self._watch = ProviderWatch(self._provider_arrived)
         self._visits = 0
@@ -56,18 +59,27 @@ class Instrumentation:
             raise TypeError(
                 f"tracer_provider: {type(provider).__name__} has no add_span_processor; pass an SDK TracerProvider"
             )
-        known = self._instrumented.get(id(provider))
+        known = self._on(provider)
         if known is not None:
             shared_board(config)
-            known[1].enabled = not is_disabled()
-            return known[1]
-        processor = TrajectoryGuardProcessor(config, tracer_provider=provider)
+            known.enabled = not is_disabled()
+            remember(known.board, provider)
+            return known
+        processor = TrajectoryGuardProcessor(config)
         self._add(provider, processor)
         return processor
 
+    def _on(self, provider: trace.TracerProvider | None) -> TrajectoryGuardProcessor | None:
+        """The processor of a provider; ids of providers that no longer exist are used again."""
+        known = self._instrumented.get(id(provider))
+        return known[1] if known is not None and known[0]() is provider else None
+
     def _add(self, provider: trace.TracerProvider, processor: TrajectoryGuardProcessor) -> None:
         provider.add_span_processor(processor)  # type: ignore[attr-defined]
-        self._instrumented[id(provider)] = (provider, processor)  # the provider is kept so that its id stays its own
+        for gone in [one for one, (alive, _) in self._instrumented.items() if alive() is None]:
+            del self._instrumented[gone]
+        self._instrumented[id(provider)] = (weakly(provider), processor)
+        remember(processor.board, provider)
 
     def _provider_arrived(self) -> None:
         """Attach the processor that waits, if a provider has been set now."""
@@ -82,7 +94,7 @@ class Instrumentation:
                     "trajectory_guard: %s, which was set as tracer provider, takes no span processors: spans are not "
                     "evaluated", type(provider).__name__,
                 )  # fmt: skip
-            elif id(provider) not in self._instrumented:
+            elif self._on(provider) is None:
                 self._add(provider, waiting)
 
     def gate_visited(self) -> None:
@@ -104,9 +116,11 @@ class Instrumentation:
                 self._waiting.enabled = False
                 self._watch.stop()
             provider = provider or current_provider()
-            known = self._instrumented.get(id(provider))
-            if known is not None:
-                known[1].enabled = False
+            known = self._on(provider)
+            if known is not None and provider is not None:
+                known.enabled = False
+                forget(known.board, provider)
+            end_configuration()
 
 
 _instrumentation: Final = Instrumentation()
@@ -134,7 +148,10 @@ def instrument(
 
 
 def uninstrument(tracer_provider: trace.TracerProvider | None = None) -> None:
-    """Switch the guard off. The SDK cannot remove a processor: it stays attached and does nothing."""
+    """Switch the guard off. The SDK cannot remove a processor: it stays attached and does nothing.
+
+    Once no provider and no gate of the process is guarded any more, its configuration ends: another one may be given.
+    """
     _instrumentation.uninstrument(tracer_provider)
 
 
@@ -148,4 +165,4 @@ def auto_instrument() -> None:
     try:
         instrument()
     except Exception:
-        _log.exception("trajectory_guard: could not be loaded; the application runs unguarded")
+        log_contained("could not be loaded; the application runs unguarded")

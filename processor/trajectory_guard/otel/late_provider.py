@@ -16,6 +16,7 @@ from opentelemetry import trace
 from opentelemetry.environment_variables import OTEL_PYTHON_TRACER_PROVIDER
 
 from trajectory_guard import telemetry
+from trajectory_guard.logs import log_contained
 
 _SETTERS: Final = ("_set_tracer_provider", "set_tracer_provider")
 """Functions of ``opentelemetry.trace``, the best first: every way to set a provider ends in the private one, while the
@@ -79,4 +80,4 @@ class ProviderWatch:
         try:
             self._arrived()
         except Exception:
-            _log.exception("trajectory_guard: the provider that was set is not guarded")
+            log_contained("the provider that was set is not guarded")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
-from weakref import WeakSet
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+from weakref import WeakKeyDictionary, WeakSet
 
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation, get_meter_provider
+from opentelemetry.util.types import AttributeValue
 
 from trajectory_guard import telemetry
+from trajectory_guard.forking import now_and_after_fork
+from trajectory_guard.locks import OwnedLock
 from trajectory_guard.runtime import SharedBoard
 from trajectory_guard.store import FlagBoard
 
@@ -16,28 +20,71 @@ if TYPE_CHECKING:
     from trajectory_guard.spending.ledger import ModelSum
 
 Callback = Callable[[CallbackOptions], Iterable[Observation]]
-_registered: Final[WeakSet[FlagBoard]] = WeakSet()
+Reading = Callable[[FlagBoard], Iterable[Observation]]
 
 
-def register_globally(board: FlagBoard) -> None:
-    """Create the instruments of the process's board on the global provider, unless a processor has created them.
+class _Boards(NamedTuple):
+    """The boards that one meter reports, and its latency histogram."""
 
-    A gate may use that board without any processor. Boards of gates' own are not registered: a meter keeps what it
-    observes for good.
-    """
-    if isinstance(board, SharedBoard) and board not in _registered:
-        register(get_meter_provider().get_meter(telemetry.SCOPE), board)
+    boards: WeakSet[FlagBoard]
+    latency: Histogram
+
+
+class _Registry:
+    """The boards of each meter. They share its instruments: the SDK ignores a second instrument of one name."""
+
+    def __init__(self) -> None:
+        self._known: WeakKeyDictionary[Meter, _Boards] = WeakKeyDictionary()
+        now_and_after_fork(self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = OwnedLock()
+
+    def add(self, meter: Meter, board: FlagBoard) -> Histogram:
+        with self._lock:
+            known = next((boards for one, boards in self._known.items() if _real(one) is _real(meter)), None)
+            if known is None:
+                latency = telemetry.LATENCY
+                known = _Boards(WeakSet(), meter.create_histogram(latency.name, latency.unit, latency.meaning))
+                self._known[meter] = known
+                _create(meter, known.boards)
+            known.boards.add(board)
+            return known.latency
+
+    def reports(self, board: FlagBoard) -> bool:
+        """Whether a meter reports a board."""
+        return any(board in known.boards for known in list(self._known.values()))
+
+
+def _real(meter: Meter) -> object:
+    """The meter itself, or that behind a proxy; all proxies are one as long as the application has set no provider."""
+    return getattr(meter, "_real_meter", meter) or type(meter)
+
+
+_registry: Final = _Registry()
 
 
 def register(meter: Meter, board: FlagBoard) -> Histogram:
-    """Create all instruments of ``telemetry.METRICS`` on ``meter``; returns the latency histogram (seconds)."""
-    _registered.add(board)
+    """Report a board on ``meter`` by all instruments of ``telemetry.METRICS``; returns the latency histogram (seconds).
+
+    Several boards of one meter are reported as one: counters are added up.
+    """
+    return _registry.add(meter, board)
+
+
+def register_globally(board: FlagBoard) -> None:
+    """Report the process's board on the global provider, unless it is reported: a gate may use it alone."""
+    if isinstance(board, SharedBoard) and not _registry.reports(board):
+        register(get_meter_provider().get_meter(telemetry.SCOPE), board)
+
+
+def _create(meter: Meter, boards: WeakSet[FlagBoard]) -> None:
     plain = {
         telemetry.STEPS: "steps", telemetry.RECOVERIES: "recoveries", telemetry.DUPLICATES: "duplicates",
         telemetry.FINGERPRINTED: "fingerprinted",
     }  # fmt: skip
     for metric, key in plain.items():
-        _counter(meter, metric, _value(board, key))
+        _counter(meter, metric, _over(boards, partial(_value, key=key)))
     families = {
         telemetry.DETECTIONS: "detections.",
         telemetry.REFUSALS: "refusals.", telemetry.HAND_FLAGS: "flags.",
@@ -49,33 +96,50 @@ def register(meter: Meter, board: FlagBoard) -> Histogram:
         telemetry.QUALITY_EVENTS: "quality.",
     }  # fmt: skip
     for metric, prefix in families.items():
-        _counter(meter, metric, _family(board, prefix, metric.attributes[0]))
+        _counter(meter, metric, _over(boards, partial(_family, prefix=prefix, attribute=metric.attributes[0])))
     by_certainty = {
         telemetry.INTERVENTIONS: "interventions.", telemetry.EPISODES: "episodes.",
         telemetry.LOOP_STEPS: "loop_steps.", telemetry.LOOP_TOKENS: "loop_tokens.",
     }  # fmt: skip
     for metric, prefix in by_certainty.items():
-        _counter(meter, metric, _by_certainty(board, f"certainty.{prefix}", metric.attributes))
-    _counter(meter, telemetry.LOOP_COST, _cost(board))
-    _gauge(meter, telemetry.ACTIVE, lambda options: [Observation(len(board))])
-    _register_spending(meter, board)
-    _gauge(meter, telemetry.QUALITY_MEAN, _quality(board))
-    return meter.create_histogram(telemetry.LATENCY.name, telemetry.LATENCY.unit, telemetry.LATENCY.meaning)
+        of = partial(_by_certainty, prefix=f"certainty.{prefix}", attributes=metric.attributes)
+        _counter(meter, metric, _over(boards, of))
+    _counter(meter, telemetry.LOOP_COST, _over(boards, _cost))
+    _gauge(meter, telemetry.ACTIVE, _over(boards, lambda board: [Observation(len(board))]))
+    _create_spending(meter, boards)
+    _gauge(meter, telemetry.QUALITY_MEAN, _over(boards, _quality, join=_mean))
 
 
-def _register_spending(meter: Meter, board: FlagBoard) -> None:
+def _over(boards: WeakSet[FlagBoard], of: Reading, *, join: Callable[[list[float]], float] = sum) -> Callback:
+    """Observations of all boards; those with equal attributes become one, of which ``join`` makes the value."""
+
+    def observe(options: CallbackOptions) -> Iterable[Observation]:
+        found: dict[tuple[tuple[str, AttributeValue], ...], list[float]] = {}
+        for board in list(boards):
+            for one in of(board):
+                found.setdefault(tuple((one.attributes or {}).items()), []).append(one.value)
+        return [Observation(join(values), dict(attributes)) for attributes, values in found.items()]
+
+    return observe
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _create_spending(meter: Meter, boards: WeakSet[FlagBoard]) -> None:
     """Without a ledger these have no series."""
 
     def by_model(value: Callable[[ModelSum, int | None], float | None]) -> Callback:
-        def observe(options: CallbackOptions) -> Iterable[Observation]:
+        def read(board: FlagBoard) -> Iterable[Observation]:
             for model, sums, micro in board.spending.booked_here() if board.spending is not None else ():
                 found = value(sums, micro)
                 if found is not None:
                     yield Observation(found, {telemetry.MODEL: model})
 
-        return observe
+        return _over(boards, read)
 
-    def ratios(options: CallbackOptions) -> Iterable[Observation]:
+    def ratios(board: FlagBoard) -> Iterable[Observation]:
         for state in board.spending.shown() if board.spending is not None else ():
             attributes = {
                 telemetry.BUDGET_SCOPE: state.account.scope, telemetry.BUDGET_NAME: state.account.name,
@@ -87,15 +151,12 @@ def _register_spending(meter: Meter, board: FlagBoard) -> None:
     _counter(meter, telemetry.SPENDING_COST, by_model(lambda sums, micro: None if micro is None else micro / 1e6))
     open_tokens = by_model(lambda sums, micro: sums.open_input + sums.open_output if micro is None else None)
     _gauge(meter, telemetry.SPENDING_UNPRICED, open_tokens)
-    _gauge(meter, telemetry.BUDGET_RATIO, ratios)
+    _gauge(meter, telemetry.BUDGET_RATIO, _over(boards, ratios, join=max))
 
 
-def _quality(board: FlagBoard) -> Callback:
-    def observe(options: CallbackOptions) -> Iterable[Observation]:
-        for source, name, mean in board.quality.shown() if board.quality is not None else ():
-            yield Observation(mean, {"source": source, telemetry.EVALUATION: name})
-
-    return observe
+def _quality(board: FlagBoard) -> Iterable[Observation]:
+    for source, name, mean in board.quality.shown() if board.quality is not None else ():
+        yield Observation(mean, {"source": source, telemetry.EVALUATION: name})
 
 
 def _gauge(meter: Meter, metric: telemetry.Metric, callback: Callback) -> None:
@@ -106,33 +167,25 @@ def _counter(meter: Meter, metric: telemetry.Metric, callback: Callback) -> None
     meter.create_observable_counter(metric.name, [callback], metric.unit, metric.meaning)
 
 
-def _value(board: FlagBoard, key: str) -> Callback:
-    return lambda options: [Observation(board.counts[key])]
+def _value(board: FlagBoard, *, key: str) -> Iterable[Observation]:
+    return [Observation(board.counts[key])]
 
 
-def _by_certainty(board: FlagBoard, prefix: str, attributes: tuple[str, ...]) -> Callback:
-    def observe(options: CallbackOptions) -> Iterable[Observation]:
-        return [
-            Observation(count, dict(zip(attributes, key.removeprefix(prefix).split("."), strict=True)))
-            for key, count in list(board.counts.items())
-            if key.startswith(prefix)
-        ]
-
-    return observe
-
-
-def _cost(board: FlagBoard) -> Callback:
-    return lambda options: [
-        Observation(usd, {telemetry.LOOP_CERTAINTY: one}) for one, usd in list(board.loop_cost_usd.items())
+def _by_certainty(board: FlagBoard, *, prefix: str, attributes: tuple[str, ...]) -> Iterable[Observation]:
+    return [
+        Observation(count, dict(zip(attributes, key.removeprefix(prefix).split("."), strict=True)))
+        for key, count in list(board.counts.items())
+        if key.startswith(prefix)
     ]
 
 
-def _family(board: FlagBoard, prefix: str, attribute: str) -> Callback:
-    def observe(options: CallbackOptions) -> Iterable[Observation]:
-        return [
-            Observation(count, {attribute: key.removeprefix(prefix)})
-            for key, count in list(board.counts.items())
-            if key.startswith(prefix)
-        ]
+def _cost(board: FlagBoard) -> Iterable[Observation]:
+    return [Observation(usd, {telemetry.LOOP_CERTAINTY: one}) for one, usd in list(board.loop_cost_usd.items())]
 
-    return observe
+
+def _family(board: FlagBoard, *, prefix: str, attribute: str) -> Iterable[Observation]:
+    return [
+        Observation(count, {attribute: key.removeprefix(prefix)})
+        for key, count in list(board.counts.items())
+        if key.startswith(prefix)
+    ]

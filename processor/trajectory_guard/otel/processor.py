@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 from opentelemetry import context as otel_context
 from opentelemetry import metrics as otel_metrics
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
-from trajectory_guard import telemetry
+from trajectory_guard import callbacks, telemetry
 from trajectory_guard.callbacks import Intervention, notify
 from trajectory_guard.config import GuardConfig, is_disabled
 from trajectory_guard.core.engine import Verdict
@@ -57,19 +58,22 @@ _EXPIRY_CHECK: Final = 256
 _EXPIRY_LOOK: Final = 64
 _SCORES_TIMEOUT_S: Final = 5.0
 _MAX_POSTPONED: Final = 256
+_processors: Final[WeakSet[TrajectoryGuardProcessor]] = WeakSet()
 
 
 class TrajectoryGuardProcessor(SpanProcessor):
     """Evaluates every tool span when it ends and raises flags on its board.
 
-    Called synchronously on the thread that ends the span. Never blocks on I/O or a model, never raises: an error of
-    its own is counted (``trajectory_guard.errors``) and logged once per place. A span that ends while its thread holds
-    a lock of the guard (a finalizer or a signal handler has ended it) is evaluated with the next span that ends.
+    Called synchronously on the thread that ends the span. Never blocks on a network or a model, never raises: an error
+    of its own is counted (``trajectory_guard.errors``) and logged once per place. With ``spending_file`` a model call
+    is booked in the file before its span has ended; if the file is locked, that takes up to 0.25 s, once a second, and
+    the calls in between wait in memory. A span that ends while its thread holds a lock of the guard (a finalizer or a
+    signal handler has ended it) is evaluated with the next span that ends.
 
     Parameters:
         config: ``GuardConfig``; by default that of the board, which is read from ``TRAJECTORY_GUARD_*`` variables.
         board: where trajectories live; by default the board shared by the whole process, which gates read.
-        tracer_provider: provider for the guard's own spans; the global one by default.
+        tracer_provider: provider for the guard's own spans; by default they go where the spans of the agent go.
         meter_provider: provider for the guard's metrics; the global one by default.
 
     Raises:
@@ -105,6 +109,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         provider = meter_provider or otel_metrics.get_meter_provider()
         self._latency = register(provider.get_meter(telemetry.SCOPE), self.board)
         follow(self)
+        _processors.add(self)
 
     def configure(self, config: GuardConfig) -> None:
         """Update every value that depends on the configuration; called again when the process adopts another one."""
@@ -130,6 +135,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
             except AttributeError:  # its fields were replaced
                 context, self.board.resource = PUBLIC.started(span)
             self._open[context[SPAN_ID]] = span
+            if self._spans.provider is None:
+                self._spans.learn(span)
             self._started += 1
             if len(self._open) > self._max_open or not self._started % _EXPIRY_CHECK:
                 self._expire_open()
@@ -187,11 +194,19 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._catches_up = False
 
     def shutdown(self) -> None:
-        """Stop evaluating spans. Raised flags stay readable; queued Langfuse scores get up to five seconds."""
+        """Stop evaluating spans. Raised flags stay readable; queued Langfuse scores get up to five seconds.
+
+        Ledger, judge and scores belong to the board: they are closed with its last processor.
+        """
+        if self._postponed and not holds_lock():
+            self._catch_up()
         self.enabled = False
         self._open.clear()
         self._above.clear()
         self._postponed.clear()
+        if any(one.enabled and one.board is self.board for one in list(_processors)):
+            self.force_flush()
+            return
         try:
             if self.board.spending is not None:
                 self.board.spending.close()
@@ -203,7 +218,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
             self._contain("shutdown", error)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Save spending that had to wait; wait up to five seconds until queued Langfuse scores are sent.
+        """Save spending that had to wait; wait up to five seconds each for callbacks and for queued Langfuse scores.
 
         Returns True in any case: a provider would not flush the processors after one that returns False.
         """
@@ -214,6 +229,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 self.board.spending.save_waiting()
             if self.board.reporter is not None:
                 self.board.reporter.flush(min(timeout_millis / 1_000, _SCORES_TIMEOUT_S))
+            callbacks.wait(min(timeout_millis / 1_000, _SCORES_TIMEOUT_S))
         except Exception as error:
             self._contain("force_flush", error)
         return True

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.quality import check_score
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.dialects.span import SpanView
@@ -65,7 +66,7 @@ class ScoreFeed:
         owner = Owner(trajectory_id(view, around, conversation_of, table), agent_name(view, around, table) or "")
         if response:
             with self._lock:
-                self._responses[str(response)] = owner
+                self._responses[bounded_name(str(response))] = owner
         for attributes in events:
             verdict = self._score(board, quality, attributes, owner)
             if verdict is not None:
@@ -85,7 +86,7 @@ class ScoreFeed:
             return None
         response = attributes.get(RESPONSE_ID)
         if response:
-            key = (name, str(response))
+            key = (name, bounded_name(str(response)))
             with self._lock:
                 owner, repeated = self._responses.get(key[1], owner), key in self._seen
                 self._seen[key] = None

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from opentelemetry.sdk.trace import ReadableSpan, Span
 
 from trajectory_guard import telemetry
+from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.steps import Usage
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DialectTable
@@ -73,7 +74,7 @@ class SpendingFeed:
 
 def _service(span: ReadableSpan) -> str:
     name = span.resource.attributes.get("service.name")
-    return str(name) if name else ""
+    return bounded_name(str(name)) if name else ""
 
 
 def _annotate(live: Span, booked: Booked) -> None:

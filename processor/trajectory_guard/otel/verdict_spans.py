@@ -16,6 +16,7 @@ from trajectory_guard import telemetry
 from trajectory_guard.core.detectors.reported import QUALITY_DROP
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
+from trajectory_guard.otel.pipelines import pipeline_of
 
 
 def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, AttributeValue]:
@@ -61,10 +62,18 @@ def guard_attributes(verdict: Verdict) -> dict[str, AttributeValue]:
 
 
 class VerdictSpans:
-    """Emits one span per intervention and tags the live parent. Without a provider the global one is used."""
+    """Emits one span per intervention and tags the live parent.
+
+    Parameters:
+        tracer_provider: by default that of the first span learned.
+    """
 
     def __init__(self, tracer_provider: trace.TracerProvider | None = None) -> None:
-        self._provider = tracer_provider
+        self.provider = tracer_provider
+
+    def learn(self, span: Span) -> None:
+        """Let the guard's spans go where the spans of the application go; for once, without a provider."""
+        self.provider = pipeline_of(span) or trace.get_tracer_provider()
 
     def emit(
         self, verdict: Verdict, *, first_step: str, live_parent: Span | None, tool_span: ReadableSpan | None = None
@@ -76,7 +85,7 @@ class VerdictSpans:
         attributes = verdict_attributes(verdict, first_step)
         if live_parent is not None and live_parent.is_recording():
             live_parent.set_attributes(attributes)
-        provider = self._provider or trace.get_tracer_provider()
+        provider = self.provider or trace.get_tracer_provider()
         tool = tool_span.context if tool_span is not None else None
         around = (tool_span.parent if tool_span is not None else None) or tool
         context = trace.set_span_in_context(NonRecordingSpan(around)) if around is not None else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import threading
 from contextlib import nullcontext
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from trajectory_guard.core.fingerprints import digest64
 from trajectory_guard.core.similarity.cascade import Embed, unit
 from trajectory_guard.extras import install
+from trajectory_guard.forking import ForkDelay
 
 DEFAULT_MODEL: Final = "BAAI/bge-small-en-v1.5"
 ONNX_FILES: Final = ("model.onnx", "model_optimized.onnx", "model_int8.onnx", "model_quantized.onnx")
@@ -23,6 +23,8 @@ _TOKENIZER_FILES: Final = ("tokenizer.json", "tokenizer_config.json")
 _CLS_FAMILIES: Final = ("bge", "gte-", "mxbai", "arctic-embed")
 """Models known to read a text's meaning off its first token."""
 _DEFAULT_DIM: Final = 384
+_IMPORT: Final = ForkDelay()
+"""Around imports of fastembed, numpy among them, on the thread of a settler; a download does not delay a fork."""
 
 
 class ModelError(RuntimeError):
@@ -104,9 +106,9 @@ def load_embed(path: str | None, *, download: bool = False) -> Embed:
     if found is None and not download and not _is_cached():
         raise ModelError(f"{DEFAULT_MODEL} is not cached in {_cache()} and downloading was not asked for")
     try:
-        with _importing:
+        with _IMPORT:
             import_module("fastembed")
-        with nullcontext() if download and found is None else _importing:
+        with nullcontext() if download and found is None else _IMPORT:
             model = _default(download) if found is None else _local(str(Path(str(path)).expanduser()), found)
             unit(_embed(model, "a first text"))
     except Exception as error:
@@ -151,31 +153,3 @@ def _is_cached() -> bool:
         return any(wanted in entry.name.lower() for entry in _cache().iterdir())
     except OSError:
         return False
-
-
-# --- fork ----------------------------------------------------------------------------------------------------
-# A child forked while a thread imports would keep half-imported modules, numpy among them, until it ends, and could
-# break the application. So a fork waits for the import; a download does not delay it.
-
-_FORK_WAIT_S: Final = 30.0
-_importing = threading.Lock()
-_held: Final[list[bool]] = []
-
-
-def _before_fork() -> None:
-    _held.append(_importing.acquire(timeout=_FORK_WAIT_S))
-
-
-def _after_fork_in_parent() -> None:
-    if _held and _held.pop():
-        _importing.release()
-
-
-def _after_fork_in_child() -> None:
-    global _importing
-    _held.clear()
-    _importing = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

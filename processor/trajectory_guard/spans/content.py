@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard.core.content_blocks import unwrap
 from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import INTERRUPTED, SUCCESS, Outcome
 from trajectory_guard.dialects.span import CutOff, SpanView
@@ -375,11 +376,11 @@ def error_class(span: SpanView) -> str | None:
     """Exception type or ``error.type`` of a failed span, None if it names none."""
     named = span.attributes.get("error.type")
     if isinstance(named, str) and named:
-        return named.rsplit(".", 1)[-1]
+        return bounded_name(named.rsplit(".", 1)[-1])
     for event in span.events:
         kind = event.attributes.get("exception.type")
         if event.name == "exception" and isinstance(kind, str) and kind not in ("", "Exception"):
-            return kind.rsplit(".", 1)[-1]
+            return bounded_name(kind.rsplit(".", 1)[-1])
     match = re.match(r"\A(\w+(?:Error|Exception))\b", span.status_description[:_NAME_CHARS])
     return match[1] if match else None
 

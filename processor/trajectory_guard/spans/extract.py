@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash, state_hash
+from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.core.steps import ERROR, Evidence, ModelTokens, StepRecord, Usage
 from trajectory_guard.core.text_bounds import both_ends_and_digest
 from trajectory_guard.dialects.base import Dialect, RawCall, RawUsage, first, firsts
@@ -123,6 +124,8 @@ def read_known_step(
     name = dialect.tool_name(span)
     if name is None:
         return None
+    if name[MAX_NAME_CHARS:]:
+        name = bounded_name(name)
     metadata = metadata_of(attributes, known) if known.metadata else {}
     if table.declared_conversations:  # on any span, before the other keys of the nearest one
         trajectory = trajectory_id(span, above, trajectory_of, table)
@@ -202,7 +205,8 @@ def _failure_text(span: SpanView, kind: str) -> str | None:
 def _call_id(*candidates: Any) -> str | None:
     for candidate in candidates:
         if isinstance(candidate, str) and candidate:
-            return candidate.strip('"') or None
+            found = candidate.strip('"')
+            return (found if not found[MAX_NAME_CHARS:] else bounded_name(found)) or None
     return None
 
 
@@ -216,7 +220,7 @@ def _named(span: SpanView, above: Iterable[SpanView], keys: tuple[str, ...]) -> 
     if not keys:
         return None
     values = (first(one.attributes, keys) for one in (span, *above))
-    return next((str(value) for value in values if value not in (None, "")), None)
+    return next((bounded_name(str(value)) for value in values if value not in (None, "")), None)
 
 
 def trajectory_id(
@@ -268,13 +272,13 @@ def _usage(span: SpanView, raw: RawUsage, table: DialectTable) -> Usage:
 def model_name(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
     """Name of the model that answered, None if the span does not say."""
     name = first(span.attributes, table.model_names)
-    return name if isinstance(name, str) else None
+    return bounded_name(name) if isinstance(name, str) else None
 
 
 def response_id(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
     """The provider's id of the answer to a model call, None if the span does not say."""
     found = first(span.attributes, table.response_ids)
-    return str(found) if found else None
+    return bounded_name(str(found)) if found else None
 
 
 def _integer(value: Any) -> int:

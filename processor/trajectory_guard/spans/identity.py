@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any, Final, TypeVar
 
 from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.dialects.base import Dialect, json_object
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, KeySet, recognise_keys
@@ -82,15 +83,16 @@ def named_conversation(attributes: Mapping[str, Any], known: KeySet, metadata: M
     for key in known.declared_conversations:
         value = attributes[key]
         if value is not None and value != "":
-            return str(value)
+            return bounded_name(str(value))
     for key in known.conversations:
         value = attributes[key]
         if value is not None and value != "":
-            return value if value.__class__ is str and value[0] != '"' else _unquote(value)
+            plain = value.__class__ is str and value[0] != '"' and not value[MAX_NAME_CHARS:]
+            return value if plain else _name(value)
     if metadata:
         for key in _METADATA_KEYS:
             if metadata.get(key):
-                return _unquote(metadata[key])
+                return _name(metadata[key])
     return None
 
 
@@ -107,12 +109,13 @@ def all_conversation_ids(
     for key in known.conversations:
         value = attributes[key]
         if value:
-            found.append(value if value.__class__ is str and value[0] != '"' else _unquote(value))
+            plain = value.__class__ is str and value[0] != '"' and not value[MAX_NAME_CHARS:]
+            found.append(value if plain else _name(value))
     if known.metadata:
         metadata = metadata_of(attributes, known)
         for key in _METADATA_KEYS:
             if metadata.get(key):
-                found.append(_unquote(metadata[key]))  # noqa: PERF401  a function of its own would cost more
+                found.append(_name(metadata[key]))  # noqa: PERF401  a function of its own would cost more
     return found
 
 
@@ -141,7 +144,8 @@ def named_batch(span: SpanView, known: KeySet, metadata: Mapping[str, Any]) -> s
         if step is None:
             return None
         namespace = metadata.get("langgraph_checkpoint_ns", "")
-    return f"{span.trace_id}/{_unquote(namespace).rpartition('|')[0]}/{step}"
+    label = f"{span.trace_id}/{_unquote(namespace).rpartition('|')[0]}/{step}"
+    return label if not label[MAX_NAME_CHARS:] else bounded_name(label)
 
 
 # --- the agent -------------------------------------------------------------------------------------------------
@@ -160,12 +164,12 @@ def named_agent(
     attributes = span.attributes
     named = attributes.get("gen_ai.agent.name")
     if isinstance(named, str) and named not in table.placeholders:
-        return named
+        return named if not named[MAX_NAME_CHARS:] else bounded_name(named)
     for key in known.agent_keys:
         if attributes[key]:
-            return _unquote(attributes[key])
+            return _name(attributes[key])
     if metadata and metadata.get("lc_agent_name"):
-        return str(metadata["lc_agent_name"])
+        return bounded_name(str(metadata["lc_agent_name"]))
     if metadata or known.namespace_keys:
         spread = [attributes[key] for key in known.namespace_keys]
         name = _of_namespace((*spread, metadata.get("langgraph_checkpoint_ns")))
@@ -178,7 +182,7 @@ def _of_namespace(namespaces: Iterable[Any]) -> str | None:
     """``alice:<uuid>|tools:<uuid>``: the enclosing sub-graph is the agent."""
     for value in namespaces:
         if isinstance(value, str) and "|" in value:
-            return _unquote(value).split(":", 1)[0] or None
+            return bounded_name(_unquote(value).split(":", 1)[0]) or None
     return None
 
 
@@ -187,7 +191,7 @@ def _from_wrapped_metadata(span: SpanView, known: KeySet) -> str | None:
         metadata = read(span)
         if metadata:
             name = metadata.get("lc_agent_name")
-            return str(name) if name else _of_namespace((metadata.get("langgraph_checkpoint_ns"),))
+            return bounded_name(str(name)) if name else _of_namespace((metadata.get("langgraph_checkpoint_ns"),))
     return None
 
 
@@ -209,12 +213,12 @@ def _agent_span_name(span: SpanView, table: DialectTable) -> str | None:
     if span.scope.startswith(table.named_scopes):
         name = _by_span_name(span, table)
         if name is not None:
-            return name or None
+            return bounded_name(name) or None
     for read, of_agents in table.key_set(span.attributes).agent_names:
         name = read(span)
         if name is not None:
             known = name not in table.placeholders and not (of_agents and _is_graph(span, table))
-            return name if known else None
+            return bounded_name(name) if known else None
     return None
 
 
@@ -264,11 +268,11 @@ def named_instance(
     for key in known.namespace_keys:
         enclosing = _unquote(attributes[key]).rpartition("|")[0]
         if enclosing:
-            return enclosing
+            return enclosing if not enclosing[MAX_NAME_CHARS:] else bounded_name(enclosing)
     if metadata and not known.namespace_keys:
         enclosing = _unquote(metadata.get("langgraph_checkpoint_ns", "")).rpartition("|")[0]
         if enclosing:
-            return enclosing
+            return enclosing if not enclosing[MAX_NAME_CHARS:] else bounded_name(enclosing)
     for one in ancestors:
         label = _own_label(one, table)
         if label is not None:
@@ -298,7 +302,7 @@ def _resumed(span: SpanView, ancestors: Sequence[SpanView], table: DialectTable)
         if dialect_above(outer, table) is not None:
             break  # called as a tool
         if _is_instance(outer, table):
-            return f"{outer.span_id}/{_agent_span_name(span, table) or span.name}"
+            return bounded_name(f"{outer.span_id}/{_agent_span_name(span, table) or span.name}")
     return span.span_id
 
 
@@ -311,6 +315,12 @@ def _is_graph_node(span: SpanView, table: DialectTable) -> bool:
     """A node of a LangGraph graph that an instrumentation presents as an agent: a step of a run, not the run."""
     scope = span.scope
     return "langchain" in scope or "langgraph" in scope or _is_graph(span, table) or span.name in table.placeholders
+
+
+def _name(value: Any) -> str:
+    """An id or a name as it is kept."""
+    name = _unquote(value)
+    return name if not name[MAX_NAME_CHARS:] else bounded_name(name)
 
 
 def _unquote(value: Any) -> str:

@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard import telemetry
+from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock
@@ -311,7 +312,8 @@ class Spending:
             LedgerError: the ledger cannot be read.
         """
         day = today(self._clock())
-        service = self.service if service is None else service
+        service = self.service if service is None else bounded_name(service)
+        trajectory, agent = bounded_name(trajectory), bounded_name(agent)
         accounts = [(budget, budget.account(trajectory, agent, service, day, tenant)) for budget in self.budgets]
         concerned = [(budget, account) for budget, account in accounts if account is not None]
         if wait:

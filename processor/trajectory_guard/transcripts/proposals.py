@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from trajectory_guard.core.fingerprints import args_hash
+from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable
@@ -39,7 +40,7 @@ def proposals_in(
     for place, call in enumerate(calls):
         args = decode_arguments(call.arguments).value
         yield StepRecord(
-            f"{span.span_id}/{place}", trajectory, call.name, args_hash(args), agent_id=agent, timestamp=span.end,
-            call_id=call.call_id or call.item_id, dialect=dialect.name, trace_id=span.trace_id, span_id=span.span_id,
-            args=args, batch=span.span_id, run=instance, asked=asked,
+            f"{span.span_id}/{place}", trajectory, bounded_name(call.name), args_hash(args), agent_id=agent,
+            timestamp=span.end, call_id=bounded_name(call.call_id or call.item_id or "") or None, dialect=dialect.name,
+            trace_id=span.trace_id, span_id=span.span_id, args=args, batch=span.span_id, run=instance, asked=asked,
         )  # fmt: skip

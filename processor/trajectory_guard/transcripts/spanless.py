@@ -8,6 +8,7 @@ from typing import Final
 
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash
+from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import DENIED, ERROR, INTERRUPTED, Evidence, Outcome, StepRecord
 from trajectory_guard.core.text_bounds import both_ends_and_digest
@@ -49,7 +50,7 @@ def step_of(requested: RequestedCall, above: Iterable[SpanView], table: DialectT
     return StepRecord(
         step_id=f"{span.span_id}#{requested.index:03d}",
         trajectory_id=requested.place.trajectory_id,
-        tool_name=requested.call.name,
+        tool_name=bounded_name(requested.call.name),
         tool_args_hash=args_hash(requested.args),
         state_snapshot_hash=result_hash(kind, text),
         outcome_type=kind,
@@ -70,7 +71,8 @@ def step_of(requested: RequestedCall, above: Iterable[SpanView], table: DialectT
 
 def _call_id(requested: RequestedCall) -> str | None:
     """The id that the result refers to: outputs of the Responses API may show an item's id instead of the call's."""
-    return (requested.result.call_id if requested.result is not None else None) or requested.call.call_id
+    found = (requested.result.call_id if requested.result is not None else None) or requested.call.call_id
+    return bounded_name(found) if found else found
 
 
 def is_handoff(requested: RequestedCall, traces_with_handoffs: Set[str]) -> bool:

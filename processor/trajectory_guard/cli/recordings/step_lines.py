@@ -10,6 +10,7 @@ from trajectory_guard.cli.recordings.diagnostics import Diagnostics, Recorded
 from trajectory_guard.core.content_blocks import unwrap
 from trajectory_guard.core.fingerprints import args_hash
 from trajectory_guard.core.masking import result_hash, state_hash
+from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.outcome import classify
 from trajectory_guard.core.steps import ERROR, OUTCOMES, Evidence, Outcome, StepRecord, Usage
 from trajectory_guard.spans.content import as_text
@@ -52,7 +53,7 @@ def _step(step: Any, trajectory: str, index: int) -> StepRecord:
     return StepRecord(
         step_id=str(step.get("step_id") or f"{trajectory}#{index}"),
         trajectory_id=trajectory,
-        tool_name=step["tool"],
+        tool_name=bounded_name(step["tool"]),
         tool_args_hash=args_hash(args),
         state_snapshot_hash=result_hash(outcome, result) if state is None else state_hash(state),
         outcome_type=outcome,

@@ -9,6 +9,7 @@ from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors.base import SERIES, TYPE_II, TYPE_III, DetectionResult, Detector
 from trajectory_guard.core.inquiry import ADVANCES, FAR
 from trajectory_guard.core.observation import Observation
+from trajectory_guard.core.text import clip_middle
 from trajectory_guard.core.tools import acts_on_view, is_communication, is_lookup, is_status_lookup
 
 _KNOWN_STEPS: Final = 10
@@ -74,7 +75,7 @@ class Phantom(Detector):
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
         """One sentence with the number of calls and the state that all of them returned."""
-        tools, calls = ", ".join(found.names), found.calls or found.count
+        tools, calls = ", ".join(map(clip_middle, found.names)), found.calls or found.count
         number = f"At least {calls}" if found.at_least else str(calls)
         return f"{number} different calls in a row ({tools}) all returned {answer}: nothing changes."
 

@@ -18,6 +18,7 @@ from trajectory_guard.core.fingerprints import Symbol, digest64, text_bytes
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import is_acknowledgement
 from trajectory_guard.core.steps import SUCCESS, StepRecord
+from trajectory_guard.core.text import clip_middle
 from trajectory_guard.core.tools import is_handoff
 
 MAX_PERIOD: Final = 6
@@ -130,7 +131,8 @@ class PingPong(Detector):
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
         """The tools of a lap, and the number of laps."""
-        return f"The calls {' → '.join(found.names)} have repeated {found.count} times with the same results."
+        tools = " → ".join(map(clip_middle, found.names))
+        return f"The calls {tools} have repeated {found.count} times with the same results."
 
     def dump(self) -> Any:
         """Cycle symbols, what they prove, and run lengths."""
@@ -223,7 +225,8 @@ class HandOffs(Detector):
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:
         """One sentence with the agents of the cycle and the number of laps."""
         least = "at least " if found.at_least else ""
-        return f"The work has gone round {least}{found.count} times ({' → '.join(found.names)}) without a result."
+        agents = " → ".join(map(clip_middle, found.names))
+        return f"The work has gone round {least}{found.count} times ({agents}) without a result."
 
     def dump(self) -> Any:
         """The series."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
+from importlib import import_module
 from ssl import SSLContext
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
@@ -138,9 +139,11 @@ class ScoresClient:
         self.requests = 0
         create = _create(self._api)
         keys = (connection.public_key, connection.secret_key)
+        import_module("langfuse.api.core")  # now, and not with the first request: a fork waits for this constructor
         self._single: _Post = partial(_post_fields, create)
         several: _Post = partial(_post_plain_list, partial(self._http.post, url, auth=keys, headers=_OWN_HEADERS))
         if "request" in inspect.signature(create).parameters:
+            import_module("langfuse.api.scores.types")
             self._single, several = partial(_post_object, create), partial(_post_list, create)
         self._forms: list[_Post] = [several, self._single]  # the one to try first, and what to fall back on
 

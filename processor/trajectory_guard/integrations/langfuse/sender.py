@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from trajectory_guard import telemetry
 from trajectory_guard.backoff import Backoff
-from trajectory_guard.forking import after_fork
+from trajectory_guard.forking import ForkDelay, after_fork
 from trajectory_guard.integrations.langfuse.client import (
     Connection,
     RefusedAccessError,
@@ -30,6 +30,7 @@ _log: Final = logging.getLogger(telemetry.LOGGER)
 _MAX_BATCH: Final = 15
 _EXIT_TIMEOUT_S: Final = 5.0
 _FINALIZER: Final = 10
+_IMPORT: Final = ForkDelay()
 
 SENT: Final = "sent"
 REJECTED: Final = "rejected"
@@ -222,7 +223,9 @@ class ScoreSender:
     ) -> ScoresClient | None:
         refused_s = self._rate_limit.refused_s
         try:
-            client = client or ScoresClient(connection)
+            if client is None:
+                with _IMPORT:
+                    client = ScoresClient(connection)
             for part in client.send(batch):
                 self._take(part)
             self._backoff.reset()
@@ -316,7 +319,8 @@ def _weakly(method: Callable[..., object]) -> Callable[[], None]:
 def _untraced() -> AbstractContextManager[object]:
     """Own requests leave no spans where the application has its HTTP client instrumented."""
     try:
-        from opentelemetry.instrumentation.utils import suppress_instrumentation
+        with _IMPORT:
+            from opentelemetry.instrumentation.utils import suppress_instrumentation
     except ImportError:
         return nullcontext()
     return suppress_instrumentation()

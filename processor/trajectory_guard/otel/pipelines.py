@@ -1,0 +1,59 @@
+"""Where the guard's own spans go: to the exporters of the agent's spans, which need not be the global ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+from weakref import WeakKeyDictionary, ref
+
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
+
+from trajectory_guard.store import FlagBoard
+
+_FOLLOWS_PARENT: Final = ParentBased(ALWAYS_ON)
+_instrumented: Final[WeakKeyDictionary[FlagBoard, tuple[Callable[[], Any], ...]]] = WeakKeyDictionary()
+
+
+def weakly(value: Any) -> Callable[[], Any]:
+    """Gives ``value`` as long as something else keeps it alive; for ever, if no weak reference to it can be made."""
+    try:
+        return ref(value)
+    except TypeError:
+        return lambda: value
+
+
+def remember(board: FlagBoard, provider: trace.TracerProvider) -> None:
+    """Record that the spans of this provider reach ``board``."""
+    forget(board, provider)
+    _instrumented[board] = (*_instrumented.get(board, ()), weakly(provider))
+
+
+def forget(board: FlagBoard, provider: trace.TracerProvider) -> None:
+    """Record that they no longer do. Providers that no longer exist are forgotten, too."""
+    before = _instrumented.get(board, ())
+    _instrumented[board] = tuple(one for one in before if one() not in (None, provider))
+
+
+def pipeline_of(span: object) -> trace.TracerProvider | None:
+    """A provider whose spans go where ``span`` goes, None if it is no span of the SDK.
+
+    A span of the SDK knows no provider, but the processors of its own and its resource.
+    """
+    processors, resource = getattr(span, "_span_processor", None), getattr(span, "resource", None)
+    if processors is None or resource is None:
+        return None
+    return TracerProvider(
+        sampler=_FOLLOWS_PARENT, resource=resource, active_span_processor=processors, shutdown_on_exit=False
+    )
+
+
+def provider_for(board: FlagBoard, current: trace.Span) -> trace.TracerProvider:
+    """The provider for a span that a gate writes: one that is instrumented for its board, else that of ``current``.
+
+    Parameters:
+        current: the span in which the gate decides. If several providers are instrumented, it tells which one.
+    """
+    known = [provider for one in _instrumented.get(board, ()) if (provider := one()) is not None]
+    return (known[0] if len(known) == 1 else pipeline_of(current)) or next(iter(known), trace.get_tracer_provider())

@@ -1,0 +1,231 @@
+"""Which provider gets the guard's own spans and metrics, and what ends with a provider."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from opentelemetry import metrics, trace
+from opentelemetry.metrics import _internal as metrics_internal
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.util._once import Once
+
+from trajectory_guard import FlagBoard, GuardConfig, runtime, telemetry
+from trajectory_guard.config import ConfigError
+from trajectory_guard.gates.gate import Gate
+from trajectory_guard.otel import instrument as instrumentation
+from trajectory_guard.otel import metrics as otel_metrics
+from trajectory_guard.otel.instrument import instrument, uninstrument
+from trajectory_guard.otel.processor import TrajectoryGuardProcessor
+from trajectory_guard.runtime import shared_board
+
+TOOL = {
+    "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search", "gen_ai.conversation.id": "c",
+    "gen_ai.tool.call.arguments": '{"q": "x"}', "gen_ai.tool.call.result": "nothing found",
+}  # fmt: skip
+CHAT = {
+    "gen_ai.operation.name": "chat", "gen_ai.conversation.id": "c", "gen_ai.response.model": "a-model",
+    "gen_ai.usage.input_tokens": 10, "gen_ai.usage.output_tokens": 1,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process in which nobody has set a provider or a configuration."""
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", Once())
+    monkeypatch.setattr(runtime, "_process", runtime.Process())
+    monkeypatch.setattr(instrumentation, "_instrumentation", instrumentation.Instrumentation())
+
+
+def application() -> tuple[TracerProvider, InMemorySpanExporter]:
+    exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return provider, exporter
+
+
+def loop(provider: TracerProvider, calls: int = 3) -> None:
+    for _ in range(calls):
+        provider.get_tracer("app").start_span("execute_tool", attributes=TOOL).end()
+
+
+def guard_spans(exporter: InMemorySpanExporter) -> int:
+    return sum(one.name == telemetry.SPAN_NAME for one in exporter.get_finished_spans())
+
+
+def by_gate(board: FlagBoard | None) -> None:
+    """A gate reads three equal calls from the messages."""
+    messages: list[AnyMessage] = [HumanMessage("look", id="h")]
+    for at in range(3):
+        request = {"name": "search", "args": {"q": "x"}, "id": f"c{at}"}
+        messages.append(AIMessage("", tool_calls=[request], id=f"a{at}"))
+        messages.append(ToolMessage("nothing found", tool_call_id=f"c{at}", id=f"t{at}", name="search"))
+    assert Gate(board=board).decide(messages, {}, "t").level.value == "NUDGE"
+
+
+# --- the guard's own spans -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_global", [False, True])
+@pytest.mark.parametrize("way", ["add_span_processor", "instrument"])
+def test_the_spans_of_the_guard_go_where_the_spans_of_the_agent_go(way: str, has_global: bool) -> None:
+    other, elsewhere = application()
+    if has_global:
+        trace.set_tracer_provider(other)
+    provider, exporter = application()
+    if way == "instrument":
+        instrument(provider)
+    else:
+        provider.add_span_processor(TrajectoryGuardProcessor(board=FlagBoard(GuardConfig())))
+    loop(provider)
+    assert (guard_spans(exporter), guard_spans(elsewhere)) == (1, 0)
+    own = next(one for one in exporter.get_finished_spans() if one.name == telemetry.SPAN_NAME)
+    assert own.resource == exporter.get_finished_spans()[0].resource
+
+
+def test_a_gates_span_goes_to_the_provider_that_is_instrumented() -> None:
+    other, elsewhere = application()
+    trace.set_tracer_provider(other)
+    provider, exporter = application()
+    instrument(provider)
+    by_gate(None)
+    assert (guard_spans(exporter), guard_spans(elsewhere)) == (1, 0)
+
+
+def test_a_gates_span_goes_where_the_span_around_it_goes() -> None:
+    provider, exporter = application()
+    board = FlagBoard(GuardConfig())
+    with provider.get_tracer("app").start_as_current_span("request"):
+        by_gate(board)
+    assert guard_spans(exporter) == 1
+
+
+def test_of_several_instrumented_providers_the_span_around_a_gate_names_its_own() -> None:
+    (one, first), (two, second) = application(), application()
+    instrument(one)
+    instrument(two)
+    with two.get_tracer("app").start_as_current_span("request"):
+        by_gate(None)
+    assert (guard_spans(first), guard_spans(second)) == (0, 1)
+
+
+# --- what ends with a provider ---------------------------------------------------------------------------------
+
+
+def test_a_provider_that_the_application_drops_is_freed() -> None:
+    provider, _ = application()
+    instrument(provider)
+    loop(provider)
+    alive = weakref.ref(provider)
+    provider.shutdown()
+    del provider
+    gc.collect()
+    assert alive() is None
+    another, exporter = application()
+    instrument(another)
+    assert len(instrumentation._instrumentation._instrumented) == 1
+    loop(another)
+    assert guard_spans(exporter) == 1
+
+
+def test_the_configuration_ends_with_the_last_provider_and_gate(caplog: pytest.LogCaptureFixture) -> None:
+    one, _ = application()
+    two, _ = application()
+    before, after = GuardConfig(nudge_threshold=2.0), GuardConfig(nudge_threshold=1.5)
+    instrument(one, before)
+    instrument(two)
+    gate = Gate()
+    uninstrument(one)
+    for _ in ("a provider", "a gate"):
+        with pytest.raises(ConfigError, match="nudge_threshold"):
+            instrument(one, after)
+        uninstrument(two)
+    del gate
+    gc.collect()
+    uninstrument(two)
+    with caplog.at_level(logging.WARNING, telemetry.LOGGER):
+        assert instrument(one, after).config.nudge_threshold == 1.5
+    assert not caplog.records, "it replaces none of the environment"
+    assert shared_board().config.nudge_threshold == 1.5
+    with pytest.raises(ConfigError, match="nudge_threshold"):
+        instrument(two, before)
+
+
+def test_what_belongs_to_the_board_is_closed_with_its_last_processor(tmp_path: Path) -> None:
+    """The judge is at work on an answer, and another one waits: both are judged after one provider has shut down."""
+    go, judged = threading.Event(), list[str]()
+
+    def judge(request: str, response: str) -> float:
+        go.wait(30)
+        judged.append(response)
+        return 0.5
+
+    config = GuardConfig(quality_judge=judge, track_spending=True, spending_file=str(tmp_path / "spent.db"))
+    board = FlagBoard(config)
+    one, _ = application()
+    two, _ = application()
+    for provider in (one, two):
+        provider.add_span_processor(TrajectoryGuardProcessor(board=board))
+    assert board.quality is not None
+    assert board.quality.judge is not None
+    from trajectory_guard.quality.judge import Answer
+
+    for text in ("first", "second"):
+        board.quality.judge.submit(Answer("c", "", "?", text))
+    one.shutdown()
+    go.set()
+    assert board.quality.judge.wait(30)
+    assert judged == ["first", "second"]
+    two.get_tracer("app").start_span("chat", attributes=CHAT).end()
+    two.shutdown()
+    assert board.quality.judge._thread is None
+
+
+# --- metrics ---------------------------------------------------------------------------------------------------
+
+
+def reported(reader: InMemoryMetricReader, name: str) -> dict[Any, float]:
+    data = reader.get_metrics_data()
+    return {
+        tuple(sorted(point.attributes.items())): point.value
+        for group in (data.resource_metrics if data is not None else ())
+        for scope in group.scope_metrics
+        for metric in scope.metrics
+        if metric.name == name
+        for point in metric.data.data_points
+    }
+
+
+@pytest.fixture
+def no_meters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process in which nobody has set a meter provider."""
+    monkeypatch.setattr(otel_metrics, "_registry", otel_metrics._Registry())
+    monkeypatch.setattr(metrics_internal, "_METER_PROVIDER", None)
+    monkeypatch.setattr(metrics_internal, "_METER_PROVIDER_SET_ONCE", Once())
+    monkeypatch.setattr(metrics_internal, "_PROXY_METER_PROVIDER", metrics_internal._ProxyMeterProvider())
+
+
+@pytest.mark.parametrize("early", [0, 1, 2], ids=lambda count: f"{count} boards before the meter provider")
+def test_all_boards_of_a_process_are_in_its_metrics(early: int, no_meters: None) -> None:
+    reader, boards = InMemoryMetricReader(), [FlagBoard(GuardConfig()) for _ in range(2)]
+    processors = [TrajectoryGuardProcessor(board=board) for board in boards[:early]]
+    metrics.set_meter_provider(MeterProvider([reader]))
+    processors += [TrajectoryGuardProcessor(board=board) for board in boards[early:]]
+    for calls, processor in enumerate(processors, start=3):
+        provider, _ = application()
+        provider.add_span_processor(processor)
+        loop(provider, calls)
+    assert reported(reader, telemetry.STEPS.name) == {(): 7}
+    assert reported(reader, telemetry.ACTIVE.name) == {(): 2}
+    assert sum(reported(reader, telemetry.EPISODES.name).values()) == 2
+    assert len(reported(reader, telemetry.EPISODES.name)) == 1
