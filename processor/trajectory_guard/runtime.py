@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakSet
 
@@ -89,7 +91,7 @@ class Process:
         self._given: str | None = None  # the source of the configuration: a gate, or the process
         self._ended = False  # the configuration of the board is one that ended, and may be replaced by any other
         self._followers: WeakSet[Follower] = WeakSet()
-        self._warnings: list[tuple[str, ...]] = []  # for the log, when the lock is released
+        self._warnings: deque[tuple[str, ...]] = deque()  # for the log, when the lock is released
         now_and_after_fork(self._renew_lock)
 
     def _renew_lock(self) -> None:
@@ -102,8 +104,9 @@ class Process:
             with self._config_lock:
                 return self._board_for(config, gate=gate)
         finally:
-            while self._warnings:  # a log handler may ask for the board, too
-                _log.warning(*self._warnings.pop(0))
+            while self._warnings:  # a log handler may ask for the board, and may raise
+                with suppress(Exception):
+                    _log.warning(*self._warnings.popleft())
 
     def _board_for(self, config: GuardConfig | None, *, gate: bool) -> SharedBoard:
         if self.board is None:
