@@ -196,11 +196,16 @@ def names_file(result: str, values: Sequence[str]) -> bool:
     """
     if len(result) > MAX_FORM_CHARS:
         return False
-    names = [name.rstrip(".:") for name in _PATH.findall(result)]
-    return any(len(name) >= _MIN_QUOTE_CHARS and name in value for name in names for value in values)
+    names = [name.rstrip(".:") for name in _BETWEEN_NAMES.split(result)]
+    return any(
+        len(name) >= _MIN_QUOTE_CHARS and not _IN_PATHS.isdisjoint(name) and name in value
+        for name in names
+        for value in values
+    )
 
 
-_PATH: Final = re.compile(r"[^\s\"'`,;()<>]{0,200}[\\/.][^\s\"'`,;()<>]{1,200}")
+_BETWEEN_NAMES: Final = re.compile(r"[\s\"'`,;()<>]+")
+_IN_PATHS: Final = frozenset("/\\.")
 
 
 def _plain_leaves(value: Any) -> Iterator[Any]:
