@@ -6,9 +6,11 @@ import gzip
 import itertools
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -180,3 +182,19 @@ def table_rows(page: str, heading: str) -> dict[str, list[str]]:
     ]
     assert len({row[0] for row in found}) == len(found), "a row is there twice"
     return {row[0].strip("`"): row[1:] for row in found}
+
+
+def profiled(work: Callable[[], object], counts: Callable[[FrameType, str], bool]) -> int:
+    """How many events of the profiler count while this thread does some work."""
+    count = 0
+
+    def profile(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal count
+        count += counts(frame, event)
+
+    sys.setprofile(profile)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count

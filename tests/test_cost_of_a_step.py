@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from tests.bench import shapes
 from tests.bench.gate import Bench
+from tests.helpers import profiled
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.engine import Engine
 from trajectory_guard.core.fingerprints import parse_json
@@ -26,18 +27,7 @@ from trajectory_guard.store import FlagBoard
 
 def calls_of(work: Callable[[], object]) -> int:
     """How many functions ``work`` calls, those in C included."""
-    count = 0
-
-    def profile(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(profile)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
+    return profiled(work, lambda frame, event: event in ("call", "c_call"))
 
 
 def calls_of_a_step(step_at: Callable[[int], StepRecord], length: int = 100, steps: int = 32) -> float:

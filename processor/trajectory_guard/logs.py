@@ -36,13 +36,13 @@ def log_verdict(verdict: Verdict, *, redact: bool = False) -> None:
     """
     level = _LEVELS[verdict.level] if verdict.intervenes else logging.DEBUG
     if logger.isEnabledFor(level):
-        _write(level, verdict_entry(verdict, redact=redact))
+        write_entry(level, verdict_entry(verdict, redact=redact))
 
 
 def log_recovery(verdict: Verdict) -> None:
     """Log that an agent left a loop after a nudge, at INFO."""
     if logger.isEnabledFor(logging.INFO):
-        _write(logging.INFO, verdict_entry(verdict) | {"event_type": "TRAJECTORY_RECOVERY"})
+        write_entry(logging.INFO, verdict_entry(verdict) | {"event_type": "TRAJECTORY_RECOVERY"})
 
 
 def log_refusal(trajectory_id: str, tool: str, reason: str, times: int) -> None:
@@ -68,10 +68,11 @@ def _log_event(event: str, trajectory_id: str, level: int, **fields: Any) -> Non
         "timestamp": datetime.now(timezone.utc).isoformat(), "event_type": event, "trajectory_id": trajectory_id,
         **fields,
     }  # fmt: skip
-    _write(level, entry)
+    write_entry(level, entry)
 
 
-def _write(level: int, entry: Mapping[str, Any]) -> None:
+def write_entry(level: int, entry: Mapping[str, Any]) -> None:
+    """Log an entry as a line of JSON."""
     line = _line(entry)
     with suppress(Exception):
         logger.log(level, "%s", line, stacklevel=3)

@@ -87,27 +87,15 @@ def test_an_error_in_a_gate_lets_the_agent_go_on(
 
 @ASYNC
 @pytest.mark.parametrize("surface", EVERY)
-def test_a_nudge_that_cannot_be_written_is_left_out(
-    surface: str, is_async: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("text", "course"), [("nudged", UNGUARDED), ("closing", "hatatatNatatata")])
+def test_a_nudge_or_closing_message_that_cannot_be_written_is_left_out_and_the_run_goes_on(
+    text: str, course: str, surface: str, is_async: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board = new_board()
     graph = SURFACES[surface](board)
-    monkeypatch.setattr(GraphGate, "nudged", fails)
+    monkeypatch.setattr(GraphGate, text, fails)
 
-    assert run(graph, is_async) == UNGUARDED
-    assert board.counts["errors.gate"] > 0
-
-
-@ASYNC
-@pytest.mark.parametrize("surface", EVERY)
-def test_a_run_whose_closing_message_cannot_be_written_goes_on(
-    surface: str, is_async: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    board = new_board()
-    graph = SURFACES[surface](board)
-    monkeypatch.setattr(GraphGate, "closing", fails)
-
-    assert run(graph, is_async) == "hatatatNatatata"
+    assert run(graph, is_async) == course
     assert board.counts["errors.gate"] > 0
 
 

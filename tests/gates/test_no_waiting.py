@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -16,6 +14,7 @@ from langchain.agents import create_agent
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
+from tests.helpers import profiled
 from trajectory_guard import FlagBoard, GuardConfig, TrajectoryGuardMiddleware, TrajectoryGuardNode, apply_guard
 from trajectory_guard.cli.demo.scripted import ScriptedChatModel
 from trajectory_guard.core.similarity.calibration import Calibration
@@ -51,18 +50,8 @@ SURFACES = pytest.mark.parametrize("build", [guarded_graph, guarded_agent, graph
 
 def waits(work: Callable[[], object]) -> int:
     """How often ``work`` waits on this thread for a condition that another thread brings about."""
-    count = 0
-
-    def profile(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event == "call" and frame.f_code is threading.Condition.wait_for.__code__
-
-    sys.setprofile(profile)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
+    wait = threading.Condition.wait_for.__code__
+    return profiled(work, lambda frame, event: event == "call" and frame.f_code is wait)
 
 
 @SURFACES

@@ -1,4 +1,4 @@
-"""What stands around an output or a command without being part of it: headers of runtimes, filters of a shell."""
+"""Headers of runtimes and filters of a shell, which are no part of an output or a command."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from trajectory_guard.core.detectors.base import Detector
 from trajectory_guard.core.fingerprints import UNKNOWN, Symbol
-from trajectory_guard.core.history import WIDTH, History, UsageWindow
+from trajectory_guard.core.history import WIDTH, History, Ring, UsageWindow
 from trajectory_guard.core.inquiry import Advance, Inquiry
 from trajectory_guard.core.observation import Observation, SameResultRun
 from trajectory_guard.core.policy import Ladder
@@ -18,7 +18,6 @@ MAX_AGENTS: Final = 8
 NO_FAILURE: Final = -1
 _KEPT_LINES: Final = 128
 _KEPT_DATED: Final = 32
-_PAIR: Final = 2 * WIDTH
 _LINE: Final = "I"
 """Format of a checksum of ``LINE_BYTES`` bytes: its value depends on the machine, its bytes do not."""
 
@@ -193,14 +192,13 @@ class Run:
     def note_dated(self, call: Symbol, masked: Symbol) -> None:
         """Remember the result of a call without its clocks and ids, of ``_KEPT_DATED`` calls."""
         if call:
-            self.dated = (self.dated + call + masked)[-_KEPT_DATED * _PAIR :]
+            self.dated = (self.dated + call + masked)[-_KEPT_DATED * 2 * WIDTH :]
 
     def dated_as(self, call: Symbol) -> Symbol:
         """What ``note_dated`` remembers of a call, as of its newest result; ``UNKNOWN`` if nothing."""
-        at = self.dated.rfind(call) if call else -1
-        while at >= 0 and at % _PAIR:
-            at = self.dated.rfind(call, 0, at + len(call) - 1)
-        return self.dated[at + WIDTH : at + _PAIR] if at >= 0 else UNKNOWN
+        pairs = Ring(2 * _KEPT_DATED, self.dated)
+        at = pairs.last(call)
+        return pairs[at + 1] if at >= 0 else UNKNOWN
 
     def note_progress(self, agent: str | None) -> None:
         """Record the current step as progress."""

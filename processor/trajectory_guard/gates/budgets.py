@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from trajectory_guard import telemetry
 from trajectory_guard.errors import PortableError
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.graph_gate import thread_id_of
 from trajectory_guard.gates.messages import is_guard_message
 from trajectory_guard.gates.remote import caller_of
+from trajectory_guard.logs import write_entry
 from trajectory_guard.spending.answers import stricter
 from trajectory_guard.spending.budget import BudgetLevel
 from trajectory_guard.spending.spending import BudgetStatus
@@ -27,7 +25,6 @@ REFUSED_TEXT: Final = (
 BLOCKED_TEXT: Final = "I have to stop here: the budget for this is used up. Please try again later."
 """Default text where the budget is used up."""
 RefusalText = str | Callable[[BudgetStatus], str]
-_log: Final = logging.getLogger(telemetry.LOGGER)
 
 
 class BudgetExceededError(PortableError, RuntimeError):
@@ -118,10 +115,7 @@ class BudgetCheck:
             return None
         if ruling.ends:
             self.count(action)
-            with suppress(Exception):  # of a handler or filter of the application's
-                _log.info(
-                    "%s", json.dumps({"event_type": "BUDGET_REFUSAL", "trajectory_id": trajectory, **ruling.payload})
-                )
+            write_entry(logging.INFO, {"event_type": "BUDGET_REFUSAL", "trajectory_id": trajectory, **ruling.payload})
         return ruling
 
     def _own(self, trajectory: str, agent: str) -> BudgetStatus | None:
