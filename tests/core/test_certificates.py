@@ -78,6 +78,10 @@ def loops() -> dict[str, list[Any]]:
         "nothing_new": [
             record("go", {"way": way}, ROOM.format(at)) for way, at in zip(walk[1:], walk, strict=False)
         ],
+        "known_calls": [
+            record("pull", {"lever": one}, f"Lever {one} clicks {ord(one):b} times, and the door stays shut.")
+            for one in "abcdef" + "fbxdcaebydacfzbdfaecvbfdacewbd"
+        ],
         "handoffs": [
             record(f"transfer_to_{to}", {"reason": f"{why} {n}"}, "done")
             for n, (to, why) in enumerate([("billing", "invoice"), ("support", "who is it")] * 6)

@@ -70,6 +70,10 @@ def noisy_steps(seed: int, count: int) -> Iterator[StepRecord]:
         record("ocr", {"image": "scan_004.png", "dpi": dpi}, "[]", "empty")
         for dpi in (150, 200, 300, 400, 600, 96, 72, 240)
     ]
+    rare += [
+        record("pull", {"lever": one}, f"Lever {one} clicks {ord(one):b} times, and the door stays shut.")
+        for one in "abcdef" + "fbxdcaebydacfzbdfaecvb"
+    ]
     for at, step in enumerate(rare, count + 12):
         yield step._replace(step_id=f"{at:016x}", timestamp=at * 2.0)
 

@@ -46,6 +46,26 @@ def test_what_is_done_is_not(text: str) -> None:
     assert not is_pending(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["Job 7 is still running", "still not ready", "Still in the queue", "still 3 to go", "The lift is still busy"],
+)
+def test_what_still_goes_on_is_pending(text: str) -> None:
+    assert is_pending(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The door is still locked.", "The cart is still empty", "The tests are still failing", "Your price: still $99",
+        "Der See liegt still und leer da.", "You still see a wall.", "The page is still the same.", "Still too long.",
+    ],
+)  # fmt: skip
+def test_what_is_still_as_it_was_is_not(text: str) -> None:
+    """Nothing is under way: time alone will not change it."""
+    assert not is_pending(text)
+
+
 @pytest.mark.parametrize("text", PASSING)
 def test_an_error_that_passes_is_transient(text: str) -> None:
     assert is_transient(text, None)

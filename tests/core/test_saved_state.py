@@ -238,7 +238,7 @@ def test_a_changed_detector_state_is_refused(name: str) -> None:
 def test_all_detectors_with_state_took_part() -> None:
     with_memory = {name for name, kind in REGISTRY.items() if not kind.shared}
     assert set(RUN["detectors"]) == with_memory == {
-        "insanity", "pingpong", "handoffs", "recurrence", "error_streak", "monologue",
+        "insanity", "pingpong", "handoffs", "known_calls", "recurrence", "error_streak", "monologue",
     }  # fmt: skip
 
 

@@ -86,6 +86,9 @@ def _sentences(main: DetectionResult, tool: str, ending: _Ending) -> tuple[str, 
         return f"{tried}, and {ending.each}", ending.missing
     if main.loop_type in (TYPE_II, TYPE_III):
         return _unchanged(main, tool, calls)
+    if main.rule == "known_calls":
+        said = f"{main.count} of the last {calls} calls, most recently {tool}, brought only what was known from them"
+        return said, "I need something that none of these calls brings."
     if main.loop_type == TYPE_IV:
         return _circle(main) if main.names else None
     if main.loop_type == TYPE_V:

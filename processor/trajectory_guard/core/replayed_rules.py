@@ -313,6 +313,13 @@ def _nothing_new(claim: Claim) -> _Problems:
         yield f"confidence {claim.confidence} does not follow from count {claim.times}"
 
 
+def _known_calls(claim: Claim) -> _Problems:
+    yield from _at_least("known")(claim)
+    different = len({row.call for row in claim.rows})
+    if not claim.earlier and different < claim.thresholds["different"]:
+        yield f"{different} different calls are below {claim.thresholds['different']}"
+
+
 def _handoffs(claim: Claim) -> _Problems:
     yield from _at_least("laps", rows=False)(claim)
     if int(claim.facts["period"]) not in (2, 3, 4):
@@ -333,6 +340,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "same_answer": Rule(None, _same_answer),
     "cycle": Rule(_cycle, _anything),
     "nothing_new": Rule(None, _nothing_new),
+    "known_calls": Rule(None, _known_calls),
     "same_meaning": Rule(None, _at_least("calls")),
     "reformulation": Rule(None, _at_least("calls")),
     "same_error": Rule(None, _at_least("failures")),

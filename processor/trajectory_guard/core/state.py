@@ -225,6 +225,13 @@ def _checksum(body: bytes) -> str:
 
 def _dump(plain: dict[str, Any]) -> bytes:
     try:
-        return orjson.dumps(plain, option=orjson.OPT_SORT_KEYS)
+        return orjson.dumps(plain, option=orjson.OPT_SORT_KEYS, default=_as_list)
     except TypeError:  # text that is no valid Unicode, as a trajectory id may be
         return json.dumps(plain, sort_keys=True).encode("ascii")
+
+
+def _as_list(value: Any) -> list[Any]:
+    """A named tuple in the memory of a detector: ``orjson`` takes plain ones only."""
+    if isinstance(value, tuple):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")

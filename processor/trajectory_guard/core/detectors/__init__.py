@@ -18,6 +18,7 @@ from trajectory_guard.core.detectors.base import (
 )
 from trajectory_guard.core.detectors.error_streak import ErrorStreak
 from trajectory_guard.core.detectors.insanity import Insanity
+from trajectory_guard.core.detectors.known_calls import KnownCalls
 from trajectory_guard.core.detectors.model_calls import SameModelCall
 from trajectory_guard.core.detectors.monologue import Monologue
 from trajectory_guard.core.detectors.phantom import Phantom, SameEffect, Wandering
@@ -28,7 +29,7 @@ from trajectory_guard.core.detectors.same_answer import SameAnswer
 
 _BUILT_IN: tuple[type[Detector], ...] = (
     Stutter, Recurrence, DeniedAgain, Insanity, SameAnswer, SameEffect, Phantom, Wandering, PingPong, HandOffs,
-    ErrorStreak, Monologue, SameModelCall,
+    KnownCalls, ErrorStreak, Monologue, SameModelCall,
 )  # fmt: skip
 LOOP_TYPES: tuple[str, ...] = (TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI)
 """The built-in loop types; ``weights()`` knows registered ones too."""
@@ -95,6 +96,7 @@ __all__ = [
     "HandOffs",
     "Insanity",
     "Integrity",
+    "KnownCalls",
     "Monologue",
     "Phantom",
     "PingPong",

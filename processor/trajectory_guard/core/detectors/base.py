@@ -85,7 +85,8 @@ def signs_of(seen: Observation) -> int:
         signs |= REPEATED
     if seen.denied_times > 1:
         signs |= REFUSED
-    if max(seen.same_results.distinct, seen.alike, seen.old_states_in_a_row) >= _LEAST_SERIES:
+    in_a_row = _LEAST_SERIES
+    if seen.same_results.distinct >= in_a_row or seen.alike >= in_a_row or seen.old_states_in_a_row >= in_a_row:
         signs |= SERIES
     if seen.signature is not None:
         signs |= FAILED
