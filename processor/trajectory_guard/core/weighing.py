@@ -55,18 +55,7 @@ def weigh(run: Run, seen: Observation, policy: ToolSettings | None, poll_patienc
     pause_s = run.pause_s if seen.in_a_row and seen.repeats > 1 else seen.gap_s
     paced = scope.is_paced(run, seen.gap_s)
     seen.certainty = _certainty(seen, policy, pause_s, paced=paced)
-    seen.pace = seen.pace_of(seen.certainty)
-    in_between = not seen.in_a_row and (seen.new_calls_since_repeat or seen.recurrences > seen.repeats)
-    if seen.certainty is Certainty.ACKNOWLEDGED and not (seen.is_bare_acknowledgement or in_between):
-        # detected as early as any repeat: only escalation is slow
-        slow = seen.fails_otherwise or (pause_s >= scope.RETRY_PAUSE_S and _is_partly_done(seen))
-        seen.pace = _PACE_OF_DOUBT if slow else 1.0
-    elif seen.is_acknowledged_move:
-        seen.pace *= _PACE_OF_MOVES
-    elif seen.varies:
-        seen.pace *= _PACE_OF_DRAWS
-    if seen.new_work_since_repeat and not seen.asks and not names_error(seen.step.result or ""):
-        seen.pace = max(seen.pace, PACE[Certainty.ACKNOWLEDGED])  # a look around between pieces of work
+    seen.pace = _pace(seen, pause_s)
     works = False
     if seen.certainty is Certainty.WAITING:
         run.waits = (*run.waits[1 - _KEPT_WAITS :], run.index)
@@ -74,20 +63,51 @@ def weigh(run: Run, seen: Observation, policy: ToolSettings | None, poll_patienc
             run.last_stated_wait = run.index
     elif seen.repeats > 1 and _is_lap_with_wait(run, seen):
         works = _is_working_lap(run, seen)
-        if works and run.last_stated_wait <= seen.repeated_at[-2]:
-            seen.certainty, seen.pace = weakest(seen.certainty, Certainty.ACKNOWLEDGED), _PACE_OF_LAPS
-        else:
-            seen.certainty, seen.pace = Certainty.WAITING, _PACE_OF_LAPS if works else seen.waiting_pace
+        _weigh_lap(run, seen, works=works)
     if seen.certainty is Certainty.WAITING:
         run.last_waiting = run.index
-        if seen.outcome == ERROR and seen.gap_s + seen.step.duration < scope.RETRY_PAUSE_S:
-            seen.pace = min(seen.pace, _PACE_WITHOUT_PAUSE)  # what may pass is given no time to
-        if seen.outcome != ERROR and not works:
-            spent_s = seen.gap_s + seen.step.duration
-            seen.pace *= min(poll_patience, max(1.0, spent_s * poll_patience / scope.PACED_S))
+        _give_time(seen, poll_patience, works=works)
     elif seen.others_progress:  # their progress may have changed the state that this call reads
         seen.certainty = weakest(seen.certainty, Certainty.LIKELY)
         seen.pace = max(seen.pace, _PACE_BESIDE_OTHERS)
+
+
+# --- the factor on the number of repeats -------------------------------------------------------------------------
+
+
+def _pace(seen: Observation, pause_s: float) -> float:
+    """The factor for a step by itself, before the laps and waits that it is part of are known."""
+    pace = seen.waiting_pace if seen.certainty is Certainty.WAITING else 1.0 * PACE[seen.certainty]
+    in_between = not seen.in_a_row and (seen.new_calls_since_repeat or seen.recurrences > seen.repeats)
+    if seen.certainty is Certainty.ACKNOWLEDGED and not (seen.is_bare_acknowledgement or in_between):
+        # detected as early as any repeat: only escalation is slow
+        slow = seen.fails_otherwise or (pause_s >= scope.RETRY_PAUSE_S and _is_partly_done(seen))
+        pace = _PACE_OF_DOUBT if slow else 1.0
+    elif seen.certainty is Certainty.ACKNOWLEDGED and seen.is_acknowledged_move:
+        pace *= _PACE_OF_MOVES
+    elif seen.varies:
+        pace *= _PACE_OF_DRAWS
+    if seen.new_work_since_repeat and not seen.asks and not names_error(seen.step.result or ""):
+        pace = max(pace, PACE[Certainty.ACKNOWLEDGED])  # a look around between pieces of work
+    return pace
+
+
+def _weigh_lap(run: Run, seen: Observation, *, works: bool) -> None:
+    """A repeat closes a lap that a wait is part of: the whole lap waits, unless most of it is work."""
+    if works and run.last_stated_wait <= seen.repeated_at[-2]:
+        seen.certainty, seen.pace = weakest(seen.certainty, Certainty.ACKNOWLEDGED), _PACE_OF_LAPS
+    else:
+        seen.certainty, seen.pace = Certainty.WAITING, _PACE_OF_LAPS if works else seen.waiting_pace
+
+
+def _give_time(seen: Observation, poll_patience: int, *, works: bool) -> None:
+    """Fit the pace of a wait to the time that the agent leaves between its looks."""
+    spent_s = seen.gap_s + seen.step.duration
+    if seen.outcome == ERROR:
+        if spent_s < scope.RETRY_PAUSE_S:
+            seen.pace = min(seen.pace, _PACE_WITHOUT_PAUSE)  # what may pass is given no time to
+    elif not works:
+        seen.pace *= min(poll_patience, max(1.0, spent_s * poll_patience / scope.PACED_S))
 
 
 def _says_that_it_waits(seen: Observation, policy: ToolSettings | None) -> bool:
@@ -128,47 +148,74 @@ def _pause_s(before_s: float, seen: Observation) -> float:
     return mean_s
 
 
+# --- the strength of the evidence --------------------------------------------------------------------------------
+
+
 def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *, paced: bool) -> Certainty:
+    """How much a repeat proves, by what the call is and what came back. The first reason that applies decides."""
     step, text = seen.step, (seen.step.result or "").strip()
     if (policy is not None and policy.poll) or seen.under_way or is_waiting(step.tool_name, step.args):
         return Certainty.WAITING
     if seen.outcome == DENIED:
         return Certainty.CERTAIN
     if seen.outcome == ERROR or seen.signature is not None:
-        if seen.killed:
-            return Certainty.LIKELY  # the limit is the host's own: it does not pass, the next call has to be shorter
-        if is_transient(both_ends(text, _ERROR_CHARS), step.error_class):
-            return Certainty.WAITING
-        if seen.in_a_row:
-            if seen.noisy:
-                return Certainty.ACKNOWLEDGED  # it failed in other words: it may go on from where it failed before
-            if pause_s >= scope.RETRY_PAUSE_S:
-                return Certainty.ACKNOWLEDGED  # a deliberate wait before each retry may have a reason
-            known = seen.repeats >= _PASSED_BY_NOW or is_lasting(both_ends(text, _ERROR_CHARS), step.error_class)
-            if seen.outcome == ERROR and not known:
-                return Certainty.ACKNOWLEDGED  # an error in unknown words may be one that passes
-        return Certainty.LIKELY if seen.outcome == SUCCESS else Certainty.CERTAIN
+        return _of_failure(seen, text, pause_s)
     if seen.varies and is_brief(text):
         return Certainty.WAITING  # a reading, a draw: each value came before, and nobody knows which is next
     if is_handoff(step.tool_name) and (seen.idle or not seen.in_a_row):
         return Certainty.LIKELY  # the agents' own results do not show
-    short = not text or is_short(text)
-    waited = step.duration >= LEAST_WAIT_S  # only then how long the result is matters
-    if waited and took_its_time(step.args, step.duration, short=not text or is_brief(text)):
-        asked = sum(map(str.isalpha, " ".join(seen.values)[:_ERROR_CHARS].split()))
-        if asked < _ASKING_WORDS:
-            return Certainty.WAITING
+    if step.duration >= LEAST_WAIT_S and _has_waited(seen, text):
+        return Certainty.WAITING
     if not step.stated and is_status_lookup(step.tool_name):
         return Certainty.WAITING
-    if seen.outcome == EMPTY and seen.in_a_row and asks_to_wait(step.args):
-        return Certainty.WAITING  # a long poll of a queue that is empty
-    if seen.outcome == EMPTY and seen.in_a_row and not step.stated and pause_s >= scope.RETRY_PAUSE_S:
-        # something may be to turn up: a message, a file, a value
-        return Certainty.WAITING if pause_s >= scope.PAUSE_S else Certainty.ACKNOWLEDGED
+    if seen.outcome == EMPTY and seen.in_a_row:
+        awaited = _of_nothing_yet(seen, pause_s)
+        if awaited is not None:
+            return awaited
     if not text:
         return Certainty.ACKNOWLEDGED if moves_cursor(step.tool_name, step.args) else Certainty.CERTAIN
-    if seen.outcome != SUCCESS or step.stated:
+    if seen.outcome == EMPTY or step.stated:
         return Certainty.CERTAIN
+    return _of_answer(seen, text, pause_s, paced=paced)
+
+
+def _of_failure(seen: Observation, text: str, pause_s: float) -> Certainty:
+    """A call that failed, or whose answer reads like an error."""
+    if seen.killed:
+        return Certainty.LIKELY  # the limit is the host's own: it does not pass, the next call has to be shorter
+    ends = both_ends(text, _ERROR_CHARS)
+    if is_transient(ends, seen.step.error_class):
+        return Certainty.WAITING
+    if seen.in_a_row:
+        if seen.noisy:
+            return Certainty.ACKNOWLEDGED  # it failed in other words: it may go on from where it failed before
+        if pause_s >= scope.RETRY_PAUSE_S:
+            return Certainty.ACKNOWLEDGED  # a deliberate wait before each retry may have a reason
+        known = seen.repeats >= _PASSED_BY_NOW or is_lasting(ends, seen.step.error_class)
+        if seen.outcome == ERROR and not known:
+            return Certainty.ACKNOWLEDGED  # an error in unknown words may be one that passes
+    return Certainty.LIKELY if seen.outcome == SUCCESS else Certainty.CERTAIN
+
+
+def _has_waited(seen: Observation, text: str) -> bool:
+    """Whether a call that took long has waited, and not worked on a task in words."""
+    if not took_its_time(seen.step.args, seen.step.duration, short=not text or is_brief(text)):
+        return False
+    return sum(map(str.isalpha, " ".join(seen.values)[:_ERROR_CHARS].split())) < _ASKING_WORDS
+
+
+def _of_nothing_yet(seen: Observation, pause_s: float) -> Certainty | None:
+    """A look that finds nothing again, where something may be to turn up: a message, a file, a value."""
+    if asks_to_wait(seen.step.args):
+        return Certainty.WAITING  # a long poll of a queue that is empty
+    if seen.step.stated or pause_s < scope.RETRY_PAUSE_S:
+        return None
+    return Certainty.WAITING if pause_s >= scope.PAUSE_S else Certainty.ACKNOWLEDGED
+
+
+def _of_answer(seen: Observation, text: str, pause_s: float, *, paced: bool) -> Certainty:
+    """A call that succeeded and returned something."""
+    step = seen.step
     made_more = seen.noisy and makes_something(step.tool_name, step.args)
     if step.model_scope is None and is_pending(text) and not (made_more or is_finisher(step.tool_name)):
         return Certainty.WAITING
@@ -178,6 +225,7 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
         return Certainty.ACKNOWLEDGED
     if is_acknowledgement(text) and carries_content(step.args):
         return Certainty.LIKELY  # sending the same content again has no further effect
+    short = is_short(text)
     if (short and not is_lookup(step.tool_name)) or reports_status(text):
         return Certainty.ACKNOWLEDGED  # a value or a remark of unknown meaning: it may be that of something under way
     if seen.in_a_row and pause_s >= scope.RETRY_PAUSE_S and is_brief(text):
