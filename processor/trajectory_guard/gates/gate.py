@@ -13,13 +13,13 @@ from typing import Any, Final, NamedTuple
 from opentelemetry import trace
 
 from trajectory_guard import telemetry
-from trajectory_guard.by_hand import CLOSING, RULE
+from trajectory_guard.by_hand import CLOSING
 from trajectory_guard.callbacks import Intervention, notify, text_of
 from trajectory_guard.config import GuardConfig, is_disabled
 from trajectory_guard.core.boundary import GUARD, PERSON
 from trajectory_guard.core.closing import closing_text
 from trajectory_guard.core.engine import Verdict
-from trajectory_guard.core.interventions import owed_nudge, recommendation, stop_payload
+from trajectory_guard.core.interventions import owed_nudge
 from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.policy import Level
 from trajectory_guard.core.state import StateFormatError
@@ -42,7 +42,7 @@ from trajectory_guard.gates.publishing import publish, publish_by_hand
 from trajectory_guard.gates.quality import read_quality, request_in, with_advice
 from trajectory_guard.gates.remote import CollectorReply, RemoteFlags, Use, caller_of
 from trajectory_guard.gates.said import newest_said, said_again
-from trajectory_guard.gates.status import scratchpad_entry
+from trajectory_guard.gates.status import NOTHING, Delivery, payload_of, scratchpad_entry, status_after
 from trajectory_guard.logs import log_contained
 from trajectory_guard.otel.metrics import register_globally
 from trajectory_guard.quality.board import is_advice, text_given
@@ -50,9 +50,6 @@ from trajectory_guard.runtime import board_for, follow
 from trajectory_guard.spending.answers import stricter
 from trajectory_guard.store import FlagBoard
 
-_RECENT: Final = 10
-_CALLS: Final = 32
-_NUDGES_KNOWN: Final = 8
 _log: Final = logging.getLogger(telemetry.LOGGER)
 
 
@@ -283,32 +280,19 @@ class Gate:
         if turn is None:  # a reducer may have trimmed the message that began the turn, or a summary stands for it
             turn = self.board.turn_in(trajectory, instance)
         run = label_of(instance, None) if turn is None else self.board.new_turn(trajectory, instance, turn)
-        before = frozenset(status.get("calls") or ())
-        steps = new_steps(
+        before, stoppable = frozenset(status.get("calls") or ()), self.config.mode != "nudge"
+        found = new_steps(
             messages, trajectory_id=trajectory, now=self._clock(),
             known=lambda call: call in before or (self.board.was_read(trajectory, call) and not (again and before)),
         )  # fmt: skip
+        steps = [step._replace(run=instance or None, turn=turn) for step in found] if found else found
         state = read_state() if read_state is not None and steps else None
-        stoppable, verdicts = self.config.mode != "nudge", list[Verdict | None]()
-        is_lost = self.reads_nudges or (status and "calls" not in status)
-        nudged = calls_before_nudges(messages, status.get("advice_digests") or ()) if is_lost else set()
-        brought = deliveries(messages, steps)
-        for step in steps:
-            self.board.note_delivery(trajectory, brought.get(step.step_id))
-            verdicts.append(self.board.observe_from_messages(
-                step._replace(run=instance or None, turn=turn), stoppable=stoppable,
-                state=state if step.batch == steps[-1].batch else None,
-            ))  # fmt: skip
-            if step.step_id in nudged:
-                # the state keeps nothing of the gate and is read from its beginning: this was delivered, and published
-                if self.board.take(trajectory, run).level is Level.NUDGE:
-                    self.board.delivered(trajectory, run)
-                verdicts.clear()
-        self.board.note_delivery(trajectory, newest_delivery(messages))
+        verdicts = self._evaluate_read(trajectory, run, messages, steps, status, stoppable=stoppable, state=state)
         if read_state is not None:
             verdicts += self.board.release_awaiting(trajectory, run)
-        known = bool(steps) or self.board.repeats_model_call(trajectory)
-        said = [] if known else said_again(messages, trajectory, self._clock())
+        said = []
+        if not steps and not self.board.repeats_model_call(trajectory):
+            said = said_again(messages, trajectory, self._clock())
         self.board.note_talk(trajectory, talks=bool(said))
         verdicts += (self.board.observe(step._replace(run=instance or None, turn=turn)) for step in said)
         if not steps:
@@ -320,6 +304,31 @@ class Gate:
             if verdict is not None and (verdict.detections or verdict.recovered):
                 publish(verdict, self.board, redact=self.config.redact)
         return steps, run
+
+    def _evaluate_read(
+        self, trajectory: str, run: str, messages: Sequence[Any], steps: Sequence[StepRecord],
+        status: Mapping[str, Any], *, stoppable: bool, state: str | None,
+    ) -> list[Verdict | None]:  # fmt: skip
+        """Evaluate steps read from the messages, each after what its agent had brought by then, and after its nudge.
+
+        Parameters:
+            state: fingerprint of the supplied state, which is that after the newest model turn.
+        """
+        verdicts: list[Verdict | None] = []
+        is_lost = self.reads_nudges or (status and "calls" not in status)
+        nudged = calls_before_nudges(messages, status.get("advice_digests") or ()) if is_lost else set()
+        brought = deliveries(messages, steps)
+        for step in steps:
+            self.board.note_delivery(trajectory, brought.get(step.step_id))
+            given = state if step.batch == steps[-1].batch else None
+            verdicts.append(self.board.observe_from_messages(step, stoppable=stoppable, state=given))
+            if step.step_id in nudged:
+                # the state keeps nothing of the gate and is read from its beginning: this was delivered, and published
+                if self.board.take(trajectory, run).level is Level.NUDGE:
+                    self.board.delivered(trajectory, run)
+                verdicts.clear()
+        self.board.note_delivery(trajectory, newest_delivery(messages))
+        return verdicts
 
     def repeats_model_call(self, thread_id: Any) -> bool:
         """Whether an agent of the thread, or of the current trace, repeats a model call without any tool call."""
@@ -373,45 +382,61 @@ class Gate:
         self, trajectory: str, run: str, flag: Flag, messages: Sequence[Any], fresh: Sequence[StepRecord],
         status: Mapping[str, Any], *, peek: bool,
     ) -> GateDecision:  # fmt: skip
-        level = self._allowed(flag.level)
-        verdict = flag.verdict
-        if level is not Level.OBSERVE and verdict is not None and open_calls(messages):
-            self._put_back(trajectory, flag)  # a call is still open: deliver it at the next opportunity
-            level = Level.OBSERVE
-        by_hand = flag.by_hand is not None
-        advised = status.get("advice_digests") or ()
         scratchpad = [scratchpad_entry(step, redact=self.config.redact) for step in fresh]
-        nudge = payload = None
-        may_stop = level is Level.STOP and (by_hand or status.get("nudged_run") == run or was_nudged(messages, advised))
-        if verdict is not None and may_stop:
-            payload = self._payload(flag, verdict, scratchpad, status)
-        elif verdict is not None and level is not Level.OBSERVE:
-            nudge = verdict.nudge
-            if level is Level.STOP:  # this run's messages hold no nudge: a nudge has to precede a stop
-                nudge = nudge or owed_nudge(verdict.detections, verdict.reason)
-        done = Level.STOP if payload is not None else Level.NUDGE if nudge is not None else Level.OBSERVE
-        counts, closing = self.board.counts, ""
-        if verdict is not None and nudge is not None:
-            if not by_hand:  # the person's own words stay, and are no nudge on the ladder
-                nudge = text_of(text_given(self.config.nudge_text, verdict), verdict, nudge, counts)
-                self.board.delivered(trajectory, verdict.run if is_advice(verdict) else run)
-        elif verdict is not None and payload is not None:
+        level, verdict, due = self._level_due(trajectory, flag, messages), flag.verdict, NOTHING
+        if verdict is not None and level is not Level.OBSERVE:
+            if level is Level.STOP and _may_stop(run, flag, messages, status):
+                due = self._stop(trajectory, run, flag, verdict, scratchpad, status, peek=peek)
+            else:
+                due = self._nudge(trajectory, run, flag, verdict, level)
+            self._announce(flag, verdict, due)
+        status = status_after(
+            trajectory, run, flag, due, status, scratchpad, max_score=self.board.config.max_score,
+            collector_hand=self.board.remote_hands(trajectory), state=self._saved_state(trajectory, run),
+        )  # fmt: skip
+        return GateDecision(due.level, trajectory, due.nudge, due.payload, scratchpad, status, due.closing)
+
+    def _level_due(self, trajectory: str, flag: Flag, messages: Sequence[Any]) -> Level:
+        """The level of the flag as far as the mode allows it; nothing yet while a requested call has no answer."""
+        level = self._allowed(flag.level)
+        if level is not Level.OBSERVE and flag.verdict is not None and open_calls(messages):
+            self._put_back(trajectory, flag)  # for the next opportunity
+            return Level.OBSERVE
+        return level
+
+    def _nudge(self, trajectory: str, run: str, flag: Flag, verdict: Verdict, level: Level) -> Delivery:
+        """The nudge that is due. Of a stop that is due too early: a nudge has to precede it in the run's messages."""
+        text = verdict.nudge
+        if level is Level.STOP:
+            text = text or owed_nudge(verdict.detections, verdict.reason)
+        if text is None:
+            return NOTHING
+        if flag.by_hand is None:  # the person's own words stay, and are no nudge on the ladder
+            text = text_of(text_given(self.config.nudge_text, verdict), verdict, text, self.board.counts)
+            self.board.delivered(trajectory, verdict.run if is_advice(verdict) else run)
+        return Delivery(Level.NUDGE, nudge=text)
+
+    def _stop(
+        self, trajectory: str, run: str, flag: Flag, verdict: Verdict, scratchpad: Sequence[Mapping[str, Any]],
+        status: Mapping[str, Any], *, peek: bool,
+    ) -> Delivery:  # fmt: skip
+        """The stop that is due, with the text that the run ends with."""
+        payload, closing = payload_of(flag, verdict, scratchpad, status, redact=self.config.redact), CLOSING
+        if flag.by_hand is None:
             default = closing_text(verdict.detections, verdict.tool, verdict.brought)
-            closing = CLOSING if by_hand else text_of(self.config.stop_text, verdict, default, counts)
-            if not peek:
-                self.board.stopped(trajectory, run)
-        if verdict is not None and done is not Level.OBSERVE:
-            if by_hand:
-                publish_by_hand(verdict, self.board)
-            notify(
-                self.config.on_intervention, Intervention(done, nudge or closing, verdict, payload or {}, True), counts
-            )
-        status = self._status(trajectory, run, flag, done, payload, status, scratchpad)
-        if nudge is not None:
-            status["nudge_digests"] = [*(status["nudge_digests"] or ()), text_digest(nudge)][-_NUDGES_KNOWN:]
-            if is_advice(verdict):
-                status["advice_digests"] = [*advised, text_digest(nudge)][-_NUDGES_KNOWN:]
-        return GateDecision(done, trajectory, nudge, payload, scratchpad, status, closing)
+            closing = text_of(self.config.stop_text, verdict, default, self.board.counts)
+        if not peek:
+            self.board.stopped(trajectory, run)
+        return Delivery(Level.STOP, payload=payload, closing=closing)
+
+    def _announce(self, flag: Flag, verdict: Verdict, due: Delivery) -> None:
+        """Report what is delivered: a person's flag in full, the engine's own verdict was reported with its step."""
+        if due.level is Level.OBSERVE:
+            return
+        if flag.by_hand is not None:
+            publish_by_hand(verdict, self.board)
+        intervention = Intervention(due.level, due.nudge or due.closing, verdict, due.payload or {}, True)
+        notify(self.config.on_intervention, intervention, self.board.counts)
 
     def _put_back(self, trajectory: str, flag: Flag) -> None:
         if flag.by_hand is not None:
@@ -424,60 +449,17 @@ class Gate:
             return Level.OBSERVE
         return level
 
-    def _payload(
-        self, flag: Flag, verdict: Verdict, scratchpad: Sequence[Mapping[str, Any]], status: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        recent = [*(status.get("recent") or ()), *(entry["action"] for entry in scratchpad)]
-        return stop_payload(
-            reason="" if self.config.redact and flag.by_hand is None else verdict.reason,
-            types=verdict.types if flag.by_hand is None else [],
-            rule=verdict.rule if flag.by_hand is None else RULE,
-            recommendation=recommendation(verdict.detections),
-            score=verdict.score,
-            nudges_sent=flag.nudges,
-            steps_taken=flag.steps,
-            similar_actions=recent[-min(len(recent), verdict.spent.steps + 1, 10) :],
-            spent=verdict.spent,
-            certificate=verdict.certificate.to_plain() if verdict.certificate is not None else None,
-        )
-
-    def _status(
-        self, trajectory: str, run: str, flag: Flag, level: Level, payload: dict[str, Any] | None,
-        before: Mapping[str, Any], scratchpad: Sequence[Mapping[str, Any]],
-    ) -> dict[str, Any]:  # fmt: skip
-        verdict = flag.verdict
-        nudged = level is Level.NUDGE and not is_advice(verdict)  # because of a loop
-        calls = [*(before.get("calls") or ()), *(entry["step_id"] for entry in scratchpad)]
-        recent = [*(before.get("recent") or ()), *(entry["action"] for entry in scratchpad)]
-        collector_step = verdict.step_index if verdict is not None and flag.remote else before.get("collector_step", -1)
-        return {
-            "status": {Level.STOP: "stopped", Level.NUDGE: "nudged"}.get(level, "ok"),
-            "score": flag.score,
-            "health": 1.0 - flag.score / self.board.config.max_score,
-            "types": verdict.types if verdict is not None else [],
-            "nudges_sent": flag.nudges,
-            "nudges_given": int(before.get("nudges_given", 0)) + nudged,
-            "nudge_digests": before.get("nudge_digests"),
-            "nudged_run": run if nudged else before.get("nudged_run"),
-            **({"advice_digests": before["advice_digests"]} if before.get("advice_digests") else {}),
-            "collector_step": collector_step,
-            "collector_hand": max(int(before.get("collector_hand", 0)), self.board.remote_hands(trajectory)),
-            "last_intervention": str(level) if level is not Level.OBSERVE else before.get("last_intervention"),
-            "steps_taken": flag.steps,
-            "trajectory_id": trajectory,
-            "run": run,
-            "called_in": run if scratchpad else before.get("called_in"),
-            "stop": payload,
-            "recent": recent[-_RECENT:],
-            "calls": calls[-max(_CALLS, len(scratchpad)) :],  # of a whole model turn at least
-            "state": self._saved_state(trajectory, run),
-            **({"budget": flag.budget.to_plain()} if flag.budget is not None else {}),
-        }
-
     def _saved_state(self, trajectory: str, run: str | None) -> bytes | None:
         """The engine's state of the run in its byte form, for ``_restore``. Checkpointers keep bytes unchanged."""
         saved = self.board.save(trajectory, run)
         return zlib.compress(saved, 1) if saved is not None else None
+
+
+def _may_stop(run: str, flag: Flag, messages: Sequence[Any], status: Mapping[str, Any]) -> bool:
+    """Whether a stop may be carried out: by a person, or after a nudge that the messages of this run hold."""
+    if flag.by_hand is not None or status.get("nudged_run") == run:
+        return True
+    return was_nudged(messages, status.get("advice_digests") or ())
 
 
 def current_trace() -> str | None:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, TypedDict
+from typing import Any, Final, NamedTuple, TypedDict
 
-from trajectory_guard.core.interventions import args_excerpt
+from trajectory_guard.by_hand import RULE
+from trajectory_guard.core.engine import Verdict
+from trajectory_guard.core.interventions import args_excerpt, recommendation, stop_payload
+from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.entries import Flag
+from trajectory_guard.gates.messages import text_digest
+from trajectory_guard.quality.board import is_advice
+
+_RECENT: Final = 10
+_CALLS: Final = 32
+_NUDGES_KNOWN: Final = 8
 
 
 class LoopStatus(TypedDict, total=False):
@@ -66,3 +76,91 @@ def scratchpad_entry(step: StepRecord, *, redact: bool = False) -> dict[str, Any
         "timestamp": step.timestamp,
         "action": action,
     }
+
+
+class Delivery(NamedTuple):
+    """What a gate delivers: a nudge, a stop with its payload and closing text, or nothing."""
+
+    level: Level = Level.OBSERVE
+    nudge: str | None = None
+    payload: dict[str, Any] | None = None
+    closing: str = ""
+
+
+NOTHING: Final = Delivery()
+
+
+def payload_of(
+    flag: Flag, verdict: Verdict, scratchpad: Sequence[Mapping[str, Any]], before: Mapping[str, Any], *, redact: bool
+) -> dict[str, Any]:
+    """The payload of a stop.
+
+    Parameters:
+        scratchpad: entries of the steps that are new to the graph state.
+        before: status that the gate left in the graph state before.
+        redact: leave out the reason, which quotes arguments and results; a person's own words stay.
+    """
+    recent = _recent(before, scratchpad)
+    return stop_payload(
+        reason="" if redact and flag.by_hand is None else verdict.reason,
+        types=verdict.types if flag.by_hand is None else [],
+        rule=verdict.rule if flag.by_hand is None else RULE,
+        recommendation=recommendation(verdict.detections),
+        score=verdict.score,
+        nudges_sent=flag.nudges,
+        steps_taken=flag.steps,
+        similar_actions=recent[-min(len(recent), verdict.spent.steps + 1, 10) :],
+        spent=verdict.spent,
+        certificate=verdict.certificate.to_plain() if verdict.certificate is not None else None,
+    )
+
+
+def status_after(
+    trajectory: str, run: str, flag: Flag, due: Delivery, before: Mapping[str, Any],
+    scratchpad: Sequence[Mapping[str, Any]], *, max_score: float, collector_hand: int, state: bytes | None,
+) -> dict[str, Any]:  # fmt: skip
+    """The status that follows on ``before``.
+
+    Parameters:
+        run: label of the run that the gate has decided on.
+        scratchpad: entries of the steps that are new to the graph state.
+        collector_hand: number of the newest flag by hand that the collector has sent.
+        state: the engine's state of the run in its byte form.
+    """
+    verdict, level, is_of_quality = flag.verdict, due.level, is_advice(flag.verdict)
+    nudged = level is Level.NUDGE and not is_of_quality  # because of a loop
+    digests, advice_digests = before.get("nudge_digests"), before.get("advice_digests")
+    if due.nudge is not None:
+        digests = [*(digests or ()), text_digest(due.nudge)][-_NUDGES_KNOWN:]
+        if is_of_quality:
+            advice_digests = [*(advice_digests or ()), digests[-1]][-_NUDGES_KNOWN:]
+    calls = [*(before.get("calls") or ()), *(entry["step_id"] for entry in scratchpad)]
+    return {
+        "status": {Level.STOP: "stopped", Level.NUDGE: "nudged"}.get(level, "ok"),
+        "score": flag.score,
+        "health": 1.0 - flag.score / max_score,
+        "types": verdict.types if verdict is not None else [],
+        "nudges_sent": flag.nudges,
+        "nudges_given": int(before.get("nudges_given", 0)) + nudged,
+        "nudge_digests": digests,
+        "nudged_run": run if nudged else before.get("nudged_run"),
+        **({"advice_digests": advice_digests} if advice_digests else {}),
+        "collector_step": verdict.step_index
+        if verdict is not None and flag.remote
+        else before.get("collector_step", -1),
+        "collector_hand": max(int(before.get("collector_hand", 0)), collector_hand),
+        "last_intervention": str(level) if level is not Level.OBSERVE else before.get("last_intervention"),
+        "steps_taken": flag.steps,
+        "trajectory_id": trajectory,
+        "run": run,
+        "called_in": run if scratchpad else before.get("called_in"),
+        "stop": due.payload,
+        "recent": _recent(before, scratchpad)[-_RECENT:],
+        "calls": calls[-max(_CALLS, len(scratchpad)) :],  # of a whole model turn at least
+        "state": state,
+        **({"budget": flag.budget.to_plain()} if flag.budget is not None else {}),
+    }
+
+
+def _recent(before: Mapping[str, Any], scratchpad: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [*(before.get("recent") or ()), *(entry["action"] for entry in scratchpad)]

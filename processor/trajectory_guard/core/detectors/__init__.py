@@ -18,11 +18,10 @@ from trajectory_guard.core.detectors.base import (
 )
 from trajectory_guard.core.detectors.error_streak import ErrorStreak
 from trajectory_guard.core.detectors.insanity import Insanity
-from trajectory_guard.core.detectors.known_calls import KnownCalls
 from trajectory_guard.core.detectors.model_calls import SameModelCall
 from trajectory_guard.core.detectors.monologue import Monologue
 from trajectory_guard.core.detectors.phantom import Phantom, SameEffect, Wandering
-from trajectory_guard.core.detectors.pingpong import HandOffs, PingPong
+from trajectory_guard.core.detectors.pingpong import HandOffs, KnownCalls, PingPong
 from trajectory_guard.core.detectors.repeats import DeniedAgain, Recurrence, Stutter
 from trajectory_guard.core.detectors.reported import REPORTED, Integrity, Stagnation
 from trajectory_guard.core.detectors.same_answer import SameAnswer
