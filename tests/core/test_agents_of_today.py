@@ -5,6 +5,7 @@ Kinds found by reading recorded sessions of Claude Code, Codex and others; the t
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -51,6 +52,20 @@ def test_short_edits_are_left_alone_too(answer: str) -> None:
         ("Edit", {"path": PATHS[1], "old": f"'{one}'", "new": f'"{one}"'}, answer.format(PATHS[1])) for one in NAMES
     ]
     assert nudged(evaluate(steps(calls))) is None
+
+
+@pytest.mark.parametrize("answer", [one for one in ANSWERS if one != "Updated {}"])
+def test_edits_that_never_end_are_nudged_and_stopped(answer: str) -> None:
+    """Ever new texts in one file, and not one look at what has become of it."""
+    chance, words = random.Random(1), " ".join(ANSWERS).split()
+    texts = [" ".join(chance.choices(words, k=12)) for _ in range(240)]
+    calls = [
+        ("Edit", {"file_path": PATHS[1], "old_string": old, "new_string": new}, answer.format(PATHS[1]))
+        for old, new in zip(texts[::2], texts[1::2], strict=True)
+    ]
+    verdicts = evaluate(steps(calls))
+    assert 95 <= (nudged(verdicts) or 0) < 105
+    assert stopped(verdicts) is not None
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
