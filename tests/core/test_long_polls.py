@@ -89,3 +89,27 @@ def test_an_action_between_pieces_of_work_is_left_alone(name: str) -> None:
 @pytest.mark.parametrize("name", WORKED)
 def test_the_same_action_without_any_work_is_a_loop(name: str) -> None:
     assert nudged(evaluate(steps([WORKED[name]] * 16, 4.0))) is not None
+
+
+STATES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "git": ("git_status", {}, "On branch main\nnothing to commit, working tree clean"),
+    "shipment": ("get_order_status", {"id": 7}, '{"state": "returned to sender"}'),
+    "estado": ("estado_pedido", {"pedido": 7}, '{"estado": "parado"}'),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_status_that_is_looked_up_in_haste_is_stopped_some_day(name: str) -> None:
+    verdicts = evaluate(steps([STATES[name]] * 90, 2.0))
+    assert nudged(verdicts) is not None
+    assert 40 <= (stopped(verdicts) or 0) < 60
+
+
+@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("gap_s", [6.0, 30.0, 200.0])
+def test_one_that_is_looked_up_at_leisure_is_not(name: str, gap_s: float) -> None:
+    assert stopped(evaluate(steps([STATES[name]] * 120, gap_s))) is None
+
+
+def test_nor_is_one_that_says_that_something_is_under_way() -> None:
+    assert stopped(evaluate(steps([("job_status", {"job": 7}, '{"status": "running"}')] * 120, 2.0))) is None

@@ -46,6 +46,7 @@ _PACE_OF_DOUBT: Final = 2.0  # something may have moved on: failures in other wo
 _PACE_OF_MOVES: Final = 2  # every move leads on: only its end would show, and a long page has many screens
 _ERROR_CHARS: Final = 4_096
 _PASSED_BY_NOW: Final = 16
+_CHANGED_BY_NOW: Final = 48
 
 
 def weigh(run: Run, seen: Observation, policy: ToolSettings | None, poll_patience: int) -> None:
@@ -166,7 +167,8 @@ def _certainty(seen: Observation, policy: ToolSettings | None, pause_s: float, *
         return Certainty.LIKELY  # the agents' own results do not show
     if step.duration >= LEAST_WAIT_S and _has_waited(seen, text):
         return Certainty.WAITING
-    if not step.stated and is_status_lookup(step.tool_name):
+    in_haste = seen.repeats >= _CHANGED_BY_NOW and pause_s + step.duration < scope.RETRY_PAUSE_S
+    if not step.stated and is_status_lookup(step.tool_name) and not in_haste:
         return Certainty.WAITING
     if seen.outcome == EMPTY and seen.in_a_row:
         awaited = _of_nothing_yet(seen, pause_s)
