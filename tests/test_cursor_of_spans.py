@@ -146,13 +146,13 @@ def test_many_threads_write_one_record() -> None:
 def test_a_snapshot_goes_from_board_to_board() -> None:
     one, other = board_with(), board_with()
     one.observe(record("look", {"at": 1}, "shelf 7"))
-    saved = one.save_cursor("t", "")
+    saved = one.cursors.save("t", "")
     assert saved is not None
-    assert not one.adopt_cursor("t", "", saved)  # its own
-    assert other.adopt_cursor("t", "", saved)
+    assert not one.cursors.adopt("t", "", saved)  # its own
+    assert other.cursors.adopt("t", "", saved)
     assert cursor_of(other) == cursor_of(one)
     with pytest.raises(StateFormatError, match="cursor: not a saved cursor"):
-        other.adopt_cursor("t", "", "nonsense")
+        other.cursors.adopt("t", "", "nonsense")
 
 
 # --- the span processor --------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def collecting_at(threshold: int) -> Iterator[None]:
 
 
 LOCKS: dict[str, Callable[[TrajectoryGuardProcessor], Any]] = {
-    "board": lambda processor: processor.board._lock,
+    "board": lambda processor: processor.board.lock,
     "trajectory": lambda processor: processor.board._entries["c"].lock,
     "processor": lambda processor: processor._lock,
 }

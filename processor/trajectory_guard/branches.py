@@ -4,21 +4,33 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 from trajectory_guard.core.calls import call_key
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.tracking.scope import ASKED, label_of
+from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.entries import MAX_READ, BegunAnew, ReadCall
 from trajectory_guard.entry_table import EntryTable
 from trajectory_guard.quality.board import clear_flags
 
+_MAX_REQUESTS: Final = 4_096
 
-class BranchTable(EntryTable):
-    """The part of the board that takes a trajectory back to a checkpoint. Thread-safe."""
+
+class Branches:
+    """What a board knows of user turns, and takes trajectories back to a checkpoint. Thread-safe.
+
+    Attributes:
+        requests: label of the model turn by trajectory (or trace) and call id, as gates have seen the calls requested.
+    """
+
+    def __init__(self, table: EntryTable) -> None:
+        self._table = table
+        self.requests: BoundedTable[tuple[str, bytes], str] = BoundedTable(_MAX_REQUESTS)
 
     def last_read(self, trajectory_id: str) -> ReadCall | None:
         """The newest call that a gate has read from the messages of the agent at the top; None before the first."""
-        entry = self._find(trajectory_id)
+        entry = self._table.find(trajectory_id)
         return entry.read_calls[-1] if entry is not None and entry.read_calls else None
 
     def stop_again(self, trajectory_id: str, newest: str) -> None:
@@ -27,7 +39,7 @@ class BranchTable(EntryTable):
         Parameters:
             newest: step id of the newest call of that run; nothing is raised if the stop was at another one.
         """
-        entry = self._find(trajectory_id)
+        entry = self._table.find(trajectory_id)
         if entry is None or entry.stopped_at is None or entry.stopped_at[0] != newest:
             return
         with entry.lock:
@@ -36,14 +48,14 @@ class BranchTable(EntryTable):
 
     def turn_in(self, trajectory_id: str, instance: str) -> str | None:
         """Label of the current user turn of an agent instance, as last reported by a gate."""
-        entry = self._find(trajectory_id)
+        entry = self._table.find(trajectory_id)
         if entry is None:
             return None
         return entry.turns_read[-1] if not instance and entry.turns_read else entry.state.turns.get(instance)
 
     def note_turn(self, trajectory_id: str, turn: str) -> None:
         """Remember the user turn that begins at the top, before anything happens in it."""
-        entry = self._find(trajectory_id)
+        entry = self._table.find(trajectory_id)
         if entry is not None:
             with entry.lock:
                 entry.note_turn(turn)
@@ -54,7 +66,7 @@ class BranchTable(EntryTable):
 
     def known_turns(self, trajectory_id: str, turn: str) -> tuple[Collection[str], Collection[str]]:
         """Labels of the user turns that gates have begun, and step ids of the known calls of ``turn`` at the top."""
-        entry = self._find(trajectory_id)
+        entry = self._table.find(trajectory_id)
         if entry is None:
             return (), ()
         with entry.lock:
@@ -64,7 +76,7 @@ class BranchTable(EntryTable):
 
     def note_requested(self, trajectory_id: str, run: str, step_ids: Collection[str]) -> None:
         """Remember the calls that the agent at the top has requested last; those of other runs are left out."""
-        entry = self._find(trajectory_id)
+        entry = self._table.find(trajectory_id)
         if entry is not None and run == self.run_of(trajectory_id, ""):
             entry.requested = (self.turn_in(trajectory_id, "") or "", tuple(step_ids))
 
@@ -78,10 +90,10 @@ class BranchTable(EntryTable):
         for name in names:
             if name is None:
                 continue
-            with self._lock:
+            with self._table.lock:
                 for call_id in call_ids:
                     self.requests[name, call_key(call_id)] = label
-            entry = self._find(name)
+            entry = self._table.find(name)
             if entry is not None:
                 with entry.lock:
                     entry.make_room(len(call_ids))
@@ -91,7 +103,7 @@ class BranchTable(EntryTable):
         key = call_key(step.call_id or "")
         label = self.requests.get((step.trajectory_id, key))
         if label is None:
-            label = self.requests.get((self.resolve_alias(step.trajectory_id), key))
+            label = self.requests.get((self._table.resolve_alias(step.trajectory_id), key))
         if label is None and step.trace_id is not None:
             label = self.requests.get((step.trace_id, key))
         return step if label is None else step._replace(batch=label)
@@ -106,7 +118,7 @@ class BranchTable(EntryTable):
             newest: step id of the newest of its calls that are gone; empty if unknown.
             only_first: change nothing if the turn was begun anew before.
         """
-        entry = self._entry(trajectory_id)
+        entry = self._table.entry(trajectory_id)
         with entry.lock:
             before = entry.begun if entry.begun is not None and entry.begun.turn == turn else None
             if before is not None and only_first:
@@ -116,7 +128,7 @@ class BranchTable(EntryTable):
 
     def begun_anew(self, trajectory_id: str) -> BegunAnew | None:
         """The user turn at the top that was begun anew last, None if there is none."""
-        entry = self._find(trajectory_id)
+        entry = self._table.find(trajectory_id)
         return entry.begun if entry is not None else None
 
     def go_back(self, trajectory_id: str, data: bytes | None, kept: Collection[str]) -> None:
@@ -131,10 +143,14 @@ class BranchTable(EntryTable):
         Raises:
             StateFormatError: the bytes cannot be read; nothing changes.
         """
-        entry = self._find(trajectory_id)
+        entry = self._table.find(trajectory_id)
         if entry is None:
             return
-        saved = self.engine.load_state(data) if data is not None else self.engine.new_state(entry.trajectory_id)
+        saved = (
+            self._table.engine.load_state(data)
+            if data is not None
+            else self._table.engine.new_state(entry.trajectory_id)
+        )
         with entry.lock:
             if data is None:
                 saved.noise = entry.state.noise  # learned about the tools, whatever the branch

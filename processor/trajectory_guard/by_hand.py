@@ -30,7 +30,7 @@ class HandFlags(EntryTable):
             ValueError: as for ``HandFlag.of``.
         """
         flag = HandFlag.of(level, reason, actor, mode=self.config.mode)
-        entry = self._find(trajectory_id)
+        entry = self.find(trajectory_id)
         if entry is None:
             raise LookupError(f"no trajectory {trajectory_id!r} is known: it begins with its first tool call")
         with entry.lock:
@@ -44,7 +44,7 @@ class HandFlags(EntryTable):
 
         The score of each run becomes 0 and has to build up again. Returns whether the trajectory is known.
         """
-        entry = self._find(trajectory_id)
+        entry = self.find(trajectory_id)
         if entry is None:
             return False
         with entry.lock:
@@ -59,24 +59,24 @@ class HandFlags(EntryTable):
 
     def has_hand_flag(self, trajectory_id: str) -> bool:
         """Whether a flag that was raised by hand waits for a gate."""
-        entry = self._find(trajectory_id)
+        entry = self.find(trajectory_id)
         return entry is not None and entry.by_hand is not None
 
     def adopt_hand_flag(self, trajectory_id: str, flag: HandFlag) -> None:
         """Take over a flag that was raised on a collector, once."""
-        entry = self._entry(trajectory_id)
+        entry = self.entry(trajectory_id)
         with entry.lock:
             if flag.ordinal > entry.remote_hands:
                 entry.remote_hands, entry.by_hand = flag.ordinal, flag
 
     def remote_hands(self, trajectory_id: str) -> int:
         """Ordinal of the newest flag that was taken over from a collector, 0 if none was."""
-        entry = self._find(trajectory_id)
+        entry = self.find(trajectory_id)
         return entry.remote_hands if entry is not None else 0
 
     def put_back_hand_flag(self, trajectory_id: str, flag: HandFlag) -> None:
         """Put back a taken nudge that the gate could not deliver yet."""
-        entry = self._find(trajectory_id)
+        entry = self.find(trajectory_id)
         if entry is not None:
             with entry.lock:
                 entry.by_hand = entry.by_hand or flag

@@ -225,6 +225,11 @@ class Entry:
             return step._replace(run=known.instance or None, turn=known.turn)
         return step._replace(run=instance or None, asked=None)
 
+    def mark_gated(self, label: str, stoppable: bool) -> None:
+        """Record that a gate delivers the nudges of a run."""
+        if (run := self.state.runs.get(label)) is not None:
+            run.gated, run.stoppable = True, stoppable
+
     def adopt_run(self, spans_run: str, label: str, run: GateRun) -> bool:
         """Move the run that spans began under another label to the gate's run; returns whether it was moved.
 

@@ -13,12 +13,11 @@ from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.core.recall import NOT_MADE, KnownCall, recall
-from trajectory_guard.core.tracking.tables import BoundedTable, NameTable
+from trajectory_guard.core.tracking.tables import NameTable
 from trajectory_guard.entries import Entry
 from trajectory_guard.forking import after_fork
 from trajectory_guard.locks import OwnedLock
 
-_MAX_REQUESTS: Final = 4_096
 _FIND_AMONG: Final = 64
 
 
@@ -43,21 +42,19 @@ class EntryTable:
         self.counts = counts
         self.loop_cost_usd: defaultdict[str, float] = defaultdict(float)  # by certainty
         self._clock = clock
-        self._lock = OwnedLock()
+        self.lock = OwnedLock()
         after_fork(self._after_fork)
         self._entries: OrderedDict[str, Entry] = OrderedDict()
         self.trajectories: Final = self._entries.keys()
         self._aliases: NameTable[str, str] = NameTable(config.max_trajectories)
         self._idle_from = 0.0  # no entry was used last before this time
-        self.requests: BoundedTable[tuple[str, bytes], str] = BoundedTable(_MAX_REQUESTS)
-        """Label of the model turn by trajectory (or trace) and call id, as gates have seen the calls requested."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def _after_fork(self) -> None:
         """Drop trajectories whose lock was held at the fork: they may be half changed."""
-        self._lock = OwnedLock()
+        self.lock = OwnedLock()
         for name, entry in list(self._entries.items()):
             if entry.lock.locked():
                 del self._entries[name]
@@ -69,17 +66,17 @@ class EntryTable:
             brings: something new, or nothing new; None if that is unknown.
         """
         if brings is not None:
-            with (entry := self._entry(trajectory_id)).lock:
+            with (entry := self.entry(trajectory_id)).lock:
                 entry.state.note_delivery(brings=brings)
 
     def note_talk(self, trajectory_id: str, *, talks: bool) -> None:
         """Record whether a gate has found answers in a row that say the same, at its newest decision."""
-        if (entry := self._find(trajectory_id)) is not None:
+        if (entry := self.find(trajectory_id)) is not None:
             entry.talks = talks
 
     def repeats_model_call(self, trajectory_id: str) -> bool:
         """Whether an agent of the trajectory repeats a model call, without a tool call in between."""
-        entry = self._find(trajectory_id)
+        entry = self.find(trajectory_id)
         calls = entry.state.model_calls if entry is not None else {}
         return any(one.times > 1 for newest in list(calls.values()) for one in newest)
 
@@ -91,7 +88,7 @@ class EntryTable:
             if alias[MAX_NAME_CHARS:]:
                 alias = bounded_name(alias)
             if alias != trajectory_id and self._aliases.find(alias) != trajectory_id:  # each span names them again
-                with self._lock:
+                with self.lock:
                     self._aliases.learn(alias, trajectory_id)
 
     def is_shared(self, name: str) -> bool:
@@ -121,7 +118,7 @@ class EntryTable:
     def find_call(self, call_id: str) -> str | None:
         """Id of the recently used trajectory in which spans reported a call that no gate has read yet, or None."""
         key = call_key(call_id)
-        with self._lock:
+        with self.lock:
             newest = list(islice(reversed(self._entries.values()), _FIND_AMONG))
         return next((entry.trajectory_id for entry in newest if key in entry.calls), None)
 
@@ -129,7 +126,7 @@ class EntryTable:
 
     def last_verdict(self, trajectory_id: str, run: str | None = None) -> Verdict | None:
         """The newest verdict of a run with a finding, None if there is none."""
-        entry = self._find(trajectory_id)
+        entry = self.find(trajectory_id)
         if entry is None:
             return None
         flag = entry.flags.get(run if run is not None else entry.state.current)
@@ -137,7 +134,7 @@ class EntryTable:
 
     def step_id(self, trajectory_id: str, index: int) -> str | None:
         """Span id (16 hex digits) of a recent step, None if it is no longer remembered."""
-        entry = self._find(trajectory_id)
+        entry = self.find(trajectory_id)
         if entry is None:
             return None
         ids = entry.state.step_ids
@@ -145,13 +142,13 @@ class EntryTable:
 
     def in_nudged_episode(self, trajectory_id: str, run: str) -> bool:
         """Whether a run is in a loop for which a nudge became due."""
-        entry = self._find(trajectory_id)
+        entry = self.find(trajectory_id)
         known = entry.state.runs.get(run) if entry is not None else None
         return known is not None and known.ladder.active and known.ladder.nudged
 
     def recall(self, trajectory_id: str, run: str, tool: str, args: Any, *, now: float = 0.0) -> KnownCall:
         """The evidence that a run has on a call, by whichever agent; ``run`` and ``now`` as in ``core.recall``."""
-        entry = self._find(trajectory_id)
+        entry = self.find(trajectory_id)
         if entry is None:
             return NOT_MADE
         with entry.lock:
@@ -159,7 +156,7 @@ class EntryTable:
 
     def was_read(self, trajectory_id: str, step_id: str) -> bool:
         """Whether a gate has read this step from the messages already."""
-        entry = self._find(trajectory_id)
+        entry = self.find(trajectory_id)
         return entry is not None and call_key(step_id) in entry.message_steps
 
     # --- counting ---------------------------------------------------------------------------------------------
@@ -191,16 +188,18 @@ class EntryTable:
 
     # --- entries ---------------------------------------------------------------------------------------------
 
-    def _find(self, trajectory_id: str) -> Entry | None:
+    def find(self, trajectory_id: str) -> Entry | None:
+        """The entry of a trajectory, by its id or by another name of it; None if there is none."""
         if trajectory_id[MAX_NAME_CHARS:]:
             trajectory_id = bounded_name(trajectory_id)
         return self._entries.get(self._aliases.find(trajectory_id) or trajectory_id)
 
-    def _entry(self, trajectory_id: str) -> Entry:
+    def entry(self, trajectory_id: str) -> Entry:
+        """The entry of a trajectory by its id, made if it is missing; it is the one used last from now on."""
         now = self._clock()
         if trajectory_id[MAX_NAME_CHARS:]:
             trajectory_id = bounded_name(trajectory_id)
-        with self._lock:
+        with self.lock:
             entry = self._entries.get(trajectory_id)
             if entry is None:
                 entry = self._entries[trajectory_id] = Entry(self.engine.new_state(trajectory_id))

@@ -59,7 +59,7 @@ class SharedBoard(FlagBoard):
         self._visited()
         flag = super().take(trajectory_id, run)
         if run is None and flag.steps == 0 and self.counts["steps"]:  # asked by hand: a gate names its run
-            with self._lock:
+            with self.lock:
                 newest = next(reversed(self._entries), "")
             self._unknown.asked(trajectory_id, self.counts["steps"], newest)
         return flag
@@ -72,7 +72,7 @@ class SharedBoard(FlagBoard):
         """
         settle = settler.settle if settler is not None else None
         engine = Engine(config.engine_settings(), settle=settle, price=self.prices.cost)
-        with self._lock:
+        with self.lock:
             if config.redact and not self.config.redact:
                 self._entries.clear()
             self.config, self.settler, self.engine = config, settler, engine

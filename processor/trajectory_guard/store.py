@@ -1,14 +1,15 @@
 """The board: the trajectories under evaluation, and the flags that gates read.
 
-One object, whose parts stand where their data does::
+Each class is a subclass of the one above it::
 
     EntryTable      entry_table.py    entries by id, bounds, locks, aliases; the pending flag of a run
-      HandFlags     by_hand.py        flags that a person raises and clears
-        QualityScores  quality/board.py   scores of answers, and their findings
-      CursorTable   cursor/table.py   the record of what was asked, done and returned
-      BranchTable   branches.py       states to go back to when a checkpoint is resumed again
-    FlagBoard       this module       all of these; evaluates steps, counts, ends runs
-      SharedBoard   runtime.py        that of the process, whose configuration may change
+    HandFlags       by_hand.py        flags that a person raises and clears
+    QualityScores   quality/board.py  scores of answers, and their findings
+    FlagBoard       this module       evaluates steps, counts, ends runs, saves
+    SharedBoard     runtime.py        that of the process, whose configuration may change
+
+Two parts stand beside it and use its entries: ``branches`` (``branches.py``), the user turns and the checkpoints to go
+back to, and ``cursors`` (``cursor/table.py``), the record of what was asked, done and returned.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from trajectory_guard.branches import BranchTable
+from trajectory_guard.branches import Branches
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.core.calls import CallRecord, call_key, consume, is_fuller, reported, truncate_for_replay
 from trajectory_guard.core.detectors import DetectionResult
@@ -27,7 +28,7 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import Evidence, StepRecord
 from trajectory_guard.core.tracking.model_calls import IN_MESSAGES
 from trajectory_guard.core.tracking.scope import ASKED, instance_in, label_of, run_label
-from trajectory_guard.cursor.table import CursorTable
+from trajectory_guard.cursor.table import Cursors
 from trajectory_guard.entries import Entry, Flag, GateRun, ReadCall
 from trajectory_guard.prices import PriceTable
 from trajectory_guard.quality.board import QualityScores, carry_over, clear_flags, join_scores
@@ -35,6 +36,7 @@ from trajectory_guard.recoveries import MAX_WAITING, publish
 from trajectory_guard.spending.configured import spending_of
 
 if TYPE_CHECKING:
+    from trajectory_guard.core.cursor import Cursor
     from trajectory_guard.integrations.langfuse.reporter import LangfuseReporter
     from trajectory_guard.semantic.settler import BackgroundSettler
 
@@ -42,7 +44,7 @@ _MAX_TOOLS: Final = 64
 _MAX_REPLAY: Final = 16
 
 
-class FlagBoard(QualityScores, CursorTable, BranchTable):
+class FlagBoard(QualityScores):
     """Thread-safe store of all trajectories of a process, bounded by count and idle time.
 
     Parameters:
@@ -66,6 +68,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         settle = settler.settle if settler is not None else None
         engine = Engine(config.engine_settings(), settle=settle, price=self.prices.cost)
         super().__init__(config, engine, counts=Counter() if settler is None else settler.counts, clock=clock)
+        self.branches, self.cursors = Branches(self), Cursors(self)
         self.spending = spending_of(config, self.prices, self.counts)
         self.measure_quality(config)
         self.resource: Mapping[str, Any] = {}  # attributes of the resource of the spans seen last
@@ -74,9 +77,9 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
 
     def observe(self, step: StepRecord) -> Verdict | None:
         """Evaluate a step; None if it does not count (duplicate, ignored tool, interrupted call, new model call)."""
-        if self.requests and step.call_id is not None:
-            step = self.in_batch(step)
-        entry = self._entry(step.trajectory_id)
+        if self.branches.requests and step.call_id is not None:
+            step = self.branches.in_batch(step)
+        entry = self.entry(step.trajectory_id)
         try:
             with entry.lock:
                 if step.model_scope is not None:
@@ -91,16 +94,14 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
                 label = run_label(step, entry.state.turns)
                 record = CallRecord.of(step, label)
                 earlier = reported(entry.recent, record)
-                fuller = earlier is not None and is_fuller(
-                    record, earlier
-                )  # the record before this one hid the arguments
+                fuller = earlier is not None and is_fuller(record, earlier)  # the one before hid the arguments
                 key = call_key(step.call_id) if step.call_id is not None else None
                 if (earlier is not None and not fuller) or (key is not None and key in entry.message_calls):
                     self.counts["duplicates"] += 1
                     return None
                 entry.note(record, key, step.batch)
                 if self.config.cursor and not fuller:
-                    self.record_step(entry, step, label)
+                    self.cursors.record_step(entry, step, label)
                 if awaits_state and not fuller:
                     entry.awaiting_state.append(step)
                     return self._evaluate(entry, entry.awaiting_state.pop(0)) if entry.awaits_too_many else None
@@ -122,7 +123,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         """
         if state is not None:
             step = step._replace(state_snapshot_hash=state, stated=True)
-        entry = self._entry(step.trajectory_id)
+        entry = self.entry(step.trajectory_id)
         key = call_key(step.call_id or step.step_id)
         run = GateRun(step.run or "", step.turn)
         with entry.lock:
@@ -134,7 +135,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
                 entry.message_tools.add(step.tool_name.casefold())
             reported_by = self._reported_in(entry, step, key)
             label = run_label(step, entry.state.turns)
-            self._mark_gated(entry, label, stoppable)
+            entry.mark_gated(label, stoppable)
             verdict = None
             if reported_by is None:
                 verdict = self._evaluate(entry, step)
@@ -143,7 +144,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
                 verdict = self._evaluate(entry, stated)
             elif reported_by != label and not entry.adopt_run(reported_by, label, run):
                 verdict = self._evaluate_again(entry, step)
-            self._mark_gated(entry, label, stoppable)  # a run that begins with this step, or has got this label
+            entry.mark_gated(label, stoppable)  # a run that begins with this step, or has got this label
         if self.recovered:
             publish(self)
         return verdict
@@ -169,7 +170,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
 
         Their spans end before that state is read: from now on the steps that they report wait for the gate.
         """
-        entry = self._entry(trajectory_id)
+        entry = self.entry(trajectory_id)
         with entry.lock:
             entry.stating[instance] = True
 
@@ -179,7 +180,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         Parameters:
             run: label of the only run whose steps are evaluated; None: all of them.
         """
-        if (entry := self._find(trajectory_id)) is None or not entry.awaiting_state:
+        if (entry := self.find(trajectory_id)) is None or not entry.awaiting_state:
             return []
         with entry.lock:
             released = self._release(entry, run)
@@ -200,7 +201,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
             began: the run is new to the gate. Without a trace, the calls may be those of the turn before.
             stoppable: as for ``observe_from_messages``.
         """
-        entry = self._find(trajectory_id)
+        entry = self.find(trajectory_id)
         if entry is None:
             return
         with entry.lock:
@@ -211,12 +212,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
                 for call in () if instance_in(label) else entry.state.model_calls[label]:
                     entry.follow(call.trace_id or "", run)  # two instrumentations may write a trace each
                 entry.adopt_run(label, run.label, run)
-            self._mark_gated(entry, run.label, stoppable)
-
-    def _mark_gated(self, entry: Entry, label: str, stoppable: bool) -> None:
-        """Record that a gate delivers the nudges of this run."""
-        if (run := entry.state.runs.get(label)) is not None:
-            run.gated, run.stoppable = True, stoppable
+            entry.mark_gated(run.label, stoppable)
 
     def _evaluate(self, entry: Entry, step: StepRecord, *, again: bool = False) -> Verdict | None:
         """``again``: the step was evaluated and counted before, with less history."""
@@ -241,7 +237,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
 
     def report(self, step: StepRecord, finding: DetectionResult | None, measured: Mapping[str, Any]) -> Verdict:
         """Evaluate an output that a gate has measured itself, as ``Engine.report`` does."""
-        with (entry := self._entry(step.trajectory_id)).lock:
+        with (entry := self.entry(step.trajectory_id)).lock:
             entry.reported += 1
             return self._booked(entry, self.engine.report(entry.state, step, finding, measured))
 
@@ -266,7 +262,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
 
     def end_instance(self, trajectory_id: str, instance: str) -> None:
         """End the runs of an agent instance whose span has ended. ``instance``: as in ``StepRecord.run``."""
-        entry = self._find(trajectory_id)
+        entry = self.find(trajectory_id)
         if entry is None:
             return
         with entry.lock:
@@ -280,14 +276,14 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
 
     def finish_recovery(self, trajectory_id: str, run: str) -> None:
         """Count the recovery of a run whose agent has answered, if the run recovered from a loop."""
-        if (entry := self._find(trajectory_id)) is not None:
+        if (entry := self.find(trajectory_id)) is not None:
             with entry.lock:
                 self._recovered(self.engine.finish_recovery(entry.state, run))
             publish(self)
 
     def finish_recoveries(self, trajectory_id: str, trace_id: str) -> None:
         """Count the recoveries in a trace whose root span has ended. Its runs may go on in another trace."""
-        entry = self._find(trajectory_id)
+        entry = self.find(trajectory_id)
         if entry is None:
             return
         with entry.lock:
@@ -305,7 +301,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         turn: the gate takes over that run when it reads its calls.
         """
         label = label_of(instance, turn)
-        entry = self._find(trajectory_id)
+        entry = self.find(trajectory_id)
         if entry is not None:
             with entry.lock:
                 if not instance:
@@ -320,7 +316,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
 
     def is_gated(self, trajectory_id: str, run: str) -> bool:
         """Whether a gate delivers the nudges of a run."""
-        entry = self._find(trajectory_id)
+        entry = self.find(trajectory_id)
         known = entry.state.runs.get(run) if entry is not None else None
         return known is not None and known.gated
 
@@ -330,7 +326,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         Parameters:
             run: label of the run; by default the one that acted last.
         """
-        entry = self._find(trajectory_id)
+        entry = self.find(trajectory_id)
         if entry is None:
             return
         with entry.lock:
@@ -341,7 +337,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
 
     def stopped(self, trajectory_id: str, run: str) -> None:
         """End a run that a gate stopped: the next run of the trajectory begins without an episode."""
-        if (entry := self._find(trajectory_id)) is not None:
+        if (entry := self.find(trajectory_id)) is not None:
             with entry.lock:
                 self.engine.end_run(entry.state, run)
                 flag = entry.flags.pop(run, None)
@@ -350,7 +346,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
 
     def delivered(self, trajectory_id: str, run: str) -> None:
         """Record that a gate delivered the nudge to the agent of a run; escalation counts from this step."""
-        if (entry := self._find(trajectory_id)) is not None:
+        if (entry := self.find(trajectory_id)) is not None:
             with entry.lock:
                 self.engine.delivered(entry.state, run)
 
@@ -362,7 +358,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         """
         if self.is_shared(trace_id):
             return
-        with self._lock:
+        with self.lock:
             part = self._entries.pop(trace_id, None)
         if part is None:
             self.link(trajectory_id, (trace_id,))
@@ -379,11 +375,11 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
 
     def _rename(self, part: Entry, trajectory_id: str) -> None:
         part.trajectory_id = part.state.trajectory_id = trajectory_id
-        with self._lock:
+        with self.lock:
             self._entries[trajectory_id] = part
 
     def _absorb(self, target: Entry, part: Entry) -> None:
-        self._absorb_cursor(target, part)
+        self.cursors.absorb(target, part)
         for label, newest in part.state.model_calls.items():
             target.state.note_model_calls(label, target.state.model_calls.get(label, newest))
         target.awaiting_state += (step._replace(trajectory_id=target.trajectory_id) for step in part.awaiting_state)
@@ -396,15 +392,15 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
 
     def discard_lossy(self, trajectory_id: str) -> bool:
         """Remove a trajectory whose steps hid arguments or results, so that the messages can rebuild it."""
-        entry = self._find(trajectory_id)
+        entry = self.find(trajectory_id)
         if entry is None or not entry.lossy or entry.state.index <= entry.reported:
             return False
-        with self._lock:
+        with self.lock:
             self._entries.pop(entry.trajectory_id, None)
-        rebuilt = self._entry(entry.trajectory_id)
+        rebuilt = self.entry(entry.trajectory_id)
         rebuilt.discarded = entry.state.index - entry.reported
         carry_over(entry, rebuilt)
-        self._keep_cursor(entry.cursor, entry.trajectory_id)
+        self.cursors.keep(entry.cursor, entry.trajectory_id)
         return True
 
     # --- reading ---------------------------------------------------------------------------------------------
@@ -420,7 +416,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         return flag if run is not None else self.with_advice(trajectory_id, flag, take=True)
 
     def _flag(self, trajectory_id: str, run: str | None, *, take: bool) -> Flag:
-        entry = self._find(trajectory_id)
+        entry = self.find(trajectory_id)
         budget = self.spending.level(self.resolve_alias(trajectory_id)) if self.spending is not None else None
         if entry is None:
             return Flag(Level.OBSERVE, None, 0.0, 0, 0, budget=budget)
@@ -443,9 +439,13 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
 
     def put_back(self, trajectory_id: str, verdict: Verdict) -> None:
         """Put back a taken flag that the gate could not act on yet."""
-        if (entry := self._find(trajectory_id)) is not None:
+        if (entry := self.find(trajectory_id)) is not None:
             with entry.lock:
                 entry.flag(verdict.run).put_back(verdict)
+
+    def cursor(self, trajectory_id: str) -> Cursor | None:
+        """A copy of the cursor of a trajectory, by its id or another name that it is known by; None if it has none."""
+        return self.cursors.copy_of(trajectory_id)
 
     # --- saving ----------------------------------------------------------------------------------------------
 
@@ -455,7 +455,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         Parameters:
             run: label of the only run to save with the state of the trajectory; None saves all runs.
         """
-        entry = self._find(trajectory_id)
+        entry = self.find(trajectory_id)
         if entry is None:
             return None
         with entry.lock:
@@ -464,7 +464,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
 
     def has_saved(self, trajectory_id: str, steps: int) -> bool:
         """Whether this process has saved at least so many steps of the trajectory itself (see ``adopt``)."""
-        return (entry := self._find(trajectory_id)) is not None and steps <= entry.saved_index
+        return (entry := self.find(trajectory_id)) is not None and steps <= entry.saved_index
 
     def adopt(self, trajectory_id: str, data: bytes, steps: int) -> bool:
         """Continue from saved state if another process has taken the trajectory further than this one knows.
@@ -478,7 +478,7 @@ class FlagBoard(QualityScores, CursorTable, BranchTable):
         Raises:
             StateFormatError: the bytes cannot be read; nothing changes.
         """
-        entry = self._entry(trajectory_id)
+        entry = self.entry(trajectory_id)
         if steps <= entry.saved_index:
             return False
         saved = self.engine.load_state(data)

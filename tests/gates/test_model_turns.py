@@ -142,9 +142,9 @@ def test_copies_in_one_requested_turn_are_no_repeats() -> None:
 def test_two_threads_that_number_their_calls_alike_keep_their_turns_apart() -> None:
     board = new_board()
     for name in ("one", "two"):
-        board.note_batch((name, "trace"), ["call_0", "call_1"], f"turn of {name}")
+        board.branches.note_batch((name, "trace"), ["call_0", "call_1"], f"turn of {name}")
 
-    steps = [board.in_batch(span_of(1, "a", 1.0, trace_id="trace")._replace(trajectory_id=name, call_id="call_1")) for name in ("one", "two")]  # fmt: skip
+    steps = [board.branches.in_batch(span_of(1, "a", 1.0, trace_id="trace")._replace(trajectory_id=name, call_id="call_1")) for name in ("one", "two")]  # fmt: skip
     assert [step.batch for step in steps] == ["turn of one", "turn of two"]
 
 

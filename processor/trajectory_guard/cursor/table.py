@@ -30,16 +30,19 @@ _MAX_SAVED_BYTES: Final = 64 * 1024 * 1024
 _Found = TypeVar("_Found")
 
 
-class CursorTable(EntryTable):
-    """The part of the board that keeps cursors. Thread-safe; off unless the configuration has ``cursor``."""
+class Cursors:
+    """The cursors of a board's trajectories. Thread-safe; off unless the configuration has ``cursor``."""
 
-    def cursor(self, trajectory_id: str) -> Cursor | None:
+    def __init__(self, table: EntryTable) -> None:
+        self._table = table
+
+    def copy_of(self, trajectory_id: str) -> Cursor | None:
         """A copy of the cursor of a trajectory, None if there is none.
 
         Parameters:
             trajectory_id: or a trace, thread or session id that it is known by.
         """
-        entry = self._find(trajectory_id)
+        entry = self._table.find(trajectory_id)
         if entry is None or entry.cursor is None:
             return None
         with entry.lock:
@@ -47,64 +50,64 @@ class CursorTable(EntryTable):
 
     def record(self, trajectory_id: str, change: Callable[[Cursor], _Found]) -> _Found | None:
         """Change the cursor of a trajectory, created if it is missing. An error is contained; None is returned."""
-        entry = self._entry(trajectory_id)
+        entry = self._table.entry(trajectory_id)
         with entry.lock:
             try:
-                return change(self._cursor_of(entry))
+                return change(self._of(entry))
             except Exception:  # noqa: BLE001  a record that fails must cost the host nothing
-                self._contain_cursor()
+                self._contain()
                 return None
 
     def record_step(self, entry: Entry, step: StepRecord, label: str) -> None:
         """Enter a tool call that a span has reported; the caller holds the lock. Errors are contained."""
         try:
-            cursor, redact = self._cursor_of(entry), self.config.redact
+            cursor, redact = self._of(entry), self._table.config.redact
             call = cursor.sight(sighting_of(step, label, redact=redact))
             cursor.finish(
                 call, step.outcome_type, by=denied_by(step), note=note_of(step, redact=redact),
                 end=step.timestamp + step.duration,
             )  # fmt: skip
         except Exception:  # noqa: BLE001  a record that fails must cost the host nothing
-            self._contain_cursor()
+            self._contain()
 
     def record_proposal(self, call: StepRecord) -> None:
         """Enter a call that a model requests, as the span of the model shows it."""
-        entry = self._entry(call.trajectory_id)
+        entry = self._table.entry(call.trajectory_id)
         placed = entry.placed(call)
-        seen = sighting_of(placed, run_label(placed, entry.state.turns), redact=self.config.redact)
+        seen = sighting_of(placed, run_label(placed, entry.state.turns), redact=self._table.config.redact)
         self.record(
             call.trajectory_id, lambda cursor: cursor.propose(cursor.sight(seen._replace(source="model", start=0.0)))
         )
 
-    def _cursor_of(self, entry: Entry) -> Cursor:
+    def _of(self, entry: Entry) -> Cursor:
         if entry.cursor is None:
-            entry.cursor = Cursor(self.config.cursor_entries)
+            entry.cursor = Cursor(self._table.config.cursor_entries)
         return entry.cursor
 
-    def _contain_cursor(self) -> None:
-        self.counts["errors.cursor"] += 1
-        if self.counts["errors.cursor"] == 1:
+    def _contain(self) -> None:
+        self._table.counts["errors.cursor"] += 1
+        if self._table.counts["errors.cursor"] == 1:
             log_contained("error in the cursor, contained (logged once)")
 
-    def _keep_cursor(self, cursor: Cursor | None, trajectory_id: str) -> None:
+    def keep(self, cursor: Cursor | None, trajectory_id: str) -> None:
         """Keep the cursor of a trajectory whose state is about to be built anew."""
         if cursor is not None:
-            self._entry(trajectory_id).cursor = cursor
+            self._table.entry(trajectory_id).cursor = cursor
 
-    def _absorb_cursor(self, target: Entry, part: Entry) -> None:
+    def absorb(self, target: Entry, part: Entry) -> None:
         """Take over the cursor of a trace that turned out to belong to the trajectory; the caller holds the lock."""
         if part.cursor is None:
             return
         try:
-            self._cursor_of(target).merge(part.cursor)
+            self._of(target).merge(part.cursor)
         except Exception:  # noqa: BLE001  a record that fails must cost the host nothing
-            self._contain_cursor()
+            self._contain()
 
     # --- saving ------------------------------------------------------------------------------------------------
 
-    def save_cursor(self, trajectory_id: str, instance: str) -> str | None:
+    def save(self, trajectory_id: str, instance: str) -> str | None:
         """The snapshot of a cursor as text, for the state of the gate of an agent instance; None if there is none."""
-        entry = self._find(trajectory_id)
+        entry = self._table.find(trajectory_id)
         if entry is None or entry.cursor is None:
             return None
         with entry.lock:
@@ -113,13 +116,13 @@ class CursorTable(EntryTable):
             entry.cursors_saved[instance] = _digest(text)
             return text
 
-    def adopt_cursor(self, trajectory_id: str, instance: str, text: str) -> bool:
+    def adopt(self, trajectory_id: str, instance: str, text: str) -> bool:
         """Continue from a snapshot that this process has not saved last: another process went on, or a fork began.
 
         Raises:
             StateFormatError: it cannot be read; nothing changes.
         """
-        entry = self._entry(trajectory_id)
+        entry = self._table.entry(trajectory_id)
         with entry.lock:
             known, digest = entry.cursors_saved.get(instance), _digest(text)
             if known == digest:

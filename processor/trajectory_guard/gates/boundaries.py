@@ -137,7 +137,7 @@ class Boundaries:
             live: the model has just written the last of them.
         """
         messages, _ = with_summaries_marked(self.board, trajectory, instance, messages)
-        self.board.record(trajectory, partial(self._read, instance, messages, witness, live))
+        self.board.cursors.record(trajectory, partial(self._read, instance, messages, witness, live))
 
     def _read(self, instance: str, messages: Sequence[Any], witness: bool, live: bool, cursor: Cursor) -> None:
         own = (one for one in cursor.tasks.values() if one.instance == instance and one.read)
@@ -219,7 +219,7 @@ class Boundaries:
             call = self._at_tool(cursor, instance, messages, one)
             cursor.finish(call, DENIED, by=GUARD, note=self._note(DENIED, reason))
 
-        self.board.record(trajectory, change)
+        self.board.cursors.record(trajectory, change)
 
     def _at_tool(self, cursor: Cursor, instance: str, messages: Sequence[Any], one: Mapping[str, Any]) -> Call:
         """The call that has come to its tool: as the messages know it, if they do."""
@@ -289,15 +289,15 @@ class Boundaries:
                 outcome, by = DENIED, PERSON  # the answer to the question, which came in place of the tool's
             cursor.finish(call, outcome, by=by, note=self._note(outcome, text))
 
-        begun = self.board.record(trajectory, begin)
-        return Execution(lambda seen: self.board.record(trajectory, partial(end, seen)))
+        begun = self.board.cursors.record(trajectory, begin)
+        return Execution(lambda seen: self.board.cursors.record(trajectory, partial(end, seen)))
 
     # --- what is said to the agent -----------------------------------------------------------------------------
 
     def feedback(self, trajectory: str, task: str, instance: str, outcome: str, reason: str, *, by: str) -> None:
         """Enter a nudge or a stop."""
         note = "" if self.redact else clip(reason)
-        self.board.record(
+        self.board.cursors.record(
             trajectory, lambda cursor: cursor.feedback(outcome, by=by, note=note, task=task, instance=instance)
         )
 
@@ -306,8 +306,8 @@ class Boundaries:
     def status(self, trajectory: str, instance: str) -> dict[str, Any]:
         """The keys of ``loop_status``: where the trajectory stands, and the snapshot."""
         required = self.board.config.required_actions
-        shown = self.board.record(trajectory, lambda cursor: _shown(cursor, required))
-        return {"cursor": shown, STATE: self.board.save_cursor(trajectory, instance)}
+        shown = self.board.cursors.record(trajectory, lambda cursor: _shown(cursor, required))
+        return {"cursor": shown, STATE: self.board.cursors.save(trajectory, instance)}
 
     def text(self, trajectory: str, task: str, instance: str) -> str:
         """The text of the record for an agent: all of this turn for the one at the top, its own for one below."""
@@ -315,7 +315,7 @@ class Boundaries:
         required = () if instance else config.required_actions
         only = task if instance else None
         return (
-            self.board.record(
+            self.board.cursors.record(
                 trajectory,
                 lambda cursor: cursor.text(config.recall_chars, required=required, redact=config.redact, task=only),
             )
@@ -325,7 +325,7 @@ class Boundaries:
     def missing(self, trajectory: str) -> tuple[str, ...]:
         """The required actions that have not succeeded in this turn."""
         required = self.board.config.required_actions
-        return self.board.record(trajectory, lambda cursor: cursor.missing(required)) or ()
+        return self.board.cursors.record(trajectory, lambda cursor: cursor.missing(required)) or ()
 
     def report_missing(self, trajectory: str) -> None:
         """Count and log the required actions that an agent has not taken when it ends."""

@@ -60,9 +60,9 @@ def note_request(
     """
     batch = batch_in(message)
     if batch is not None:
-        board.note_batch((trajectory, trace_id), batch[1], batch[0])
+        board.branches.note_batch((trajectory, trace_id), batch[1], batch[0])
     if trajectory is not None and run is not None:
-        board.note_requested(trajectory, run, requested_in(message))
+        board.branches.note_requested(trajectory, run, requested_in(message))
 
 
 def follow_branch(
@@ -77,16 +77,16 @@ def follow_branch(
         status: ``loop_status`` of the graph state.
         has_saver: a checkpointer keeps the graph state between runs.
     """
-    newest = board.last_read(trajectory)
+    newest = board.branches.last_read(trajectory)
     if newest is not None and _is_older(messages, status, newest, has_saver=has_saver):
         try:
-            board.go_back(trajectory, saved_state(status), tuple(status.get("calls") or ()))
+            board.branches.go_back(trajectory, saved_state(status), tuple(status.get("calls") or ()))
         except StateFormatError as error:
             board.counts["errors.saved_state"] += 1
             _log.warning("trajectory_guard: saved state of %r ignored: %s", trajectory, error)
-            board.go_back(trajectory, None, ())
+            board.branches.go_back(trajectory, None, ())
     elif newest is not None and _is_undecided(as_begun(board, trajectory, messages), status, newest):
-        board.stop_again(trajectory, newest.step_id)
+        board.branches.stop_again(trajectory, newest.step_id)
     _follow_rewriting(board, trajectory, messages, status)
 
 
@@ -128,13 +128,13 @@ def _follow_rewriting(board: FlagBoard, trajectory: str, messages: Sequence[Any]
         return
     saved = str(status.get("run") or "").removeprefix("/")
     if saved.startswith(f"{name}{ANEW}"):  # another process has begun it anew
-        board.begin_anew(trajectory, name, saved.removeprefix(name), "", only_first=True)
+        board.branches.begin_anew(trajectory, name, saved.removeprefix(name), "", only_first=True)
     begun = as_begun(board, trajectory, messages)
     label = name if begun is messages else turn_of(begun)
     calls = status.get("calls") or ()
     if calls and status.get("called_in") == label_of("", label) and _is_rewritten(messages, frozenset(calls)):
         part = f"{ANEW}{digest64(text_bytes(str(calls[-1]))).hex()}"
-        board.begin_anew(trajectory, name, part, str(calls[-1]))
+        board.branches.begin_anew(trajectory, name, part, str(calls[-1]))
 
 
 def _is_rewritten(messages: Sequence[Any], known: Collection[str]) -> bool:
@@ -159,7 +159,7 @@ def _is_rewritten(messages: Sequence[Any], known: Collection[str]) -> bool:
 
 def as_begun(board: FlagBoard, trajectory: str, messages: Sequence[Any]) -> Sequence[Any]:
     """``messages`` with the label of a user turn that was begun anew on the message that begins it."""
-    begun = board.begun_anew(trajectory)
+    begun = board.branches.begun_anew(trajectory)
     if not begun:
         return messages
     for position in range(len(messages) - 1, -1, -1):
@@ -184,9 +184,9 @@ def with_summaries_marked(
     """
     if not instance:
         messages = as_begun(board, trajectory, messages)
-    turn = board.turn_in(trajectory, instance) if not instance else None
+    turn = board.branches.turn_in(trajectory, instance) if not instance else None
     label = turn_of(messages)
     if turn is None or label == turn:
         return messages, label  # as mostly: the turn goes on behind its own message
-    messages = with_summaries(messages, turn, *board.known_turns(trajectory, turn))
+    messages = with_summaries(messages, turn, *board.branches.known_turns(trajectory, turn))
     return messages, turn_of(messages)

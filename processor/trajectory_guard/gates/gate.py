@@ -205,7 +205,7 @@ class Gate:
         saved = status.get(STATE)
         try:
             if isinstance(saved, str):
-                self.board.adopt_cursor(trajectory, namespace, saved)
+                self.board.cursors.adopt(trajectory, namespace, saved)
         except StateFormatError as error:
             self.board.counts["errors.saved_state"] += 1
             _log.warning("trajectory_guard: saved cursor of %r ignored: %s", trajectory, error)
@@ -278,7 +278,7 @@ class Gate:
             turn: label of the current user turn, as far as the messages show it.
         """
         if turn is None:  # a reducer may have trimmed the message that began the turn, or a summary stands for it
-            turn = self.board.turn_in(trajectory, instance)
+            turn = self.board.branches.turn_in(trajectory, instance)
         run = label_of(instance, None) if turn is None else self.board.new_turn(trajectory, instance, turn)
         before, stoppable = frozenset(status.get("calls") or ()), self.config.mode != "nudge"
         found = new_steps(

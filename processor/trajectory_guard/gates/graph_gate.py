@@ -125,14 +125,16 @@ class GraphGate:
             begins = bool(messages) and is_of_person(messages[-1])
             turn = turn_of(as_begun(self.gate.board, thread_id, messages)) if begins else None
             if turn is not None:
-                self.gate.board.note_turn(thread_id, turn)
+                self.gate.board.branches.note_turn(thread_id, turn)
 
     def requested(self, written: Sequence[Any], config: Mapping[str, Any]) -> None:
         """Remember the calls that the agent at the top has requested at the start of a turn."""
         thread_id, board = thread_id_of(config), self.gate.board
         try:
             if written:
-                run = board.run_of(thread_id, "") if thread_id is not None and not namespace_of(config) else None
+                run = (
+                    board.branches.run_of(thread_id, "") if thread_id is not None and not namespace_of(config) else None
+                )
                 note_request(board, thread_id, run, written[-1], current_trace())
         except Exception:
             self.gate.contain()

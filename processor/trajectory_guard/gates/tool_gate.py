@@ -112,7 +112,7 @@ class ToolGate:
         if past.outcome is None or (before_review and past.outcome != DENIED):
             return None
         board, instance, turn = self.gate.board, namespace_of(config), turn_of(messages)
-        run = label_of(instance, turn) if turn is not None else board.run_of(trajectory, instance)
+        run = label_of(instance, turn) if turn is not None else board.branches.run_of(trajectory, instance)
         nudged = board.last_verdict(trajectory, run) if board.in_nudged_episode(trajectory, run) else None
         return decide(
             tool, args, past, board.recall(trajectory, run, tool, args, now=time.time()), self.rules,

@@ -282,7 +282,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
     def _propose(self, span: ReadableSpan, view: SpanView) -> None:
         """Enter the calls that a model requests in the cursor."""
         for call in proposals_in(view, partial(self._ancestors, span), self._conversation_of, self._table):
-            self.board.record_proposal(call)
+            self.board.cursors.record_proposal(call)
 
     def _finish_recoveries(self, context: trace.SpanContext) -> None:
         """Count the recoveries in a trace whose local root has ended."""

@@ -123,7 +123,7 @@ class QualityScores(HandFlags, ABC):
             return None
         quality.note(source, name, score)
         agent = agent[:MAX_NAME_CHARS]
-        entry = self._entry(self.resolve_alias(trajectory_id))
+        entry = self.entry(self.resolve_alias(trajectory_id))
         with entry.lock:
             memory = _memory(entry)
             series = memory.series_of(agent, name)
@@ -185,7 +185,7 @@ class QualityScores(HandFlags, ABC):
         Returns:
             How many of them are new, and whether no gate has read this trajectory before.
         """
-        entry = self._entry(trajectory_id)
+        entry = self.entry(trajectory_id)
         with entry.lock:
             memory = _memory(entry)
             first = not memory.gates
@@ -212,7 +212,7 @@ class QualityScores(HandFlags, ABC):
                 stands for all, as does every list where the graph at the top alone has a gate.
             take: clear it.
         """
-        entry = self._find(trajectory_id)
+        entry = self.find(trajectory_id)
         if entry is None or entry.quality is None:
             return None
         with entry.lock:
