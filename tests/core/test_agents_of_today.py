@@ -6,6 +6,7 @@ Kinds found by reading recorded sessions of Claude Code, Codex and others; the t
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -29,6 +30,15 @@ ANSWERS = (
     "<result>\n<path>{}</path>\n<operation>modified</operation>\n<notice>\nNo need to read it again\n</notice>\n</result>",
     "Die Datei {} wurde erfolgreich geändert und gespeichert.",
     "已成功更新文件 {} 的内容，无需再次读取。",
+    "文件“{}”已成功更新，所有更改均已保存。",
+    "{}の内容を正常に更新しました。もう一度読む必要はありません。",
+    "Файл «{}» успешно обновлён и сохранён на диск.",
+    "[{}] saved; linter: 0 errors, 0 warnings, nothing else to report",
+)
+UNNAMED = (
+    "Successfully replaced 1 occurrence of the text in the file.",
+    '{"status": "success", "message": "The edit was applied and the file has been saved."}',
+    "The edit was made. No new problems were found by the linter.",
 )
 
 
@@ -43,6 +53,33 @@ def edit(path: str, number: int) -> dict[str, Any]:
 @pytest.mark.parametrize("path", PATHS)
 def test_different_edits_of_one_file_are_left_alone(path: str, answer: str) -> None:
     calls = [("Edit", edit(path, number), answer.format(path)) for number in range(len(NAMES))]
+    assert nudged(evaluate(steps(calls))) is None
+
+
+@pytest.mark.parametrize("answer", [one for one in ANSWERS if "<path>" not in one])
+@pytest.mark.parametrize("path", PATHS)
+def test_nor_are_they_where_the_answer_names_the_last_part_only(path: str, answer: str) -> None:
+    name = path.replace("\\", "/").rpartition("/")[2]
+    calls = [("Edit", edit(path, number), answer.format(name)) for number in range(len(NAMES))]
+    assert nudged(evaluate(steps(calls))) is None
+
+
+@pytest.mark.parametrize("answer", UNNAMED)
+@pytest.mark.parametrize("path", PATHS)
+def test_nor_are_edits_of_several_lines_where_it_names_nothing(path: str, answer: str) -> None:
+    calls = [("Edit", edit(path, number), answer) for number in range(len(NAMES))]
+    assert nudged(evaluate(steps(calls))) is None
+
+
+def test_code_that_is_improved_again_and_again_is_left_alone() -> None:
+    """Each edit replaces what the one before it has written."""
+    versions = [
+        f"def total(rows):\n    # version {name}\n    return sum({name}(row) for row in rows)" for name in NAMES
+    ]
+    calls = [
+        ("Edit", {"file_path": PATHS[1], "old_string": old, "new_string": new}, ANSWERS[0].format(PATHS[1]))
+        for old, new in pairwise(versions)
+    ]
     assert nudged(evaluate(steps(calls))) is None
 
 
@@ -68,10 +105,10 @@ def test_edits_that_never_end_are_nudged_and_stopped(answer: str) -> None:
     assert stopped(verdicts) is not None
 
 
-@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("answer", ANSWERS + UNNAMED)
 @pytest.mark.parametrize("path", PATHS)
 def test_the_same_edits_in_turns_are_not(path: str, answer: str) -> None:
-    calls = [("Edit", edit(path, number % 2), answer.format(path)) for number in range(16)]
+    calls = [("Edit", edit(path, number % 2), answer.replace("{}", path)) for number in range(16)]
     assert nudged(evaluate(steps(calls))) is not None
 
 
@@ -151,3 +188,70 @@ def test_an_insert_that_fails_with_ever_fresh_ids_between_looks_is_a_loop() -> N
     nudge = nudged(evaluate(steps(calls)))
     assert nudge is not None
     assert nudge <= 9
+
+
+TICKED = [
+    ("TaskUpdate", "taskId", "Updated task #{} status"),
+    ("close_issue", "number", "Issue {} is closed now, and its author has been told."),
+    ("belege_buchen", "beleg", "Beleg {} ist gebucht und im Archiv abgelegt."),
+    ("完成任务", "编号", "第 {} 号任务的状态已经更新为完成。"),
+]
+
+
+@pytest.mark.parametrize(("tool", "key", "answer"), TICKED)
+@pytest.mark.parametrize(
+    "numbers", [range(1, 9), range(101, 109), (17, 19, 20, 23, 24, 25, 26, 27), (3, 40, 41, 96, 310)]
+)
+def test_tasks_are_ticked_off_one_after_the_other(tool: str, key: str, answer: str, numbers: list[int]) -> None:
+    """There are gaps where others were done before."""
+    calls = [(tool, {key: str(one), "status": "completed"}, answer.format(one)) for one in numbers]
+    assert nudged(evaluate(steps(calls))) is None
+
+
+@pytest.mark.parametrize(("tool", "key", "answer"), TICKED)
+def test_two_tasks_that_are_ticked_off_in_turns_are_a_loop(tool: str, key: str, answer: str) -> None:
+    calls = [(tool, {key: str(17 + n % 2), "status": "completed"}, answer.format(17 + n % 2)) for n in range(12)]
+    assert nudged(evaluate(steps(calls))) is not None
+
+
+def test_a_setting_that_is_varied_is_none_of_them() -> None:
+    found = "No text was found on this page of the scan."
+    calls = [("ocr", {"image": "scan.png", "dpi": dpi}, found) for dpi in (150, 200, 300, 400, 600, 650, 900, 1200)]
+    assert nudged(evaluate(steps(calls))) is not None
+
+
+COVERED = [
+    "TimeoutError: Locator.click: Timeout 30000ms exceeded.\nCall log:\n  - waiting for get_by_test_id(\"35\")\n"
+    "  - <div class=\"modal\"></div> intercepts pointer events\n  - retrying click action, attempt #1",
+    "TimeoutError: Waiting for selector `#pay` failed: Waiting failed: 30000ms exceeded",
+    "selenium.common.exceptions.TimeoutException: Message: element not interactable after timeout",
+    "Timed out retrying after 4000ms: Expected to find element: `.pay`, but never found it.",
+    "page.fill: Timeout 5000ms exceeded. waiting for getByLabel('Card number') to be visible",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", COVERED)
+def test_a_click_on_a_covered_element_is_no_wait(error: str) -> None:
+    """The call has waited already: what covers the element will not go away by itself."""
+    looks = ({"y": 200}, {"y": 400}, {"y": 0})
+    calls: list[tuple[str, dict[str, Any], str, str]] = []
+    for at in range(12):
+        calls.append(("click", {"bid": "35"}, error, "error"))
+        if at % 2:
+            calls.append(("scroll", looks[at % 3], f"Scrolled to {looks[at % 3]['y']}.", "success"))
+    verdicts = evaluate(
+        [
+            record(tool, args, result, outcome, step_id=f"{at:016x}", t=at * 4.0)
+            for at, (tool, args, result, outcome) in enumerate(calls)
+        ]
+    )
+    assert (nudged(verdicts) or 99) <= 9
+    assert stopped(verdicts) is not None
+
+
+@pytest.mark.parametrize(
+    "error", ["ReadTimeout: no answer from api.example in 30 s", "504 Gateway Timeout", "Timeout while connecting"]
+)
+def test_a_server_that_does_not_answer_is_one(error: str) -> None:
+    steps_ = [record("click", {"bid": "35"}, error, "error", step_id=f"{at:016x}", t=at * 40.0) for at in range(12)]
+    assert stopped(evaluate(steps_)) is None

@@ -186,11 +186,17 @@ class Inquiry(Plain):
         return False
 
     def _is_written_anew(self, texts: Sequence[str]) -> bool:
-        """Whether several texts, or a long one, are handed over, none of which was before, whatever they are about."""
-        long = [text for text in texts if "\n" in text or len(parts_of(text[:MAX_FORM_CHARS])) >= _LONG_PARTS]
-        if not long and len(texts) < _SEVERAL:
-            return False
-        return not any(checksum(text) in self.values for text in long or texts)
+        """Whether a long text, or several short ones, are handed over that were not before, whatever they are about.
+
+        The old text of an edit may be the new text of an earlier one: of long texts one has to be new.
+        """
+        known, long = self.values, False
+        for text in texts:
+            if "\n" in text or len(parts_of(text[:MAX_FORM_CHARS])) >= _LONG_PARTS:
+                if checksum(text) not in known:
+                    return True
+                long = True
+        return not long and len(texts) >= _SEVERAL and not any(checksum(text) in known for text in texts)
 
     def is_list(self) -> bool:
         """Whether the calls with one answer ask for ever different things: less than one in four does not."""
@@ -330,7 +336,7 @@ class Advance(Plain):
         numbers = [tuple(map(int, _NUMBER.findall(text))) for text in texts]
         shape = tuple([checksum(_NUMBER.sub("#", text)) for text in texts])
         follows = bool([value for value in asked if value in self.offered and value not in self.asked])
-        goes_on = shape == self.shape and self._goes_on(numbers)
+        goes_on = shape == self.shape and self._goes_on(numbers, result)
         self.count = self.count + 1 if follows or goes_on else 0
         self.nearby = shape == self.shape and len(texts) > 1 and self._is_nearby(texts)
         self.shape, self.numbers = shape, tuple([one for group in numbers for one in group])[:_MAX_NUMBERS]
@@ -346,22 +352,29 @@ class Advance(Plain):
             for text, then in zip(texts, self.numbers, strict=False)
         )
 
-    def _goes_on(self, numbers: Sequence[Sequence[int]]) -> bool:
-        """Whether the numbers of a request lie one step further; the first step is as good as any."""
-        steps, at, together = [], 0, False
+    def _goes_on(self, numbers: Sequence[Sequence[int]], result: str) -> bool:
+        """Whether the numbers of a request lie one step further; the first step is as good as any.
+
+        Where the answer names the number, as it does that of a task or a record, the next one may lie anywhere beyond.
+        """
+        steps, moved, at, together = [], list[int](), 0, False
         for group in numbers:
             before = self.numbers[at : at + len(group)]
             at += len(group)
             moves = [now - then for now, then in zip(group, before, strict=False) if now != then]
             together = together or len(moves) > 1 or (len(group) >= _DATE_PARTS and group[0] > _FIRST_YEAR)
             steps.append(moves[0] if moves else 0)
+            moved += [now for now, then in zip(group, before, strict=False) if now != then]
         if at > _MAX_NUMBERS or not any(steps):
             return False
         known, step = self.step, tuple(steps)
         if not known or not self.count:
             self.step = step
             return True
+        same_way = all((one > 0) == (other > 0) for one, other in zip(step, known, strict=True) if one and other)
         if together:  # a date that begins a new month, a range in one text
-            return all((one > 0) == (other > 0) for one, other in zip(step, known, strict=True) if one and other)
+            return same_way
         self.step = step
-        return step == known
+        if step == known or not same_way:
+            return step == known
+        return set(moved) <= set(map(int, _NUMBER.findall(result[:_MAX_RESULT_CHARS])))

@@ -21,9 +21,11 @@ from trajectory_guard.core.result_text import (
     hits_form,
     is_brief,
     is_echo,
+    is_path,
     is_token,
     lines_of,
     names_file,
+    names_path,
     quotes,
     values_of,
     width,
@@ -368,11 +370,16 @@ def _inquire(run: Run, seen: Observation) -> None:
 
 
 def _handed_over(seen: Observation, values: tuple[str, ...]) -> tuple[str, ...]:
-    """The texts of a call that writes: its answer names a file of the request, and says no more of them."""
+    """The texts of a call that writes: its answer names a file of the request, and says no more of them.
+
+    Where the answer names no file, only texts of several lines beside the name of a file are known to be written.
+    """
     result = seen.step.result or ""
     if seen.outcome != SUCCESS or seen.signature is not None or is_lookup(seen.step.tool_name):
         return ()
-    return tuple([one for one in values if one not in result]) if names_file(result, values) else ()
+    if names_file(result, values):
+        return tuple([one for one in values if one not in result and not (is_path(one) and names_path(result, one))])
+    return tuple([one for one in values if "\n" in one]) if any(map(is_path, values)) else ()
 
 
 def _values_asked(seen: Observation) -> tuple[str, ...]:

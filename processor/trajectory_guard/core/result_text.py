@@ -196,6 +196,8 @@ def names_file(result: str, values: Sequence[str]) -> bool:
     """
     if len(result) > MAX_FORM_CHARS:
         return False
+    if any(is_path(value) and names_path(result, value) for value in values):
+        return True
     names = [name.rstrip(".:") for name in _BETWEEN_NAMES.split(result)]
     return any(
         len(name) >= _MIN_QUOTE_CHARS and not _IN_PATHS.isdisjoint(name) and name in value
@@ -204,6 +206,32 @@ def names_file(result: str, values: Sequence[str]) -> bool:
     )
 
 
+def is_path(value: str) -> bool:
+    """Whether a value of a request is the name of a file or folder.
+
+    >>> is_path("src/app.py"), is_path("app.py"), is_path("C:\\\\Work\\\\my shop\\\\a.txt"), is_path("Read it. Twice.")
+    (True, True, True, False)
+    """
+    if len(value) > _MAX_PATH_CHARS or "\n" in value:
+        return False
+    name, dot, ending = value.rpartition(".")
+    is_name = bool(name and dot) and len(ending) <= _MAX_ENDING_CHARS and ending.isalnum() and " " not in value
+    return is_name or "/" in value or "\\" in value
+
+
+def names_path(result: str, path: str) -> bool:
+    """Whether a result names a path, whole or by its last part, whatever stands around it in any script.
+
+    >>> names_path("文件“app.py”已成功更新。", "/srv/app.py"), names_path("Wrote 12 lines to a.py", "/srv/b.py")
+    (True, False)
+    """
+    whole = path.rstrip("/\\")
+    last = whole[max(whole.rfind("/"), whole.rfind("\\")) + 1 :]
+    return path in result or (len(last) >= _MIN_QUOTE_CHARS and last in result)
+
+
+_MAX_PATH_CHARS: Final = 512
+_MAX_ENDING_CHARS: Final = 8
 _BETWEEN_NAMES: Final = re.compile(r"[\s\"'`,;()<>]+")
 _IN_PATHS: Final = frozenset("/\\.")
 

@@ -55,9 +55,11 @@ def is_transient(text: str, error_class: str | None) -> bool:
     (True, True, False)
     >>> is_transient("E999 unexpected indent\\n26: from urllib3 import ReadTimeoutError", None)
     False
+    >>> is_transient("TimeoutError: Locator.click: Timeout 500ms exceeded: <div> intercepts pointer events", None)
+    False
     """
     if error_class and _TRANSIENT_CLASS.search(error_class):
-        return True
+        return not _awaits_element(text, error_class)
     text = unescaped(text)
     line = text[:_MAX_CODE_CHARS]
     if _TRANSIENT_CODE.search(line) is not None and _TRANSIENT_STATUS.search(line) is not None:
@@ -66,7 +68,22 @@ def is_transient(text: str, error_class: str | None) -> bool:
     if not words:
         remark = text[:_MAX_REMARK_CHARS]
         words = may_hold(_TRANSIENT_IN_ASCII, remark) and _is_stated(_TRANSIENT_ELSEWHERE, remark)
-    return words and _LASTING_STATUS.search(line) is None
+    return words and _LASTING_STATUS.search(line) is None and not _awaits_element(text, error_class)
+
+
+def _awaits_element(text: str, error_class: str | None) -> bool:
+    """Whether the time limit is that for an element of a page: it is covered, hidden or not there, and may stay so."""
+    if not may_hold(_ELEMENT_STEMS, text) or _ELEMENT.search(text) is None:
+        return False
+    return _TIME_LIMIT.search(error_class or "") is not None or _TIME_LIMIT.search(text) is not None
+
+
+_ELEMENT_STEMS: Final = ("element", "locator", "selector", "getby", "get_by", "pointer events", "viewport", "xpath")
+_ELEMENT: Final = re.compile(
+    r"(?<![^\W_])(?:elements?|locators?|selectors?|xpath|pointer events|viewport)(?![^\W_])|get_?by_?[a-z]",
+    re.IGNORECASE,
+)
+_TIME_LIMIT: Final = re.compile(r"tim(?:e|ed)[ _-]?out", re.IGNORECASE)
 
 
 def _is_stated(words: re.Pattern[str], text: str) -> bool:
@@ -153,7 +170,7 @@ def is_lasting(text: str, error_class: str | None) -> bool:
     >>> is_lasting("404: no such user", None), is_lasting("KeyError: 'a'", None), is_lasting("E-17 driver busy", None)
     (True, True, False)
     """
-    if is_transient(text, error_class):
+    if is_transient(text, error_class) or _awaits_element(text, error_class):
         return False
     if error_class or _LASTING_STATUS.search(text[:_MAX_CODE_CHARS]) is not None:
         return True
