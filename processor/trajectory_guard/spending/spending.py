@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections import Counter
@@ -15,6 +14,7 @@ from trajectory_guard.core.names import bounded_name
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.forking import now_and_after_fork
 from trajectory_guard.locks import OwnedLock
+from trajectory_guard.logs import write_entry
 from trajectory_guard.prices import PriceTable
 from trajectory_guard.spending.budget import USD, Budget, BudgetLevel, BudgetState, alerts_at, strictest
 from trajectory_guard.spending.ledger import (
@@ -448,6 +448,6 @@ def log_booked(booked: Booked) -> None:
     """Log alerts at WARNING, those of a used-up budget at ERROR, and calls out of the ordinary at WARNING."""
     for alert in booked.alerts:
         level = logging.ERROR if alert.percent >= 100 else logging.WARNING
-        _log.log(level, "%s", json.dumps(alert_entry(alert), ensure_ascii=False))
+        write_entry(level, alert_entry(alert))
     for entry, outlier in booked.outliers:
-        _log.warning("%s", json.dumps(outlier_entry(entry, outlier), ensure_ascii=False))
+        write_entry(logging.WARNING, outlier_entry(entry, outlier))
