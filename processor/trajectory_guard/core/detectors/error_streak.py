@@ -120,13 +120,8 @@ class ErrorStreak(Detector):
     def update(self, seen: Observation) -> DetectionResult | None:
         """Count failures of one class among the last steps."""
         if seen.signature is None:
-            if seen.progress and self.fruitless:
-                self.fruitless = ()
-            if seen.progress and self.recent:
-                tool, listed = _digest(seen.tool), not _runs_program(seen)
-                self.recent = tuple(
-                    one for one in self.recent if one.tool != tool or not (one.named or listed or one.passing)
-                )
+            if seen.progress and (self.recent or self.fruitless):
+                self._forget_what_works(seen)
             return None
         if seen.signature == UNSTATED:
             return self._of_unknown_cause(seen)
@@ -139,24 +134,31 @@ class ErrorStreak(Detector):
         last = recent[-1] if recent else None
         if last is not None and last.key == failure.key and failure.uncovers(last):
             recent = tuple([one for one in recent if one.key != failure.key])  # one fault after the other is mended
-        self.recent = (
-            *[one._replace(asked=(), blamed=()) if one.asked else one for one in recent if one.at > oldest],
-            failure,
-        )
+        self.recent = (*[_without_words(one) if one.asked else one for one in recent if one.at > oldest], failure)
         guess = last is not None and _guesses(seen.step.args, set(last.asked))
-        alike = [one for one in self.recent if one.is_like(failure)]
-        found = self._evaluate(seen, alike, guess=guess)
-        if failure.causes:
-            kept = [one for one in self.fruitless if one.tool == failure.tool][1 - _KEPT_CAUSES :]
-            if kept and failure.uncovers(kept[-1]):
-                kept = []
-            self.fruitless = (*[one._replace(asked=(), blamed=()) if one.asked else one for one in kept], failure)
+        found = self._evaluate(seen, [one for one in self.recent if one.is_like(failure)], guess=guess)
+        if not failure.causes:
+            return found
+        self._note_fruitless(failure)
         return found or self._of_one_cause(seen, failure)
+
+    def _forget_what_works(self, seen: Observation) -> None:
+        """A call brought something new: of its tool only failures of other lists, guesses and waits still count."""
+        self.fruitless = ()
+        tool, listed = _digest(seen.tool), not _runs_program(seen)
+        self.recent = tuple(one for one in self.recent if one.tool != tool or not (one.named or listed or one.passing))
+
+    def _note_fruitless(self, failure: _Failure) -> None:
+        """Add a command that failed to those that have since one brought something new."""
+        kept = [one for one in self.fruitless if one.tool == failure.tool][1 - _KEPT_CAUSES :]
+        if kept and failure.uncovers(kept[-1]):
+            kept = []
+        self.fruitless = (*[_without_words(one) if one.asked else one for one in kept], failure)
 
     def _of_one_cause(self, seen: Observation, failure: _Failure) -> DetectionResult | None:
         """Ever new commands that fail in other words for one reason, which is a pair of words that all errors share."""
         needed = _ONE_CAUSE + (seen.certainty is Certainty.WAITING) * _ONE_CAUSE // 2
-        if len(self.fruitless) < needed or not failure.causes:
+        if len(self.fruitless) < needed:
             return None
         shared = ([one.at for one in self.fruitless if cause in one.causes] for cause in failure.causes)
         steps = max(shared, key=len)
@@ -207,12 +209,14 @@ class ErrorStreak(Detector):
         program = _runs_program(seen)
         if listed and not program and (seen.has_found or self._fails_in_many_ways(streak[-1])):
             return None  # the tool tells one entry from another: that this one does not exist is what it found out
-        base = _KILLED if seen.killed else _COUNT
         entries = listed or (unlike and guess and not program)
-        needed = (_LISTED if listed or (unlike and streak[-1].named and program) else base) * seen.variation_pace
         if seen.certainty is Certainty.WAITING and unlike:
             # each entry of a list is tried for the first time; other words for one thing are tries of the same
             needed = _COUNT * seen.waiting_pace if listed or program else _VARIED_RETRIES * seen.pace
+        elif listed or (unlike and streak[-1].named and program):
+            needed = _LISTED * seen.variation_pace
+        else:
+            needed = (_KILLED if seen.killed else _COUNT) * seen.variation_pace
         if len(streak) < needed:
             return None
         # the entries of a list may well all fail for one reason, and so may guesses at a name or a code
@@ -252,6 +256,11 @@ class ErrorStreak(Detector):
     def load(self, data: Any) -> None:
         """See ``dump``."""
         self.recent, self.fruitless = (tuple(map(_restored, part)) for part in data)
+
+
+def _without_words(failure: _Failure) -> _Failure:
+    """A failure that is no longer the newest: only that one's words are compared."""
+    return failure._replace(asked=(), blamed=())
 
 
 def _restored(values: Sequence[Any]) -> _Failure:
