@@ -66,7 +66,13 @@ class Reader:
         self.settings = settings
 
     def read(self, state: TrajectoryState, run: Run, step: StepRecord, policy: ToolSettings | None) -> Observation:
-        """Compute the observation of a step of ``run``; begin a segment if an uncertain boundary precedes it."""
+        """Compute the observation of a step of ``run``; begin a segment if an uncertain boundary precedes it.
+
+        Each part reads what the parts before it have left in ``run``, so their order counts: the boundary before the
+        step, its outcome, refusals, the comparison with earlier calls, the series of equal results, the strength of
+        the evidence, and last the series of old states and of fruitless calls. The engine remembers the step itself
+        (``Run.remember``) only behind all detectors.
+        """
         seen = Observation(step, run.index, run.same_results)
         seen.waiting_pace = float(self.settings.poll_patience)
         by_guard = is_refused_by_guard(step)
