@@ -20,6 +20,7 @@ from trajectory_guard.dialects.base import (
     never,
 )
 from trajectory_guard.dialects.crewai import CREWAI
+from trajectory_guard.dialects.genkit import GENKIT
 from trajectory_guard.dialects.google_adk import GOOGLE_ADK
 from trajectory_guard.dialects.haystack import HAYSTACK
 from trajectory_guard.dialects.langfuse import LANGFUSE
@@ -44,14 +45,15 @@ N = TypeVar("N", tuple[str, ...], frozenset[str])
 
 _BUILT_IN: Final = (
     LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, HAYSTACK, SPRING_AI,
-    OPENLLMETRY, OPENINFERENCE, MCP,
+    GENKIT, OPENLLMETRY, OPENINFERENCE, MCP,
     PYDANTIC_AI, MLFLOW, OPENAI_AGENTS, LOGFIRE_CLIENTS, UNPREFIXED,  # no tool spans
     SEMCONV, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which they are tried on tool spans."""
 _READING_ORDER: Final = (
     SEMCONV, PYDANTIC_AI, CREWAI, OPENINFERENCE, UNPREFIXED, VERCEL, LOGFIRE_CLIENTS, OPENLLMETRY, LLAMAINDEX, LANGFUSE,
-    LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, LOGFIRE, OPENAI_AGENTS, MCP, OPENLIT, MLFLOW, SEMCONV_NAMED,
+    LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, GENKIT, LOGFIRE,
+    OPENAI_AGENTS, MCP, OPENLIT, MLFLOW, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which their keys are tried on a span that may carry those of several."""
 

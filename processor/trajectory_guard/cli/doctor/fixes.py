@@ -24,6 +24,7 @@ ADK: Final = "Google ADK"
 VERCEL: Final = "Vercel AI SDK"
 HAYSTACK: Final = "Haystack"
 SPRING_AI: Final = "Spring AI"
+GENKIT: Final = "Genkit"
 OTHER: Final = "other"
 
 _SCOPES: Final = (
@@ -35,6 +36,7 @@ _SCOPES: Final = (
     ("opentelemetry.instrumentation.openai_v2", OFFICIAL), ("opentelemetry.util.genai", OFFICIAL),
     ("traceloop", OPENLLMETRY), ("strands.", STRANDS), ("gcp.vertex.agent", ADK),
     ("haystack", HAYSTACK),
+    ("genkit", GENKIT),
 )  # fmt: skip
 _KEYS: Final = (("ai.operationId", VERCEL), ("spring.ai.kind", SPRING_AI))
 """Families whose scope says too little."""
@@ -90,6 +92,7 @@ CONVERSATION: Final[Mapping[str, str]] = {
     PYDANTIC_AI: "agent.run(..., message_history=earlier.all_messages())",
     STRANDS: 'Agent(..., trace_attributes={"session.id": conversation_id})',
     VERCEL: "experimental_telemetry: { isEnabled: true, metadata: { sessionId } }",
+    GENKIT: "ai.defineAgent({ name: 'support_agent', store, ... }).chat()",
     SPRING_AI: ".advisors(a -> a.param(ChatMemory.CONVERSATION_ID, conversationId))",
     OTHER: _WITH_ID,
 }
@@ -99,6 +102,7 @@ AGENT: Final[Mapping[str, str]] = {
     LANGCHAIN: 'create_agent(..., name="support_agent")',
     STRANDS: 'Agent(..., name="support_agent")',
     VERCEL: "experimental_telemetry: { isEnabled: true, functionId: 'support_agent' }",
+    GENKIT: "ai.defineAgent({ name: 'support_agent', ... })",
     HAYSTACK: 'pipeline.add_component("support_agent", agent)',
     OTHER: _SET_ATTRIBUTE.format("gen_ai.agent.name", '"support_agent"'),
 }

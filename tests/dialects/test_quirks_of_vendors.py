@@ -1,0 +1,67 @@
+"""Quirks of vendors whose spans nearly follow the conventions; their captures show the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers import capture, span_view
+from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.spans.extract import extract_step, model_usage
+from trajectory_guard.spans.identity import is_agent_span
+from trajectory_guard.transcripts.asked import asked_in
+from trajectory_guard.transcripts.messages import defined_tools
+
+
+def step_of(span: SpanView, *above: SpanView) -> StepRecord:
+    step = extract_step(span, ancestors=above)
+    assert step is not None
+    return step
+
+
+# --- Genkit --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [
+        ("/{generate,t:util}", True),
+        ("/{support,t:flow}/{generate,t:util}", True),
+        ("/{generate,t:util}/{generate,t:util}", False),
+        ("/{generate,t:util}/{ask_bob,t:action}/{generate,t:util}", True),
+        ("/{generate,t:util}/{search,t:action,s:tool}", False),
+        (None, False),
+    ],
+)
+def test_the_outermost_generation_is_the_run(path: str | None, wanted: bool) -> None:
+    attributes = {"genkit:type": "util", "genkit:name": "generate"}
+    assert is_agent_span(span_view({**attributes, **({"genkit:path": path} if path else {})})) is wanted
+
+
+def test_all_rounds_of_a_turn_are_one_run() -> None:
+    steps = [step for step in _steps("genkit__main") if step.agent_id == "alice"]
+    assert [step.tool_name for step in steps[:3]] == ["search_orders"] * 3
+    assert len({step.run for step in steps[:3]}) == 1
+    assert len({step.run for step in steps}) == 3  # one in each user turn that calls tools
+
+
+def test_a_model_call_of_genkit_shows_tokens_user_turn_and_tools() -> None:
+    model = next(span for span in capture("genkit__main") if span.name == "scripted/alice")
+    usage = model_usage(model)
+    assert usage is not None
+    assert (usage.input_tokens, usage.output_tokens) == (10, 5)
+    assert asked_in(model) is not None
+    assert set(defined_tools(model) or ()) >= {"search_orders", "delete_all"}
+
+
+def _steps(name: str) -> list[StepRecord]:
+    spans = {span.span_id: span for span in capture(name)}
+    found = []
+    for span in sorted(spans.values(), key=lambda one: one.start):
+        above, parent = [], span.parent_id
+        while parent in spans:
+            above.append(spans[parent])
+            parent = spans[parent].parent_id
+        step = extract_step(span, ancestors=above)
+        found += [] if step is None else [step]
+    return found
