@@ -19,6 +19,22 @@ def step_of(span: SpanView, *above: SpanView) -> StepRecord:
     return step
 
 
+# --- Mastra --------------------------------------------------------------------------------------------------
+
+
+def test_arguments_with_a_hidden_part_are_unknown() -> None:
+    shown = {"mastra.span.type": "tool_call", "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look_up"}
+    hidden = {**shown, "gen_ai.tool.call.arguments": '{"key":"[REDACTED]","table":"users"}'}
+    assert step_of(span_view(hidden)).args is None
+    assert step_of(span_view({**shown, "gen_ai.tool.call.arguments": '{"key":1}'})).args == {"key": 1}
+
+
+def test_a_tool_of_the_client_goes_by_the_name_in_that_of_its_span() -> None:
+    attributes = {"mastra.span.type": "client_tool_call", "mastra.metadata.args": '{"to":"x"}'}
+    step = step_of(span_view(attributes, "client_tool_call send_mail"))
+    assert (step.tool_name, step.args) == ("send_mail", {"to": "x"})
+
+
 # --- Genkit --------------------------------------------------------------------------------------------------
 
 

@@ -64,6 +64,7 @@ RUNS = {
     "crewai-openinference-native__turns": Run(*CREWAI, ("native",)),
     "crewai-openinference-react-listener__turns": Run(*CREWAI, ("react", "listener")),
     "genkit__main": Run("genkit", "genkit", "genkit"),
+    "mastra__main": Run("mastra", "mastra", "mastra"),
 }
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

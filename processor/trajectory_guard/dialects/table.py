@@ -27,6 +27,7 @@ from trajectory_guard.dialects.langfuse import LANGFUSE
 from trajectory_guard.dialects.langsmith import LANGSMITH
 from trajectory_guard.dialects.llamaindex import LLAMAINDEX
 from trajectory_guard.dialects.logfire import LOGFIRE, LOGFIRE_CLIENTS
+from trajectory_guard.dialects.mastra import MASTRA
 from trajectory_guard.dialects.mcp import MCP
 from trajectory_guard.dialects.mlflow import MLFLOW
 from trajectory_guard.dialects.openai_agents import OPENAI_AGENTS
@@ -45,14 +46,14 @@ N = TypeVar("N", tuple[str, ...], frozenset[str])
 
 _BUILT_IN: Final = (
     LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, HAYSTACK, SPRING_AI,
-    GENKIT, OPENLLMETRY, OPENINFERENCE, MCP,
+    GENKIT, MASTRA, OPENLLMETRY, OPENINFERENCE, MCP,
     PYDANTIC_AI, MLFLOW, OPENAI_AGENTS, LOGFIRE_CLIENTS, UNPREFIXED,  # no tool spans
     SEMCONV, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which they are tried on tool spans."""
 _READING_ORDER: Final = (
     SEMCONV, PYDANTIC_AI, CREWAI, OPENINFERENCE, UNPREFIXED, VERCEL, LOGFIRE_CLIENTS, OPENLLMETRY, LLAMAINDEX, LANGFUSE,
-    LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, GENKIT, LOGFIRE,
+    LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, GENKIT, MASTRA, LOGFIRE,
     OPENAI_AGENTS, MCP, OPENLIT, MLFLOW, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which their keys are tried on a span that may carry those of several."""

@@ -24,6 +24,7 @@ ADK: Final = "Google ADK"
 VERCEL: Final = "Vercel AI SDK"
 HAYSTACK: Final = "Haystack"
 SPRING_AI: Final = "Spring AI"
+MASTRA: Final = "Mastra"
 GENKIT: Final = "Genkit"
 OTHER: Final = "other"
 
@@ -36,7 +37,7 @@ _SCOPES: Final = (
     ("opentelemetry.instrumentation.openai_v2", OFFICIAL), ("opentelemetry.util.genai", OFFICIAL),
     ("traceloop", OPENLLMETRY), ("strands.", STRANDS), ("gcp.vertex.agent", ADK),
     ("haystack", HAYSTACK),
-    ("genkit", GENKIT),
+    ("@mastra/", MASTRA), ("genkit", GENKIT),
 )  # fmt: skip
 _KEYS: Final = (("ai.operationId", VERCEL), ("spring.ai.kind", SPRING_AI))
 """Families whose scope says too little."""
@@ -58,6 +59,7 @@ CONTENT: Final[Mapping[str, str]] = {
     VERCEL: "experimental_telemetry: { isEnabled: true, recordInputs: true, recordOutputs: true }",
     HAYSTACK: "export HAYSTACK_CONTENT_TRACING_ENABLED=true",
     SPRING_AI: "spring.ai.tools.observations.include-content=true",
+    MASTRA: "new Observability({ sensitiveDataFilter: false, ... })  # or rename the arguments that it hides",
     LANGFUSE: "Langfuse(mask=None)  # and no @observe(capture_input=False)",
     LANGSMITH: "export LANGSMITH_HIDE_INPUTS=false LANGSMITH_HIDE_OUTPUTS=false",
     OPENLIT: "openlit.init(capture_message_content=True)",
@@ -92,6 +94,7 @@ CONVERSATION: Final[Mapping[str, str]] = {
     PYDANTIC_AI: "agent.run(..., message_history=earlier.all_messages())",
     STRANDS: 'Agent(..., trace_attributes={"session.id": conversation_id})',
     VERCEL: "experimental_telemetry: { isEnabled: true, metadata: { sessionId } }",
+    MASTRA: "agent.generate(..., { memory: { thread: conversationId, resource: userId } })",
     GENKIT: "ai.defineAgent({ name: 'support_agent', store, ... }).chat()",
     SPRING_AI: ".advisors(a -> a.param(ChatMemory.CONVERSATION_ID, conversationId))",
     OTHER: _WITH_ID,
