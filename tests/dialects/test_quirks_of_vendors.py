@@ -2,21 +2,72 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.helpers import capture, span_view
 from trajectory_guard.core.steps import StepRecord
-from trajectory_guard.dialects.span import SpanView
+from trajectory_guard.dialects.span import SpanEvent, SpanView
 from trajectory_guard.spans.extract import extract_step, model_usage
 from trajectory_guard.spans.identity import is_agent_span
 from trajectory_guard.transcripts.asked import asked_in
 from trajectory_guard.transcripts.messages import defined_tools
+
+CLAUDE = "com.anthropic.claude_code.tracing"
 
 
 def step_of(span: SpanView, *above: SpanView) -> StepRecord:
     step = extract_step(span, ancestors=above)
     assert step is not None
     return step
+
+
+# --- Claude Code ---------------------------------------------------------------------------------------------
+
+
+def claude(**attributes: Any) -> SpanView:
+    known = {"span.type": "tool", "gen_ai.operation.name": "execute_tool", "tool_name": "Bash"}
+    return span_view({**known, **attributes}, "claude_code.tool")._replace(scope=CLAUDE)
+
+
+def test_only_a_detailed_call_without_a_result_has_failed() -> None:
+    asked = {"tool_input": '[TOOL INPUT: Bash]\n{"command": "ls"}'}
+    assert step_of(claude(**asked)).outcome_type == "error"
+    assert step_of(claude(**asked, new_context="[TOOL RESULT: Bash]\nx")).outcome_type == "success"
+    assert step_of(claude()).outcome_type == "success"  # content is off: nothing says how it ended
+
+
+def test_what_a_tool_put_out_is_its_result_before_what_describes_it() -> None:
+    span = claude(new_context='[TOOL RESULT: Bash]\n{"stdout": ""}')
+    assert step_of(span).result == '{"stdout": ""}'
+    put_out = SpanEvent("tool.output", {"output": "", "bash_command": "true"})
+    assert step_of(span._replace(events=[put_out])).outcome_type == "empty"
+    read = SpanEvent("tool.output", {"file_path": "/a", "content": "one"})
+    assert step_of(claude(tool_name="Read")._replace(events=[read])).result == "one"
+
+
+def test_a_command_of_the_shell_is_known_without_details() -> None:
+    assert step_of(claude(full_command="ls")).args == {"command": "ls"}
+
+
+def test_tools_of_two_servers_have_two_names() -> None:
+    step = step_of(claude(**{"tool_name": "mcp__shop__search", "gen_ai.tool.name": "search"}))
+    assert step.tool_name == "mcp__shop__search"
+
+
+def test_tokens_of_the_cache_were_sent_too() -> None:
+    tokens = {"input_tokens": 3, "cache_read_tokens": 5, "cache_creation_tokens": 7, "output_tokens": 11}
+    span = span_view({"span.type": "llm_request", **tokens}, "claude_code.llm_request")
+    usage = model_usage(span._replace(scope=CLAUDE))
+    assert usage is not None
+    assert (usage.input_tokens, usage.output_tokens) == (15, 11)
+    assert model_usage(span) is None  # another vendor's attributes of the same names
+
+
+def test_the_sdk_names_the_call_as_an_id_of_the_tool() -> None:
+    span = span_view({"openinference.span.kind": "TOOL", "tool.name": "Bash", "tool.id": "toolu_1"})
+    assert step_of(span).call_id == "toolu_1"
 
 
 # --- Mastra --------------------------------------------------------------------------------------------------

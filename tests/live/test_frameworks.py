@@ -42,6 +42,7 @@ class Run(NamedTuple):
 
 
 ADK, STRANDS = ("adk", "google.adk", "google_adk"), ("strands", "strands", "strands_agents")
+CLAUDE = ("claude", "claude_agent_sdk", "claude_code")
 HAYSTACK, CREWAI = ("haystack", "haystack", "haystack_agent"), ("crewai", "crewai", "crewai_crew")
 ADK_CONTENT = {OPT_IN: LATEST, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
 RUNS = {
@@ -65,6 +66,9 @@ RUNS = {
     "crewai-openinference-react-listener__turns": Run(*CREWAI, ("react", "listener")),
     "genkit__main": Run("genkit", "genkit", "genkit"),
     "mastra__main": Run("mastra", "mastra", "mastra"),
+    "claude-code__main": Run(*CLAUDE, ("detailed",)),
+    "claude-code-nocontent__main": Run(*CLAUDE),
+    "claude-code-openinference__main": Run(*CLAUDE, ("openinference",)),
 }
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

@@ -60,6 +60,7 @@ OPENINFERENCE = Dialect(
     tool_name=_tool_name,
     arguments=("tool.arguments", "input.value"),
     results=("output.value",),
+    call_ids=("tool.id",),
     single_argument=True,
     empty_arguments=True,
     failed_when={"tool.is_error": True},
