@@ -132,3 +132,13 @@ def _steps(name: str) -> list[StepRecord]:
         step = extract_step(span, ancestors=above)
         found += [] if step is None else [step]
     return found
+
+
+# --- DSPy and BeeAI ------------------------------------------------------------------------------------------
+
+
+def test_a_tool_without_a_name_of_its_own_is_no_hand_off_in_dspy() -> None:
+    span = span_view({"openinference.span.kind": "TOOL", "input.value": '{"kwargs": {"a": 1}}'}, "search.acall")
+    step = step_of(span._replace(scope="openinference.instrumentation.dspy"))
+    assert (step.tool_name, step.args) == ("search", {"a": 1})
+    assert extract_step(span) is None

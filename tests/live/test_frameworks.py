@@ -69,6 +69,7 @@ RUNS = {
     "claude-code__main": Run(*CLAUDE, ("detailed",)),
     "claude-code-nocontent__main": Run(*CLAUDE),
     "claude-code-openinference__main": Run(*CLAUDE, ("openinference",)),
+    "dspy-openinference__react": Run("dspy", "dspy", "dspy_react"),
 }
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
