@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -142,3 +143,12 @@ def test_a_tool_without_a_name_of_its_own_is_no_hand_off_in_dspy() -> None:
     step = step_of(span._replace(scope="openinference.instrumentation.dspy"))
     assert (step.tool_name, step.args) == ("search", {"a": 1})
     assert extract_step(span) is None
+
+
+def test_the_arguments_that_the_model_sent_are_inside_those_of_the_method() -> None:
+    span = span_view({"openinference.span.kind": "TOOL", "tool.name": "search"})
+    span = span._replace(scope="openinference.instrumentation.beeai")
+    wrapped = {"input": {"q": 1, "options": None}, "options": None}
+    for written, sent in ((wrapped, {"q": 1, "options": None}), ({"input": "x"}, {"input": "x"})):
+        attributes = {**span.attributes, "input.value": json.dumps(written)}
+        assert step_of(span._replace(attributes=attributes)).args == sent

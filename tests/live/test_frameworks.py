@@ -70,6 +70,7 @@ RUNS = {
     "claude-code-nocontent__main": Run(*CLAUDE),
     "claude-code-openinference__main": Run(*CLAUDE, ("openinference",)),
     "dspy-openinference__react": Run("dspy", "dspy", "dspy_react"),
+    "beeai-openinference__main": Run("beeai", "beeai_framework", "beeai_agents"),
 }
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

@@ -19,6 +19,7 @@ from trajectory_guard.dialects.base import (
     Test,
     never,
 )
+from trajectory_guard.dialects.beeai import BEEAI
 from trajectory_guard.dialects.claude_code import CLAUDE_CODE
 from trajectory_guard.dialects.crewai import CREWAI
 from trajectory_guard.dialects.dspy import DSPY
@@ -48,14 +49,14 @@ N = TypeVar("N", tuple[str, ...], frozenset[str])
 
 _BUILT_IN: Final = (
     LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, HAYSTACK, SPRING_AI,
-    GENKIT, MASTRA, CLAUDE_CODE, DSPY, OPENLLMETRY, OPENINFERENCE, MCP,
+    GENKIT, MASTRA, CLAUDE_CODE, DSPY, BEEAI, OPENLLMETRY, OPENINFERENCE, MCP,
     PYDANTIC_AI, MLFLOW, OPENAI_AGENTS, LOGFIRE_CLIENTS, UNPREFIXED,  # no tool spans
     SEMCONV, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which they are tried on tool spans."""
 _READING_ORDER: Final = (
     SEMCONV, PYDANTIC_AI, CREWAI, OPENINFERENCE, UNPREFIXED, VERCEL, LOGFIRE_CLIENTS, OPENLLMETRY, LLAMAINDEX, LANGFUSE,
-    LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, GENKIT, MASTRA, CLAUDE_CODE, DSPY, LOGFIRE,
+    LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, GENKIT, MASTRA, CLAUDE_CODE, DSPY, BEEAI, LOGFIRE,
     OPENAI_AGENTS, MCP, OPENLIT, MLFLOW, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which their keys are tried on a span that may carry those of several."""
