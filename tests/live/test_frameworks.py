@@ -43,6 +43,7 @@ class Run(NamedTuple):
 
 ADK, STRANDS = ("adk", "google.adk", "google_adk"), ("strands", "strands", "strands_agents")
 CLAUDE = ("claude", "claude_agent_sdk", "claude_code")
+SEMANTIC_KERNEL = ("semantic_kernel", "semantic_kernel", "semantic_kernel_agent")
 HAYSTACK, CREWAI = ("haystack", "haystack", "haystack_agent"), ("crewai", "crewai", "crewai_crew")
 ADK_CONTENT = {OPT_IN: LATEST, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
 RUNS = {
@@ -69,6 +70,8 @@ RUNS = {
     "claude-code__main": Run(*CLAUDE, ("detailed",)),
     "claude-code-nocontent__main": Run(*CLAUDE),
     "claude-code-openinference__main": Run(*CLAUDE, ("openinference",)),
+    "semantic-kernel__main": Run(*SEMANTIC_KERNEL),
+    "semantic-kernel-nocontent__main": Run(*SEMANTIC_KERNEL, ("nocontent",)),
     "dspy-openinference__react": Run("dspy", "dspy", "dspy_react"),
     "beeai-openinference__main": Run("beeai", "beeai_framework", "beeai_agents"),
 }

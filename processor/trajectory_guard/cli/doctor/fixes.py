@@ -24,6 +24,7 @@ ADK: Final = "Google ADK"
 VERCEL: Final = "Vercel AI SDK"
 HAYSTACK: Final = "Haystack"
 SPRING_AI: Final = "Spring AI"
+SEMANTIC_KERNEL: Final = "Semantic Kernel"
 CLAUDE_CODE: Final = "Claude Code"
 MASTRA: Final = "Mastra"
 GENKIT: Final = "Genkit"
@@ -37,7 +38,7 @@ _SCOPES: Final = (
     ("opentelemetry.instrumentation.mcp", MCP), ("mcp", MCP), ("opentelemetry.instrumentation.genai", OFFICIAL),
     ("opentelemetry.instrumentation.openai_v2", OFFICIAL), ("opentelemetry.util.genai", OFFICIAL),
     ("traceloop", OPENLLMETRY), ("strands.", STRANDS), ("gcp.vertex.agent", ADK),
-    ("haystack", HAYSTACK), ("com.anthropic.claude_code", CLAUDE_CODE),
+    ("haystack", HAYSTACK), ("semantic_kernel", SEMANTIC_KERNEL), ("com.anthropic.claude_code", CLAUDE_CODE),
     ("@mastra/", MASTRA), ("genkit", GENKIT),
 )  # fmt: skip
 _KEYS: Final = (("ai.operationId", VERCEL), ("spring.ai.kind", SPRING_AI))
@@ -60,6 +61,7 @@ CONTENT: Final[Mapping[str, str]] = {
     VERCEL: "experimental_telemetry: { isEnabled: true, recordInputs: true, recordOutputs: true }",
     HAYSTACK: "export HAYSTACK_CONTENT_TRACING_ENABLED=true",
     SPRING_AI: "spring.ai.tools.observations.include-content=true",
+    SEMANTIC_KERNEL: "export SEMANTICKERNEL_EXPERIMENTAL_GENAI_ENABLE_OTEL_DIAGNOSTICS_SENSITIVE=true",
     CLAUDE_CODE: "export ENABLE_BETA_TRACING_DETAILED=1 BETA_TRACING_ENDPOINT=$OTEL_EXPORTER_OTLP_ENDPOINT "
     "OTEL_LOG_TOOL_CONTENT=1",
     MASTRA: "new Observability({ sensitiveDataFilter: false, ... })  # or rename the arguments that it hides",
