@@ -152,3 +152,18 @@ def test_the_arguments_that_the_model_sent_are_inside_those_of_the_method() -> N
     for written, sent in ((wrapped, {"q": 1, "options": None}), ({"input": "x"}, {"input": "x"})):
         attributes = {**span.attributes, "input.value": json.dumps(written)}
         assert step_of(span._replace(attributes=attributes)).args == sent
+
+
+# --- AG2, LiteLLM, LangChain.js ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "name"), [('{"kwargs": {"name": "search", "content": "x"}}', "search"), ("x", "DynamicTool")]
+)
+def test_the_message_of_a_tool_names_it_where_the_span_names_its_class(written: str, name: str) -> None:
+    attributes = {
+        "gen_ai.operation.name": "execute_tool", "traceloop.span.kind": "task", "traceloop.entity.name": "DynamicTool",
+        "traceloop.entity.input": '{"args": ["{\\"q\\": 1}"]}', "traceloop.entity.output": written,
+    }  # fmt: skip
+    step = step_of(span_view(attributes)._replace(scope="@traceloop/instrumentation-langchain"))
+    assert (step.tool_name, step.args) == (name, {"q": 1})

@@ -74,6 +74,8 @@ RUNS = {
     "semantic-kernel-nocontent__main": Run(*SEMANTIC_KERNEL, ("nocontent",)),
     "dspy-openinference__react": Run("dspy", "dspy", "dspy_react"),
     "beeai-openinference__main": Run("beeai", "beeai_framework", "beeai_agents"),
+    "langchain-js-openinference__agent": Run("langchain_js", "langchain", "langchain_js", ("openinference",)),
+    "langchain-js-traceloop__agent": Run("langchain_js", "langchain", "langchain_js", ("traceloop",)),
 }
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

@@ -71,7 +71,7 @@ OPENINFERENCE = Dialect(
         is_agent=_is_agent,
         agent_name=_agent_name,
         name_keys=("agent.name", "graph.node.id"),
-        graph_scopes=("openinference.instrumentation.langchain",),
+        graph_scopes=("openinference.instrumentation.langchain", "@arizeai/openinference-instrumentation-langchain"),
         is_handoff=_is_handoff,
     ),
     models=ModelCalls(
