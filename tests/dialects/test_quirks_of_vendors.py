@@ -157,6 +157,19 @@ def test_the_arguments_that_the_model_sent_are_inside_those_of_the_method() -> N
 # --- AG2, LiteLLM, LangChain.js ------------------------------------------------------------------------------
 
 
+def test_a_result_that_was_cut_off_is_unknown() -> None:
+    attributes = {"ag2.span.type": "tool", "gen_ai.tool.name": "read_log", "gen_ai.tool.call.result": "waiting"}
+    assert step_of(span_view(attributes)).result == "waiting"
+    cut = step_of(span_view({**attributes, "ag2.tool.call.result.truncated": True}))
+    assert (cut.result, cut.state_snapshot_hash, cut.outcome_type) == (None, None, "success")
+
+
+def test_an_agent_without_a_name_is_not_called_unknown() -> None:
+    tool = {"ag2.span.type": "tool", "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
+    outer = span_view({"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "unknown"}, span_id="c" * 16)
+    assert step_of(span_view(tool), outer).agent_id is None
+
+
 @pytest.mark.parametrize(
     ("written", "name"), [('{"kwargs": {"name": "search", "content": "x"}}', "search"), ("x", "DynamicTool")]
 )

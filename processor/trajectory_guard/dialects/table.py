@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeVar
 
+from trajectory_guard.dialects.ag2 import AG2
 from trajectory_guard.dialects.base import (
     ARGUMENT_KEYS,
     CALL_ID_KEYS,
@@ -49,14 +50,14 @@ N = TypeVar("N", tuple[str, ...], frozenset[str])
 
 _BUILT_IN: Final = (
     LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, HAYSTACK, SPRING_AI,
-    GENKIT, MASTRA, CLAUDE_CODE, DSPY, BEEAI, OPENLLMETRY, OPENLLMETRY_JS, OPENINFERENCE, MCP,
+    GENKIT, MASTRA, CLAUDE_CODE, DSPY, BEEAI, AG2, OPENLLMETRY, OPENLLMETRY_JS, OPENINFERENCE, MCP,
     PYDANTIC_AI, MLFLOW, OPENAI_AGENTS, LOGFIRE_CLIENTS, UNPREFIXED,  # no tool spans
     SEMCONV, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which they are tried on tool spans."""
 _READING_ORDER: Final = (
     SEMCONV, PYDANTIC_AI, CREWAI, OPENINFERENCE, UNPREFIXED, VERCEL, LOGFIRE_CLIENTS, OPENLLMETRY, LLAMAINDEX, LANGFUSE,
-    LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, GENKIT, MASTRA, CLAUDE_CODE, DSPY, BEEAI, 
+    LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, GENKIT, MASTRA, CLAUDE_CODE, DSPY, BEEAI, AG2, 
     OPENLLMETRY_JS, LOGFIRE, OPENAI_AGENTS, MCP, OPENLIT, MLFLOW, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which their keys are tried on a span that may carry those of several."""
