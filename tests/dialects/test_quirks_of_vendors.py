@@ -170,6 +170,11 @@ def test_an_agent_without_a_name_is_not_called_unknown() -> None:
     assert step_of(span_view(tool), outer).agent_id is None
 
 
+def test_the_cost_that_litellm_states_is_counted() -> None:
+    usages = [usage for span in capture("client-litellm-native__loop") if (usage := model_usage(span)) is not None]
+    assert [round(usage.cost_usd, 9) for usage in usages] == [0.000075] * 5
+
+
 @pytest.mark.parametrize(
     ("written", "name"), [('{"kwargs": {"name": "search", "content": "x"}}', "search"), ("x", "DynamicTool")]
 )

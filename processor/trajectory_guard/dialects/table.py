@@ -29,6 +29,7 @@ from trajectory_guard.dialects.google_adk import GOOGLE_ADK
 from trajectory_guard.dialects.haystack import HAYSTACK
 from trajectory_guard.dialects.langfuse import LANGFUSE
 from trajectory_guard.dialects.langsmith import LANGSMITH
+from trajectory_guard.dialects.litellm import LITELLM
 from trajectory_guard.dialects.llamaindex import LLAMAINDEX
 from trajectory_guard.dialects.logfire import LOGFIRE, LOGFIRE_CLIENTS
 from trajectory_guard.dialects.mastra import MASTRA
@@ -51,13 +52,13 @@ N = TypeVar("N", tuple[str, ...], frozenset[str])
 _BUILT_IN: Final = (
     LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, HAYSTACK, SPRING_AI,
     GENKIT, MASTRA, CLAUDE_CODE, DSPY, BEEAI, AG2, OPENLLMETRY, OPENLLMETRY_JS, OPENINFERENCE, MCP,
-    PYDANTIC_AI, MLFLOW, OPENAI_AGENTS, LOGFIRE_CLIENTS, UNPREFIXED,  # no tool spans
+    PYDANTIC_AI, LITELLM, MLFLOW, OPENAI_AGENTS, LOGFIRE_CLIENTS, UNPREFIXED,  # no tool spans
     SEMCONV, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which they are tried on tool spans."""
 _READING_ORDER: Final = (
     SEMCONV, PYDANTIC_AI, CREWAI, OPENINFERENCE, UNPREFIXED, VERCEL, LOGFIRE_CLIENTS, OPENLLMETRY, LLAMAINDEX, LANGFUSE,
-    LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, GENKIT, MASTRA, CLAUDE_CODE, DSPY, BEEAI, AG2, 
+    LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, GENKIT, MASTRA, CLAUDE_CODE, DSPY, BEEAI, AG2, LITELLM,
     OPENLLMETRY_JS, LOGFIRE, OPENAI_AGENTS, MCP, OPENLIT, MLFLOW, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which their keys are tried on a span that may carry those of several."""
