@@ -33,7 +33,10 @@ class ModelServer:
             self.resource_spans += request["resourceSpans"]
             return "application/json", "{}"
         if "/chat/completions" in path:
-            return "application/json", json.dumps(_completion(self.answers.pop(0), request))
+            completion = _completion(self.answers.pop(0), request)
+            if not request.get("stream"):
+                return "application/json", json.dumps(completion)
+            return "text/event-stream", "".join(f"data: {one}\n\n" for one in _chunks(completion))
         if "/messages" not in path or "count_tokens" in path:
             return "application/json", "{}"
         answer = self.answers.pop(0) if request.get("tools") else "a title"  # Claude Code also asks for titles
@@ -82,6 +85,18 @@ def _completion(answer: Answer, request: dict[str, Any]) -> dict[str, Any]:
         "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls" if asks else "stop"}],
         "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
     }  # fmt: skip
+
+
+def _chunks(completion: dict[str, Any]) -> Iterator[str]:
+    """A completion as it is streamed."""
+    (choice,), usage = completion["choices"], completion["usage"]
+    calls = [{**call, "index": index} for index, call in enumerate(choice["message"].get("tool_calls", ()))]
+    delta = {**choice["message"], **({"tool_calls": calls} if calls else {})}
+    common = {**completion, "object": "chat.completion.chunk", "usage": None}
+    yield json.dumps({**common, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+    yield json.dumps({**common, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]})
+    yield json.dumps({**common, "choices": [], "usage": usage})
+    yield "[DONE]"
 
 
 def _message(answer: Answer, request: dict[str, Any]) -> dict[str, Any]:

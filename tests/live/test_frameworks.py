@@ -77,6 +77,7 @@ RUNS = {
     "langchain-js-openinference__agent": Run("langchain_js", "langchain", "langchain_js", ("openinference",)),
     "langchain-js-traceloop__agent": Run("langchain_js", "langchain", "langchain_js", ("traceloop",)),
     "ag2__main": Run("ag2", "ag2", "ag2_agent"),
+    "livekit__main": Run("livekit", "livekit.agents", "livekit_agent"),
     "client-litellm-native__loop": Run("litellm", "litellm", "litellm_client"),
 }
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
