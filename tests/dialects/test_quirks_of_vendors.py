@@ -106,6 +106,13 @@ def test_the_outermost_generation_is_the_run(path: str | None, wanted: bool) -> 
     assert is_agent_span(span_view({**attributes, **({"genkit:path": path} if path else {})})) is wanted
 
 
+def test_a_tool_that_asks_a_person_has_not_returned_nothing() -> None:
+    attributes = {"genkit:metadata:subtype": "tool.v2", "genkit:name": "delete_all", "genkit:input": '{"scope":"prod"}'}
+    asking = step_of(span_view({**attributes, "genkit:metadata:interrupt": '{"question": "sure?"}'}))
+    assert asking.outcome_type == "interrupted"
+    assert step_of(span_view(attributes)).outcome_type == "empty"
+
+
 def test_all_rounds_of_a_turn_are_one_run() -> None:
     steps = [step for step in _steps("genkit__main") if step.agent_id == "alice"]
     assert [step.tool_name for step in steps[:3]] == ["search_orders"] * 3

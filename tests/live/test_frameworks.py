@@ -66,6 +66,7 @@ RUNS = {
     "crewai-openinference-native__turns": Run(*CREWAI, ("native",)),
     "crewai-openinference-react-listener__turns": Run(*CREWAI, ("react", "listener")),
     "genkit__main": Run("genkit", "genkit", "genkit"),
+    "genkit-python__main": Run("genkit_python", "genkit", "genkit_python"),
     "mastra__main": Run("mastra", "mastra", "mastra"),
     "claude-code__main": Run(*CLAUDE, ("detailed",)),
     "claude-code-nocontent__main": Run(*CLAUDE),

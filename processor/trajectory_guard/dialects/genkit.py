@@ -1,4 +1,4 @@
-"""Genkit: a span an action. The loop of an agent nests: each answer of the model is generated within the one before."""
+"""Genkit: a span an action. In JavaScript each answer of the model is generated within the one before."""
 
 from __future__ import annotations
 
@@ -23,22 +23,27 @@ _NAME: Final = "genkit:name"
 _PATH: Final = "genkit:path"
 _INPUT: Final = "genkit:input"
 _OUTPUT: Final = "genkit:output"
+_INTERRUPT: Final = "genkit:metadata:interrupt"
+_TOOLS: Final = frozenset(("tool", "tool.v2"))
 _LOOP: Final = "/{generate,t:util}"
 """End of the path of a span that generates an answer, with all tool calls on the way to it."""
 
 
 def _matches(span: SpanView) -> bool:
-    return span.attributes.get(_KIND) == "tool"
+    return span.attributes.get(_KIND) in _TOOLS
 
 
 def _returned_nothing(span: SpanView) -> bool:
     """``undefined`` is left out; content is never hidden."""
-    return _INPUT in span.attributes
+    return _INPUT in span.attributes and not _interrupts(span)
 
 
 def _interrupts(span: SpanView) -> bool:
     """A tool that asks a person raises; the answer follows as its result, without a span."""
-    return _matches(span) and any(one.attributes.get("exception.type") == "ToolInterruptError" for one in span.events)
+    if not _matches(span):
+        return False
+    raised = (one.attributes.get("exception.type") for one in span.events)
+    return _INTERRUPT in span.attributes or "ToolInterruptError" in raised
 
 
 def _is_agent(span: SpanView) -> bool:
