@@ -192,3 +192,21 @@ def test_the_message_of_a_tool_names_it_where_the_span_names_its_class(written: 
     }  # fmt: skip
     step = step_of(span_view(attributes)._replace(scope="@traceloop/instrumentation-langchain"))
     assert (step.tool_name, step.args) == (name, {"q": 1})
+
+
+# --- MLflow --------------------------------------------------------------------------------------------------
+
+
+def test_a_function_that_mlflow_traces_as_a_tool_is_a_step() -> None:
+    attributes = {"mlflow.spanType": '"TOOL"', "mlflow.spanInputs": '{"q": 1}', "mlflow.spanOutputs": '"noon"'}
+    outer = span_view({"mlflow.spanType": '"AGENT"'}, "support", span_id="c" * 16)
+    step = step_of(span_view(attributes, "search"), outer)
+    assert (step.tool_name, step.args, step.result, step.agent_id) == ("search", {"q": 1}, "noon", "support")
+    assert step.run == outer.span_id
+
+
+def test_the_name_of_a_model_has_no_quotes() -> None:
+    tokens = {"mlflow.chat.tokenUsage": '{"input_tokens": 3, "output_tokens": 2}', "mlflow.llm.model": '"m-1"'}
+    usage = model_usage(span_view({"mlflow.spanType": '"CHAT_MODEL"', **tokens}))
+    assert usage is not None
+    assert usage.unpriced == (("m-1", 3, 2),)

@@ -77,6 +77,7 @@ RUNS = {
     "beeai-openinference__main": Run("beeai", "beeai_framework", "beeai_agents"),
     "langchain-js-openinference__agent": Run("langchain_js", "langchain", "langchain_js", ("openinference",)),
     "langchain-js-traceloop__agent": Run("langchain_js", "langchain", "langchain_js", ("traceloop",)),
+    "mlflow-langchain__agent": Run("mlflow", "mlflow", "mlflow_langchain"),
     "ag2__main": Run("ag2", "ag2", "ag2_agent"),
     "livekit__main": Run("livekit", "livekit.agents", "livekit_agent"),
     "client-litellm-native__loop": Run("litellm", "litellm", "litellm_client"),

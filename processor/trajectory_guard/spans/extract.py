@@ -274,7 +274,7 @@ def _usage(span: SpanView, raw: RawUsage, table: DialectTable) -> Usage:
 def model_name(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
     """Name of the model that answered, None if the span does not say."""
     name = first(span.attributes, table.model_names)
-    return bounded_name(name) if isinstance(name, str) else None
+    return bounded_name(name.strip('"')) if isinstance(name, str) else None
 
 
 def response_id(span: SpanView, table: DialectTable = DIALECTS) -> str | None:

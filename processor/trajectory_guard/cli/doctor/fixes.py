@@ -28,6 +28,7 @@ SEMANTIC_KERNEL: Final = "Semantic Kernel"
 CLAUDE_CODE: Final = "Claude Code"
 MASTRA: Final = "Mastra"
 GENKIT: Final = "Genkit"
+MLFLOW: Final = "MLflow"
 OTHER: Final = "other"
 
 _SCOPES: Final = (
@@ -39,7 +40,7 @@ _SCOPES: Final = (
     ("opentelemetry.instrumentation.openai_v2", OFFICIAL), ("opentelemetry.util.genai", OFFICIAL),
     ("traceloop", OPENLLMETRY), ("strands.", STRANDS), ("gcp.vertex.agent", ADK),
     ("haystack", HAYSTACK), ("semantic_kernel", SEMANTIC_KERNEL), ("com.anthropic.claude_code", CLAUDE_CODE),
-    ("@mastra/", MASTRA), ("genkit", GENKIT), ("@traceloop/", OPENLLMETRY), ("@arizeai/", OPENINFERENCE),
+    ("@mastra/", MASTRA), ("genkit", GENKIT), ("mlflow.", MLFLOW), ("@traceloop/", OPENLLMETRY), ("@arizeai/", OPENINFERENCE),
 )  # fmt: skip
 _KEYS: Final = (("ai.operationId", VERCEL), ("spring.ai.kind", SPRING_AI))
 """Families whose scope says too little."""
