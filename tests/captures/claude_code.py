@@ -1,4 +1,4 @@
-"""Spans of the Claude Agent SDK (claude-agent-sdk 0.2.184 with Claude Code 2.1.330); the model is scripted.
+"""Spans of the Claude Agent SDK (claude-agent-sdk 0.2.187 with Claude Code 2.1.330); the model is scripted.
 
     python -m tests.captures.claude_code OUT.json [detailed | openinference]
 

@@ -40,7 +40,8 @@ _SCOPES: Final = (
     ("opentelemetry.instrumentation.openai_v2", OFFICIAL), ("opentelemetry.util.genai", OFFICIAL),
     ("traceloop", OPENLLMETRY), ("strands.", STRANDS), ("gcp.vertex.agent", ADK),
     ("haystack", HAYSTACK), ("semantic_kernel", SEMANTIC_KERNEL), ("com.anthropic.claude_code", CLAUDE_CODE),
-    ("@mastra/", MASTRA), ("genkit", GENKIT), ("mlflow.", MLFLOW), ("@traceloop/", OPENLLMETRY), ("@arizeai/", OPENINFERENCE),
+    ("@mastra/", MASTRA), ("genkit", GENKIT), ("mlflow.", MLFLOW), ("@traceloop/", OPENLLMETRY),
+    ("@arizeai/", OPENINFERENCE),
 )  # fmt: skip
 _KEYS: Final = (("ai.operationId", VERCEL), ("spring.ai.kind", SPRING_AI))
 """Families whose scope says too little."""
