@@ -16,7 +16,7 @@ OUT = Path(sys.argv[1]).resolve()
 os.chdir(tempfile.mkdtemp())  # MLflow keeps files where it runs
 os.environ["MLFLOW_TRACKING_URI"] = "sqlite:///mlflow.db"
 
-from tests.captures.otlp_file import record, write
+from tests.captures.otlp_file import record, write  # noqa: E402  after the switches
 
 exporter = record()
 
