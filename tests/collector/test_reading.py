@@ -71,3 +71,10 @@ def test_what_a_request_holds_beyond_the_known_fields_is_written_back() -> None:
 def test_what_is_no_request_is_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
         new_scorer().score(data)
+
+
+def test_messages_spread_over_an_agents_span_do_not_hide_that_it_is_an_agents() -> None:
+    spread = {f"llm.output_messages.{at}.message.role": "assistant" for at in range(100)}
+    data = request(span("a", {**spread, "openinference.span.kind": "AGENT", "session.id": "chat-7"}))
+    (seen,) = RequestParser(DIALECTS).read(data).agent_spans
+    assert seen.kept_view.attributes == {"openinference.span.kind": "AGENT", "session.id": "chat-7"}

@@ -1,7 +1,8 @@
 """Frameworks that emit spans by themselves: a fresh run of the installed package yields what its capture does.
 
 Each program of ``tests/captures`` runs in this environment if the package is installed, else in an environment of its own
-under the folder ``FRAMEWORKS``: ``<name>/bin/python``, or ``<name>/node_modules`` for the AI SDK.
+under the folder ``FRAMEWORKS``: ``<name>/bin/python``, or ``<name>/node_modules`` for programs in JavaScript, where the
+package ``node`` may bring another Node.js.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -40,6 +42,8 @@ class Run(NamedTuple):
 
 
 ADK, STRANDS = ("adk", "google.adk", "google_adk"), ("strands", "strands", "strands_agents")
+CLAUDE = ("claude", "claude_agent_sdk", "claude_code")
+SEMANTIC_KERNEL = ("semantic_kernel", "semantic_kernel", "semantic_kernel_agent")
 HAYSTACK, CREWAI = ("haystack", "haystack", "haystack_agent"), ("crewai", "crewai", "crewai_crew")
 ADK_CONTENT = {OPT_IN: LATEST, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
 RUNS = {
@@ -61,18 +65,37 @@ RUNS = {
     "crewai-openinference-react__turns": Run(*CREWAI, ("react",)),
     "crewai-openinference-native__turns": Run(*CREWAI, ("native",)),
     "crewai-openinference-react-listener__turns": Run(*CREWAI, ("react", "listener")),
+    "genkit__main": Run("genkit", "genkit", "genkit"),
+    "genkit-python__main": Run("genkit_python", "genkit", "genkit_python"),
+    "mastra__main": Run("mastra", "mastra", "mastra"),
+    "claude-code__main": Run(*CLAUDE, ("detailed",)),
+    "claude-code-nocontent__main": Run(*CLAUDE),
+    "claude-code-openinference__main": Run(*CLAUDE, ("openinference",)),
+    "semantic-kernel__main": Run(*SEMANTIC_KERNEL),
+    "semantic-kernel-nocontent__main": Run(*SEMANTIC_KERNEL, ("nocontent",)),
+    "dspy-openinference__react": Run("dspy", "dspy", "dspy_react"),
+    "beeai-openinference__main": Run("beeai", "beeai_framework", "beeai_agents"),
+    "langchain-js-openinference__agent": Run("langchain_js", "langchain", "langchain_js", ("openinference",)),
+    "langchain-js-traceloop__agent": Run("langchain_js", "langchain", "langchain_js", ("traceloop",)),
+    "mlflow-langchain__agent": Run("mlflow", "mlflow", "mlflow_langchain"),
+    "ag2__main": Run("ag2", "ag2", "ag2_agent"),
+    "livekit__main": Run("livekit", "livekit.agents", "livekit_agent"),
+    "client-litellm-native__loop": Run("litellm", "litellm", "litellm_client"),
 }
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def command(run: Run, out: Path, folder: Path) -> list[str]:
     """The program as arguments; the test is skipped if its package is installed nowhere."""
     own = FOLDER / run.environment
-    if run.program == "vercel_ai":
-        if shutil.which("node") is None or not (own / "node_modules").is_dir():
+    script = f"{run.program}.mjs"
+    if (TESTS / "captures" / script).exists():
+        node = shutil.which("node", path=own / "node_modules" / ".bin") or shutil.which("node")
+        if node is None or not (own / "node_modules").is_dir():
             pytest.skip(f"no node, or no {run.environment}/node_modules in the folder FRAMEWORKS")
         (folder / "node_modules").symlink_to(own / "node_modules")
-        shutil.copy(TESTS / "captures" / "vercel_ai.mjs", folder)
-        return ["node", "vercel_ai.mjs", str(out), *run.switches]
+        shutil.copy(TESTS / "captures" / script, folder)
+        return [node, script, str(out), *run.switches]
     python = own / "bin" / "python"
     if not python.exists():
         try:
@@ -92,9 +115,10 @@ def call(found: Mapping[str, Any]) -> tuple[str, ...]:
         result = json.dumps(json.loads(str(result)))
     except ValueError:
         pass
-    named = found["trajectory_id"] if found["trajectory_id"].startswith("chat-") else "trace"
+    result = _ID.sub("id", str(result))
+    named = _ID.sub("id", found["trajectory_id"]) if found["trajectory_id"].startswith("chat-") else "trace"
     fields = ("tool_name", "call_id", "outcome_type", "agent_id", "evidence")
-    return (*(str(found[field]) for field in fields), json.dumps(found["args"], sort_keys=True), str(result), named)
+    return (*(str(found[field]) for field in fields), json.dumps(found["args"], sort_keys=True), result, named)
 
 
 def fields_of(step: StepRecord) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from itertools import islice
@@ -39,6 +40,8 @@ _KEYS: Final[dict[str, str]] = {}
 _MAX_KEPT_CHARS: Final = 512
 _MAX_KEPT_METADATA_CHARS: Final = 8_192
 _MAX_KEPT_KEYS: Final = 64
+_ITEM: Final = re.compile(r"\.\d")
+"""In the name of an attribute that holds a part of a list: ``llm.output_messages.3.message.role``."""
 
 
 class AgentSpan:
@@ -230,8 +233,9 @@ def strip_content(view: SpanView) -> SpanView:
             else not isinstance(value, (list, dict))
         )
     }
-    if len(short) > _MAX_KEPT_KEYS:
-        short = dict(islice(short.items(), _MAX_KEPT_KEYS))
+    if len(short) > _MAX_KEPT_KEYS:  # messages spread over attributes, which may stand before what names the agent
+        named = ((key, value) for key, value in short.items() if _ITEM.search(key) is None)
+        short = dict(islice(named, _MAX_KEPT_KEYS))
     # The constructor takes a third of the time of ``_replace``.
     return SpanView(
         view.name, short, view.trace_id, view.span_id, view.parent_id, view.kind, view.status, "", (), view.start,

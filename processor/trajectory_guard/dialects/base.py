@@ -186,6 +186,7 @@ class Dialect:
         not_a_tool: attributes with a test of their value: if true, the span only looks like a tool span of any row.
         copies: attributes with the value that marks an unfinished copy of a span that is still to come.
         failed_when: attributes with the value that says, on a tool span of any row, that the call failed.
+        failed: whether a call of this row failed although no attribute says so; asked if the span shows no result.
         refused_when: attributes with a test of their value: if true, a person or a policy refused the call.
         status_messages: keys of texts that say how a call ended, beside the status of the span.
         awaits_approval: whether a call without a result waits for a person's approval.
@@ -208,6 +209,7 @@ class Dialect:
     not_a_tool: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
     copies: Mapping[str, Any] = field(default_factory=dict)
     failed_when: Mapping[str, Any] = field(default_factory=dict)
+    failed: Test | None = None
     refused_when: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
     status_messages: Keys = ()
     awaits_approval: Test | None = None

@@ -60,6 +60,7 @@ OPENINFERENCE = Dialect(
     tool_name=_tool_name,
     arguments=("tool.arguments", "input.value"),
     results=("output.value",),
+    call_ids=("tool.id",),
     single_argument=True,
     empty_arguments=True,
     failed_when={"tool.is_error": True},
@@ -70,7 +71,7 @@ OPENINFERENCE = Dialect(
         is_agent=_is_agent,
         agent_name=_agent_name,
         name_keys=("agent.name", "graph.node.id"),
-        graph_scopes=("openinference.instrumentation.langchain",),
+        graph_scopes=("openinference.instrumentation.langchain", "@arizeai/openinference-instrumentation-langchain"),
         is_handoff=_is_handoff,
     ),
     models=ModelCalls(

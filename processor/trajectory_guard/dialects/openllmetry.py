@@ -1,5 +1,7 @@
 """OpenLLMetry (Traceloop): LangChain wrapper, OpenAI Agents, clients of models, SDK decorators, MCP; up to 0.62.
 
+Its LangChain.js wrapper (``@traceloop/instrumentation-langchain``) writes the class of a tool where its name belongs.
+
 Before 0.50 model calls have no operation name: ``llm.request.type`` shows them, or the messages, which are spread over
 attributes. The first versions have the messages and tokens under ``llm.`` instead of ``gen_ai.``.
 """
@@ -14,6 +16,7 @@ from trajectory_guard.dialects.base import (
     Identity,
     Messages,
     ModelCalls,
+    RawCall,
     json_object,
     named_by,
     text_or_empty,
@@ -120,3 +123,37 @@ OPENLLMETRY = Dialect(
         in_family=_in_family,
     ),
 )  # fmt: skip
+
+
+_OUTPUT: Final = "traceloop.entity.output"
+_JS_SCOPE: Final = "@traceloop/instrumentation-langchain"
+
+
+def _matches_js(span: SpanView) -> bool:
+    return span.scope == _JS_SCOPE and span.attributes.get("gen_ai.operation.name") == "execute_tool"
+
+
+def _name_in_message(span: SpanView) -> str | None:
+    """The tool's name from its message, which a call that raised has not: then that of its class."""
+    message = json_object(span.attributes.get(_OUTPUT)).get("kwargs")
+    name = message.get("name") if isinstance(message, Mapping) else None
+    return text_or_empty(name) or text_or_empty(span.attributes.get("traceloop.entity.name")) or None
+
+
+def _without_list(span: SpanView, raw: RawCall) -> RawCall:
+    """``{"args": ["…"]}``: the arguments as text, alone in a list."""
+    found = json_object(raw.arguments)
+    args = found.get("args") if found.keys() == {"args"} else None
+    return raw._replace(arguments=args[0]) if isinstance(args, list) and len(args) == 1 else raw
+
+
+OPENLLMETRY_JS = Dialect(
+    name="openllmetry",
+    matches=_matches_js,
+    markers=(_KIND,),
+    scopes=(_JS_SCOPE,),
+    tool_name=_name_in_message,
+    arguments=(_INPUT,),
+    results=(_OUTPUT,),
+    adjust=_without_list,
+)

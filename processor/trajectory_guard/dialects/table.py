@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeVar
 
+from trajectory_guard.dialects.ag2 import AG2
 from trajectory_guard.dialects.base import (
     ARGUMENT_KEYS,
     CALL_ID_KEYS,
@@ -19,19 +20,25 @@ from trajectory_guard.dialects.base import (
     Test,
     never,
 )
+from trajectory_guard.dialects.beeai import BEEAI
+from trajectory_guard.dialects.claude_code import CLAUDE_CODE
 from trajectory_guard.dialects.crewai import CREWAI
+from trajectory_guard.dialects.dspy import DSPY
+from trajectory_guard.dialects.genkit import GENKIT
 from trajectory_guard.dialects.google_adk import GOOGLE_ADK
 from trajectory_guard.dialects.haystack import HAYSTACK
 from trajectory_guard.dialects.langfuse import LANGFUSE
 from trajectory_guard.dialects.langsmith import LANGSMITH
+from trajectory_guard.dialects.litellm import LITELLM
 from trajectory_guard.dialects.llamaindex import LLAMAINDEX
 from trajectory_guard.dialects.logfire import LOGFIRE, LOGFIRE_CLIENTS
+from trajectory_guard.dialects.mastra import MASTRA
 from trajectory_guard.dialects.mcp import MCP
 from trajectory_guard.dialects.mlflow import MLFLOW
 from trajectory_guard.dialects.openai_agents import OPENAI_AGENTS
 from trajectory_guard.dialects.openinference import OPENINFERENCE
 from trajectory_guard.dialects.openlit import OPENLIT
-from trajectory_guard.dialects.openllmetry import OPENLLMETRY
+from trajectory_guard.dialects.openllmetry import OPENLLMETRY, OPENLLMETRY_JS
 from trajectory_guard.dialects.pydantic_ai import PYDANTIC_AI
 from trajectory_guard.dialects.semconv import SEMCONV, SEMCONV_NAMED, UNPREFIXED
 from trajectory_guard.dialects.span import SpanView
@@ -44,14 +51,15 @@ N = TypeVar("N", tuple[str, ...], frozenset[str])
 
 _BUILT_IN: Final = (
     LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, HAYSTACK, SPRING_AI,
-    OPENLLMETRY, OPENINFERENCE, MCP,
-    PYDANTIC_AI, MLFLOW, OPENAI_AGENTS, LOGFIRE_CLIENTS, UNPREFIXED,  # no tool spans
+    GENKIT, MASTRA, CLAUDE_CODE, DSPY, BEEAI, AG2, OPENLLMETRY, OPENLLMETRY_JS, OPENINFERENCE, MCP,
+    PYDANTIC_AI, LITELLM, MLFLOW, OPENAI_AGENTS, LOGFIRE_CLIENTS, UNPREFIXED,  # no tool spans
     SEMCONV, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which they are tried on tool spans."""
 _READING_ORDER: Final = (
     SEMCONV, PYDANTIC_AI, CREWAI, OPENINFERENCE, UNPREFIXED, VERCEL, LOGFIRE_CLIENTS, OPENLLMETRY, LLAMAINDEX, LANGFUSE,
-    LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, LOGFIRE, OPENAI_AGENTS, MCP, OPENLIT, MLFLOW, SEMCONV_NAMED,
+    LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, GENKIT, MASTRA, CLAUDE_CODE, DSPY, BEEAI, AG2, LITELLM,
+    OPENLLMETRY_JS, LOGFIRE, OPENAI_AGENTS, MCP, OPENLIT, MLFLOW, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which their keys are tried on a span that may carry those of several."""
 

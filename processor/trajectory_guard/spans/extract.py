@@ -142,6 +142,8 @@ def read_known_step(
     args = decoded.value
     if dialect.empty_result is not None and payload == UNKNOWN_RESULT and args is not None and span.status != "error":
         payload = Payload("") if dialect.empty_result(span) else payload  # there was nothing to write down
+    if dialect.failed is not None and payload.text is None and dialect.failed(span):
+        payload = payload._replace(error=True)
     kind = outcome(span, payload, known, arguments_known=args is not None, table=table)
     cut_off = isinstance(returned, CutOff)
     visible = None if cut_off else payload.text  # the part that is left may be that of other results, too
@@ -272,7 +274,7 @@ def _usage(span: SpanView, raw: RawUsage, table: DialectTable) -> Usage:
 def model_name(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
     """Name of the model that answered, None if the span does not say."""
     name = first(span.attributes, table.model_names)
-    return bounded_name(name) if isinstance(name, str) else None
+    return bounded_name(name.strip('"')) if isinstance(name, str) else None
 
 
 def response_id(span: SpanView, table: DialectTable = DIALECTS) -> str | None:

@@ -144,7 +144,7 @@ def _blocks(content: Any) -> Any:
 _BLOCKS: Final = ('[{"text":', '[{"toolUse":', '[{"toolResult":')
 
 _ID_IN_TEXT: Final = re.compile(
-    r'"(?:id|call_id|tool_call_id|toolCallId|tool_use_id|toolUseId)\\*":\s*\\*"([^"\\]{1,200})'
+    r'"(?:id|call_id|tool_call_id|toolCallId|tool_use_id|toolUseId|ref)\\*":\s*\\*"([^"\\]{1,200})'
 )
 _TAIL_CHARS: Final = 40_000
 
@@ -199,7 +199,7 @@ def _tool_list(value: Any) -> list[Any]:
         except (ValueError, RecursionError):
             return []
     if isinstance(value, Mapping):
-        tools = value.get("function_tools", [value])
+        tools = value.get("function_tools", value.get("tools", [value]))
         return tools if isinstance(tools, list) else []
     listed = value if isinstance(value, (list, tuple)) else ()
     return [tool for one in listed for tool in (_tool_list(one) if isinstance(one, str) else (one,))]

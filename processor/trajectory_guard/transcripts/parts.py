@@ -2,7 +2,7 @@
 
 Covers the semantic conventions, OpenAI chat and Responses items, Anthropic and Bedrock blocks, Gemini parts, LangChain
 messages (plain, ``lc`` constructors, ``data`` wrappers), LlamaIndex, Haystack, Pydantic AI, the Vercel AI SDK,
-Microsoft Agent Framework, and Python reprs of these.
+Microsoft Agent Framework, Genkit, and Python reprs of these.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ _RESULT_KINDS: Final = frozenset(
     )
 )  # fmt: skip
 _TEXT_KINDS: Final = frozenset(("text", "output_text", "input_text", "reasoning", "thinking", "summary_text", ""))
-_CALL_WRAPPERS: Final = ("toolUse", "functionCall", "function_call", "tool_use", "tool_call")
-_RESULT_WRAPPERS: Final = ("toolResult", "functionResponse", "function_response", "tool_result", "tool_call_result")
+_CALL_WRAPPERS: Final = ("toolUse", "functionCall", "function_call", "tool_use", "tool_call", "toolRequest")
+_RESULT_WRAPPERS: Final = (
+    "toolResult", "functionResponse", "function_response", "tool_result", "tool_call_result", "toolResponse",
+)  # fmt: skip
 _NAME_KEYS: Final = ("name", "tool_name", "toolName")
 _ARGUMENT_KEYS: Final = ("arguments", "args", "input", "tool_kwargs")
-_ID_KEYS: Final = ("call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "tool_id", "id")
+_ID_KEYS: Final = ("call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "tool_id", "ref", "id")
 _VALUE_KEYS: Final = ("response", "result", "output", "content")
 _PART_KEYS: Final = ("parts", "content", "_content", "blocks", "contents")
 _CONTAINER_KEYS: Final = (

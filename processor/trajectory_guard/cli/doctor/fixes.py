@@ -24,6 +24,11 @@ ADK: Final = "Google ADK"
 VERCEL: Final = "Vercel AI SDK"
 HAYSTACK: Final = "Haystack"
 SPRING_AI: Final = "Spring AI"
+SEMANTIC_KERNEL: Final = "Semantic Kernel"
+CLAUDE_CODE: Final = "Claude Code"
+MASTRA: Final = "Mastra"
+GENKIT: Final = "Genkit"
+MLFLOW: Final = "MLflow"
 OTHER: Final = "other"
 
 _SCOPES: Final = (
@@ -34,7 +39,9 @@ _SCOPES: Final = (
     ("opentelemetry.instrumentation.mcp", MCP), ("mcp", MCP), ("opentelemetry.instrumentation.genai", OFFICIAL),
     ("opentelemetry.instrumentation.openai_v2", OFFICIAL), ("opentelemetry.util.genai", OFFICIAL),
     ("traceloop", OPENLLMETRY), ("strands.", STRANDS), ("gcp.vertex.agent", ADK),
-    ("haystack", HAYSTACK),
+    ("haystack", HAYSTACK), ("semantic_kernel", SEMANTIC_KERNEL), ("com.anthropic.claude_code", CLAUDE_CODE),
+    ("@mastra/", MASTRA), ("genkit", GENKIT), ("mlflow.", MLFLOW), ("@traceloop/", OPENLLMETRY),
+    ("@arizeai/", OPENINFERENCE),
 )  # fmt: skip
 _KEYS: Final = (("ai.operationId", VERCEL), ("spring.ai.kind", SPRING_AI))
 """Families whose scope says too little."""
@@ -56,6 +63,10 @@ CONTENT: Final[Mapping[str, str]] = {
     VERCEL: "experimental_telemetry: { isEnabled: true, recordInputs: true, recordOutputs: true }",
     HAYSTACK: "export HAYSTACK_CONTENT_TRACING_ENABLED=true",
     SPRING_AI: "spring.ai.tools.observations.include-content=true",
+    SEMANTIC_KERNEL: "export SEMANTICKERNEL_EXPERIMENTAL_GENAI_ENABLE_OTEL_DIAGNOSTICS_SENSITIVE=true",
+    CLAUDE_CODE: "export ENABLE_BETA_TRACING_DETAILED=1 BETA_TRACING_ENDPOINT=$OTEL_EXPORTER_OTLP_ENDPOINT "
+    "OTEL_LOG_TOOL_CONTENT=1",
+    MASTRA: "new Observability({ sensitiveDataFilter: false, ... })  # or rename the arguments that it hides",
     LANGFUSE: "Langfuse(mask=None)  # and no @observe(capture_input=False)",
     LANGSMITH: "export LANGSMITH_HIDE_INPUTS=false LANGSMITH_HIDE_OUTPUTS=false",
     OPENLIT: "openlit.init(capture_message_content=True)",
@@ -90,6 +101,8 @@ CONVERSATION: Final[Mapping[str, str]] = {
     PYDANTIC_AI: "agent.run(..., message_history=earlier.all_messages())",
     STRANDS: 'Agent(..., trace_attributes={"session.id": conversation_id})',
     VERCEL: "experimental_telemetry: { isEnabled: true, metadata: { sessionId } }",
+    MASTRA: "agent.generate(..., { memory: { thread: conversationId, resource: userId } })",
+    GENKIT: "ai.defineAgent({ name: 'support_agent', store, ... }).chat()",
     SPRING_AI: ".advisors(a -> a.param(ChatMemory.CONVERSATION_ID, conversationId))",
     OTHER: _WITH_ID,
 }
@@ -99,6 +112,7 @@ AGENT: Final[Mapping[str, str]] = {
     LANGCHAIN: 'create_agent(..., name="support_agent")',
     STRANDS: 'Agent(..., name="support_agent")',
     VERCEL: "experimental_telemetry: { isEnabled: true, functionId: 'support_agent' }",
+    GENKIT: "ai.defineAgent({ name: 'support_agent', ... })",
     HAYSTACK: 'pipeline.add_component("support_agent", agent)',
     OTHER: _SET_ATTRIBUTE.format("gen_ai.agent.name", '"support_agent"'),
 }

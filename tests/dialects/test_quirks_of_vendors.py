@@ -1,0 +1,212 @@
+"""Quirks of vendors whose spans nearly follow the conventions; their captures show the rest."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.helpers import capture, span_view
+from trajectory_guard.core.steps import StepRecord
+from trajectory_guard.dialects.span import SpanEvent, SpanView
+from trajectory_guard.spans.extract import extract_step, model_usage
+from trajectory_guard.spans.identity import is_agent_span
+from trajectory_guard.transcripts.asked import asked_in
+from trajectory_guard.transcripts.messages import defined_tools
+
+CLAUDE = "com.anthropic.claude_code.tracing"
+
+
+def step_of(span: SpanView, *above: SpanView) -> StepRecord:
+    step = extract_step(span, ancestors=above)
+    assert step is not None
+    return step
+
+
+# --- Claude Code ---------------------------------------------------------------------------------------------
+
+
+def claude(**attributes: Any) -> SpanView:
+    known = {"span.type": "tool", "gen_ai.operation.name": "execute_tool", "tool_name": "Bash"}
+    return span_view({**known, **attributes}, "claude_code.tool")._replace(scope=CLAUDE)
+
+
+def test_only_a_detailed_call_without_a_result_has_failed() -> None:
+    asked = {"tool_input": '[TOOL INPUT: Bash]\n{"command": "ls"}'}
+    assert step_of(claude(**asked)).outcome_type == "error"
+    assert step_of(claude(**asked, new_context="[TOOL RESULT: Bash]\nx")).outcome_type == "success"
+    assert step_of(claude()).outcome_type == "success"  # content is off: nothing says how it ended
+
+
+def test_what_a_tool_put_out_is_its_result_before_what_describes_it() -> None:
+    span = claude(new_context='[TOOL RESULT: Bash]\n{"stdout": ""}')
+    assert step_of(span).result == '{"stdout": ""}'
+    put_out = SpanEvent("tool.output", {"output": "", "bash_command": "true"})
+    assert step_of(span._replace(events=[put_out])).outcome_type == "empty"
+    read = SpanEvent("tool.output", {"file_path": "/a", "content": "one"})
+    assert step_of(claude(tool_name="Read")._replace(events=[read])).result == "one"
+
+
+def test_a_command_of_the_shell_is_known_without_details() -> None:
+    assert step_of(claude(full_command="ls")).args == {"command": "ls"}
+
+
+def test_tools_of_two_servers_have_two_names() -> None:
+    step = step_of(claude(**{"tool_name": "mcp__shop__search", "gen_ai.tool.name": "search"}))
+    assert step.tool_name == "mcp__shop__search"
+
+
+def test_tokens_of_the_cache_were_sent_too() -> None:
+    tokens = {"input_tokens": 3, "cache_read_tokens": 5, "cache_creation_tokens": 7, "output_tokens": 11}
+    span = span_view({"span.type": "llm_request", **tokens}, "claude_code.llm_request")
+    usage = model_usage(span._replace(scope=CLAUDE))
+    assert usage is not None
+    assert (usage.input_tokens, usage.output_tokens) == (15, 11)
+    assert model_usage(span) is None  # another vendor's attributes of the same names
+
+
+def test_the_sdk_names_the_call_as_an_id_of_the_tool() -> None:
+    span = span_view({"openinference.span.kind": "TOOL", "tool.name": "Bash", "tool.id": "toolu_1"})
+    assert step_of(span).call_id == "toolu_1"
+
+
+# --- Mastra --------------------------------------------------------------------------------------------------
+
+
+def test_arguments_with_a_hidden_part_are_unknown() -> None:
+    shown = {"mastra.span.type": "tool_call", "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look_up"}
+    hidden = {**shown, "gen_ai.tool.call.arguments": '{"key":"[REDACTED]","table":"users"}'}
+    assert step_of(span_view(hidden)).args is None
+    assert step_of(span_view({**shown, "gen_ai.tool.call.arguments": '{"key":1}'})).args == {"key": 1}
+
+
+def test_a_tool_of_the_client_goes_by_the_name_in_that_of_its_span() -> None:
+    attributes = {"mastra.span.type": "client_tool_call", "mastra.metadata.args": '{"to":"x"}'}
+    step = step_of(span_view(attributes, "client_tool_call send_mail"))
+    assert (step.tool_name, step.args) == ("send_mail", {"to": "x"})
+
+
+# --- Genkit --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [
+        ("/{generate,t:util}", True),
+        ("/{support,t:flow}/{generate,t:util}", True),
+        ("/{generate,t:util}/{generate,t:util}", False),
+        ("/{generate,t:util}/{ask_bob,t:action}/{generate,t:util}", True),
+        ("/{generate,t:util}/{search,t:action,s:tool}", False),
+        (None, False),
+    ],
+)
+def test_the_outermost_generation_is_the_run(path: str | None, wanted: bool) -> None:
+    attributes = {"genkit:type": "util", "genkit:name": "generate"}
+    assert is_agent_span(span_view({**attributes, **({"genkit:path": path} if path else {})})) is wanted
+
+
+def test_a_tool_that_asks_a_person_has_not_returned_nothing() -> None:
+    attributes = {"genkit:metadata:subtype": "tool.v2", "genkit:name": "delete_all", "genkit:input": '{"scope":"prod"}'}
+    asking = step_of(span_view({**attributes, "genkit:metadata:interrupt": '{"question": "sure?"}'}))
+    assert asking.outcome_type == "interrupted"
+    assert step_of(span_view(attributes)).outcome_type == "empty"
+
+
+def test_all_rounds_of_a_turn_are_one_run() -> None:
+    steps = [step for step in _steps("genkit__main") if step.agent_id == "alice"]
+    assert [step.tool_name for step in steps[:3]] == ["search_orders"] * 3
+    assert len({step.run for step in steps[:3]}) == 1
+    assert len({step.run for step in steps}) == 3  # one in each user turn that calls tools
+
+
+def test_a_model_call_of_genkit_shows_tokens_user_turn_and_tools() -> None:
+    model = next(span for span in capture("genkit__main") if span.name == "scripted/alice")
+    usage = model_usage(model)
+    assert usage is not None
+    assert (usage.input_tokens, usage.output_tokens) == (10, 5)
+    assert asked_in(model) is not None
+    assert set(defined_tools(model) or ()) >= {"search_orders", "delete_all"}
+
+
+def _steps(name: str) -> list[StepRecord]:
+    spans = {span.span_id: span for span in capture(name)}
+    found = []
+    for span in sorted(spans.values(), key=lambda one: one.start):
+        above, parent = [], span.parent_id
+        while parent in spans:
+            above.append(spans[parent])
+            parent = spans[parent].parent_id
+        step = extract_step(span, ancestors=above)
+        found += [] if step is None else [step]
+    return found
+
+
+# --- DSPy and BeeAI ------------------------------------------------------------------------------------------
+
+
+def test_a_tool_without_a_name_of_its_own_is_no_hand_off_in_dspy() -> None:
+    span = span_view({"openinference.span.kind": "TOOL", "input.value": '{"kwargs": {"a": 1}}'}, "search.acall")
+    step = step_of(span._replace(scope="openinference.instrumentation.dspy"))
+    assert (step.tool_name, step.args) == ("search", {"a": 1})
+    assert extract_step(span) is None
+
+
+def test_the_arguments_that_the_model_sent_are_inside_those_of_the_method() -> None:
+    span = span_view({"openinference.span.kind": "TOOL", "tool.name": "search"})
+    span = span._replace(scope="openinference.instrumentation.beeai")
+    wrapped = {"input": {"q": 1, "options": None}, "options": None}
+    for written, sent in ((wrapped, {"q": 1, "options": None}), ({"input": "x"}, {"input": "x"})):
+        attributes = {**span.attributes, "input.value": json.dumps(written)}
+        assert step_of(span._replace(attributes=attributes)).args == sent
+
+
+# --- AG2, LiteLLM, LangChain.js ------------------------------------------------------------------------------
+
+
+def test_a_result_that_was_cut_off_is_unknown() -> None:
+    attributes = {"ag2.span.type": "tool", "gen_ai.tool.name": "read_log", "gen_ai.tool.call.result": "waiting"}
+    assert step_of(span_view(attributes)).result == "waiting"
+    cut = step_of(span_view({**attributes, "ag2.tool.call.result.truncated": True}))
+    assert (cut.result, cut.state_snapshot_hash, cut.outcome_type) == (None, None, "success")
+
+
+def test_an_agent_without_a_name_is_not_called_unknown() -> None:
+    tool = {"ag2.span.type": "tool", "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
+    outer = span_view({"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "unknown"}, span_id="c" * 16)
+    assert step_of(span_view(tool), outer).agent_id is None
+
+
+def test_the_cost_that_litellm_states_is_counted() -> None:
+    usages = [usage for span in capture("client-litellm-native__loop") if (usage := model_usage(span)) is not None]
+    assert [round(usage.cost_usd, 9) for usage in usages] == [0.000075] * 5
+
+
+@pytest.mark.parametrize(
+    ("written", "name"), [('{"kwargs": {"name": "search", "content": "x"}}', "search"), ("x", "DynamicTool")]
+)
+def test_the_message_of_a_tool_names_it_where_the_span_names_its_class(written: str, name: str) -> None:
+    attributes = {
+        "gen_ai.operation.name": "execute_tool", "traceloop.span.kind": "task", "traceloop.entity.name": "DynamicTool",
+        "traceloop.entity.input": '{"args": ["{\\"q\\": 1}"]}', "traceloop.entity.output": written,
+    }  # fmt: skip
+    step = step_of(span_view(attributes)._replace(scope="@traceloop/instrumentation-langchain"))
+    assert (step.tool_name, step.args) == (name, {"q": 1})
+
+
+# --- MLflow --------------------------------------------------------------------------------------------------
+
+
+def test_a_function_that_mlflow_traces_as_a_tool_is_a_step() -> None:
+    attributes = {"mlflow.spanType": '"TOOL"', "mlflow.spanInputs": '{"q": 1}', "mlflow.spanOutputs": '"noon"'}
+    outer = span_view({"mlflow.spanType": '"AGENT"'}, "support", span_id="c" * 16)
+    step = step_of(span_view(attributes, "search"), outer)
+    assert (step.tool_name, step.args, step.result, step.agent_id) == ("search", {"q": 1}, "noon", "support")
+    assert step.run == outer.span_id
+
+
+def test_the_name_of_a_model_has_no_quotes() -> None:
+    tokens = {"mlflow.chat.tokenUsage": '{"input_tokens": 3, "output_tokens": 2}', "mlflow.llm.model": '"m-1"'}
+    usage = model_usage(span_view({"mlflow.spanType": '"CHAT_MODEL"', **tokens}))
+    assert usage is not None
+    assert usage.unpriced == (("m-1", 3, 2),)
