@@ -97,6 +97,27 @@ def edits() -> Iterator[StepRecord]:
         yield record("test", {"path": "tests"}, f"{at + 3} passed, {12 - at} failed: test_part_{at}")
 
 
+def notes(language: str) -> Iterator[StepRecord]:
+    """Five notes, read again in any order for each section of a report."""
+    chance = random.Random(6)
+    for at in range(24):
+        for _ in range(2):
+            name = f"note-{chance.randrange(5)}"
+            yield record("read_file", {"path": f"{name}.md"}, f"# {name}\n{words(name, language, 24)}")
+        text = words(f"section {at}", language, 40)
+        yield record("write_file", {"path": f"section-{at}.md", "content": text}, "Saved.")
+
+
+def tickets() -> Iterator[StepRecord]:
+    """Support: three of six rules are looked up for each ticket, which is then answered."""
+    chance = random.Random(7)
+    for at in range(18):
+        yield record("next_ticket", {}, f"Ticket {at * 31}: {words(f'ticket {at}', 'en', 9)}?")
+        for rule in chance.sample(NAMES[:6], 3):
+            yield record("get_rule", {"kind": rule}, f"On a {rule}: {words(rule, 'en', 12)}.")
+        yield record("reply", {"ticket": at * 31, "text": words(f"answer {at}", "en", 20)}, "Sent.")
+
+
 def buttons() -> Iterator[StepRecord]:
     """A remote control, which only acknowledges."""
     chance = random.Random(3)
@@ -113,8 +134,8 @@ def gauges() -> Iterator[StepRecord]:
 
 @pytest.mark.parametrize(
     "steps",
-    [suite(1), suite(2), suite(3), edits(), buttons(), gauges()],
-    ids=["1", "2", "3", "edits", "keys", "gauges"],
+    [suite(1), suite(2), suite(3), edits(), notes("en"), notes("ja"), tickets(), buttons(), gauges()],
+    ids=["1", "2", "3", "edits", "notes", "覚書", "tickets", "keys", "gauges"],
 )
 def test_a_routine_is_none(steps: Iterator[StepRecord]) -> None:
     assert findings(numbered(steps)) == []

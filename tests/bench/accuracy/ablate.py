@@ -19,6 +19,7 @@ from trajectory_guard.core.certainty import Certainty
 from trajectory_guard.core.detectors import (
     LOOP_TYPES,
     Insanity,
+    KnownCalls,
     Monologue,
     Recurrence,
     SameAnswer,
@@ -142,6 +143,7 @@ ABLATIONS = (
     Ablation("same answer off", "settings that are turned and names that are guessed, one answer each time",
              _replaced(SameAnswer, "update", _never)),
     Ablation("known ground off", "walks through states that are all known", _replaced(Wandering, "update", _never)),
+    Ablation("known calls off", "the same few calls in any order, among new ones", _replaced(KnownCalls, "update", _never)),
     Ablation("claims to be done off", "the commonest loop of strong models", _replaced(Monologue, "_claim", _never)),
     Ablation("equal messages off", "the same sentence with every step", _replaced(Monologue, "_message", _never)),
 )  # fmt: skip

@@ -14,14 +14,14 @@ from typing import Any, ClassVar, Final, NamedTuple
 from zlib import crc32
 
 from trajectory_guard.core.certainty import Certainty, weakest
-from trajectory_guard.core.detectors.base import REPEATED, TYPE_IV, DetectionResult, Detector
+from trajectory_guard.core.detectors.base import ALWAYS, TYPE_IV, DetectionResult, Detector
 from trajectory_guard.core.detectors.insanity import is_value
 from trajectory_guard.core.fingerprints import Symbol, digest64, text_bytes
 from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.result_text import is_acknowledgement
 from trajectory_guard.core.steps import SUCCESS, StepRecord
 from trajectory_guard.core.text import clip_middle
-from trajectory_guard.core.tools import is_handoff
+from trajectory_guard.core.tools import is_handoff, is_lookup
 
 MAX_PERIOD: Final = 6
 _LAPS: Final = 3
@@ -158,6 +158,19 @@ _Again = tuple[int, int, int, int]
 how often this number has changed from one such step to the next, since the run began."""
 
 
+def _writes(seen: Observation) -> bool:
+    """Whether a call hands over a text of some length, other than to a search."""
+    texts = [value[:_MAX_TEXT_CHARS] for value in seen.values]
+    wide = sum([char >= "\u2e80" for text in texts for char in text])  # scripts without spaces: two signs a word
+    if sum([len(text.split()) for text in texts]) + wide // 2 < _TEXT_WORDS:
+        return False
+    return not is_lookup(seen.step.tool_name)
+
+
+_TEXT_WORDS: Final = 12
+_MAX_TEXT_CHARS: Final = 400
+
+
 class KnownCalls(Detector):
     """Fires when at least fourteen of the last 24 steps repeated one of four or more earlier calls with its result.
 
@@ -165,9 +178,10 @@ class KnownCalls(Detector):
     now and then: no call comes often enough in a row for type I, and no lap equals the one before. A routine is none:
     where steps come again in the order in which they came before (log in, open, do something new, log out), the
     distances to their earlier calls are equal, and at most a third of the distances may be. Four of the newest six
-    steps have to be among those that count: an agent that does new things by now has recovered. Steps that wait,
-    actions that are only acknowledged, and single values do not count. Likely at most: a way back through known places
-    is no loop. Calls that directly follow themselves are type I's, and of one batch only the first counts.
+    steps have to be among those that count: an agent that does new things by now has recovered. A new text that is
+    handed over, to a file or to a person, begins the count anew: notes are read again for each piece of work. Steps
+    that wait, actions that are only acknowledged, and single values do not count. Likely at most: a way back through
+    known places is no loop. Calls that directly follow themselves are type I's, and of one batch only the first counts.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> levers = "abcdef" + "fbxdcaebydacfzbdfaecvb"
@@ -185,7 +199,7 @@ class KnownCalls(Detector):
     rules: ClassVar[tuple[str, ...]] = ("known_calls",)
     loop_type: ClassVar[str] = TYPE_IV
     weight: ClassVar[float] = 1.5
-    asked_at: ClassVar[int] = REPEATED
+    asked_at: ClassVar[int] = ALWAYS
     advice: ClassVar[tuple[str, ...]] = (
         "You know what these calls return: write down what you know, and what is missing.",
         "Do something that you have not done yet, or leave this part of the task.",
@@ -200,7 +214,11 @@ class KnownCalls(Detector):
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Add the step to those of the window, and count them."""
-        if seen.in_a_row or seen.same_batch or seen.recurrences < 2 or seen.certainty is Certainty.WAITING:
+        if seen.recurrences < 2:
+            if self.again and _writes(seen):
+                self.again = ()
+            return None
+        if seen.in_a_row or seen.same_batch or seen.certainty is Certainty.WAITING:
             return None
         if seen.outcome == SUCCESS:
             text = (seen.step.result or "").strip()
