@@ -191,8 +191,7 @@ class KnownCalls(Detector):
     step 25: 16 times, 1.00, likely, NUDGE
     step 27: 17 times, 1.00, likely, NUDGE
 
-    Reference: 2,716 recorded runs, in which it fires in none that other rules leave alone, but for one that a reader
-    had called a loop (``docs/detection.md``).
+    Reference: walks of game agents and attackers among known places, found by reading (``docs/detection.md``).
     """
 
     name: ClassVar[str] = "known_calls"
