@@ -118,6 +118,39 @@ def tickets() -> Iterator[StepRecord]:
         yield record("reply", {"ticket": at * 31, "text": words(f"answer {at}", "en", 20)}, "Sent.")
 
 
+def shop() -> Iterator[StepRecord]:
+    """Products that are opened one by one, each from the list of one of five categories."""
+    chance = random.Random(8)
+    for at in range(30):
+        category = chance.choice(NAMES[:5])
+        yield record("open", {"url": "/"}, f"Shop: five categories, {words('home', 'en', 8)}")
+        yield record("open", {"url": f"/{category}"}, f"{category}: {words(category, 'en', 20)}")
+        yield record("open", {"url": f"/{category}/{at}"}, f"Product {at}: {words(f'product {at}', 'en', 15)}")
+
+
+def cart(seed: int) -> Iterator[StepRecord]:
+    """Products that are put into a cart: some ask for a size, some open a window that has to be closed."""
+    chance = random.Random(seed)
+    for at in range(24):
+        yield record("click", {"on": "Products"}, f"Products: {words('list', 'en', 12)}")
+        yield record("click", {"on": f"product-{at}"}, f"Product {at}: {words(f'product {at}', 'en', 8)}")
+        if chance.random() < 0.5:
+            yield record("click", {"on": "Size"}, "Choose a size, S, M, L or XL, then a colour.")
+        yield record("click", {"on": "Add"}, "Added to the cart. Continue with your shopping, or pay.")
+        if chance.random() < 0.5:
+            yield record("click", {"on": "Close"}, f"Products: {words('list', 'en', 12)}")
+
+
+def patients() -> Iterator[StepRecord]:
+    """Codes for records, by three of eight guidelines each."""
+    chance = random.Random(9)
+    for at in range(1000, 1018):
+        yield record("open_record", {"patient": at}, f"Patient {at}: {words(f'patient {at}', 'en', 10)}")
+        for topic in chance.sample(NAMES[:8], 3):
+            yield record("guideline", {"topic": topic}, f"Guideline {topic}: {words(topic, 'en', 25)}")
+        yield record("set_code", {"patient": at, "code": f"I{chance.randrange(99)}.{at % 9}"}, f"Code set for {at}.")
+
+
 def buttons() -> Iterator[StepRecord]:
     """A remote control, which only acknowledges."""
     chance = random.Random(3)
@@ -132,11 +165,14 @@ def gauges() -> Iterator[StepRecord]:
         yield record("read", {"gauge": chance.choice(NAMES)}, str(20 + chance.randrange(2)))
 
 
-@pytest.mark.parametrize(
-    "steps",
-    [suite(1), suite(2), suite(3), edits(), notes("en"), notes("ja"), tickets(), buttons(), gauges()],
-    ids=["1", "2", "3", "edits", "notes", "覚書", "tickets", "keys", "gauges"],
-)
+HEALTHY = {
+    "suite": suite(1), "suite of two sizes": suite(2), "suite of three": suite(3), "edits": edits(), "notes": notes("en"),
+    "覚書": notes("ja"), "tickets": tickets(), "shop": shop(), "cart": cart(1), "another cart": cart(6),
+    "patients": patients(), "keys": buttons(), "gauges": gauges(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", HEALTHY.values(), ids=HEALTHY)
 def test_a_routine_is_none(steps: Iterator[StepRecord]) -> None:
     assert findings(numbered(steps)) == []
 
@@ -162,7 +198,7 @@ def test_the_nudge_says_how_much_was_known() -> None:
     verdicts: list[Verdict | None] = evaluate(numbered(walk(PLACES["look"], 12, 0.25, 1)))
     nudged = next(one for one in verdicts if one and one.level is Level.NUDGE and one.rule == "known_calls")
     assert "of the last 24 calls had been made before, and returned what they returned then" in nudged.reason
-    assert nudged.types == ["TYPE_IV_PINGPONG"]
+    assert nudged.types[0] == "TYPE_IV_PINGPONG"
 
 
 def test_the_window_is_saved_with_the_run() -> None:

@@ -151,6 +151,7 @@ _KNOWN: Final = 14
 _DIFFERENT: Final = 4
 _NEWEST: Final = 6
 _KNOWN_OF_NEWEST: Final = 4
+_MAX_NEWS: Final = 3
 
 
 _Again = tuple[int, int, int, int]
@@ -175,13 +176,15 @@ class KnownCalls(Detector):
     """Fires when at least fourteen of the last 24 steps repeated one of four or more earlier calls with its result.
 
     An agent tries the same few levers, pages or files again and again, in ever other order, and strews in something new
-    now and then: no call comes often enough in a row for type I, and no lap equals the one before. A routine is none:
-    where steps come again in the order in which they came before (log in, open, do something new, log out), the
-    distances to their earlier calls are equal, and at most a third of the distances may be. Four of the newest six
-    steps have to be among those that count: an agent that does new things by now has recovered. A new text that is
-    handed over, to a file or to a person, begins the count anew: notes are read again for each piece of work. Steps
-    that wait, actions that are only acknowledged, and single values do not count. Likely at most: a way back through
-    known places is no loop. Calls that directly follow themselves are type I's, and of one batch only the first counts.
+    now and then: no call comes often enough in a row for type I, and no lap equals the one before. More than three
+    steps that bring something new make it work: a shop whose products are opened one by one shows the same lists in
+    between. A routine is none either: where steps come again in the order in which they came before (log in, open, do
+    something new, log out), the distances to their earlier calls are equal, and at most a third of the distances may
+    be. Four of the newest six steps have to be among those that count: an agent that does new things by now has
+    recovered. A new text that is handed over, to a file or to a person, begins the count anew: notes are read again for
+    each piece of work. Steps that wait, actions that are only acknowledged, and single values do not count. Likely at
+    most: a way back through known places is no loop. Calls that directly follow themselves are type I's, and of one
+    batch only the first counts.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> levers = "abcdef" + "fbxdcaebydacfzbdfaecvb"
@@ -206,16 +209,19 @@ class KnownCalls(Detector):
     )
     recommendation: ClassVar[str] = "Give the agent a memory of what it has tried, or a list of what is left to try."
     thresholds: ClassVar[Mapping[str, int]] = {"known": _KNOWN, "window": _KNOWN_WINDOW, "different": _DIFFERENT}
-    __slots__ = ("again",)
+    __slots__ = ("again", "news")
 
     def __init__(self) -> None:
         self.again: tuple[_Again, ...] = ()
+        self.news: tuple[int, ...] = ()  # steps that brought something new, the newest four
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Add the step to those of the window, and count them."""
         if seen.recurrences < 2:
             if self.again and _writes(seen):
-                self.again = ()
+                self.again = self.news = ()
+            elif self.again and seen.progress:
+                self.news = (*self.news[-_MAX_NEWS:], seen.index)
             return None
         if seen.in_a_row or seen.same_batch or seen.certainty is Certainty.WAITING:
             return None
@@ -235,6 +241,8 @@ class KnownCalls(Detector):
         is_routine = 3 * (changes - again[0][3]) < 2 * (count - 1)
         if is_routine or len({one[1] for one in again}) < _DIFFERENT:
             return None
+        if len([at for at in self.news if at >= again[0][0]]) > _MAX_NEWS:
+            return None
         steps = tuple([one[0] for one in again])
         return self.found(
             seen, 1.0, "known_calls", Certainty.LIKELY, count=count, first_step=steps[0], steps=steps,
@@ -250,12 +258,14 @@ class KnownCalls(Detector):
         )
 
     def dump(self) -> Any:
-        """The steps of the window that count."""
-        return self.again or None
+        """The steps of the window that count, and those that brought something new."""
+        return (self.again, self.news) if self.again else None
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        self.again = tuple((at, call, lag, changes) for at, call, lag, changes in data)
+        again, news = data
+        self.again = tuple((at, call, lag, changes) for at, call, lag, changes in again)
+        self.news = tuple(news)
 
 
 class HandOffs(Detector):
