@@ -161,7 +161,7 @@ how often this number has changed from one such step to the next, since the run 
 
 def _writes(seen: Observation) -> bool:
     """Whether a call hands over a text of some length, other than to a search."""
-    texts = [value[:_MAX_TEXT_CHARS] for value in seen.values]
+    texts = [value[:_MAX_TEXT_CHARS] for value in seen.values[:_MAX_TEXTS]]
     wide = sum([char >= "\u2e80" for text in texts for char in text])  # scripts without spaces: two signs a word
     if sum([len(text.split()) for text in texts]) + wide // 2 < _TEXT_WORDS:
         return False
@@ -169,6 +169,7 @@ def _writes(seen: Observation) -> bool:
 
 
 _TEXT_WORDS: Final = 12
+_MAX_TEXTS: Final = 16
 _MAX_TEXT_CHARS: Final = 400
 
 
