@@ -181,8 +181,18 @@ def plain_has_usage(span: SpanView, table: DialectTable) -> Dialect | None:
 
 def plain_is_duplicate(span: SpanView, above: Sequence[SpanView], table: DialectTable) -> bool:
     own = plain_dialect(span, table)
-    outer = [(one, plain_dialect(one, table)) for one in above]
-    return own is not None and any(row is not None and row.tool_name(one) == own.tool_name(span) for one, row in outer)
+    if own is None:
+        return False
+    carries = "mcp.method.name" in span.attributes or span.scope.endswith(".mcp.instrumentation")
+    for place, one in enumerate(above):
+        row = plain_dialect(one, table)
+        if row is None:
+            continue
+        if row.tool_name(one) == own.tool_name(span):
+            return True
+        if carries and not any(plain_is_agent(between, table) for between in above[:place]):
+            return True
+    return False
 
 
 # --- the comparison --------------------------------------------------------------------------------------------
