@@ -132,16 +132,21 @@ def test_an_owner_that_fails_in_a_child_leaves_no_other_without_its_locks() -> N
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_fork_waits_for_an_import_and_the_child_is_free_to_import() -> None:
-    delay, taken, main = ForkDelay(), threading.Event(), threading.get_ident()
+    taken, asked = threading.Event(), threading.Event()
     steps: list[str] = []
+
+    class Announced(ForkDelay):
+        def before_fork(self) -> None:
+            asked.set()
+            super().before_fork()
 
     def import_slowly() -> None:
         with delay:
             taken.set()
-            while sys._current_frames()[main].f_code is not ForkDelay.before_fork.__code__:
-                pass
+            asked.wait(30)
             steps.append("imported")
 
+    delay = Announced()
     thread = threading.Thread(target=import_slowly)
     thread.start()
     try:

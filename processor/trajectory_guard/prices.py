@@ -21,6 +21,7 @@ from trajectory_guard.locks import OwnedLock
 _MAX_MODELS: Final = 512
 _CALL: Final = 1_000
 """Tokens of the call that is priced: where long contexts cost more, the price of ordinary ones is wanted."""
+_IDLE_S: Final = 5.0
 _POLL_S: Final = 0.005
 _IMPORT: Final = ForkDelay()
 
@@ -128,9 +129,25 @@ class PriceTable:
                 self._worker = threading.Thread(target=self._work, name="trajectory-guard-prices", daemon=True)
                 self._worker.start()
 
+    def _next(self) -> str | None:
+        """The next model to look up; None if nobody has asked for one for a while: then the thread ends.
+
+        A thread that waited for ever would keep its table, and the board that the table belongs to.
+        """
+        try:
+            return self._wanted.get(timeout=_IDLE_S)
+        except queue.Empty:
+            with self._lock:
+                if self._wanted.empty():
+                    self._worker = None
+                    return None
+            return self._wanted.get()
+
     def _work(self) -> None:
         while True:
-            model = self._wanted.get()
+            model = self._next()
+            if model is None:
+                return
             try:
                 with _IMPORT:  # the first look-up imports, and reads the prices by further imports
                     self._known[model] = look_up(model)

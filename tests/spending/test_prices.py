@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import sys
+import gc
 import threading
 import time
+import weakref
+from collections.abc import Callable
 
 import pytest
 
@@ -34,24 +36,54 @@ def test_a_price_is_known_asked_for_or_unknown() -> None:
     assert table.known("no-model-of-this-name") is None
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.002)
+    assert condition()
+
+
 def test_a_wait_for_a_price_that_nobody_has_asked_for_is_one() -> None:
-    table, waiting, returned = PriceTable(), threading.Event(), threading.Event()
+    held, polled = threading.Event(), threading.Event()
+
+    class Watched(PriceTable):
+        def is_asked(self, model: str) -> bool:
+            polled.set()
+            return super().is_asked(model)
 
     def hold_up_the_look_up() -> None:
         with prices._IMPORT:
-            waiting.set()
-            while not returned.is_set() and sys._current_frames()[main].f_code is not PriceTable.wait.__code__:
-                pass
+            held.set()
+            polled.wait(30)
 
-    main = threading.get_ident()
     thread = threading.Thread(target=hold_up_the_look_up)
     thread.start()
-    waiting.wait()
+    held.wait(30)
+    table = Watched()
     table.wait(["gpt-4o"], 30)
-    known = table.known("gpt-4o")
-    returned.set()
-    thread.join()
-    assert known is not None
+    thread.join(30)
+    assert table.known("gpt-4o") is not None
+
+
+def test_the_thread_of_a_table_ends_and_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that stays would keep the table, and its board, for ever."""
+    monkeypatch.setattr(prices, "_IDLE_S", 0.01)
+
+    def used() -> weakref.ref[PriceTable]:
+        table = PriceTable()
+        for model in ("gpt-4o", "gpt-4o-mini"):
+            table.wait([model], 30)
+            assert table.known(model) is not None
+            wait_until(lambda: table._worker is None)
+        return weakref.ref(table)
+
+    table = used()
+
+    def is_freed() -> bool:
+        gc.collect()
+        return table() is None
+
+    wait_until(is_freed)
 
 
 def test_a_look_up_that_hangs_delays_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
