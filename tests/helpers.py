@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -96,6 +97,14 @@ def evaluate_run(run: Mapping[str, Any], settings: EngineSettings | None = None)
     return evaluate(
         (from_line(line, step_id=f"{run['id']}-{at}", trajectory=run["id"]) for at, line in lines), settings
     )
+
+
+def eventually(condition: Callable[[], bool], timeout_s: float = 30.0) -> bool:
+    """Wait until a condition holds, much longer than it should take; returns whether it does."""
+    end = time.monotonic() + timeout_s
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.002)
+    return condition()
 
 
 def fewer_examples(divisor: int) -> settings:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.fake_model import blind, first_word, knowing
+from tests.helpers import eventually
 from trajectory_guard.core.similarity.calibration import Calibration, calibrate, fingerprint
 from trajectory_guard.semantic import settler as embedding
 from trajectory_guard.semantic.calibrations import (
@@ -59,13 +60,6 @@ def good(embed: Any = first_word) -> Callable[[], Prepared]:
     return lambda: Prepared(embed, replace(GOOD, tau=0.8))
 
 
-def until(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + PATIENCE_S
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.002)
-    return condition()
-
-
 # --- settling in the background ------------------------------------------------------------------------------
 
 
@@ -74,7 +68,7 @@ def test_the_first_answer_is_unknown_and_the_next_is_there(started: Any) -> None
     assert settler.state == "new"
     settler.start()
     settler.start()
-    assert until(lambda: settler.state == "ready")
+    assert eventually(lambda: settler.state == "ready")
     assert settler.settle("refund a flight", "refund flights") is None
     assert settler.wait(PATIENCE_S)
     assert settler.settle("refund a flight", "refund flights") is True
@@ -94,7 +88,7 @@ def test_settling_starts_the_model_by_itself_and_does_not_wait_for_it(started: A
     assert time.perf_counter() - before < PATIENCE_S
     assert settler.state == "loading"
     gate.set()
-    assert until(lambda: settler.settle("one a", "one b") is True)
+    assert eventually(lambda: settler.settle("one a", "one b") is True)
 
 
 def test_waiting_ends_at_the_deadline(started: Any) -> None:
@@ -106,7 +100,7 @@ def test_waiting_ends_at_the_deadline(started: Any) -> None:
 
     settler = started(good(slow))
     settler.start()
-    assert until(lambda: settler.state == "ready")
+    assert eventually(lambda: settler.state == "ready")
     assert settler.wait(0.0)
     settler.settle("one a", "one b")
     before = time.perf_counter()
@@ -131,7 +125,7 @@ def test_the_queue_drops_the_oldest_and_counts(started: Any) -> None:
     settler.settle("left4 a", "right4 b")
     assert settler.counts["settle.dropped"] == 6
     gate.set()
-    assert until(lambda: settler.state == "ready")
+    assert eventually(lambda: settler.state == "ready")
     assert settler.wait(PATIENCE_S)
     assert settler.settle("left3 a", "right3 b") is False
     assert settler.settle("left0 a", "right0 b") is None
@@ -140,7 +134,7 @@ def test_the_queue_drops_the_oldest_and_counts(started: Any) -> None:
 def test_vectors_are_bounded(started: Any) -> None:
     settler = started(good(), cache_vectors=4)
     settler.start()
-    assert until(lambda: settler.state == "ready")
+    assert eventually(lambda: settler.state == "ready")
     for at in range(10):
         settler.settle(f"left{at} a", f"right{at} b")
         assert settler.wait(PATIENCE_S)
@@ -156,7 +150,7 @@ def test_a_missing_model_is_logged_and_counted_once(started: Any, caplog: pytest
     with caplog.at_level(logging.INFO, logger="trajectory_guard"):
         for _ in range(20):
             assert settler.settle("one a", "one b") is None
-            until(lambda: settler.state == "off")
+            eventually(lambda: settler.state == "off")
     assert settler.state == "off"
     assert settler.wait(PATIENCE_S)
     assert settler.counts["errors.model"] == 1
@@ -171,8 +165,8 @@ def test_a_model_nobody_asked_for_is_missed_quietly(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.INFO, logger="trajectory_guard"):
         settler = started(load)
         settler.start()
-        assert until(lambda: settler.state == "off")
-        assert until(lambda: bool(caplog.records))
+        assert eventually(lambda: settler.state == "off")
+        assert eventually(lambda: bool(caplog.records))
     assert [record.levelname for record in caplog.records] == ["INFO"]
 
 
@@ -183,7 +177,7 @@ def test_any_failure_to_load_is_contained(error: Exception, started: Any) -> Non
 
     settler = started(load)
     settler.start()
-    assert until(lambda: settler.state == "off")
+    assert eventually(lambda: settler.state == "off")
     assert settler.settle("one a", "one b") is None
 
 
@@ -196,7 +190,7 @@ def test_a_text_that_cannot_be_embedded_costs_only_itself(started: Any, caplog: 
     settler = started(good(moody))
     settler.settle("bad one", "other bad")
     settler.settle("good a", "good b")
-    assert until(lambda: settler.settle("good a", "good b") is True)
+    assert eventually(lambda: settler.settle("good a", "good b") is True)
     assert settler.settle("bad one", "other bad") is None
     assert settler.counts["errors.embedding"] == 2
     assert caplog.text.count("could not be embedded") == 1
@@ -209,7 +203,7 @@ def test_a_model_that_only_fails_is_switched_off(started: Any) -> None:
     settler = started(good(broken))
     for at in range(5):
         settler.settle(f"{at} a", f"{at} b")
-    assert until(lambda: settler.state == "off")
+    assert eventually(lambda: settler.state == "off")
     assert settler.counts["errors.embedding"] == 5
     assert settler.counts["errors.model"] == 1
 
@@ -217,7 +211,7 @@ def test_a_model_that_only_fails_is_switched_off(started: Any) -> None:
 def test_closing_ends_the_thread(started: Any) -> None:
     settler = started(good())
     settler.start()
-    assert until(lambda: settler.state == "ready")
+    assert eventually(lambda: settler.state == "ready")
     thread = settler._thread
     settler.close()
     thread.join(PATIENCE_S)
@@ -261,7 +255,7 @@ def test_many_threads_ask_at_once(started: Any) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
-    assert until(lambda: settler.settle("t1 a", "t1 b") is True)
+    assert eventually(lambda: settler.settle("t1 a", "t1 b") is True)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
@@ -269,14 +263,15 @@ def test_a_forked_child_starts_its_own_thread() -> None:
     script = """
         import os, sys, time, warnings
         warnings.simplefilter("ignore")
-        from tests.test_embedding import good, until
+        from tests.helpers import eventually
+        from tests.test_embedding import good
         from trajectory_guard.semantic.settler import BackgroundSettler, ModelSettings
         settler = BackgroundSettler(ModelSettings(), load=good())
         settler.settle("one a", "one b")
-        assert until(lambda: settler.settle("one a", "one b") is True)
+        assert eventually(lambda: settler.settle("one a", "one b") is True)
         child = os.fork()
         if child == 0:
-            os._exit(0 if settler.state == "new" and until(lambda: settler.settle("one a", "one b") is True) else 7)
+            os._exit(0 if settler.state == "new" and eventually(lambda: settler.settle("one a", "one b") is True) else 7)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert settler.settle("one a", "one b") is True
     """
@@ -372,5 +367,5 @@ if REAL_MODEL:
         }
         for (a, b), expected in pairs.items():
             settler.settle(a, b)
-            assert until(lambda a=a, b=b: settler.settle(a, b) is not None)
+            assert eventually(lambda a=a, b=b: settler.settle(a, b) is not None)
             assert settler.settle(a, b) is expected

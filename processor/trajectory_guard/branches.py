@@ -146,11 +146,8 @@ class Branches:
         entry = self._table.find(trajectory_id)
         if entry is None:
             return
-        saved = (
-            self._table.engine.load_state(data)
-            if data is not None
-            else self._table.engine.new_state(entry.trajectory_id)
-        )
+        engine = self._table.engine
+        saved = engine.load_state(data) if data is not None else engine.new_state(entry.trajectory_id)
         with entry.lock:
             if data is None:
                 saved.noise = entry.state.noise  # learned about the tools, whatever the branch

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from tests.helpers import eventually
 from trajectory_guard.gates.remote import Caller, Memory, RemoteFlags
 
 FAR_TOO_LONG_S = 60.0
@@ -48,13 +48,6 @@ def drips(connection: socket.socket, released: threading.Event) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n")
     while not released.wait(0.02):
         connection.sendall(b" ")
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + FAR_TOO_LONG_S
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return condition()
 
 
 def test_an_answer_that_drips_is_not_waited_for() -> None:

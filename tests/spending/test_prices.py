@@ -6,10 +6,10 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Callable
 
 import pytest
 
+from tests.helpers import eventually
 from trajectory_guard import prices
 from trajectory_guard.prices import PriceTable, UnitPrice, look_up
 from trajectory_guard.spending.ledger import Account, LedgerEntry
@@ -34,13 +34,6 @@ def test_a_price_is_known_asked_for_or_unknown() -> None:
     assert table.known("gpt-4o") is not None
     assert not table.is_asked("no-model-of-this-name")
     assert table.known("no-model-of-this-name") is None
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.002)
-    assert condition()
 
 
 def test_a_wait_for_a_price_that_nobody_has_asked_for_is_one() -> None:
@@ -74,7 +67,7 @@ def test_the_thread_of_a_table_ends_and_begins_again(monkeypatch: pytest.MonkeyP
         for model in ("gpt-4o", "gpt-4o-mini"):
             table.wait([model], 30)
             assert table.known(model) is not None
-            wait_until(lambda: table._worker is None)
+            assert eventually(lambda: table._worker is None)
         return weakref.ref(table)
 
     table = used()
@@ -83,7 +76,7 @@ def test_the_thread_of_a_table_ends_and_begins_again(monkeypatch: pytest.MonkeyP
         gc.collect()
         return table() is None
 
-    wait_until(is_freed)
+    assert eventually(is_freed)
 
 
 def test_a_look_up_that_hangs_delays_one_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -361,10 +361,10 @@ class Advance(Plain):
         for group in numbers:
             before = self.numbers[at : at + len(group)]
             at += len(group)
-            moves = [now - then for now, then in zip(group, before, strict=False) if now != then]
-            together = together or len(moves) > 1 or (len(group) >= _DATE_PARTS and group[0] > _FIRST_YEAR)
-            steps.append(moves[0] if moves else 0)
-            moved += [now for now, then in zip(group, before, strict=False) if now != then]
+            changed = [(now, then) for now, then in zip(group, before, strict=False) if now != then]
+            together = together or len(changed) > 1 or (len(group) >= _DATE_PARTS and group[0] > _FIRST_YEAR)
+            steps.append(changed[0][0] - changed[0][1] if changed else 0)
+            moved += [now for now, _ in changed]
         if at > _MAX_NUMBERS or not any(steps):
             return False
         known, step = self.step, tuple(steps)

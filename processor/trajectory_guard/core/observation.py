@@ -337,14 +337,9 @@ class Observation:
 
     @property
     def is_acknowledged_move(self) -> bool:
-        """Whether the step moves some position by one once more, and only this is acknowledged."""
+        """Whether a step of acknowledged evidence moves some position by one once more."""
         step = self.step
-        return (
-            self.outcome == SUCCESS
-            and self.certainty is Certainty.ACKNOWLEDGED
-            and self.is_bare_acknowledgement
-            and scrolls(step.tool_name, step.args)
-        )
+        return self.outcome == SUCCESS and self.is_bare_acknowledgement and scrolls(step.tool_name, step.args)
 
     @property
     def describes_state(self) -> bool:

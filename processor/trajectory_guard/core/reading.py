@@ -383,9 +383,11 @@ def _handed_over(seen: Observation, values: tuple[str, ...]) -> tuple[str, ...]:
     result = seen.step.result or ""
     if seen.outcome != SUCCESS or seen.signature is not None or is_lookup(seen.step.tool_name):
         return ()
-    if names_file(result, values):
-        return tuple([one for one in values if one not in result and not (is_path(one) and names_path(result, one))])
-    return tuple([one for one in values if "\n" in one]) if any(map(is_path, values)) else ()
+    paths = [one for one in values if is_path(one)]
+    named = [one for one in paths if names_path(result, one)]
+    if named or names_file(result, values):
+        return tuple([one for one in values if one not in result and one not in named])
+    return tuple([one for one in values if "\n" in one]) if paths else ()
 
 
 def _values_asked(seen: Observation) -> tuple[str, ...]:

@@ -196,8 +196,6 @@ def names_file(result: str, values: Sequence[str]) -> bool:
     """
     if len(result) > MAX_FORM_CHARS:
         return False
-    if any(is_path(value) and names_path(result, value) for value in values):
-        return True
     names = [name.rstrip(".:") for name in _BETWEEN_NAMES.split(result)]
     return any(
         len(name) >= _MIN_QUOTE_CHARS and not _IN_PATHS.isdisjoint(name) and name in value
@@ -220,11 +218,13 @@ def is_path(value: str) -> bool:
 
 
 def names_path(result: str, path: str) -> bool:
-    """Whether a result names a path, whole or by its last part, whatever stands around it in any script.
+    """Whether a short result names a path, whole or by its last part, whatever stands around it in any script.
 
     >>> names_path("文件“app.py”已成功更新。", "/srv/app.py"), names_path("Wrote 12 lines to a.py", "/srv/b.py")
     (True, False)
     """
+    if len(result) > MAX_FORM_CHARS:
+        return False
     whole = path.rstrip("/\\")
     last = whole[max(whole.rfind("/"), whole.rfind("\\")) + 1 :]
     return path in result or (len(last) >= _MIN_QUOTE_CHARS and last in result)

@@ -265,7 +265,7 @@ class KnownCalls(Detector):
     def load(self, data: Any) -> None:
         """See ``dump``."""
         again, news = data
-        self.again = tuple((at, call, lag, changes) for at, call, lag, changes in again)
+        self.again = tuple([(at, call, lag, changes) for at, call, lag, changes in again])
         self.news = tuple(news)
 
 
