@@ -33,7 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         PROGRAM, "One OTLP service that scores the agents of many services and forwards all telemetry.",
         feature="the collector", extra="collector", example="queue.storage=/data",
     )  # fmt: skip
-    program.add("run", _run, "receive, score and forward; without a configuration: localhost, debug exporter")
+    program.add(
+        "run", _run, "receive, score and forward; without a configuration: localhost, debug exporter", serves=True
+    )
     program.add("validate", _validate, "check a configuration and the files it names; starts nothing")
     program.add("print-config", _print_config, "the effective configuration as YAML, secrets hidden")
     program.add("components", _components, "receivers and exporters there are", configured=False)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import logging
+import signal
 import sys
-from collections.abc import Callable, Sequence
-from typing import Final
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final, NoReturn
 
 from pydantic import BaseModel
 
@@ -63,8 +68,13 @@ class Program:
         self._parser.add_argument("--version", action="version", version=f"%(prog)s {with_build(__version__)}")
         self._commands = self._parser.add_subparsers(metavar="COMMAND", required=True)
 
-    def add(self, name: str, command: Command, meaning: str, *, configured: bool = True) -> argparse.ArgumentParser:
-        """Add a command, with the options of a configuration if it is ``configured``."""
+    def add(
+        self, name: str, command: Command, meaning: str, *, configured: bool = True, serves: bool = False
+    ) -> argparse.ArgumentParser:
+        """Add a command, with the options of a configuration if it is ``configured``.
+
+        One that ``serves`` ends when it is asked to; until it handles the signals itself, they end it with status 0.
+        """
         parser = self._commands.add_parser(name, help=meaning, description=f"{meaning[0].upper()}{meaning[1:]}.")
         if configured:
             parser.add_argument(
@@ -75,7 +85,7 @@ class Program:
                 "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
                 help=f"one key over the files, such as {self._example}; may be repeated; a list is [a, b]",
             )  # fmt: skip
-        parser.set_defaults(command=command)
+        parser.set_defaults(command=_stoppable(command) if serves else command)
         return parser
 
     def run(self, argv: Sequence[str] | None = None) -> int:
@@ -98,3 +108,45 @@ class Program:
         """Print each line of a message, after the name of the program."""
         for line in message.splitlines():
             print(f"{self._name}: {line}", file=sys.stderr)
+
+
+class _StopError(BaseException):
+    """The program was asked to stop while it started."""
+
+
+def _stoppable(command: Command) -> Command:
+    """A command that may be asked to stop from its first moment: a worker that is replaced while it loads its modules
+    or looks for a broker has not failed."""
+
+    def run(options: argparse.Namespace) -> int:
+        with _signals_raise():
+            try:
+                return command(options)
+            except _StopError as asked:
+                logging.getLogger(__name__).info("%s while the program started: stopped", asked)
+                return FINE
+
+    return run
+
+
+@contextmanager
+def _signals_raise() -> Iterator[None]:
+    """SIGTERM and SIGINT raise ``_StopError``, the second one ends the process; until others handle them."""
+
+    def handle(number: int, _: FrameType | None) -> NoReturn:
+        give_back()
+        raise _StopError(signal.Signals(number).name)
+
+    def give_back() -> None:
+        for number, before in previous.items():
+            if signal.getsignal(number) is handle:  # and not that of the service, which stays to the end
+                signal.signal(number, before)
+
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can set handlers
+        yield
+        return
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        give_back()

@@ -112,6 +112,18 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(tmp_path: Pa
             ), done["err"]
 
 
+@pytest.mark.parametrize("command", ["run", "flags", "scores"])
+def test_a_signal_while_modules_are_loaded_is_a_graceful_stop(tmp_path: Path, command: str) -> None:
+    (tmp_path / "yaml.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(60)\n", encoding="utf-8"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "trajectory_guard_collector.fleet.cli", command], capture_output=True, text=True,
+        env={"PYTHONPATH": f"{tmp_path}:{PACKAGE.parent}:{COLLECTOR_PACKAGE.parent}"}, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_state_directory_that_cannot_be_made_is_a_bad_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -155,6 +155,9 @@ def test_the_internals_of_the_engine_are_as_the_worker_needs_them(
     assert callable(manager.do_recovery)
     assert callable(manager.on_partition_assign)
     assert callable(app._producer.produce)
+    assert callable(app._run_tracker.set_as_running)
+    assert callable(app._run_tracker.stop)
+    assert app._stop_event.is_set() is False
     assert [type(one).__name__ for one in app._sink_manager.sinks] == ["_Commit"]
 
 
@@ -177,6 +180,31 @@ def test_a_commit_that_takes_longer_than_its_transaction_may_ends_the_worker(
     worker.app._producer.commit_transaction([], None, timeout=None)
     wait_until(lambda: threading.active_count() <= before, lambda: "a watchdog is left")
     assert statuses == [1]
+
+
+def test_a_stop_that_comes_while_the_worker_joins_the_group_holds(
+    cluster: tuple[Producer, str], tmp_path: Path
+) -> None:
+    """The engine begins its loop whatever was asked before, and would run on for ever."""
+    producer, address = cluster
+    settings = config(address, tmp_path)
+    worker, _ = worker_on(settings)
+    for topic in wanted(settings):
+        producer.list_topics(topic.name, timeout=10)
+    joins = worker.app._processing_context.init_checkpoint
+
+    def joins_and_is_asked_to_stop() -> None:
+        worker.app._processing_context.init_checkpoint = joins
+        joins()
+        worker.stop()
+
+    worker.app._processing_context.init_checkpoint = joins_and_is_asked_to_stop
+    ran_on: list[bool] = []
+    rescue = threading.Timer(20, lambda: (ran_on.append(True), worker.stop()))
+    rescue.start()
+    worker.run()
+    rescue.cancel()
+    assert not ran_on
 
 
 @pytest.mark.parametrize(

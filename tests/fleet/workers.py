@@ -125,6 +125,8 @@ class Worker:
         self.process.wait(30)
 
     def terminate(self) -> int:
+        """Ask it to stop, once it listens: a Python that has not begun with the program dies of the signal."""
+        wait_until(lambda: self.process.poll() is not None or self.get("/metrics")[0] == 200, lambda: self.log[-2_000:])
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:

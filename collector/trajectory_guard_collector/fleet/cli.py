@@ -22,9 +22,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         PROGRAM, "A stream worker that scores the agents of many services from a Kafka topic of spans.",
         feature="the stream worker", extra="fleet", example="kafka.group=guard",
     )  # fmt: skip
-    program.add("run", _run, "read spans, write verdicts and guard spans, answer gates, until SIGTERM")
-    program.add("flags", _flags, "answer gates that ask for flags, beside the workers, until SIGTERM")
-    program.add("scores", _scores, "send the scores that workers write to Langfuse, until SIGTERM")
+    program.add("run", _run, "read spans, write verdicts and guard spans, answer gates, until SIGTERM", serves=True)
+    program.add("flags", _flags, "answer gates that ask for flags, beside the workers, until SIGTERM", serves=True)
+    program.add("scores", _scores, "send the scores that workers write to Langfuse, until SIGTERM", serves=True)
     program.add("validate", _validate, "check a configuration and the files it names; connects to nothing")
     program.add("print-config", _print_config, "the effective configuration as YAML, secrets hidden")
     topics = program.add("topics", partial(_topics, program), "the topics there must be, and which there are")

@@ -100,6 +100,7 @@ class Worker:
         )
         self._state_manager = first.processing_context.state_manager
         self._watch_state()
+        self._keep_early_stop()
         self._bound_transactions(config.processing.transaction_timeout_s)
         metrics.watch(catalogue.READY, lambda: float(self.ready))
         metrics.watch_group(catalogue.LAG, lambda: self._lag)
@@ -205,6 +206,18 @@ class Worker:
             return assign(*arguments, **named)
 
         self._state_manager.on_partition_assign = assigned
+
+    def _keep_early_stop(self) -> None:
+        """Let a request to stop hold that comes while the engine joins the group: it would run on for ever."""
+        tracker, asked = self.app._run_tracker, self.app._stop_event
+        begin = tracker.set_as_running
+
+        def begin_unless_asked() -> None:
+            begin()
+            if asked.is_set():
+                tracker.stop()
+
+        tracker.set_as_running = begin_unless_asked
 
     def _bound_transactions(self, seconds: float) -> None:
         """End the process if a commit takes longer than its transaction may: the brokers have aborted it by then.
