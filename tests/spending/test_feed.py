@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from tests.helpers import eventually
 from trajectory_guard import telemetry
 from trajectory_guard.config import GuardConfig
 from trajectory_guard.otel.processor import TrajectoryGuardProcessor
@@ -277,6 +279,27 @@ def test_a_ledger_that_is_locked_delays_no_run_and_loses_nothing(tmp_path: Path)
 
     assert app.balance("day").calls == 50
     assert len(app.spending._waiting) == 0
+
+
+def test_calls_that_wait_are_booked_while_the_ledger_closes(tmp_path: Path) -> None:
+    """The process ends, and another one locks the file for a moment."""
+    path = tmp_path / "spending.db"
+    app = App(track_spending=True, spending_file=str(path))
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    app.run(3)
+    failures = app.board.counts["errors.spending"]
+
+    def unlock_after_an_attempt() -> None:
+        eventually(lambda: app.board.counts["errors.spending"] > failures)
+        other.execute("ROLLBACK")
+
+    unlocking = threading.Thread(target=unlock_after_an_attempt)
+    unlocking.start()
+    app.spending.close()
+    unlocking.join()
+    assert len(app.spending._waiting) == 0
+    assert app.balance("day").calls == 3
 
 
 def test_calls_that_wait_count_at_once(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
 
     Called synchronously on the thread that ends the span. Never blocks on a network or a model, never raises: an error
     of its own is counted (``trajectory_guard.errors``) and logged once per place. With ``spending_file`` a model call
-    is booked in the file before its span has ended; if the file is locked, that takes up to 0.25 s, once a second, and
+    is booked in the file before its span has ended; if the file is locked, that takes up to 0.02 s, once a second, and
     the calls in between wait in memory. A span that ends while its thread holds a lock of the guard (a finalizer or a
     signal handler has ended it) is evaluated with the next span that ends.
 

@@ -40,6 +40,8 @@ _AGENTS: Final = 1_024
 _RAISED: Final = 65_536
 _MODELS: Final = 256
 _RETRY_AFTER_S: Final = 1.0
+_CLOSING_S: Final = 1.0
+_CLOSING_PAUSE_S: Final = 0.05
 _PRICES_WAIT_S: Final = 2.0
 _log: Final = logging.getLogger(telemetry.LOGGER)
 
@@ -234,8 +236,15 @@ class Spending:
             self.save_waiting()
 
     def close(self) -> None:
-        """Book what waits, as far as possible, and release files; the store opens them again when it is needed."""
+        """Book what waits, as far as possible within a second, and release files.
+
+        The store opens them again when it is needed.
+        """
+        deadline = time.monotonic() + _CLOSING_S
         self.save_waiting()
+        while self._waiting and time.monotonic() < deadline:
+            time.sleep(_CLOSING_PAUSE_S)  # another process has locked the file
+            self.save_waiting()
         self.store.close()
 
     def failed(self, error: Exception) -> None:
