@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import os
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -245,6 +247,21 @@ def test_threads_end_when_the_judge_is_closed() -> None:
     for one in own:
         one.join(LONG_S)
     assert not any(one.is_alive() for one in own)
+
+
+def test_threads_end_when_nobody_refers_to_the_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A board that an application makes for each request would stay for ever, with two threads."""
+    monkeypatch.setattr("trajectory_guard.quality.judge._LOOK_UP_S", 0.01)
+    before = threads()
+    asked = Asked(lambda request, response: 0.5).ask(answer())
+    own, judge = threads() - before, weakref.ref(asked.judge)
+    assert len(own) == 2
+    del asked
+    gc.collect()
+    for one in own:
+        one.join(LONG_S)
+    assert not any(one.is_alive() for one in own)
+    assert judge() is None
 
 
 def test_nothing_starts_before_the_first_answer() -> None:

@@ -9,6 +9,7 @@ import logging
 import queue
 import threading
 import time
+import weakref
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
@@ -26,6 +27,8 @@ MAX_HANGING: Final = 4
 """Calls of the judge that may hang beyond their time-out; further answers wait until one of them returns."""
 _GRACE_S: Final = 0.25
 _POLL_S: Final = 0.5
+_LOOK_UP_S: Final = 5.0
+"""How often an idle thread looks whether its judge is still there."""
 _SUPPRESSION: Final = (
     *(
         key
@@ -57,7 +60,8 @@ class Judge:
 
     The judge runs in an empty context with instrumentation suppressed: its own model calls are no steps of the agent,
     show up in no stream of it, and are not judged. Coroutine functions run in one event loop that lives as long as the
-    judge does, so that they may keep connections open. A forked child begins with an empty queue.
+    judge does, so that they may keep connections open. A forked child begins with an empty queue. The threads end soon
+    after the judge is closed, or nobody refers to it any more.
 
     Parameters:
         judge: called with request and response; returns a score in [0, 1], or None for no opinion.
@@ -80,74 +84,54 @@ class Judge:
         now_and_after_fork(self._reset)
 
     def _reset(self) -> None:
-        self._lock = OwnedLock()
-        self._changed = condition_on(self._lock)
-        self._waiting: deque[Answer] = deque()
+        self._line = _Line()
         self._due = 1.0 - self._sample  # the first answer is judged
-        self._busy: threading.Thread | None = None
-        self._thread: threading.Thread | None = None
         self._hanging: list[_Caller] = []
 
     def submit(self, answer: Answer) -> None:
         """Queue an answer, unless it is left out of the sample. Never blocks."""
-        with self._lock:
+        line = self._line
+        with line.lock:
             self._due += self._sample
             if self._due < 1.0 - 1e-9:
                 return
             self._due -= 1.0
-            self._waiting.append(
+            line.waiting.append(
                 answer._replace(
                     request=answer.request[:MAX_REQUEST_CHARS], response=answer.response[:MAX_RESPONSE_CHARS]
                 )
             )
-            if len(self._waiting) > self._limit:
-                self._waiting.popleft()
+            if len(line.waiting) > self._limit:
+                line.waiting.popleft()
                 self.counts["quality.judge_dropped"] += 1
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="trajectory_guard-judge", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+            if line.thread is None:
+                given = (weakref.ref(self), line)
+                line.thread = threading.Thread(target=_serve, args=given, name="trajectory_guard-judge", daemon=True)
+                line.thread.start()
+            line.changed.notify_all()
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until every queued answer is judged or given up, at most so many seconds; returns whether it is."""
-        with self._lock:
-            return self._changed.wait_for(lambda: not self._waiting and self._busy is None, max(0.0, timeout_s))
+        line = self._line
+        with line.lock:
+            return line.changed.wait_for(lambda: not line.waiting and line.busy is None, max(0.0, timeout_s))
 
     def close(self) -> None:
         """Drop what waits and let the thread end; an answer that is submitted later starts it again."""
-        with self._lock:
-            self._waiting.clear()
-            self._thread = self._busy = None
-            self._changed.notify_all()
+        line = self._line
+        with line.lock:
+            line.waiting.clear()
+            line.thread = line.busy = None
+            line.changed.notify_all()
 
     # --- on the thread of the judge --------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        caller: _Caller | None = None
-        while (answer := self._next()) is not None:
-            caller = self._call(caller, answer)
-            with self._lock:
-                if self._busy is threading.current_thread():  # else it was closed, and another one has begun
-                    self._busy = None
-                self._changed.notify_all()
-        if caller is not None:
-            caller.end()
-
-    def _next(self) -> Answer | None:
-        me = threading.current_thread()
-        with self._lock:
-            self._changed.wait_for(lambda: self._waiting or self._thread is not me)
-            if self._thread is not me:
-                return None
-            self._busy = me
-            return self._waiting.popleft()
 
     def _call(self, caller: _Caller | None, answer: Answer) -> _Caller | None:
         """Judge one answer; returns the caller for the next one, None if this one hangs."""
         me = threading.current_thread()
         while caller is None and sum(one.is_alive() for one in self._hanging) >= MAX_HANGING:
             time.sleep(_POLL_S)
-            if self._thread is not me:
+            if self._line.thread is not me:
                 return None
         if caller is None:
             self._hanging = [one for one in self._hanging if one.is_alive()]
@@ -172,6 +156,48 @@ class Judge:
         if self.counts["errors.quality_judge"] == 1:
             shown = type(error).__name__ if self._redact else repr(error)[:500]
             _log.warning("trajectory_guard: the quality judge failed, contained (logged once): %s", shown)
+
+
+class _Line:
+    """The answers that wait, and the thread that takes them. It knows no judge: the thread, which waits here for ever,
+    would keep the judge, and with it the board that the scores are delivered to."""
+
+    def __init__(self) -> None:
+        self.lock = OwnedLock()
+        self.changed = condition_on(self.lock)
+        self.waiting: deque[Answer] = deque()
+        self.thread: threading.Thread | None = None
+        self.busy: threading.Thread | None = None
+
+    def next(self, is_needed: Callable[[], object]) -> Answer | None:
+        """Wait for the next answer; None if the thread is to end."""
+        me = threading.current_thread()
+        with self.lock:
+            while not self.changed.wait_for(lambda: self.waiting or self.thread is not me, _LOOK_UP_S):
+                if not is_needed():
+                    return None
+            if self.thread is not me:
+                return None
+            self.busy = me
+            return self.waiting.popleft()
+
+    def done(self) -> None:
+        """The answer that was taken is judged, or given up."""
+        with self.lock:
+            if self.busy is threading.current_thread():  # else it was closed, and another one has begun
+                self.busy = None
+            self.changed.notify_all()
+
+
+def _serve(judge_of: weakref.ref[Judge], line: _Line) -> None:
+    """The thread of a judge."""
+    caller: _Caller | None = None
+    while (answer := line.next(judge_of)) is not None and (judge := judge_of()) is not None:
+        caller = judge._call(caller, answer)
+        del judge
+        line.done()
+    if caller is not None:
+        caller.end()
 
 
 class _Failed(Exception):
