@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-all test-fleet test-fleet-brokers test-compiled lint bench bench-compiled \
+.PHONY: demo test test-slow test-all test-fleet test-fleet-brokers test-compiled lint pins bench bench-compiled \
 	bench-accuracy dashboards docs format clean help
 
 help:
@@ -71,6 +71,12 @@ lint: $(STAMP) ## ruff, formatting and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# A pin without a marker for one Python would leave the others without an environment.
+PYTHONS := 3.10 3.13
+pins: $(STAMP) ## whether the pinned packages install on the oldest and the newest Python
+	@for version in $(PYTHONS); do $(BIN)/python -m uv pip compile --quiet --no-header --no-annotate --python-version $$version \
+		--constraint requirements-dev.txt --extra dev pyproject.toml > /dev/null || exit 1; done
 
 format: $(STAMP) ## apply ruff's fixes and formatting
 	$(BIN)/ruff check --fix .
