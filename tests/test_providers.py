@@ -189,7 +189,7 @@ def test_what_belongs_to_the_board_is_closed_with_its_last_processor(tmp_path: P
     assert judged == ["first", "second"]
     two.get_tracer("app").start_span("chat", attributes=CHAT).end()
     two.shutdown()
-    assert board.quality.judge._thread is None
+    assert board.quality.judge._line.thread is None
 
 
 # --- metrics ---------------------------------------------------------------------------------------------------

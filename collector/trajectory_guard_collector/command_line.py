@@ -24,6 +24,7 @@ FINE: Final = 0
 FAILED: Final = 1
 BAD_CONFIGURATION: Final = 2
 _STATUS: Final = "Exit status: 0 fine, 1 could not start or work, 2 bad configuration or usage."
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 Command = Callable[[argparse.Namespace], int]
 
 
@@ -145,7 +146,8 @@ def _signals_raise() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only the main thread can set handlers
         yield
         return
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    handled = [number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN]  # as nohup sets it
+    previous = {number: signal.signal(number, handle) for number in handled}
     try:
         yield
     finally:

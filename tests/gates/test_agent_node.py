@@ -350,7 +350,7 @@ def _guarded(kind: str, policy: Policy) -> Any:
     return apply_guard(agent_builder(policy), board=board).compile()
 
 
-@pytest.mark.parametrize("kind", ["apply_guard", "sub-graph", "middleware"])
+@pytest.mark.parametrize("kind", ["apply_guard", "sub-graph", pytest.param("middleware", marks=async_context)])
 def test_a_stream_of_messages_shows_users_the_closing_message_and_no_nudge(kind: str) -> None:
     graph = _guarded(kind, repeats())
 

@@ -33,10 +33,14 @@ from trajectory_guard.spending.ledger import DAY, Account, LedgerEntry
 from trajectory_guard.spending.spending import today
 from trajectory_guard.telemetry import LOGGER
 
-from .agents import TASK, agent_builder, agent_node, lookup, outline, repeats, search, thread, works
+from .agents import TASK, agent_builder, agent_node, async_context, lookup, outline, repeats, search, thread, works
 
 LIMIT = 1_000
 Run = Callable[..., dict[str, Any]]
+
+
+RUNS = pytest.mark.parametrize("run", ["invoke", pytest.param("ainvoke", marks=async_context)], indirect=True)
+"""Where the agent has to know its name, or its model calls have to leave spans."""
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -193,6 +197,7 @@ def test_a_text_that_fails_is_replaced(run: Run) -> None:
     assert board.counts["errors.gate"] == 1
 
 
+@RUNS
 def test_a_budget_of_an_agent_holds_for_the_name_of_create_agent(run: Run) -> None:
     board = board_with(0, budgets=[{"scope": "agent", "tokens": LIMIT}])
     spend(board, 1000, agent="writer")
@@ -399,6 +404,7 @@ def test_compiled_graphs_and_other_things_are_not_wrapped() -> None:
 # --- with a real instrumentation -----------------------------------------------------------------------------
 
 
+@RUNS
 def test_spending_of_a_real_agent_blocks_it(traced: Any, run: Run, caplog: pytest.LogCaptureFixture) -> None:
     board = traced(
         budgets=[{"scope": "trajectory", "tokens": 300}, {"scope": "agent", "tokens": 100_000}],

@@ -27,7 +27,12 @@ ADVICE = (
     " bound of langgraph in pyproject.toml"
 )
 MODULES = {
-    "langgraph._internal._constants": ("CONFIG_KEY_READ", "CONFIG_KEY_SEND", "CONFIG_KEY_TASK_ID"),
+    "langgraph._internal._constants": (
+        "CONFIG_KEY_READ",
+        "CONFIG_KEY_RUNTIME",
+        "CONFIG_KEY_SEND",
+        "CONFIG_KEY_TASK_ID",
+    ),
     "langgraph._internal._runnable": ("RunnableCallable", "RunnableSeq", "coerce_to_runnable"),
     "langgraph.pregel._messages": ("StreamMessagesHandler",),
     "langgraph.pregel._read": ("PregelNode",),

@@ -19,7 +19,18 @@ from trajectory_guard.cli.demo.scripted import ScriptedChatModel
 from trajectory_guard.gates.gate import GateDecision
 from trajectory_guard.gates.open_decisions import OpenDecisions
 
-from .agents import NUDGED_THEN_FINISHED, TASK, agent_builder, agent_node, new_board, nudges, obeys, outline, search
+from .agents import (
+    NUDGED_THEN_FINISHED,
+    TASK,
+    agent_builder,
+    agent_node,
+    async_context,
+    new_board,
+    nudges,
+    obeys,
+    outline,
+    search,
+)
 from .agents import thread as thread_config
 
 
@@ -127,7 +138,7 @@ def test_a_failed_run_leaves_no_message_behind(build: Build) -> None:
     assert provider.held == 0
 
 
-@BUILDS
+@pytest.mark.parametrize("build", [guarded_graph, pytest.param(guarded_agent, marks=async_context)])
 def test_a_cancelled_run_leaves_nothing_behind(build: Build) -> None:
     provider = Provider()
     graph = build(provider)

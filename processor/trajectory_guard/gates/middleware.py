@@ -17,6 +17,7 @@ try:
     from langchain.agents.middleware.types import ExtendedModelResponse, OmitFromInput, PrivateStateAttr
     from langchain_core.messages import ToolMessage
     from langchain_core.runnables import RunnableConfig
+    from langgraph._internal._constants import CONFIG_KEY_TASK_ID
     from langgraph.config import get_config
     from langgraph.pregel._messages import StreamMessagesHandler
     from langgraph.types import Command
@@ -405,5 +406,8 @@ def _config(runtime: Any) -> RunnableConfig:
         return get_config()
     except RuntimeError:
         info = getattr(runtime, "execution_info", None)
-        known = {name: getattr(info, name, None) for name in ("thread_id", "checkpoint_ns")}
+        known = {
+            "thread_id": getattr(info, "thread_id", None), "checkpoint_ns": getattr(info, "checkpoint_ns", None),
+            CONFIG_KEY_TASK_ID: getattr(info, "task_id", None),
+        }  # fmt: skip
         return {"configurable": {name: value for name, value in known.items() if value is not None}}

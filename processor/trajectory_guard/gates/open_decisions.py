@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from langgraph._internal._constants import CONFIG_KEY_TASK_ID
+from langgraph._internal._constants import CONFIG_KEY_RUNTIME, CONFIG_KEY_TASK_ID
 
 from trajectory_guard.core.tracking.tables import BoundedTable
 from trajectory_guard.gates.gate import GateDecision
-from trajectory_guard.gates.graph_gate import configurable_of, has_checkpointer
+from trajectory_guard.gates.graph_gate import configurable_of, has_checkpointer, thread_id_of
 
 _MAX_OPEN: Final = 1_024
 
@@ -56,8 +56,14 @@ class OpenDecisions:
 
         No policy retries a cancelled node, and without a checkpoint no later run has its task.
         """
-        if not isinstance(error, Exception) and not has_checkpointer(config):
+        if not isinstance(error, Exception) and not _may_be_taken_up(config):
             self.close(config)
+
+
+def _may_be_taken_up(config: Mapping[str, Any]) -> bool:
+    """Whether a later run may have the task: there is a checkpointer, or Python 3.10 does not show whether there is."""
+    is_shown = CONFIG_KEY_RUNTIME in configurable_of(config)
+    return has_checkpointer(config) if is_shown else thread_id_of(config) is not None
 
 
 def _task_of(config: Mapping[str, Any]) -> str:
