@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import SecretStr, ValidationError, ValidatorFunctionWrapHandler
+from pydantic import BaseModel, SecretStr, ValidationError, ValidatorFunctionWrapHandler
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from trajectory_guard.core.text import nearest
@@ -133,6 +133,11 @@ def _mistake(error: Any) -> Mistake:
     return Mistake(error["loc"], error["msg"], error["input"], error["type"])
 
 
+def _is_changed(section: BaseModel, key: str) -> bool:
+    """Whether a key has another value than its default."""
+    return bool(getattr(section, key) != getattr(type(section).model_construct(), key))
+
+
 def exporter_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
     """Mistakes in an exporter with this name; their places begin with the name."""
     kind = name.split("/")[0]
@@ -141,8 +146,7 @@ def exporter_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
         yield Mistake((name,), f"unknown exporter type {kind!r}{nearest(kind, EXPORTER_TYPES)}; known: {known}")
         return
     for key in _NOT_FOR[kind]:
-        default = type(exporter).model_fields[key].get_default(call_default_factory=True)
-        if getattr(exporter, key) != default:
+        if _is_changed(exporter, key):
             yield Mistake((name, key), f"not a key of the {kind} exporter")
     if kind != "debug":
         yield from _endpoint_mistakes(name, kind, exporter.endpoint)
@@ -264,14 +268,14 @@ def _langfuse_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
 def guard_mistakes(guard: GuardConfig, where: str = "the collector") -> Iterator[Mistake]:
     """Keys that are set, but that only an in-process guard uses; ``where`` they have no effect."""
     for key in NOT_IN_THE_COLLECTOR:
-        if getattr(guard, key) != type(guard).model_fields[key].get_default(call_default_factory=True):
+        if _is_changed(guard, key):
             yield Mistake(("guard", key), f"has no effect in {where}")
 
 
 def ledger_mistakes(guard: GuardConfig) -> Iterator[Mistake]:
     """Keys of the ledger, which a stream worker does not keep."""
     for key in ("budgets", "spending_file", "track_spending"):
-        if getattr(guard, key) != type(guard).model_fields[key].get_default(call_default_factory=True):
+        if _is_changed(guard, key):
             yield Mistake(("guard", key), "has no effect in a stream worker, which keeps no ledger")
 
 
