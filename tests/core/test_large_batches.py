@@ -37,12 +37,22 @@ def turn_of(steps: list[StepRecord], level: Level) -> int | None:
     return None if at is None else int(steps[at].batch or 0)
 
 
-@pytest.mark.parametrize("size", [2, 12, 31, 32, 33, 40, 64, 127, 128])
-@pytest.mark.parametrize("kind", ["copies", "different"])
-def test_an_equal_batch_is_nudged_and_stopped_at_any_size(kind: str, size: int) -> None:
-    steps = turns(reads(*([7] * size if kind == "copies" else range(size))))
+SIZES = [2, 12, 31, 32, 33, 40, 64, 127, 128]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_an_equal_batch_is_nudged_and_stopped_at_any_size(size: int) -> None:
+    steps = turns(reads(*range(size)))
 
     assert (turn_of(steps, Level.NUDGE), turn_of(steps, Level.STOP)) == (2, 4)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_batch_of_copies_is_nudged_and_stopped_at_any_size(size: int) -> None:
+    """Many copies are a loop in the first message already; a stop needs two more messages after the nudge."""
+    steps = turns(reads(*[7] * size))
+
+    assert (turn_of(steps, Level.NUDGE), turn_of(steps, Level.STOP)) == ((2, 4) if size == 2 else (0, 2))
 
 
 @pytest.mark.parametrize("size", [400, 512])
@@ -51,20 +61,46 @@ def test_two_batches_of_the_largest_size_fit_into_the_memory(size: int) -> None:
 
 
 def test_copies_in_a_batch_evict_nothing() -> None:
-    steps = turns([*reads(*range(10)), *reads(*[10] * 500)])[: 510 * 3]
+    few = reads(*range(10))
+    steps = turns([*few, *reads(*[10] * 500)], few, few)[:530]
 
-    (first, *_) = [
-        at for at, verdict in enumerate(evaluate(steps)) if verdict is not None and verdict.nudge is not None
-    ]
+    third = evaluate(steps)[-10:]
 
-    assert steps[first].batch == "2"
+    assert [verdict.detections[0].calls for verdict in third if verdict is not None] == [3] * 10
 
 
-@pytest.mark.parametrize("size", [3, 40])
-def test_copies_within_one_batch_are_no_loop(size: int) -> None:
-    for outcome, result in (("success", page(1)), ("error", "KeyError: 'total'"), ("empty", "")):
-        copies = [record("read", {"page": 1}, result, outcome, thought="Let me look at it again.")] * size
-        assert not any(verdict.detections for verdict in evaluate(turns(copies)[:size]) if verdict is not None)
+ANSWERS = [("success", page(1)), ("error", "KeyError: 'total'"), ("empty", "")]
+
+
+@pytest.mark.parametrize(("outcome", "result"), ANSWERS)
+@pytest.mark.parametrize("size", [3, 8])
+def test_some_copies_within_one_batch_are_no_loop(outcome: str, result: str, size: int) -> None:
+    """They may be samples, or workers that all begin with one guide."""
+    copies = [record("read", {"page": 1}, result, outcome, thought="Let me look at it again.")] * size
+    assert not any(verdict.detections for verdict in evaluate(turns(copies)[:size]) if verdict is not None)
+
+
+@pytest.mark.parametrize(("outcome", "result"), ANSWERS)
+@pytest.mark.parametrize("others", [0, 1, 5])
+def test_a_model_that_writes_one_call_dozens_of_times_into_a_message_is_nudged(
+    outcome: str, result: str, others: int
+) -> None:
+    """Seen in recorded runs: 84 equal reads in one message. It is never stopped for it: it could read no nudge."""
+    copies = [record("read", {"page": 1}, result, outcome)] * 40
+    message = turns([*reads(*range(10, 10 + others)), *copies])[: 40 + others]
+
+    verdicts = [verdict for verdict in evaluate(message) if verdict is not None]
+
+    nudges = [at for at, verdict in enumerate(verdicts) if verdict.nudge is not None]
+    assert nudges == [others + 9]
+    assert {one.rule for verdict in verdicts for one in verdict.detections} == {"same_call_same_result"}
+    assert verdicts[-1].level is Level.NUDGE
+
+
+def test_overlapping_copies_of_no_known_message_are_no_loop() -> None:
+    """Parallel workers that ask for one thing at once."""
+    copies = [record("read", {"page": 1}, page(1), t=10.0 + at / 100, dur=1.0) for at in range(40)]
+    assert not any(verdict.detections for verdict in evaluate(copies) if verdict is not None)
 
 
 def test_an_ever_new_batch_is_healthy() -> None:

@@ -305,7 +305,7 @@ class Engine:
     def _detect(
         self, run: Run, observation: Observation, policy: ToolSettings | None, *, likely: bool
     ) -> tuple[DetectionResult, ...]:
-        if observation.copy_of >= 0:
+        if observation.copy_of >= 0 and not observation.is_surplus:
             return ()  # copies within one batch count once, whatever the rule
         run.note_memory(observation)
         findings = []

@@ -21,6 +21,8 @@ KEPT_BATCHES: Final = 8
 LARGEST: Final = 32
 _BLANK: Final = b"\0" * WIDTH
 _ONCE: Final = (1, 1, 0)
+_COPIES: Final = 7
+"""Copies of a call in its model message that may be those of workers that all begin with one guide, or samples."""
 _LOOKED_BACK: Final = 16
 _LEAST_CHANGES: Final = 3
 _MAX_STAY: Final = 8
@@ -183,6 +185,16 @@ class History:
     def copies_after(self, index: int) -> int:
         """Number of copies of the steps at or after ``index``, as far as they are remembered."""
         return sum([copies for at, (_, _, copies) in self.tallies.items() if copies and at >= index])
+
+    def surplus_of(self, steps: Sequence[int], newest: int) -> int:
+        """Number of copies of ``steps`` beyond those that may be of use. A model that writes one call dozens of times
+        into a message repeats itself.
+
+        Parameters:
+            newest: the step of which a further copy is being evaluated; -1 if none is.
+        """
+        copies = [self.tallies.get(at, _ONCE)[2] + (at == newest) for at in steps]
+        return sum([max(0, one - _COPIES) for one in copies])
 
     def start_of(self, index: int) -> float | None:
         """Start time in seconds of a remembered step, None if it is forgotten."""

@@ -154,13 +154,15 @@ class Observation:
         under_way: the results of this call show an age that grows by the time that passes between the calls.
         result_changed: the call was made before, and this time it returned another result.
         varies: the newest steps were this very call, and returned a few values in no order, this one among them.
-        repeats: number of times this call returned this result since the last progress, this step included.
+        repeats: number of times this call returned this result since the last progress, this step included. Eight
+            equal calls of one model message are one time, each further one is another.
         repeated_at: indices of those steps as far as remembered, oldest first; first_repeat: the first, -1 if none.
         made: number of times that this call was made, copies in one batch included, this step too; made_alike: how
             often it returned this very result.
         memory: number of steps that the run remembers; forgets: the call may have been made before them, and so more
             often than ``made``.
         copy_of: index of the step that this one is a copy of: equal call and result in one batch; -1 if it is none.
+        is_surplus: there are more copies in its model message than may be of use.
         recurrences: number of times this call returned this result within memory, whatever progress was made in
             between; recurred_at: indices of those steps, oldest first.
         others_progress: other agents made progress since this call was made last.
@@ -214,6 +216,7 @@ class Observation:
     made = 1
     made_alike = 1
     copy_of = -1
+    is_surplus = False
     repeated_at: tuple[int, ...] = ()
     first_repeat = -1
     recurrences = 0

@@ -233,12 +233,16 @@ class Reader:
         seen.others_progress = run.last_progress > max(own_progress, previous)
         seen.first_repeat = before[-1] if before else seen.index
         seen.repeated_at = (*reversed(before), seen.index)
-        current = seen.batch  # copies within one model turn count once
+        current = seen.batch  # copies within one model turn count once, unless they are many
         seen.repeats = seen.recurrences = len(run.history.batches_of(before) | {current})
         seen.recurred_at = (*reversed(every), seen.index)
         if every is not before:
             seen.recurrences = len(run.history.batches_of(every) | {current})
         run.history.tally(seen, every, current)
+        if seen.step.batch is not None and run.history.tallies:
+            surplus = run.history.surplus_of(before, seen.copy_of)
+            seen.repeats += surplus
+            seen.is_surplus = surplus > 0 and seen.copy_of >= 0
         seen.new_calls_since_repeat, seen.new_work_since_repeat = run.last_new_call > previous, run.last_work > previous
         key = (seen.call + seen.result).hex()
         known, count, first, last_batch = run.repeat_streak

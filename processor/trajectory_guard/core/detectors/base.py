@@ -74,12 +74,16 @@ PROGRESS: Final = 32
 """The step brought something new."""
 SPOKEN: Final = 64
 """The model wrote a text with the call, or declared its work done."""
+COPIED: Final = 128
+"""One model message holds the call so often that this copy counts; such a step shows no other sign."""
 ALWAYS: Final = UNPRODUCTIVE | PROGRESS
 _LEAST_SERIES: Final = 3
 
 
 def signs_of(seen: Observation) -> int:
     """The signs that a step shows, of those above: a detector is asked where one of them is among its ``asked_at``."""
+    if seen.is_surplus:
+        return COPIED
     signs = PROGRESS if seen.progress else UNPRODUCTIVE
     if seen.repeats > 1 or seen.recurrences > 1:
         signs |= REPEATED

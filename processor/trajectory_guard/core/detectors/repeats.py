@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from trajectory_guard.core.certainty import Certainty
-from trajectory_guard.core.detectors.base import REFUSED, REPEATED, TYPE_I, DetectionResult, Detector
+from trajectory_guard.core.detectors.base import COPIED, REFUSED, REPEATED, TYPE_I, DetectionResult, Detector
 from trajectory_guard.core.observation import MAX_DENIALS, Observation
 from trajectory_guard.core.steps import EMPTY
 
@@ -27,6 +27,7 @@ class Stutter(Detector):
     Calls of another kind in between that had not been made before (an edit between two test runs) make it work at first
     and stutter only at the fifth equal answer; that is likely evidence, never certain. A look-up between pieces of new
     work, and a command that prints nothing, stutter at the eighth.
+    Of equal calls in one model message the ninth and each further one count: eight may be those of workers.
     Where the step can only prove less (an acknowledged action, a wait), as many times the repeats are asked for.
 
     >>> from trajectory_guard.core.demonstration import fires
@@ -45,7 +46,7 @@ class Stutter(Detector):
     rules: ClassVar[tuple[str, ...]] = ("same_call_same_result",)
     loop_type: ClassVar[str] = TYPE_I
     weight: ClassVar[float] = 2.0
-    asked_at: ClassVar[int] = REPEATED
+    asked_at: ClassVar[int] = REPEATED | COPIED
     shared: ClassVar[bool] = True
     advice: ClassVar[tuple[str, ...]] = (
         "Work with the result you already have.",
