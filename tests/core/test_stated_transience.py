@@ -26,6 +26,26 @@ QUOTED = {
     "search through files": "src/net.py:12:    except ConnectTimeout:",
     "numbered prose": "   7\tThe client gives up after the time-out.\n   8\tThen it exits.",
 }
+NO_RETRY = (
+    "The browser is currently unavailable. Do NOT retry the browser tool \u2014 it will keep failing.",
+    '{"error": "backend timeout", "retryable": false}',
+    "Connection refused. Retrying will not help.",
+    "Timeout; retrying won't help",
+    "503 Service Unavailable (non-retryable)",
+    "Timeout. This operation should not be retried.",
+)
+RETRY_LATER = (
+    "Rate limit exceeded. Do not retry before 10:05",
+    "429: quota exceeded, don't retry until tomorrow",
+    "Timeout. Please don't try again too often",
+    '{"error": "backend timeout", "retryable": true}',
+    "max retries exceeded: connection refused",
+    "Timed out after 3 retries; no more retries",
+    "Too many requests, do not retry for 30 seconds",
+    "rate limited: not retrying now",
+    "Do not retry this request immediately: rate limit",
+    "connection refused, retrying in 5 s",
+)
 STATED = (
     'requests.exceptions.ReadTimeout: HTTPSConnectionPool(host="x", port=443): Read timed out. (read timeout=5)',
     'File "a.py", line 3, in get\n    r = requests.get(u, timeout=5)\nrequests.exceptions.ConnectTimeout: timed out',
@@ -96,3 +116,14 @@ def test_a_status_of_zero_or_two_hundred_is_no_failure(result: str) -> None:
     names = ("lamp", "chair", "table", "shelf", "stool")
     verdicts = evaluate(steps([("put", {"item": name}, result) for name in names]))
     assert not any(found.rule == "same_error" for one in verdicts if one for found in one.detections)
+
+
+@pytest.mark.parametrize("text", NO_RETRY)
+def test_an_error_that_forbids_a_retry_does_not_pass(text: str) -> None:
+    assert not is_transient(text, None)
+    assert nudged(evaluate(steps([("click", {"ref": "e109"}, text, "error")] * 4))) == 2
+
+
+@pytest.mark.parametrize("text", RETRY_LATER)
+def test_an_error_that_allows_a_retry_later_passes(text: str) -> None:
+    assert is_transient(text, None)

@@ -339,3 +339,39 @@ def test_values_that_stay_or_come_in_turns_are_found(values: list[str]) -> None:
     first = [("read_sensor", {"id": 4}, value) for value in ("20.5", "20.6", "20.6", "20.5", "20.7", "20.6", "20.7")]
     then = [("read_sensor", {"id": 4}, values[at % len(values)]) for at in range(60)]
     assert nudged(evaluate(steps([*first, *then], gap=3.0))) is not None
+
+
+# --- acknowledgements that name the place ----------------------------------------------------------------------------
+
+PAGE_ID = "49653102572F78064DBB08F1A6B5ACD4"
+WHERE = {
+    "page": f'{{\n  "ok": true,\n  "targetId": "{PAGE_ID}"\n}}',
+    "session": '{"status": "ok", "session": "8a0f5d18-29ec-44cf-9f9a-3d4a229016df"}',
+    "page and tab": f'{{"done": true, "page": "{PAGE_ID}", "tab": "3d4a229016df8a0f5d18"}}',
+    "no place": '{"ok": true}',
+}
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_a_form_is_filled_in_whatever_id_its_page_has(where: str) -> None:
+    """A recorded agent was nudged eight times for it: fields in turn, and the tab key between them."""
+    steps = []
+    for at, (field, text) in enumerate(
+        (("e43", "Ada"), ("e46", "ada@example.com"), ("e49", "测试用户3"), ("e52", "s3"))
+    ):
+        for args in ({"kind": "type", "ref": field, "text": text}, {"kind": "press", "key": "Tab"}):
+            steps.append(record("browser", args, WHERE[where], t=10.0 * at + 3.0 * ("key" in args)))
+    assert first_level(evaluate(steps), Level.NUDGE) is None
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_the_same_click_again_and_again_is_nudged_whatever_id_its_page_has(where: str) -> None:
+    click = {"kind": "click", "ref": "e57"}
+    verdicts = evaluate([record("browser", click, WHERE[where], t=3.0 * at) for at in range(60)])
+    assert first_level(verdicts, Level.NUDGE) is not None
+    assert first_level(verdicts, Level.STOP) is not None
+
+
+def test_an_id_that_was_asked_for_is_no_acknowledgement() -> None:
+    verdicts = evaluate([record("digest", {"of": "a.bin"}, f'{{"sha": "{PAGE_ID}"}}', t=3.0 * at) for at in range(4)])
+    assert first_level(verdicts, Level.NUDGE) == 2

@@ -14,8 +14,9 @@ from trajectory_guard.core.detectors.base import TYPE_I, TYPE_II, TYPE_III
 from trajectory_guard.core.detectors.error_streak import ErrorStreak
 from trajectory_guard.core.detectors.repeats import DeniedAgain
 from trajectory_guard.core.outcome import is_empty_result, is_refusal, looks_like_error, states_error, states_failure
-from trajectory_guard.core.result_text import both_ends, is_acknowledgement
+from trajectory_guard.core.result_text import is_acknowledgement
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, StepRecord, is_refused_by_guard
+from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import is_communication, is_lookup, makes_something
 
 _SEARCHED_CHARS: Final = 4_096

@@ -9,8 +9,8 @@ import orjson
 
 from trajectory_guard.core.fingerprints import digest64
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
-from trajectory_guard.core.result_text import both_ends
 from trajectory_guard.core.steps import INTERRUPTED, Outcome, StepRecord
+from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.text_bounds import chars_of
 
 _KEPT_RESULT_CHARS: Final = 1_024

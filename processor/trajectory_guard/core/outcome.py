@@ -17,8 +17,8 @@ from trajectory_guard.core.error_text import (
 )
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.masking import mask_text
-from trajectory_guard.core.result_text import both_ends
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, NOT_RUN, SUCCESS, Outcome
+from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.wordlists import may_hold
 
 _READ_CHARS: Final = 400

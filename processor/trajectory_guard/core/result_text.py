@@ -17,6 +17,7 @@ from zlib import crc32
 
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.core.masking import mask_lines, mask_noise, mask_text
+from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import names_state
 
 MAX_FORM_CHARS: Final = 400
@@ -40,14 +41,9 @@ _WIDE: Final = frozenset("WF")
 _ACKNOWLEDGEMENT_WORDS: Final = 6
 _FLAG_WORDS: Final = 3
 _MAX_FLAGS: Final = 3
+_ID_CHARS: Final = 16
 _WIDE_ACKNOWLEDGEMENT: Final = 24
 _STRUCTURE: Final = frozenset("|=:：;；{}[]<>#$%/\\\n\t\"'「」")
-
-
-def both_ends(text: str, limit: int) -> str:
-    """``text``, of a long one both ends (together ``limit`` characters): an error says what it is in its last line."""
-    half = limit // 2
-    return text if len(text) <= limit else f"{text[:half]}\n{text[-half:]}"
 
 
 def width(text: str) -> int:
@@ -251,18 +247,21 @@ def _plain_leaves(value: Any) -> Iterator[Any]:
 def is_acknowledgement(text: str) -> bool:
     """Whether a result only says that something was done: it is short and shows no state.
 
-    No state: no number but a lone 1, no structure beyond flags, at most six words. Nothing depends on the language.
+    No state: no number but a lone 1, no structure beyond flags and where it was done (the long id of a page, a
+    session), at most six words. Nothing depends on the language.
 
     >>> is_acknowledgement("Clicked"), is_acknowledgement('{"success": true}'), is_acknowledgement("Wiederhergestellt.")
     (True, True, True)
+    >>> is_acknowledgement('{"ok": true, "targetId": "49653102572F78064DBB08F1A6B5ACD4"}')
+    True
     >>> is_acknowledgement("7C, rain"), is_acknowledgement("Page: Checkout | Button 'Pay' disabled")
     (False, False)
     """
     text = text.strip()
+    if text[:1] in ("{", "["):
+        return len(text) <= _BRIEF_WIDTH and _is_flag(text)
     if len(text) > _SHORT_WIDTH or width(text) > _SHORT_WIDTH:
         return False
-    if text[:1] in ("{", "["):
-        return _is_flag(text)
     if any(char in _STRUCTURE for char in text) or (width(text) > len(text) and width(text) > _WIDE_ACKNOWLEDGEMENT):
         return False
     words = text.split()
@@ -275,6 +274,11 @@ def _is_flag(text: str) -> bool:
     try:
         leaves = list(_plain_leaves(parse_json(text)))
     except (ValueError, RecursionError):
+        return False
+    ids = [leaf for leaf in leaves if isinstance(leaf, str) and len(leaf) >= _ID_CHARS and _TOKEN.fullmatch(leaf)]
+    if ids:
+        leaves = [leaf for leaf in leaves if leaf not in ids]
+    if len("".join(text.split())) - sum(map(len, ids)) > _SHORT_WIDTH or width(text) > _BRIEF_WIDTH:
         return False
     return 0 < len(leaves) <= _MAX_FLAGS and all(
         leaf is None or isinstance(leaf, bool) or (isinstance(leaf, str) and _is_remark(leaf)) for leaf in leaves

@@ -24,6 +24,12 @@ def nearest(key: str, known: Iterable[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
+def both_ends(text: str, limit: int) -> str:
+    """``text``, of a long one both ends (together ``limit`` characters): an error says what it is in its last line."""
+    half = limit // 2
+    return text if len(text) <= limit else f"{text[:half]}\n{text[-half:]}"
+
+
 def clip(text: str, limit: int = MAX_EXCERPT_CHARS) -> str:
     """``text`` on one line, at most ``limit`` characters."""
     text = encodable(" ".join(text[: 4 * limit + 64].split()))

@@ -57,7 +57,11 @@ def is_transient(text: str, error_class: str | None) -> bool:
     False
     >>> is_transient("TimeoutError: Locator.click: Timeout 500ms exceeded: <div> intercepts pointer events", None)
     False
+    >>> is_transient("The browser is currently unavailable. Do NOT retry, it will keep failing.", None)
+    False
     """
+    if _forbids_retry(text):
+        return False
     if error_class and _TRANSIENT_CLASS.search(error_class):
         return not _awaits_element(text, error_class)
     text = unescaped(text)
@@ -69,6 +73,24 @@ def is_transient(text: str, error_class: str | None) -> bool:
         remark = text[:_MAX_REMARK_CHARS]
         words = may_hold(_TRANSIENT_IN_ASCII, remark) and _is_stated(_TRANSIENT_ELSEWHERE, remark)
     return words and _LASTING_STATUS.search(line) is None and not _awaits_element(text, error_class)
+
+
+def _forbids_retry(text: str) -> bool:
+    """Whether the error says itself that another try fails, too. "Do not retry before 10:05" says that one may not."""
+    return may_hold(_RETRY_STEMS, text) and _NO_RETRY.search(text) is not None
+
+
+_RETRY_STEMS: Final = ("retr", "again", "keep failing")
+_SOME_DAY: Final = "until|before|for|within|sooner|immediately|at once|right away|yet|now|so|too|more"
+_NO_RETRY: Final = re.compile(
+    r"\b(?:do not|don.?t|never|must not|should not|no need to|cannot be|not)[ _](?:be )?"
+    r"(?:re-?tr(?:y|ied)|retryable|try again)\b"
+    rf"(?!\W{{0,3}}(?:\w+\W{{1,3}}){{0,3}}?(?:{_SOME_DAY})\b)"
+    r"|\bnon-?retr(?:y|i)able\b|retry\w{0,10}[\"']?\s?[:=]\s?[\"']?(?:false|no)\b"
+    r"|\bretr(?:ying|ies) (?:\w+ ){0,2}(?:not|never|useless|pointless|futile|won.?t|can.?t|doesn.?t)\b"
+    r"|\bwill (?:keep|continue) (?:on )?failing\b",
+    re.IGNORECASE,
+)
 
 
 def _awaits_element(text: str, error_class: str | None) -> bool:
@@ -170,6 +192,8 @@ def is_lasting(text: str, error_class: str | None) -> bool:
     >>> is_lasting("404: no such user", None), is_lasting("KeyError: 'a'", None), is_lasting("E-17 driver busy", None)
     (True, True, False)
     """
+    if _forbids_retry(text):
+        return True
     if is_transient(text, error_class) or _awaits_element(text, error_class):
         return False
     if error_class or _LASTING_STATUS.search(text[:_MAX_CODE_CHARS]) is not None:

@@ -10,7 +10,6 @@ from trajectory_guard.core.observation import Observation
 from trajectory_guard.core.outcome import names_error
 from trajectory_guard.core.pending import is_pending
 from trajectory_guard.core.result_text import (
-    both_ends,
     carries_content,
     is_acknowledgement,
     is_brief,
@@ -20,6 +19,7 @@ from trajectory_guard.core.result_text import (
 from trajectory_guard.core.run import Run
 from trajectory_guard.core.settings import ToolSettings
 from trajectory_guard.core.steps import DENIED, EMPTY, ERROR, SUCCESS
+from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.tools import (
     LEAST_WAIT_S,
     asks_to_wait,

@@ -12,9 +12,10 @@ from trajectory_guard.core.detectors.base import FAILED, PROGRESS, TYPE_V, Detec
 from trajectory_guard.core.failures import UNSTATED, line_of
 from trajectory_guard.core.fingerprints import checksum, digest64, text_bytes
 from trajectory_guard.core.observation import Observation
-from trajectory_guard.core.result_text import WORD, both_ends
+from trajectory_guard.core.result_text import WORD
 from trajectory_guard.core.similarity.keys import CODE, SHELL, SQL, classify_key
 from trajectory_guard.core.steps import ERROR
+from trajectory_guard.core.text import both_ends
 
 _COUNT: Final = 3
 _WINDOW: Final = 10
