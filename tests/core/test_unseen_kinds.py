@@ -349,6 +349,7 @@ WHERE = {
     "session": '{"status": "ok", "session": "8a0f5d18-29ec-44cf-9f9a-3d4a229016df"}',
     "page and tab": f'{{"done": true, "page": "{PAGE_ID}", "tab": "3d4a229016df8a0f5d18"}}',
     "no place": '{"ok": true}',
+    "a key with names": '{"status": "ok", "key": "agent:main:subagent:0b93f7c2-68d4-40d9-a931-a0d188e783d9"}',
 }
 
 
@@ -376,3 +377,38 @@ def test_the_same_click_again_and_again_is_nudged_whatever_id_its_page_has(where
 def test_an_id_that_was_asked_for_is_no_acknowledgement() -> None:
     verdicts = evaluate([record("digest", {"of": "a.bin"}, f'{{"sha": "{PAGE_ID}"}}', t=3.0 * at) for at in range(4)])
     assert first_level(verdicts, Level.NUDGE) == 2
+
+
+# --- commands that print nothing, and say so -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        "",
+        "(no output)",
+        "<no output>",
+        "Tool ran without output or errors",
+        "Command completed with no output.",
+        "Your command ran successfully and did not produce any output.",
+    ],
+)
+def test_scripted_edits_that_print_nothing_are_left_alone(nothing: str) -> None:
+    """A recorded agent edits a file by scripts of its own, one after the other."""
+    edits = [f"python3 - <<'PY'\ntext = open('a.py').read()\n{what}\nPY" for what in EDITS]
+    verdicts = evaluate([record("exec", {"command": one}, nothing, t=9.0 * at) for at, one in enumerate(edits)])
+    assert first_level(verdicts, Level.NUDGE) is None
+
+
+EDITS = (
+    "text = text.replace('peaks', 'all_peaks')", "text += 'print(summary)'", "assert 'def main' in text",
+    "text = text.replace('import os', 'import os, json')", "open('a.py', 'w').write(text.rstrip())",
+    "open('b.py', 'w').write(text.upper())", "text = text.replace('beta', 'gamma')", "del text",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("nothing", ["(no output yet)", "No new messages yet."])
+def test_a_log_that_is_still_empty_is_waited_for(nothing: str) -> None:
+    """Nudged at the third look in a recorded run; the fourth one had the log."""
+    verdicts = evaluate([record("process", {"action": "log", "id": "x"}, nothing, t=2.0 * at) for at in range(5)])
+    assert first_level(verdicts, Level.NUDGE) is None

@@ -19,16 +19,29 @@ _HEADER: Final = re.compile(
 _TROUBLE: Final = re.compile(r"(?:code|status)\W{0,3}-?[1-9]|running|fail|error|time(?:d )?out", re.IGNORECASE)
 
 
+_REMARK_CHARS: Final = 80
+_NO_OUTPUT: Final = re.compile(
+    r"\W{0,3}(?:\w{1,20} ){0,8}(?:no|without|empty|did(?: not|n.t) (?:produce|print|return) any)"
+    r" output(?: or errors?| (?:was |were )?(?:produced|generated|returned|captured))?\W{0,3}",
+    re.IGNORECASE,
+)
+
+
 def without_header(result: str) -> str:
     """A result without a header that says how long a call took and that it ended well, as some runtimes write one.
+
+    Nothing is left of a remark that stands for an empty output.
 
     >>> without_header("Exit code: 0\\nWall time: 2.7 seconds\\nOutput:\\n3 rows")
     '3 rows'
     >>> without_header("Exit code: 1\\nOutput:\\nno such table")
     'Exit code: 1\\nOutput:\\nno such table'
+    >>> without_header("(no output)"), without_header("(no output yet)")
+    ('', '(no output yet)')
     """
     if _MARK not in result[:_HEADER_CHARS]:
-        return result
+        is_remark = len(result) <= _REMARK_CHARS and "utput" in result and _NO_OUTPUT.fullmatch(result) is not None
+        return "" if is_remark else result
     header = _HEADER.match(result)
     if header is None or _TROUBLE.search(header[0]) is not None:
         return result

@@ -15,7 +15,9 @@ _PENDING: Final = re.compile(
     r"|not (?:yet )?(?:ready|finished|done|complete)|building|deploying|unchanged so far|provisioning|initiali[sz]ing"
     r"|\w{0,24}creating|pulling|terminating|installing|warming up|(?<!not )submitted|(?<!not )started|awaiting"
     r"|enqueued|initiated"
-    r"|retrying|on hold)(?![^\W_])"
+    r"|retrying|on hold"
+    r"|no(?: new)? (?:output|data|results?|response|repl(?:y|ies)|answers?|messages?|events?|logs?|updates?) yet"
+    r")(?![^\W_])"
     r"|\"(?:\w{1,20}_)?(?:status|state|phase|stage)\"\s{0,2}:\s{0,2}\"[A-Za-z_ ]{1,20}ing\""
     r"|\"(?:is_?)?(?:ready|done|completed?|finished|processed|confirmed|settled|loaded|synced|delivered)\""
     r"\s{0,2}:\s{0,2}false"
@@ -42,6 +44,8 @@ def is_pending(text: str) -> bool:
 
     >>> is_pending("job 7: still running"), is_pending("7 rows"), is_pending("Auftrag 7 wird bearbeitet")
     (True, False, True)
+    >>> is_pending("(no output yet)"), is_pending("You have no key yet.")
+    (True, False)
     >>> is_pending("Rejected: the answer is not complete"), is_pending("Still too long."), is_pending("Not accepted")
     (False, False, False)
     """

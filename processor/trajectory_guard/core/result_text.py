@@ -41,7 +41,7 @@ _WIDE: Final = frozenset("WF")
 _ACKNOWLEDGEMENT_WORDS: Final = 6
 _FLAG_WORDS: Final = 3
 _MAX_FLAGS: Final = 3
-_ID_CHARS: Final = 16
+_LONG_ID: Final = re.compile(r"(?:[^\s:]{1,40}:){0,4}(?=[a-f-]{0,36}\d)[\da-f-]{16,64}", re.IGNORECASE)
 _WIDE_ACKNOWLEDGEMENT: Final = 24
 _STRUCTURE: Final = frozenset("|=:：;；{}[]<>#$%/\\\n\t\"'「」")
 
@@ -275,10 +275,10 @@ def _is_flag(text: str) -> bool:
         leaves = list(_plain_leaves(parse_json(text)))
     except (ValueError, RecursionError):
         return False
-    ids = [leaf for leaf in leaves if isinstance(leaf, str) and len(leaf) >= _ID_CHARS and _TOKEN.fullmatch(leaf)]
+    ids = [leaf for leaf in leaves if isinstance(leaf, str) and _LONG_ID.fullmatch(leaf) is not None]
     if ids:
         leaves = [leaf for leaf in leaves if leaf not in ids]
-    if len("".join(text.split())) - sum(map(len, ids)) > _SHORT_WIDTH or width(text) > _BRIEF_WIDTH:
+    if width("".join(text.split())) - sum(map(len, ids)) > _SHORT_WIDTH:
         return False
     return 0 < len(leaves) <= _MAX_FLAGS and all(
         leaf is None or isinstance(leaf, bool) or (isinstance(leaf, str) and _is_remark(leaf)) for leaf in leaves
