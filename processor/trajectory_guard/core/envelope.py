@@ -10,6 +10,7 @@ from trajectory_guard.core.masking import result_hash
 from trajectory_guard.core.steps import ERROR, SUCCESS, StepRecord
 from trajectory_guard.core.text_bounds import MIN_CHARS, with_digests
 
+_OUTPUT: Final = "utput"
 _MARK: Final = "utput:"
 _HEADER_CHARS: Final = 240
 _HEADER: Final = re.compile(
@@ -39,9 +40,11 @@ def without_header(result: str) -> str:
     >>> without_header("(no output)"), without_header("(no output yet)")
     ('', '(no output yet)')
     """
-    if _MARK not in result[:_HEADER_CHARS]:
-        is_remark = len(result) <= _REMARK_CHARS and "utput" in result and _NO_OUTPUT.fullmatch(result) is not None
-        return "" if is_remark else result
+    head = result[:_HEADER_CHARS]
+    if _OUTPUT not in head:
+        return result
+    if _MARK not in head:
+        return "" if len(result) <= _REMARK_CHARS and _NO_OUTPUT.fullmatch(result) is not None else result
     header = _HEADER.match(result)
     if header is None or _TROUBLE.search(header[0]) is not None:
         return result

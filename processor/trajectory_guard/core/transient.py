@@ -60,19 +60,19 @@ def is_transient(text: str, error_class: str | None) -> bool:
     >>> is_transient("The browser is currently unavailable. Do NOT retry, it will keep failing.", None)
     False
     """
-    if _forbids_retry(text):
-        return False
     if error_class and _TRANSIENT_CLASS.search(error_class):
-        return not _awaits_element(text, error_class)
+        return not _awaits_element(text, error_class) and not _forbids_retry(text)
     text = unescaped(text)
     line = text[:_MAX_CODE_CHARS]
     if _TRANSIENT_CODE.search(line) is not None and _TRANSIENT_STATUS.search(line) is not None:
-        return True
+        return not _forbids_retry(text)
     words = may_hold(_TRANSIENT_STEMS, text) and _is_stated(_TRANSIENT_WORDS, text)
     if not words:
         remark = text[:_MAX_REMARK_CHARS]
         words = may_hold(_TRANSIENT_IN_ASCII, remark) and _is_stated(_TRANSIENT_ELSEWHERE, remark)
-    return words and _LASTING_STATUS.search(line) is None and not _awaits_element(text, error_class)
+    if not words or _LASTING_STATUS.search(line) is not None:
+        return False
+    return not _awaits_element(text, error_class) and not _forbids_retry(text)
 
 
 def _forbids_retry(text: str) -> bool:
@@ -192,10 +192,8 @@ def is_lasting(text: str, error_class: str | None) -> bool:
     >>> is_lasting("404: no such user", None), is_lasting("KeyError: 'a'", None), is_lasting("E-17 driver busy", None)
     (True, True, False)
     """
-    if _forbids_retry(text):
-        return True
     if is_transient(text, error_class) or _awaits_element(text, error_class):
         return False
     if error_class or _LASTING_STATUS.search(text[:_MAX_CODE_CHARS]) is not None:
         return True
-    return looks_like_error(text) or ERROR_LINE.search(text) is not None
+    return looks_like_error(text) or ERROR_LINE.search(text) is not None or _forbids_retry(text)
