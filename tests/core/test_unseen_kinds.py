@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import uuid
 from collections.abc import Iterable
 from typing import Any
 
@@ -372,6 +373,30 @@ def test_the_same_click_again_and_again_is_nudged_whatever_id_its_page_has(where
     verdicts = evaluate([record("browser", click, WHERE[where], t=3.0 * at) for at in range(60)])
     assert first_level(verdicts, Level.NUDGE) is not None
     assert first_level(verdicts, Level.STOP) is not None
+
+
+def test_workers_that_are_started_one_after_the_other_are_left_alone() -> None:
+    """Each is accepted with a key and a run of its own."""
+    tasks = (
+        "find the file",
+        "list the folder",
+        "look into the log",
+        "ask the service",
+        "count the rows",
+        "read the page",
+    )
+    chance = random.Random(5)
+    steps = [
+        record(
+            "sessions_spawn", {"label": task.title(), "task": f"Please {task} and report what there is."},
+            json.dumps({
+                "status": "accepted", "childSessionKey": f"agent:main:subagent:{uuid.UUID(int=chance.getrandbits(128))}",
+                "runId": str(uuid.UUID(int=chance.getrandbits(128))),
+            }, indent=2), t=20.0 * at,
+        )
+        for at, task in enumerate(tasks)
+    ]  # fmt: skip
+    assert first_level(evaluate(steps), Level.NUDGE) is None
 
 
 def test_an_id_that_was_asked_for_is_no_acknowledgement() -> None:

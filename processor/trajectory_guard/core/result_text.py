@@ -497,4 +497,4 @@ def describes_state(text: str) -> bool:
     (True, False, False)
     """
     text = text.strip()
-    return len(text) >= 4 * _STATE_WIDTH or _describes_state(text)
+    return len(text) >= (_BRIEF_WIDTH if text[:1] == "{" else 4 * _STATE_WIDTH) or _describes_state(text)
