@@ -87,7 +87,10 @@ class _Copying:
         cells = tuple(types.CellType() if id(_contents(cell)) in self._changed else cell for cell in old)
         new = types.FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, cells)
         new.__kwdefaults__, new.__qualname__ = value.__kwdefaults__, value.__qualname__
-        new.__annotations__, new.__doc__ = value.__annotations__, value.__doc__
+        new.__doc__ = value.__doc__
+        # from Python 3.14 annotations are evaluated when they are asked for, and may name what only checkers import
+        annotations = "__annotate__" if getattr(value, "__annotate__", None) is not None else "__annotations__"
+        setattr(new, annotations, getattr(value, annotations))
         new.__dict__.update(value.__dict__)
         self._twins[id(value)] = new
         for cell, before in zip(cells, old, strict=True):
