@@ -265,14 +265,17 @@ class ScoreSender:
         self._finish(lost, DROPPED)
 
     def _take(self, part: SendOutcome) -> None:
-        with self._changed:
-            for score in part.scores:
-                self._displaced.pop(score.id, None)
-                if self._waiting.get(score.id) is score:  # else a newer one waits already
-                    del self._waiting[score.id]
-            self._changed.notify_all()
-        self._finish(part.scores[part.rejected :], SENT)
-        self._finish(part.scores[: part.rejected], REJECTED, part.reason)
+        """Count and report scores that have arrived, and only then let ``flush`` find the queue without them."""
+        try:
+            self._finish(part.scores[part.rejected :], SENT)
+            self._finish(part.scores[: part.rejected], REJECTED, part.reason)
+        finally:
+            with self._changed:
+                for score in part.scores:
+                    self._displaced.pop(score.id, None)
+                    if self._waiting.get(score.id) is score:  # else a newer one waits already
+                        del self._waiting[score.id]
+                self._changed.notify_all()
 
     def _finish(self, scores: Sequence[LangfuseScore], outcome: str, reason: str = "") -> None:
         if not scores:
