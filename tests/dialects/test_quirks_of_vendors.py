@@ -210,3 +210,30 @@ def test_the_name_of_a_model_has_no_quotes() -> None:
     usage = model_usage(span_view({"mlflow.spanType": '"CHAT_MODEL"', **tokens}))
     assert usage is not None
     assert usage.unpriced == (("m-1", 3, 2),)
+
+
+# --- OpenAI Agents for JavaScript ----------------------------------------------------------------------------
+
+
+def agents_js(name: str = "search", **fields: Any) -> SpanView:
+    attributes = {"openinference.span.kind": "TOOL", "tool.name": name.replace(" ", "_"), **fields.pop("io", {})}
+    span = span_view(attributes, name, **fields)
+    return span._replace(scope="@arizeai/openinference-instrumentation-openai-agents")
+
+
+def test_without_sensitive_data_an_empty_text_is_no_result() -> None:
+    hidden = step_of(agents_js(io={"output.value": ""}))
+    assert (hidden.args, hidden.result, hidden.outcome_type, hidden.evidence) == (None, None, "success", "name_only")
+    shown = step_of(agents_js(io={"input.value": "{}", "output.value": ""}))
+    assert (shown.args, shown.result, shown.outcome_type) == ({}, "", "empty")
+
+
+def test_a_handoff_that_is_written_as_a_tool_is_no_step() -> None:
+    io = {"input.value": '{"from_agent":"a"}', "output.value": '{"to_agent":"b"}'}
+    assert extract_step(agents_js("handoff to b", io=io)) is None
+
+
+def test_a_refused_call_is_known_by_the_id_in_its_status() -> None:
+    says = 'Tool execution was not approved.: {"error":"Tool execution for call_7 was manually rejected by user."}'
+    refused = step_of(agents_js(status="error", status_description=says))
+    assert (refused.call_id, refused.outcome_type) == ("call_7", "denied")

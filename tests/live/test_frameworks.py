@@ -44,6 +44,7 @@ class Run(NamedTuple):
 ADK, STRANDS = ("adk", "google.adk", "google_adk"), ("strands", "strands", "strands_agents")
 CLAUDE = ("claude", "claude_agent_sdk", "claude_code")
 SEMANTIC_KERNEL = ("semantic_kernel", "semantic_kernel", "semantic_kernel_agent")
+OPENAI_AGENTS_JS = ("openai_js", "@openai/agents", "openai_agents_js")
 HAYSTACK, CREWAI = ("haystack", "haystack", "haystack_agent"), ("crewai", "crewai", "crewai_crew")
 ADK_CONTENT = {OPT_IN: LATEST, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
 RUNS = {
@@ -77,6 +78,9 @@ RUNS = {
     "beeai-openinference__main": Run("beeai", "beeai_framework", "beeai_agents"),
     "langchain-js-openinference__agent": Run("langchain_js", "langchain", "langchain_js", ("openinference",)),
     "langchain-js-traceloop__agent": Run("langchain_js", "langchain", "langchain_js", ("traceloop",)),
+    "openai-agents-js-openinference__main": Run(*OPENAI_AGENTS_JS),
+    "openai-agents-js-openinference-nocontent__main": Run(*OPENAI_AGENTS_JS, ("nocontent",)),
+    "client-openai-js-traceloop__responses": Run("openai_js", "openai", "openai_client_js", ("traceloop",)),
     "mlflow-langchain__agent": Run("mlflow", "mlflow", "mlflow_langchain"),
     "ag2__main": Run("ag2", "ag2", "ag2_agent"),
     "livekit__main": Run("livekit", "livekit.agents", "livekit_agent"),

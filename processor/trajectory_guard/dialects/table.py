@@ -35,7 +35,7 @@ from trajectory_guard.dialects.logfire import LOGFIRE, LOGFIRE_CLIENTS
 from trajectory_guard.dialects.mastra import MASTRA
 from trajectory_guard.dialects.mcp import MCP
 from trajectory_guard.dialects.mlflow import MLFLOW
-from trajectory_guard.dialects.openai_agents import OPENAI_AGENTS
+from trajectory_guard.dialects.openai_agents import OPENAI_AGENTS, OPENAI_AGENTS_JS
 from trajectory_guard.dialects.openinference import OPENINFERENCE
 from trajectory_guard.dialects.openlit import OPENLIT
 from trajectory_guard.dialects.openllmetry import OPENLLMETRY, OPENLLMETRY_JS
@@ -51,7 +51,7 @@ N = TypeVar("N", tuple[str, ...], frozenset[str])
 
 _BUILT_IN: Final = (
     LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, HAYSTACK, SPRING_AI,
-    GENKIT, MASTRA, CLAUDE_CODE, DSPY, BEEAI, AG2, OPENLLMETRY, OPENLLMETRY_JS, OPENINFERENCE, MCP,
+    GENKIT, MASTRA, CLAUDE_CODE, DSPY, BEEAI, AG2, OPENAI_AGENTS_JS, OPENLLMETRY, OPENLLMETRY_JS, OPENINFERENCE, MCP,
     MLFLOW,
     PYDANTIC_AI, LITELLM, OPENAI_AGENTS, LOGFIRE_CLIENTS, UNPREFIXED,  # no tool spans
     SEMCONV, SEMCONV_NAMED,
@@ -60,7 +60,7 @@ _BUILT_IN: Final = (
 _READING_ORDER: Final = (
     SEMCONV, PYDANTIC_AI, CREWAI, OPENINFERENCE, UNPREFIXED, VERCEL, LOGFIRE_CLIENTS, OPENLLMETRY, LLAMAINDEX, LANGFUSE,
     LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, GENKIT, MASTRA, CLAUDE_CODE, DSPY, BEEAI, AG2, LITELLM,
-    OPENLLMETRY_JS, LOGFIRE, OPENAI_AGENTS, MCP, OPENLIT, MLFLOW, SEMCONV_NAMED,
+    OPENLLMETRY_JS, LOGFIRE, OPENAI_AGENTS, OPENAI_AGENTS_JS, MCP, OPENLIT, MLFLOW, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which their keys are tried on a span that may carry those of several."""
 

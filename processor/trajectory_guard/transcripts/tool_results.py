@@ -56,7 +56,7 @@ def _within(
     for span in spans:
         scopes = [scope for scope in scopes_of(place_of(span)) if waiting.get(scope)]
         open_calls = {id(one): one for scope in scopes for one in waiting[scope] if one.result is None}
-        asking = [one for one in open_calls.values() if span.start >= one.span.end]
+        asking = [one for one in open_calls.values() if _follows(span, one.span)]
         if asking:
             messages = input_messages(span, LAST_MESSAGES, table)
             pairs = _pairs(messages)
@@ -66,6 +66,11 @@ def _within(
                 one.passed = one.passed or bool(last)
         for scope in scopes:
             waiting[scope] = [one for one in waiting[scope] if one.result is None]
+
+
+def _follows(later: SpanView, earlier: SpanView) -> bool:
+    """Whether a span began after another had ended; starts may be whole milliseconds (JavaScript)."""
+    return later.start >= int(earlier.end * 1_000) / 1_000 and later is not earlier
 
 
 def scopes_of(place: Place) -> tuple[tuple[str, str], ...]:
@@ -194,7 +199,7 @@ def _continue_history(span: SpanView, items: Sequence[Any], waiting: Mapping[byt
 def _assign(requested: RequestedCall, call: ToolCall, result: ToolResult, span: SpanView) -> None:
     if (
         requested.result is None
-        and span.start >= requested.span.end
+        and _follows(span, requested.span)
         and call.name == requested.call.name
         and same_arguments(decode_arguments(call.arguments).value, requested.args)
     ):
