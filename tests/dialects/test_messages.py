@@ -488,31 +488,3 @@ def test_names_beside_the_positions_of_a_list_do_not_hide_its_messages() -> None
         "gen_ai.prompt.prompt_filter_results": "[]", "gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "Hello",
     })  # fmt: skip
     assert [(one.role, one.text) for one in input_messages(span)] == [("user", "Hello")]
-
-
-def test_a_conversation_that_one_message_quotes_is_read() -> None:
-    items = [
-        {"role": "user", "content": "find"},
-        {"type": "function_call", "call_id": "c1", "name": "search", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "c1", "output": "found"},
-    ]
-
-    def quoting(text: str) -> Any:
-        return [{"role": "user", "parts": [{"type": "text", "content": text}]}]
-
-    written = quoting(json.dumps(items))
-    assert message_items(written) == items
-    assert read_messages(written) == read_messages(items)
-    for other in ('[{"type": "x"}, 1]', '[{"role":', "[1]"):
-        assert message_items(quoting(other)) == quoting(other)
-        assert [message.text for message in read_messages(quoting(other))] == [other]
-
-
-def test_a_result_is_found_where_starts_are_whole_milliseconds() -> None:
-    call = [{"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "search", "arguments": ARGS}]}]
-    answer = [{"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "found"}]}]
-    chat = {"gen_ai.operation.name": "chat"}
-    first = span_view({**chat, "gen_ai.output.messages": json.dumps(call)}, start=10.0, end=10.0068)
-    after = {**chat, "gen_ai.input.messages": json.dumps([*call, *answer])}
-    second = span_view(after, span_id="c" * 16, start=10.006, end=10.02)
-    assert [step.result for step in spanless([first, second])] == ["found"]

@@ -81,6 +81,8 @@ RUNS = {
     "openai-agents-js-openinference__main": Run(*OPENAI_AGENTS_JS),
     "openai-agents-js-openinference-nocontent__main": Run(*OPENAI_AGENTS_JS, ("nocontent",)),
     "client-openai-js-traceloop__responses": Run("openai_js", "openai", "openai_client_js", ("traceloop",)),
+    "pipecat__main": Run("pipecat", "pipecat", "pipecat_agent"),
+    "pipecat-openinference__main": Run("pipecat", "pipecat", "pipecat_agent", ("openinference",)),
     "mlflow-langchain__agent": Run("mlflow", "mlflow", "mlflow_langchain"),
     "ag2__main": Run("ag2", "ag2", "ag2_agent"),
     "livekit__main": Run("livekit", "livekit.agents", "livekit_agent"),
