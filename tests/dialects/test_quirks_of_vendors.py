@@ -237,3 +237,36 @@ def test_a_refused_call_is_known_by_the_id_in_its_status() -> None:
     says = 'Tool execution was not approved.: {"error":"Tool execution for call_7 was manually rejected by user."}'
     refused = step_of(agents_js(status="error", status_description=says))
     assert (refused.call_id, refused.outcome_type) == ("call_7", "denied")
+
+
+# --- Amazon Bedrock ------------------------------------------------------------------------------------------
+
+
+def bedrock(metadata: dict[str, Any], **io: Any) -> SpanView:
+    known = {"openinference.span.kind": "TOOL", "tool.name": "", "output.value": "found"}
+    span = span_view({**known, "metadata": json.dumps(metadata), **io}, "action_group")
+    return span._replace(scope="openinference.instrumentation.bedrock")
+
+
+def test_parameters_of_an_action_are_its_arguments() -> None:
+    listed = json.dumps([{"name": "q", "type": "string", "value": "x"}])
+    step = step_of(bedrock({"action_group_name": "Shop"}, **{"tool.name": "search", "tool.parameters": listed}))
+    assert (step.tool_name, step.args, step.result) == ("Shop__search", {"q": "x"}, "found")
+    for unread in ('["q"]', "q"):
+        io = {"tool.name": "search", "tool.parameters": unread}
+        assert step_of(bedrock({"action_group_name": "Shop"}, **io)).args is None
+
+
+def test_an_action_of_a_schema_is_named_by_its_path() -> None:
+    action = bedrock({"action_group_name": "Shop", "verb": "GET", "api_path": "/orders"}, **{"tool.parameters": "[]"})
+    assert (step_of(action).tool_name, step_of(action).args) == ("GET /orders", {})
+
+
+def test_code_that_an_agent_runs_is_its_argument() -> None:
+    io = {"tool.name": "code_interpreter", "tool.parameters": '{"code": {"type": "string"}}', "input.value": "1+1"}
+    assert step_of(bedrock({"invocation_type": "code_execution"}, **io)).args == {"__single__": "1+1"}
+
+
+def test_tools_of_a_request_to_bedrock_are_known() -> None:
+    written = {"llm.tools.0.tool.json_schema": '{"toolSpec": {"name": "search"}}'}
+    assert defined_tools(span_view(written)) == {"search": False}

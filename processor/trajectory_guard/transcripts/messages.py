@@ -180,7 +180,7 @@ def defined_tools(span: SpanView, table: DialectTable = DIALECTS) -> dict[str, b
         listed = [tool for one in spread for tool in _with_schema(one)]
     found: dict[str, bool] = {}
     for tool in listed:
-        inner = tool.get("function") if isinstance(tool, Mapping) else None
+        inner = (tool.get("function") or tool.get("toolSpec")) if isinstance(tool, Mapping) else None
         name = (inner if isinstance(inner, Mapping) else tool).get("name") if isinstance(tool, Mapping) else None
         if isinstance(name, str):
             found[name] = found.get(name, False) or _needs_approval(tool)
