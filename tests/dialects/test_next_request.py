@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.dialects.test_messages import ARGS, spanless
 from tests.helpers import span_view
+from trajectory_guard.transcripts.messages import output_messages
 from trajectory_guard.transcripts.parts import message_items, read_messages
 
 
@@ -53,3 +54,11 @@ def test_calls_of_one_turn_are_read_from_several_messages_of_the_next_request() 
     spans = [span_view(chat, span_id=f"{at:016x}", start=at, end=at) for at, chat in enumerate(chats)]
     found = [(step.span_id, step.call_id, step.result) for step in spanless(spans)]
     assert found == [(f"{0:016x}", "c1", "C1"), (f"{1:016x}", "c2", "C2"), (f"{1:016x}", "c3", "C3")]
+
+
+def test_the_repr_of_a_stream_is_no_answer() -> None:
+    kind = {"openinference.span.kind": "LLM"}
+    assert output_messages(span_view({**kind, "output.value": "<groq.Stream object at 0x7f6aa0434a50>"})) == []
+    assert [message.text for message in output_messages(span_view({**kind, "output.value": "<b>noon</b>"}))] == [
+        "<b>noon</b>"
+    ]

@@ -86,6 +86,7 @@ RUNS = {
     "client-bedrock-traceloop__loop": Run("bedrock", "boto3", "bedrock_client", ("traceloop",)),
     "client-bedrock-openinference__loop": Run("bedrock", "boto3", "bedrock_client", ("openinference",)),
     "bedrock-agent-openinference__main": Run("bedrock", "boto3", "bedrock_client", ("agent",)),
+    "client-groq-openinference__stream": Run("groq", "groq", "groq_client"),
     "mlflow-langchain__agent": Run("mlflow", "mlflow", "mlflow_langchain"),
     "ag2__main": Run("ag2", "ag2", "ag2_agent"),
     "livekit__main": Run("livekit", "livekit.agents", "livekit_agent"),

@@ -10,6 +10,7 @@ from typing import Any, Final
 from trajectory_guard.core.fingerprints import parse_json
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, MessageKeys, is_copy
+from trajectory_guard.spans.content import is_object_repr
 from trajectory_guard.transcripts.flattened import unflatten
 from trajectory_guard.transcripts.parts import message_items, read_messages
 from trajectory_guard.transcripts.transcript import Message
@@ -87,7 +88,7 @@ def _sources(span: SpanView, wanted: MessageKeys, table: DialectTable) -> Iterat
         if key.endswith("."):
             if any(name.startswith((f"{key}0.", f"{key}1.")) for name in attributes):
                 yield partial(unflatten, attributes, key)
-        elif attributes.get(key) is not None:
+        elif (value := attributes.get(key)) is not None and not (isinstance(value, str) and is_object_repr(value)):
             yield partial(attributes.get, key)
     for assemble in wanted.assemble:
         yield partial(assemble, attributes)
