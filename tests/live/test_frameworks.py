@@ -44,6 +44,7 @@ class Run(NamedTuple):
 ADK, STRANDS = ("adk", "google.adk", "google_adk"), ("strands", "strands", "strands_agents")
 CLAUDE = ("claude", "claude_agent_sdk", "claude_code")
 SEMANTIC_KERNEL = ("semantic_kernel", "semantic_kernel", "semantic_kernel_agent")
+GENAI = ("google.genai", "google_genai_client")
 OPENAI_AGENTS_JS = ("openai_js", "@openai/agents", "openai_agents_js")
 HAYSTACK, CREWAI = ("haystack", "haystack", "haystack_agent"), ("crewai", "crewai", "crewai_crew")
 ADK_CONTENT = {OPT_IN: LATEST, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
@@ -87,6 +88,10 @@ RUNS = {
     "client-bedrock-openinference__loop": Run("bedrock", "boto3", "bedrock_client", ("openinference",)),
     "bedrock-agent-openinference__main": Run("bedrock", "boto3", "bedrock_client", ("agent",)),
     "client-groq-openinference__stream": Run("groq", "groq", "groq_client"),
+    "google-genai-official__tools": Run("google_genai_1", *GENAI, ("official",)),
+    "google-genai-official__automatic": Run("google_genai_2", *GENAI, ("official",)),
+    "google-genai-openinference__automatic": Run("google_genai_2", *GENAI, ("openinference",)),
+    "google-genai-traceloop__automatic": Run("google_genai_2", *GENAI, ("traceloop",)),
     "mlflow-langchain__agent": Run("mlflow", "mlflow", "mlflow_langchain"),
     "ag2__main": Run("ag2", "ag2", "ag2_agent"),
     "livekit__main": Run("livekit", "livekit.agents", "livekit_agent"),
