@@ -270,3 +270,24 @@ def test_code_that_an_agent_runs_is_its_argument() -> None:
 def test_tools_of_a_request_to_bedrock_are_known() -> None:
     written = {"llm.tools.0.tool.json_schema": '{"toolSpec": {"name": "search"}}'}
     assert defined_tools(span_view(written)) == {"search": False}
+
+
+# --- VoltAgent -----------------------------------------------------------------------------------------------
+
+
+def test_a_sub_agent_of_voltagent_is_named_on_its_tools() -> None:
+    run = {"operation.id": "1", "entity.type": "agent", "entity.name": "alice", "subagent.name": "bob"}
+    tool = span_view({**run, "span.type": "tool", "tool.name": "search", "tool.call.id": "c1", "input": '{"q": 1}'})
+    outer = span_view({**run, "operation.id": "0"}, "subagent:bob", span_id="c" * 16)
+    step = step_of(tool, outer)
+    assert (step.agent_id, step.run, step.call_id, step.outcome_type) == ("bob", outer.span_id, "c1", "empty")
+    assert is_agent_span(outer)
+    assert not is_agent_span(tool)
+
+
+def test_the_total_of_a_run_of_voltagent_is_no_model_call() -> None:
+    run = {"operation.id": "1", "entity.type": "agent"}
+    assert model_usage(span_view({**run, "usage.prompt_tokens": 90})) is None
+    usage = model_usage(span_view({**run, "span.type": "llm", "llm.usage.prompt_tokens": 10, "llm.model": "m-1"}))
+    assert usage is not None
+    assert usage.input_tokens == 10

@@ -92,6 +92,7 @@ RUNS = {
     "google-genai-official__automatic": Run("google_genai_2", *GENAI, ("official",)),
     "google-genai-openinference__automatic": Run("google_genai_2", *GENAI, ("openinference",)),
     "google-genai-traceloop__automatic": Run("google_genai_2", *GENAI, ("traceloop",)),
+    "voltagent__main": Run("voltagent", "@voltagent/core", "voltagent"),
     "mlflow-langchain__agent": Run("mlflow", "mlflow", "mlflow_langchain"),
     "ag2__main": Run("ag2", "ag2", "ag2_agent"),
     "livekit__main": Run("livekit", "livekit.agents", "livekit_agent"),

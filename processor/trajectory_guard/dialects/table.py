@@ -47,14 +47,15 @@ from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.spring_ai import SPRING_AI
 from trajectory_guard.dialects.strands import STRANDS
 from trajectory_guard.dialects.vercel import VERCEL
+from trajectory_guard.dialects.voltagent import VOLTAGENT
 
 T = TypeVar("T")
 N = TypeVar("N", tuple[str, ...], frozenset[str])
 
 _BUILT_IN: Final = (
     LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, HAYSTACK, SPRING_AI,
-    GENKIT, MASTRA, CLAUDE_CODE, DSPY, BEEAI, AG2, OPENAI_AGENTS_JS, BEDROCK, OPENLLMETRY, OPENLLMETRY_JS,
-    OPENINFERENCE, MCP, MLFLOW,
+    GENKIT, MASTRA, VOLTAGENT, CLAUDE_CODE, DSPY, BEEAI, AG2, OPENAI_AGENTS_JS, BEDROCK, OPENLLMETRY,
+    OPENLLMETRY_JS, OPENINFERENCE, MCP, MLFLOW,
     PYDANTIC_AI, LITELLM, PIPECAT, OPENAI_AGENTS, LOGFIRE_CLIENTS, UNPREFIXED,  # no tool spans
     SEMCONV, SEMCONV_NAMED,
 )  # fmt: skip
@@ -63,7 +64,7 @@ _READING_ORDER: Final = (
     SEMCONV, PYDANTIC_AI, CREWAI, BEDROCK, OPENINFERENCE, UNPREFIXED, VERCEL, LOGFIRE_CLIENTS, OPENLLMETRY,
     LLAMAINDEX, LANGFUSE, LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, GENKIT, MASTRA, CLAUDE_CODE, DSPY,
     BEEAI, AG2, LITELLM, OPENLLMETRY_JS, LOGFIRE, OPENAI_AGENTS, OPENAI_AGENTS_JS, MCP, OPENLIT, MLFLOW, PIPECAT,
-    SEMCONV_NAMED,
+    VOLTAGENT, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which their keys are tried on a span that may carry those of several."""
 

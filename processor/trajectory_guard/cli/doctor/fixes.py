@@ -29,6 +29,7 @@ CLAUDE_CODE: Final = "Claude Code"
 MASTRA: Final = "Mastra"
 GENKIT: Final = "Genkit"
 MLFLOW: Final = "MLflow"
+VOLTAGENT: Final = "VoltAgent"
 OTHER: Final = "other"
 
 _SCOPES: Final = (
@@ -41,7 +42,7 @@ _SCOPES: Final = (
     ("traceloop", OPENLLMETRY), ("strands.", STRANDS), ("gcp.vertex.agent", ADK),
     ("haystack", HAYSTACK), ("semantic_kernel", SEMANTIC_KERNEL), ("com.anthropic.claude_code", CLAUDE_CODE),
     ("@mastra/", MASTRA), ("genkit", GENKIT), ("mlflow.", MLFLOW), ("@traceloop/", OPENLLMETRY),
-    ("@arizeai/", OPENINFERENCE),
+    ("@arizeai/", OPENINFERENCE), ("@voltagent/", VOLTAGENT),
 )  # fmt: skip
 _KEYS: Final = (("ai.operationId", VERCEL), ("spring.ai.kind", SPRING_AI))
 """Families whose scope says too little."""
@@ -102,6 +103,7 @@ CONVERSATION: Final[Mapping[str, str]] = {
     STRANDS: 'Agent(..., trace_attributes={"session.id": conversation_id})',
     VERCEL: "experimental_telemetry: { isEnabled: true, metadata: { sessionId } }",
     MASTRA: "agent.generate(..., { memory: { thread: conversationId, resource: userId } })",
+    VOLTAGENT: "agent.generateText(..., { conversationId, userId })",
     GENKIT: "ai.defineAgent({ name: 'support_agent', store, ... }).chat()",
     SPRING_AI: ".advisors(a -> a.param(ChatMemory.CONVERSATION_ID, conversationId))",
     OTHER: _WITH_ID,
