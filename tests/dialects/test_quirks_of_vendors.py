@@ -291,3 +291,13 @@ def test_the_total_of_a_run_of_voltagent_is_no_model_call() -> None:
     usage = model_usage(span_view({**run, "span.type": "llm", "llm.usage.prompt_tokens": 10, "llm.model": "m-1"}))
     assert usage is not None
     assert usage.input_tokens == 10
+
+
+# --- Laminar -------------------------------------------------------------------------------------------------
+
+
+def test_a_function_that_laminar_observes_as_a_tool_is_a_step() -> None:
+    attributes = {"lmnr.span.type": "TOOL", "lmnr.span.input": '{"q":1}', "lmnr.span.output": '"noon"'}
+    step = step_of(span_view({**attributes, "lmnr.association.properties.session_id": "s-1"}, "search"))
+    assert (step.tool_name, step.args, step.result, step.trajectory_id) == ("search", {"q": 1}, "noon", "s-1")
+    assert extract_step(span_view({**attributes, "lmnr.span.type": "DEFAULT"}, "search")) is None

@@ -93,6 +93,8 @@ RUNS = {
     "google-genai-openinference__automatic": Run("google_genai_2", *GENAI, ("openinference",)),
     "google-genai-traceloop__automatic": Run("google_genai_2", *GENAI, ("traceloop",)),
     "voltagent__main": Run("voltagent", "@voltagent/core", "voltagent"),
+    "laminar__main": Run("laminar", "lmnr", "laminar_agent"),
+    "laminar-nocontent__main": Run("laminar", "lmnr", "laminar_agent", ("nocontent",)),
     "mlflow-langchain__agent": Run("mlflow", "mlflow", "mlflow_langchain"),
     "ag2__main": Run("ag2", "ag2", "ag2_agent"),
     "livekit__main": Run("livekit", "livekit.agents", "livekit_agent"),

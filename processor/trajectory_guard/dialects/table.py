@@ -28,6 +28,7 @@ from trajectory_guard.dialects.dspy import DSPY
 from trajectory_guard.dialects.genkit import GENKIT
 from trajectory_guard.dialects.google_adk import GOOGLE_ADK
 from trajectory_guard.dialects.haystack import HAYSTACK
+from trajectory_guard.dialects.laminar import LAMINAR
 from trajectory_guard.dialects.langfuse import LANGFUSE
 from trajectory_guard.dialects.langsmith import LANGSMITH
 from trajectory_guard.dialects.litellm import LITELLM
@@ -55,7 +56,7 @@ N = TypeVar("N", tuple[str, ...], frozenset[str])
 _BUILT_IN: Final = (
     LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, HAYSTACK, SPRING_AI,
     GENKIT, MASTRA, VOLTAGENT, CLAUDE_CODE, DSPY, BEEAI, AG2, OPENAI_AGENTS_JS, BEDROCK, OPENLLMETRY,
-    OPENLLMETRY_JS, OPENINFERENCE, MCP, MLFLOW,
+    OPENLLMETRY_JS, OPENINFERENCE, MCP, MLFLOW, LAMINAR,
     PYDANTIC_AI, LITELLM, PIPECAT, OPENAI_AGENTS, LOGFIRE_CLIENTS, UNPREFIXED,  # no tool spans
     SEMCONV, SEMCONV_NAMED,
 )  # fmt: skip
@@ -64,7 +65,7 @@ _READING_ORDER: Final = (
     SEMCONV, PYDANTIC_AI, CREWAI, BEDROCK, OPENINFERENCE, UNPREFIXED, VERCEL, LOGFIRE_CLIENTS, OPENLLMETRY,
     LLAMAINDEX, LANGFUSE, LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, GENKIT, MASTRA, CLAUDE_CODE, DSPY,
     BEEAI, AG2, LITELLM, OPENLLMETRY_JS, LOGFIRE, OPENAI_AGENTS, OPENAI_AGENTS_JS, MCP, OPENLIT, MLFLOW, PIPECAT,
-    VOLTAGENT, SEMCONV_NAMED,
+    VOLTAGENT, LAMINAR, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which their keys are tried on a span that may carry those of several."""
 

@@ -29,6 +29,7 @@ CLAUDE_CODE: Final = "Claude Code"
 MASTRA: Final = "Mastra"
 GENKIT: Final = "Genkit"
 MLFLOW: Final = "MLflow"
+LAMINAR: Final = "Laminar"
 VOLTAGENT: Final = "VoltAgent"
 OTHER: Final = "other"
 
@@ -42,7 +43,7 @@ _SCOPES: Final = (
     ("traceloop", OPENLLMETRY), ("strands.", STRANDS), ("gcp.vertex.agent", ADK),
     ("haystack", HAYSTACK), ("semantic_kernel", SEMANTIC_KERNEL), ("com.anthropic.claude_code", CLAUDE_CODE),
     ("@mastra/", MASTRA), ("genkit", GENKIT), ("mlflow.", MLFLOW), ("@traceloop/", OPENLLMETRY),
-    ("@arizeai/", OPENINFERENCE), ("@voltagent/", VOLTAGENT),
+    ("@arizeai/", OPENINFERENCE), ("@voltagent/", VOLTAGENT), ("lmnr.", LAMINAR),
 )  # fmt: skip
 _KEYS: Final = (("ai.operationId", VERCEL), ("spring.ai.kind", SPRING_AI))
 """Families whose scope says too little."""
@@ -68,6 +69,7 @@ CONTENT: Final[Mapping[str, str]] = {
     CLAUDE_CODE: "export ENABLE_BETA_TRACING_DETAILED=1 BETA_TRACING_ENDPOINT=$OTEL_EXPORTER_OTLP_ENDPOINT "
     "OTEL_LOG_TOOL_CONTENT=1",
     MASTRA: "new Observability({ sensitiveDataFilter: false, ... })  # or rename the arguments that it hides",
+    LAMINAR: "@observe(span_type='TOOL')  # without ignore_input and ignore_output",
     LANGFUSE: "Langfuse(mask=None)  # and no @observe(capture_input=False)",
     LANGSMITH: "export LANGSMITH_HIDE_INPUTS=false LANGSMITH_HIDE_OUTPUTS=false",
     OPENLIT: "openlit.init(capture_message_content=True)",
@@ -103,6 +105,7 @@ CONVERSATION: Final[Mapping[str, str]] = {
     STRANDS: 'Agent(..., trace_attributes={"session.id": conversation_id})',
     VERCEL: "experimental_telemetry: { isEnabled: true, metadata: { sessionId } }",
     MASTRA: "agent.generate(..., { memory: { thread: conversationId, resource: userId } })",
+    LAMINAR: "Laminar.set_trace_session_id(conversation_id)  # within the outermost span",
     VOLTAGENT: "agent.generateText(..., { conversationId, userId })",
     GENKIT: "ai.defineAgent({ name: 'support_agent', store, ... }).chat()",
     SPRING_AI: ".advisors(a -> a.param(ChatMemory.CONVERSATION_ID, conversationId))",
