@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.dialects.test_messages import ARGS, spanless
 from tests.helpers import span_view
+from trajectory_guard.dialects.span import SpanEvent
 from trajectory_guard.transcripts.messages import output_messages
 from trajectory_guard.transcripts.parts import message_items, read_messages
 
@@ -62,3 +63,21 @@ def test_the_repr_of_a_stream_is_no_answer() -> None:
     assert [message.text for message in output_messages(span_view({**kind, "output.value": "<b>noon</b>"}))] == [
         "<b>noon</b>"
     ]
+
+
+def test_a_result_is_found_by_its_id_where_a_request_shows_nothing_else() -> None:
+    call = [{"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "search", "arguments": ARGS}]}]
+    chat = {"gen_ai.operation.name": "chat"}
+    asking = span_view({**chat, "gen_ai.output.messages": json.dumps(call)})
+    for call_id, found in (("c1", "found"), ("c2", None)):
+        answer = [{"role": "tool", "parts": [{"type": "tool_call_response", "id": call_id, "result": "found"}]}]
+        after = {**chat, "gen_ai.input.messages": json.dumps(answer)}
+        second = span_view(after, span_id="c" * 16, start=11.0, end=11.5)
+        assert [step.result for step in spanless([asking, second])] == [found]
+
+
+def test_the_body_of_an_event_may_be_json_in_one_attribute() -> None:
+    body = {"message": {"tool_calls": [{"id": "c1", "function": {"name": "search", "arguments": "{}"}}]}}
+    event = SpanEvent("gen_ai.choice", {"gen_ai.event.content": json.dumps(body)})
+    (message,) = output_messages(span_view({"gen_ai.operation.name": "chat"}, events=[event]))
+    assert [(call.name, call.call_id) for call in message.calls] == [("search", "c1")]

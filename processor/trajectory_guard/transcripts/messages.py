@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.dialects.base import json_object
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, MessageKeys, is_copy
 from trajectory_guard.spans.content import is_object_repr
@@ -99,6 +100,10 @@ def _sources(span: SpanView, wanted: MessageKeys, table: DialectTable) -> Iterat
         yield partial(_span_events, span, wanted)
 
 
+_EVENT_CONTENT: Final = "gen_ai.event.content"
+"""The body of an event as JSON (Azure)."""
+
+
 def _span_events(span: SpanView, wanted: MessageKeys) -> list[Any]:
     """Messages as span events: one event a message, or one event that holds them all."""
     found: list[Any] = []
@@ -107,7 +112,8 @@ def _span_events(span: SpanView, wanted: MessageKeys) -> list[Any]:
         if whole is not None and event.name != "exception":
             found += message_items(whole)
         elif event.name in wanted.events:
-            found.append(_event_body(event.name, event.attributes))
+            whole = event.attributes.get(_EVENT_CONTENT)
+            found.append(_event_body(event.name, event.attributes if whole is None else json_object(whole)))
     return found
 
 

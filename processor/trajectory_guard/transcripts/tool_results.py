@@ -79,14 +79,24 @@ def scopes_of(place: Place) -> tuple[tuple[str, str], ...]:
 
 
 def _pairs(messages: Sequence[Message]) -> list[Pair]:
-    """Refusals by a person first, then calls with their results, the latest first."""
+    """Refusals by a person first, then calls with their results, the latest first, then results without their call:
+    a request that continues an earlier response (``previous_response_id``) has nothing else.
+    """
     decided = [
         (result.call, result)
         for message in messages
         for result in message.results
         if result.approved is False and result.call is not None
     ]
-    return decided + [(call, result) for call, result in reversed(linked(messages)) if result is not None]
+    pairs = [(call, result) for call, result in reversed(linked(messages)) if result is not None]
+    shown = {id(result) for _, result in pairs}
+    alone = [
+        (ToolCall("", None, result.call_id), result)
+        for message in messages
+        for result in message.results
+        if result.call_id is not None and id(result) not in shown
+    ]
+    return decided + pairs + alone
 
 
 def _result_here(requested: RequestedCall, pairs: Sequence[Pair]) -> ToolResult | None:
