@@ -25,7 +25,8 @@ def _returned_nothing(span: SpanView) -> bool:
 
 
 def _is_agent(span: SpanView) -> bool:
-    return span.attributes.get("entity.type") == "agent" and _KIND not in span.attributes
+    attributes = span.attributes
+    return attributes.get("entity.type") == "agent" and _RUN in attributes and _KIND not in attributes
 
 
 def _agent_name(span: SpanView) -> str | None:
