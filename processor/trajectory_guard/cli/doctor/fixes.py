@@ -39,6 +39,7 @@ _SCOPES: Final = (
     ("agent_framework", AGENT_FRAMEWORK), ("autogen", AUTOGEN),
     ("opentelemetry.instrumentation.openai_agents", OPENAI_AGENTS),
     ("opentelemetry.instrumentation.mcp", MCP), ("mcp", MCP), ("opentelemetry.instrumentation.genai", OFFICIAL),
+    ("opentelemetry.instrumentation.google_genai", OFFICIAL), ("opentelemetry.instrumentation.botocore", OFFICIAL),
     ("opentelemetry.instrumentation.openai_v2", OFFICIAL), ("opentelemetry.util.genai", OFFICIAL),
     ("traceloop", OPENLLMETRY), ("strands.", STRANDS), ("gcp.vertex.agent", ADK),
     ("haystack", HAYSTACK), ("semantic_kernel", SEMANTIC_KERNEL), ("com.anthropic.claude_code", CLAUDE_CODE),
@@ -129,6 +130,7 @@ TOOL_SPANS: Final[Mapping[str, str]] = {
     "with native tool calls: wrapped functions see no calls that are written as text",
     "haystack": "pip install opentelemetry-haystack && haystack.tracing.enable_tracing(OpenTelemetryTracer("
     "trace.get_tracer('haystack')))",
+    "pipecat": "pip install openinference-instrumentation-pipecat && PipecatInstrumentor().instrument()",
     OTHER: "with tracer.start_as_current_span(f'execute_tool {name}', attributes={'gen_ai.operation.name': "
     "'execute_tool', 'gen_ai.tool.name': name, 'gen_ai.tool.call.arguments': arguments}): ...",
 }
