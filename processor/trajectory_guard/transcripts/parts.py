@@ -52,6 +52,7 @@ _APPROVAL_KINDS: Final = frozenset(
 )
 """Parts about the approval of a call: they name the request, not the call, and the refusal follows as a result."""
 _QUOTED: Final = ('[{"role":', '[{"type":')
+"""How a conversation begins that one message quotes as JSON."""
 _TYPED_VALUES: Final = ("text", "json", "content", "error-text", "error-json")
 """Results that say in a type what their value is (Vercel AI SDK)."""
 
