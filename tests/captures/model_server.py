@@ -90,10 +90,13 @@ def _completion(answer: Answer, request: dict[str, Any]) -> dict[str, Any]:
 def _chunks(completion: dict[str, Any]) -> Iterator[str]:
     """A completion as it is streamed."""
     (choice,), usage = completion["choices"], completion["usage"]
-    calls = [{**call, "index": index} for index, call in enumerate(choice["message"].get("tool_calls", ()))]
-    delta = {**choice["message"], **({"tool_calls": calls} if calls else {})}
+    calls = choice["message"].get("tool_calls", ())
+    deltas = [{"tool_calls": [{**call, "index": index}]} for index, call in enumerate(calls)] or [choice["message"]]
     common = {**completion, "object": "chat.completion.chunk", "usage": None}
-    yield json.dumps({**common, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+    for delta in deltas:
+        yield json.dumps(
+            {**common, "choices": [{"index": 0, "delta": {"role": "assistant", **delta}, "finish_reason": None}]}
+        )
     yield json.dumps({**common, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]})
     yield json.dumps({**common, "choices": [], "usage": usage})
     yield "[DONE]"

@@ -144,7 +144,7 @@ def test_tool_spans_without_a_marker_are_refused() -> None:
         Dialect(name="acme", matches=lambda span: True)
 
 
-VENDORS = ("langfuse.", "traceloop.", "openinference.", "langsmith.", "logfire.", "gcp.vertex.", "ai.", "mlflow.", "crewai.", "pydantic_ai.", "llm.", "genkit:", "mastra.", "ag2.")  # fmt: skip
+VENDORS = ("langfuse.", "traceloop.", "openinference.", "langsmith.", "logfire.", "gcp.vertex.", "ai.", "mlflow.", "crewai.", "pydantic_ai.", "llm.", "genkit:", "mastra.", "ag2.", "voltagent.", "lmnr.")  # fmt: skip
 
 
 def literals(path: Path) -> set[str]:

@@ -210,3 +210,94 @@ def test_the_name_of_a_model_has_no_quotes() -> None:
     usage = model_usage(span_view({"mlflow.spanType": '"CHAT_MODEL"', **tokens}))
     assert usage is not None
     assert usage.unpriced == (("m-1", 3, 2),)
+
+
+# --- OpenAI Agents for JavaScript ----------------------------------------------------------------------------
+
+
+def agents_js(name: str = "search", **fields: Any) -> SpanView:
+    attributes = {"openinference.span.kind": "TOOL", "tool.name": name.replace(" ", "_"), **fields.pop("io", {})}
+    span = span_view(attributes, name, **fields)
+    return span._replace(scope="@arizeai/openinference-instrumentation-openai-agents")
+
+
+def test_without_sensitive_data_an_empty_text_is_no_result() -> None:
+    hidden = step_of(agents_js(io={"output.value": ""}))
+    assert (hidden.args, hidden.result, hidden.outcome_type, hidden.evidence) == (None, None, "success", "name_only")
+    shown = step_of(agents_js(io={"input.value": "{}", "output.value": ""}))
+    assert (shown.args, shown.result, shown.outcome_type) == ({}, "", "empty")
+
+
+def test_a_handoff_that_is_written_as_a_tool_is_no_step() -> None:
+    io = {"input.value": '{"from_agent":"a"}', "output.value": '{"to_agent":"b"}'}
+    assert extract_step(agents_js("handoff to b", io=io)) is None
+
+
+def test_a_refused_call_is_known_by_the_id_in_its_status() -> None:
+    says = 'Tool execution was not approved.: {"error":"Tool execution for call_7 was manually rejected by user."}'
+    refused = step_of(agents_js(status="error", status_description=says))
+    assert (refused.call_id, refused.outcome_type) == ("call_7", "denied")
+
+
+# --- Amazon Bedrock ------------------------------------------------------------------------------------------
+
+
+def bedrock(metadata: dict[str, Any], **io: Any) -> SpanView:
+    known = {"openinference.span.kind": "TOOL", "tool.name": "", "output.value": "found"}
+    span = span_view({**known, "metadata": json.dumps(metadata), **io}, "action_group")
+    return span._replace(scope="openinference.instrumentation.bedrock")
+
+
+def test_parameters_of_an_action_are_its_arguments() -> None:
+    listed = json.dumps([{"name": "q", "type": "string", "value": "x"}])
+    step = step_of(bedrock({"action_group_name": "Shop"}, **{"tool.name": "search", "tool.parameters": listed}))
+    assert (step.tool_name, step.args, step.result) == ("Shop__search", {"q": "x"}, "found")
+    for unread in ('["q"]', "q"):
+        io = {"tool.name": "search", "tool.parameters": unread}
+        assert step_of(bedrock({"action_group_name": "Shop"}, **io)).args is None
+
+
+def test_an_action_of_a_schema_is_named_by_its_path() -> None:
+    action = bedrock({"action_group_name": "Shop", "verb": "GET", "api_path": "/orders"}, **{"tool.parameters": "[]"})
+    assert (step_of(action).tool_name, step_of(action).args) == ("GET /orders", {})
+
+
+def test_code_that_an_agent_runs_is_its_argument() -> None:
+    io = {"tool.name": "code_interpreter", "tool.parameters": '{"code": {"type": "string"}}', "input.value": "1+1"}
+    assert step_of(bedrock({"invocation_type": "code_execution"}, **io)).args == {"__single__": "1+1"}
+
+
+def test_tools_of_a_request_to_bedrock_are_known() -> None:
+    written = {"llm.tools.0.tool.json_schema": '{"toolSpec": {"name": "search"}}'}
+    assert defined_tools(span_view(written)) == {"search": False}
+
+
+# --- VoltAgent -----------------------------------------------------------------------------------------------
+
+
+def test_a_sub_agent_of_voltagent_is_named_on_its_tools() -> None:
+    run = {"operation.id": "1", "entity.type": "agent", "entity.name": "alice", "subagent.name": "bob"}
+    tool = span_view({**run, "span.type": "tool", "tool.name": "search", "tool.call.id": "c1", "input": '{"q": 1}'})
+    outer = span_view({**run, "operation.id": "0"}, "subagent:bob", span_id="c" * 16)
+    step = step_of(tool, outer)
+    assert (step.agent_id, step.run, step.call_id, step.outcome_type) == ("bob", outer.span_id, "c1", "empty")
+    assert is_agent_span(outer)
+    assert not is_agent_span(tool)
+
+
+def test_the_total_of_a_run_of_voltagent_is_no_model_call() -> None:
+    run = {"operation.id": "1", "entity.type": "agent"}
+    assert model_usage(span_view({**run, "usage.prompt_tokens": 90})) is None
+    usage = model_usage(span_view({**run, "span.type": "llm", "llm.usage.prompt_tokens": 10, "llm.model": "m-1"}))
+    assert usage is not None
+    assert usage.input_tokens == 10
+
+
+# --- Laminar -------------------------------------------------------------------------------------------------
+
+
+def test_a_function_that_laminar_observes_as_a_tool_is_a_step() -> None:
+    attributes = {"lmnr.span.type": "TOOL", "lmnr.span.input": '{"q":1}', "lmnr.span.output": '"noon"'}
+    step = step_of(span_view({**attributes, "lmnr.association.properties.session_id": "s-1"}, "search"))
+    assert (step.tool_name, step.args, step.result, step.trajectory_id) == ("search", {"q": 1}, "noon", "s-1")
+    assert extract_step(span_view({**attributes, "lmnr.span.type": "DEFAULT"}, "search")) is None

@@ -44,6 +44,8 @@ class Run(NamedTuple):
 ADK, STRANDS = ("adk", "google.adk", "google_adk"), ("strands", "strands", "strands_agents")
 CLAUDE = ("claude", "claude_agent_sdk", "claude_code")
 SEMANTIC_KERNEL = ("semantic_kernel", "semantic_kernel", "semantic_kernel_agent")
+GENAI = ("google.genai", "google_genai_client")
+OPENAI_AGENTS_JS = ("openai_js", "@openai/agents", "openai_agents_js")
 HAYSTACK, CREWAI = ("haystack", "haystack", "haystack_agent"), ("crewai", "crewai", "crewai_crew")
 ADK_CONTENT = {OPT_IN: LATEST, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
 RUNS = {
@@ -77,6 +79,25 @@ RUNS = {
     "beeai-openinference__main": Run("beeai", "beeai_framework", "beeai_agents"),
     "langchain-js-openinference__agent": Run("langchain_js", "langchain", "langchain_js", ("openinference",)),
     "langchain-js-traceloop__agent": Run("langchain_js", "langchain", "langchain_js", ("traceloop",)),
+    "openai-agents-js-openinference__main": Run(*OPENAI_AGENTS_JS),
+    "openai-agents-js-openinference-nocontent__main": Run(*OPENAI_AGENTS_JS, ("nocontent",)),
+    "client-openai-js-traceloop__responses": Run("openai_js", "openai", "openai_client_js", ("traceloop",)),
+    "pipecat__main": Run("pipecat", "pipecat", "pipecat_agent"),
+    "pipecat-openinference__main": Run("pipecat", "pipecat", "pipecat_agent", ("openinference",)),
+    "client-bedrock-traceloop__loop": Run("bedrock", "boto3", "bedrock_client", ("traceloop",)),
+    "client-bedrock-openinference__loop": Run("bedrock", "boto3", "bedrock_client", ("openinference",)),
+    "bedrock-agent-openinference__main": Run("bedrock", "boto3", "bedrock_client", ("agent",)),
+    "client-groq-openinference__stream": Run("groq", "groq", "groq_client"),
+    "google-genai-official__tools": Run("google_genai_1", *GENAI, ("official",)),
+    "google-genai-official__automatic": Run("google_genai_2", *GENAI, ("official",)),
+    "google-genai-openinference__automatic": Run("google_genai_2", *GENAI, ("openinference",)),
+    "google-genai-traceloop__automatic": Run("google_genai_2", *GENAI, ("traceloop",)),
+    "voltagent__main": Run("voltagent", "@voltagent/core", "voltagent"),
+    "laminar__main": Run("laminar", "lmnr", "laminar_agent"),
+    "laminar-nocontent__main": Run("laminar", "lmnr", "laminar_agent", ("nocontent",)),
+    "client-azure-inference__loop": Run("azure", "azure.ai.inference", "azure_inference"),
+    "client-responses-azure__continued": Run("azure", "azure.ai.projects", "responses_client", ("azure",)),
+    "client-responses-openinference__continued": Run("openai", "openai", "responses_client", ("openinference",)),
     "mlflow-langchain__agent": Run("mlflow", "mlflow", "mlflow_langchain"),
     "ag2__main": Run("ag2", "ag2", "ag2_agent"),
     "livekit__main": Run("livekit", "livekit.agents", "livekit_agent"),

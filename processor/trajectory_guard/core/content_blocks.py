@@ -7,6 +7,7 @@ one of these. The model reads the text inside, so that is what must be compared,
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -23,6 +24,8 @@ _BESIDE_TEXT: Final = frozenset(("type", "text", "id", "index", "annotations", "
 _OF_RESULT: Final = frozenset(
     ("content", "isError", "is_error", "structuredContent", "structured_content", "_meta", "meta", "type", "data")
 )
+_BARE_STARTS: Final = ('[{"text":', '[{"json":')
+"""Blocks of Amazon Bedrock have no type."""
 _OF_FLAG: Final = ("isError", "is_error")
 _REPR_STARTS: Final = (
     "TextContent(",
@@ -60,6 +63,8 @@ def unwrap(text: str) -> Unwrapped | None:
     >>> unwrap("[TextContent(type='text', text='No results', annotations=None)]")
     Unwrapped(text='No results', error=None)
     >>> unwrap('{"type": "text", "name": "a field of a form"}')
+    >>> unwrap('[{"json": {"orders": []}}, {"text": "none"}]')
+    Unwrapped(text='{"orders": []}\\nnone', error=None)
 
     A tool that passes on what the tool of another server returned has blocks inside its blocks; these are opened too,
     and an error at any depth is one.
@@ -88,7 +93,7 @@ def _unwrap_once(text: str) -> Unwrapped | None:
     head = head.lstrip()
     if head.startswith(_REPR_STARTS):
         return _unwrap_repr(text)
-    if head[:1] not in ("{", "[") or not _may_be_blocks(head):
+    if head[:1] not in ("{", "[") or not (_may_be_blocks(head) or head.startswith(_BARE_STARTS)):
         return None
     try:
         return unwrap_value(parse_json(text))
@@ -108,6 +113,8 @@ def unwrap_value(value: Any, depth: int = 0) -> Unwrapped | None:
         return None
     if isinstance(value, list) and value:
         texts = [_text_of(one) for one in value]
+        if None in texts:
+            texts = [_text_of_bare(one) for one in value]
         return Unwrapped("\n".join(one for one in texts if one is not None)) if None not in texts else None
     if not isinstance(value, Mapping):
         return None
@@ -130,6 +137,16 @@ def _text_of(block: Any) -> str | None:
     """The text of a text block, None if the value is none."""
     if not isinstance(block, Mapping) or block.get("type") not in _TEXT_TYPES or not block.keys() <= _BESIDE_TEXT:
         return None
+    text = block.get("text")
+    return text if isinstance(text, str) else None
+
+
+def _text_of_bare(block: Any) -> str | None:
+    """The text of a block that has one key, ``text`` or ``json``; None if the value is none."""
+    if not isinstance(block, Mapping) or len(block) != 1:
+        return None
+    if "json" in block:
+        return json.dumps(block["json"], ensure_ascii=False)
     text = block.get("text")
     return text if isinstance(text, str) else None
 

@@ -129,6 +129,8 @@ _EMPTY_PHRASE: Final = re.compile(
     rf"|^\W*(?:sorry, )?nothing (?:here|matched|matches|to show|was found){_REST}|^the list is empty\W*$",
     re.IGNORECASE,
 )
+_WRAPPING: Final = ("result", "output")
+"""Keys under which Gemini's clients send an answer that is no object."""
 _RESULT_KEYS: Final = (
     "result",
     "results",
@@ -162,8 +164,8 @@ def is_empty_result(result: str) -> bool:
     (True, True, False)
     >>> is_empty_result('{"lastBuildDate": "Mon, 02 Mar 2026 10:00:00 +0900", "total": 0, "start": 1, "items": []}')
     True
-    >>> is_empty_result("No results found."), is_empty_result("0 failed")
-    (True, False)
+    >>> is_empty_result("No results found."), is_empty_result("0 failed"), is_empty_result('{"result": "No results"}')
+    (True, False, True)
     """
     if len(result) > _MAX_EMPTY_CHARS:
         return len(result) <= MAX_EMPTY_CHARS and result[:1] == "{" and _is_empty_wrapper(result)
@@ -179,6 +181,8 @@ def _is_empty_wrapper(text: str) -> bool:
         key, only = next(iter(value.items()))
         if only == [] and str(key).lower() not in _COMPLAINTS:
             return True
+        if key in _WRAPPING and isinstance(only, str):
+            return is_empty_result(only)
     found = [value[key] for key in _RESULT_KEYS if key in value]
     if not found or any(item not in ([], {}, "", None) for item in found):
         return False

@@ -20,6 +20,7 @@ from trajectory_guard.dialects.base import (
     Test,
     never,
 )
+from trajectory_guard.dialects.bedrock import BEDROCK
 from trajectory_guard.dialects.beeai import BEEAI
 from trajectory_guard.dialects.claude_code import CLAUDE_CODE
 from trajectory_guard.dialects.crewai import CREWAI
@@ -27,6 +28,7 @@ from trajectory_guard.dialects.dspy import DSPY
 from trajectory_guard.dialects.genkit import GENKIT
 from trajectory_guard.dialects.google_adk import GOOGLE_ADK
 from trajectory_guard.dialects.haystack import HAYSTACK
+from trajectory_guard.dialects.laminar import LAMINAR
 from trajectory_guard.dialects.langfuse import LANGFUSE
 from trajectory_guard.dialects.langsmith import LANGSMITH
 from trajectory_guard.dialects.litellm import LITELLM
@@ -35,32 +37,35 @@ from trajectory_guard.dialects.logfire import LOGFIRE, LOGFIRE_CLIENTS
 from trajectory_guard.dialects.mastra import MASTRA
 from trajectory_guard.dialects.mcp import MCP
 from trajectory_guard.dialects.mlflow import MLFLOW
-from trajectory_guard.dialects.openai_agents import OPENAI_AGENTS
+from trajectory_guard.dialects.openai_agents import OPENAI_AGENTS, OPENAI_AGENTS_JS
 from trajectory_guard.dialects.openinference import OPENINFERENCE
 from trajectory_guard.dialects.openlit import OPENLIT
 from trajectory_guard.dialects.openllmetry import OPENLLMETRY, OPENLLMETRY_JS
+from trajectory_guard.dialects.pipecat import PIPECAT
 from trajectory_guard.dialects.pydantic_ai import PYDANTIC_AI
 from trajectory_guard.dialects.semconv import SEMCONV, SEMCONV_NAMED, UNPREFIXED
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.spring_ai import SPRING_AI
 from trajectory_guard.dialects.strands import STRANDS
 from trajectory_guard.dialects.vercel import VERCEL
+from trajectory_guard.dialects.voltagent import VOLTAGENT
 
 T = TypeVar("T")
 N = TypeVar("N", tuple[str, ...], frozenset[str])
 
 _BUILT_IN: Final = (
     LANGSMITH, LANGFUSE, LOGFIRE, OPENLIT, LLAMAINDEX, GOOGLE_ADK, STRANDS, CREWAI, VERCEL, HAYSTACK, SPRING_AI,
-    GENKIT, MASTRA, CLAUDE_CODE, DSPY, BEEAI, AG2, OPENLLMETRY, OPENLLMETRY_JS, OPENINFERENCE, MCP,
-    MLFLOW,
-    PYDANTIC_AI, LITELLM, OPENAI_AGENTS, LOGFIRE_CLIENTS, UNPREFIXED,  # no tool spans
+    GENKIT, MASTRA, VOLTAGENT, CLAUDE_CODE, DSPY, BEEAI, AG2, OPENAI_AGENTS_JS, BEDROCK, OPENLLMETRY,
+    OPENLLMETRY_JS, OPENINFERENCE, MCP, MLFLOW, LAMINAR,
+    PYDANTIC_AI, LITELLM, PIPECAT, OPENAI_AGENTS, LOGFIRE_CLIENTS, UNPREFIXED,  # no tool spans
     SEMCONV, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which they are tried on tool spans."""
 _READING_ORDER: Final = (
-    SEMCONV, PYDANTIC_AI, CREWAI, OPENINFERENCE, UNPREFIXED, VERCEL, LOGFIRE_CLIENTS, OPENLLMETRY, LLAMAINDEX, LANGFUSE,
-    LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, GENKIT, MASTRA, CLAUDE_CODE, DSPY, BEEAI, AG2, LITELLM,
-    OPENLLMETRY_JS, LOGFIRE, OPENAI_AGENTS, MCP, OPENLIT, MLFLOW, SEMCONV_NAMED,
+    SEMCONV, PYDANTIC_AI, CREWAI, BEDROCK, OPENINFERENCE, UNPREFIXED, VERCEL, LOGFIRE_CLIENTS, OPENLLMETRY,
+    LLAMAINDEX, LANGFUSE, LANGSMITH, GOOGLE_ADK, STRANDS, HAYSTACK, SPRING_AI, GENKIT, MASTRA, CLAUDE_CODE, DSPY,
+    BEEAI, AG2, LITELLM, OPENLLMETRY_JS, LOGFIRE, OPENAI_AGENTS, OPENAI_AGENTS_JS, MCP, OPENLIT, MLFLOW, PIPECAT,
+    VOLTAGENT, LAMINAR, SEMCONV_NAMED,
 )  # fmt: skip
 """Rows in the order in which their keys are tried on a span that may carry those of several."""
 

@@ -58,6 +58,7 @@ _EXPIRY_CHECK: Final = 256
 _EXPIRY_LOOK: Final = 64
 _SCORES_TIMEOUT_S: Final = 5.0
 _MAX_POSTPONED: Final = 256
+_MAX_PASSED: Final = 1_024
 _processors: Final[WeakSet[TrajectoryGuardProcessor]] = WeakSet()
 
 
@@ -101,6 +102,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         limit = self.config.max_trajectories
         self._conversations: NameTable[int, str] = NameTable(limit)  # of traces
         self._usage: BoundedTable[int, UsageLedger] = BoundedTable(limit)  # usage of the model calls of a trace
+        self._passed: BoundedTable[int, trace.SpanContext] = BoundedTable(_MAX_PASSED)  # parents of ended model calls
         self._feed: SpendingFeed | None = None
         self._scores: ScoreFeed | None = None
         self._reported: set[str] = set()
@@ -203,6 +205,7 @@ class TrajectoryGuardProcessor(SpanProcessor):
         self.enabled = False
         self._open.clear()
         self._above.clear()
+        self._passed.clear()
         self._postponed.clear()
         if any(one.enabled and one.board is self.board for one in list(_processors)):
             self.force_flush()
@@ -334,11 +337,18 @@ class TrajectoryGuardProcessor(SpanProcessor):
         return self._views_above(span.parent)
 
     def _views_above(self, parent: trace.SpanContext | None) -> list[SpanView]:
-        """The live spans above a span, nearest first, with their names and attributes as they are at this moment."""
+        """The live spans above a span, nearest first, with their names and attributes as they are at this moment.
+
+        Some frameworks put tools below the model call that asked for them (Pipecat), which has ended by then.
+        """
         above: list[SpanView] = []
         for _ in range(MAX_ANCESTORS):
-            if parent is None or (live := self._open.get(span_id := parent[SPAN_ID])) is None:
+            if parent is None:
                 break
+            live = self._open.get(span_id := parent[SPAN_ID])
+            if live is None:
+                parent = self._passed.get(span_id)
+                continue
             reader = self._readers.get(live.__class__, PUBLIC)
             try:
                 parent, name, attributes = reader.live(live)
@@ -380,6 +390,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 usage = usage._replace(asked=asked)
             with self._lock:
                 ledger.add(view.trace_id, view.scope, usage, conversation)
+                if span.parent is not None:
+                    self._passed[context[SPAN_ID]] = span.parent
         if self.board.reporter is not None:
             self.board.reporter.learn(view)
         return usage

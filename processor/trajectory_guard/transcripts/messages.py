@@ -8,8 +8,10 @@ from functools import partial
 from typing import Any, Final
 
 from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.dialects.base import json_object
 from trajectory_guard.dialects.span import SpanView
 from trajectory_guard.dialects.table import DIALECTS, DialectTable, MessageKeys, is_copy
+from trajectory_guard.spans.content import is_object_repr
 from trajectory_guard.transcripts.flattened import unflatten
 from trajectory_guard.transcripts.parts import message_items, read_messages
 from trajectory_guard.transcripts.transcript import Message
@@ -87,7 +89,7 @@ def _sources(span: SpanView, wanted: MessageKeys, table: DialectTable) -> Iterat
         if key.endswith("."):
             if any(name.startswith((f"{key}0.", f"{key}1.")) for name in attributes):
                 yield partial(unflatten, attributes, key)
-        elif attributes.get(key) is not None:
+        elif (value := attributes.get(key)) is not None and not (isinstance(value, str) and is_object_repr(value)):
             yield partial(attributes.get, key)
     for assemble in wanted.assemble:
         yield partial(assemble, attributes)
@@ -98,6 +100,10 @@ def _sources(span: SpanView, wanted: MessageKeys, table: DialectTable) -> Iterat
         yield partial(_span_events, span, wanted)
 
 
+_EVENT_CONTENT: Final = "gen_ai.event.content"
+"""The body of an event as JSON (Azure)."""
+
+
 def _span_events(span: SpanView, wanted: MessageKeys) -> list[Any]:
     """Messages as span events: one event a message, or one event that holds them all."""
     found: list[Any] = []
@@ -106,7 +112,8 @@ def _span_events(span: SpanView, wanted: MessageKeys) -> list[Any]:
         if whole is not None and event.name != "exception":
             found += message_items(whole)
         elif event.name in wanted.events:
-            found.append(_event_body(event.name, event.attributes))
+            whole = event.attributes.get(_EVENT_CONTENT)
+            found.append(_event_body(event.name, event.attributes if whole is None else json_object(whole)))
     return found
 
 
@@ -180,7 +187,7 @@ def defined_tools(span: SpanView, table: DialectTable = DIALECTS) -> dict[str, b
         listed = [tool for one in spread for tool in _with_schema(one)]
     found: dict[str, bool] = {}
     for tool in listed:
-        inner = tool.get("function") if isinstance(tool, Mapping) else None
+        inner = (tool.get("function") or tool.get("toolSpec")) if isinstance(tool, Mapping) else None
         name = (inner if isinstance(inner, Mapping) else tool).get("name") if isinstance(tool, Mapping) else None
         if isinstance(name, str):
             found[name] = found.get(name, False) or _needs_approval(tool)

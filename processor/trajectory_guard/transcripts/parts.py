@@ -51,6 +51,8 @@ _APPROVAL_KINDS: Final = frozenset(
     ("tool-approval-response", "tool_approval_response", "tool-approval-request", "tool_approval_request")
 )
 """Parts about the approval of a call: they name the request, not the call, and the refusal follows as a result."""
+_QUOTED: Final = ('[{"role":', '[{"type":')
+"""How a conversation begins that one message quotes as JSON."""
 _TYPED_VALUES: Final = ("text", "json", "content", "error-text", "error-json")
 """Results that say in a type what their value is (Vercel AI SDK)."""
 
@@ -80,6 +82,8 @@ def message_items(value: Any) -> list[Any]:
             value = inner
         elif isinstance(value, (list, tuple)) and len(value) == 1 and isinstance(value[0], (list, tuple)):
             value = value[0]
+        elif (quoted := _quoted(value)) is not None:
+            value = quoted
         else:
             break
     return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
@@ -95,10 +99,25 @@ def _messages(value: Any, depth: int) -> Iterator[Message]:
         else:
             yield from _messages(decoded, depth + 1)
     elif isinstance(value, (list, tuple)):
-        for item in value:
+        for item in _quoted(value) or value:
             yield from _messages(item, depth + 1)
     elif isinstance(value, Mapping):
         yield from _mapping(value, depth)
+
+
+def _quoted(value: Any) -> list[Any] | None:
+    """The conversation that stands as JSON in the text of a single message (OpenLLMetry for JavaScript, Responses API);
+    None if there is none.
+    """
+    if not isinstance(value, (list, tuple)) or len(value) != 1 or not isinstance(value[0], Mapping):
+        return None
+    parts = value[0].get("parts")
+    only = parts[0] if isinstance(parts, list) and len(parts) == 1 else None
+    text = only.get("content") if isinstance(only, Mapping) else None
+    if not isinstance(text, str) or not text.startswith(_QUOTED):
+        return None
+    items = _decode(text)
+    return items if isinstance(items, list) and all(isinstance(item, Mapping) for item in items) else None
 
 
 def _decode(text: str) -> Any:

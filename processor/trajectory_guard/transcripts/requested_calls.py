@@ -156,7 +156,7 @@ def _from_next_input(
     place_of: Callable[[SpanView], Place],
     table: DialectTable,
 ) -> list[RequestedCall]:
-    """Calls of model spans that keep no output, read from the end of the next input in the same trace."""
+    """Calls of model spans that keep no output, read from the next input in the same trace."""
     silent: dict[str, dict[str | None, SpanView]] = {}
     known = {(requested.span.trace_id, one) for requested in found for one in requested.ids}
     added: list[RequestedCall] = []
@@ -164,7 +164,7 @@ def _from_next_input(
         waiting = silent.setdefault(span.trace_id, {})
         if waiting:
             before = waiting.get(span.parent_id) or max(waiting.values(), key=lambda one: (one.start, one.span_id))
-            asking = trailing_calls(input_messages(span, table=table))
+            asking = _added_calls(input_messages(before, table=table), input_messages(span, table=table))
             fresh = _of_model(before, asking, place_of(before), table)
             added += [
                 requested for requested in fresh if not any((span.trace_id, one) in known for one in requested.ids)
@@ -175,6 +175,15 @@ def _from_next_input(
         else:
             waiting[span.parent_id] = span
     return added
+
+
+def _added_calls(earlier: list[Message], later: list[Message]) -> list[Message]:
+    """The model messages with calls that were added to a conversation, else those of its last turn. Each of several
+    calls of one turn may stand in a message of its own, with its result behind it (Pipecat).
+    """
+    if earlier and later[: len(earlier)] == earlier:
+        return [message for message in later[len(earlier) :] if message.calls]
+    return trailing_calls(later)
 
 
 def _from_transcripts(

@@ -56,7 +56,7 @@ def _within(
     for span in spans:
         scopes = [scope for scope in scopes_of(place_of(span)) if waiting.get(scope)]
         open_calls = {id(one): one for scope in scopes for one in waiting[scope] if one.result is None}
-        asking = [one for one in open_calls.values() if span.start >= one.span.end]
+        asking = [one for one in open_calls.values() if _follows(span, one.span)]
         if asking:
             messages = input_messages(span, LAST_MESSAGES, table)
             pairs = _pairs(messages)
@@ -68,20 +68,35 @@ def _within(
             waiting[scope] = [one for one in waiting[scope] if one.result is None]
 
 
+def _follows(later: SpanView, earlier: SpanView) -> bool:
+    """Whether a span began after another had ended; starts may be whole milliseconds (JavaScript)."""
+    return later.start >= int(earlier.end * 1_000) / 1_000 and later is not earlier
+
+
 def scopes_of(place: Place) -> tuple[tuple[str, str], ...]:
     """The scopes a place belongs to: its trace and its trajectory."""
     return ("trace", place.trace_id), ("trajectory", place.trajectory_id)
 
 
 def _pairs(messages: Sequence[Message]) -> list[Pair]:
-    """Refusals by a person first, then calls with their results, the latest first."""
+    """Refusals by a person first, then calls with their results, the latest first, then results without their call:
+    a request that continues an earlier response (``previous_response_id``) has nothing else.
+    """
     decided = [
         (result.call, result)
         for message in messages
         for result in message.results
         if result.approved is False and result.call is not None
     ]
-    return decided + [(call, result) for call, result in reversed(linked(messages)) if result is not None]
+    pairs = [(call, result) for call, result in reversed(linked(messages)) if result is not None]
+    shown = {id(result) for _, result in pairs}
+    alone = [
+        (ToolCall("", None, result.call_id), result)
+        for message in messages
+        for result in message.results
+        if result.call_id is not None and id(result) not in shown
+    ]
+    return decided + pairs + alone
 
 
 def _result_here(requested: RequestedCall, pairs: Sequence[Pair]) -> ToolResult | None:
@@ -194,7 +209,7 @@ def _continue_history(span: SpanView, items: Sequence[Any], waiting: Mapping[byt
 def _assign(requested: RequestedCall, call: ToolCall, result: ToolResult, span: SpanView) -> None:
     if (
         requested.result is None
-        and span.start >= requested.span.end
+        and _follows(span, requested.span)
         and call.name == requested.call.name
         and same_arguments(decode_arguments(call.arguments).value, requested.args)
     ):

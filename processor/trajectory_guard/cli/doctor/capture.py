@@ -128,7 +128,7 @@ def _found(capture: Capture) -> Iterator[Finding]:
 def _no_tool_spans(capture: Capture) -> Iterator[Finding]:
     if capture.with_spans or not capture.spans:
         return
-    known = ("openinference.instrumentation.crewai", "crewai", "haystack")
+    known = ("openinference.instrumentation.crewai", "crewai", "haystack", "pipecat")
     key = next((name for name in known if any(name in span.scope for span in capture.spans)), "other")
     read = len(capture.without_spans)
     message = (

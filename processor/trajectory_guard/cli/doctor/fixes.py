@@ -29,6 +29,8 @@ CLAUDE_CODE: Final = "Claude Code"
 MASTRA: Final = "Mastra"
 GENKIT: Final = "Genkit"
 MLFLOW: Final = "MLflow"
+LAMINAR: Final = "Laminar"
+VOLTAGENT: Final = "VoltAgent"
 OTHER: Final = "other"
 
 _SCOPES: Final = (
@@ -37,11 +39,12 @@ _SCOPES: Final = (
     ("agent_framework", AGENT_FRAMEWORK), ("autogen", AUTOGEN),
     ("opentelemetry.instrumentation.openai_agents", OPENAI_AGENTS),
     ("opentelemetry.instrumentation.mcp", MCP), ("mcp", MCP), ("opentelemetry.instrumentation.genai", OFFICIAL),
+    ("opentelemetry.instrumentation.google_genai", OFFICIAL), ("opentelemetry.instrumentation.botocore", OFFICIAL),
     ("opentelemetry.instrumentation.openai_v2", OFFICIAL), ("opentelemetry.util.genai", OFFICIAL),
     ("traceloop", OPENLLMETRY), ("strands.", STRANDS), ("gcp.vertex.agent", ADK),
     ("haystack", HAYSTACK), ("semantic_kernel", SEMANTIC_KERNEL), ("com.anthropic.claude_code", CLAUDE_CODE),
     ("@mastra/", MASTRA), ("genkit", GENKIT), ("mlflow.", MLFLOW), ("@traceloop/", OPENLLMETRY),
-    ("@arizeai/", OPENINFERENCE),
+    ("@arizeai/", OPENINFERENCE), ("@voltagent/", VOLTAGENT), ("lmnr.", LAMINAR),
 )  # fmt: skip
 _KEYS: Final = (("ai.operationId", VERCEL), ("spring.ai.kind", SPRING_AI))
 """Families whose scope says too little."""
@@ -67,6 +70,7 @@ CONTENT: Final[Mapping[str, str]] = {
     CLAUDE_CODE: "export ENABLE_BETA_TRACING_DETAILED=1 BETA_TRACING_ENDPOINT=$OTEL_EXPORTER_OTLP_ENDPOINT "
     "OTEL_LOG_TOOL_CONTENT=1",
     MASTRA: "new Observability({ sensitiveDataFilter: false, ... })  # or rename the arguments that it hides",
+    LAMINAR: "@observe(span_type='TOOL')  # without ignore_input and ignore_output",
     LANGFUSE: "Langfuse(mask=None)  # and no @observe(capture_input=False)",
     LANGSMITH: "export LANGSMITH_HIDE_INPUTS=false LANGSMITH_HIDE_OUTPUTS=false",
     OPENLIT: "openlit.init(capture_message_content=True)",
@@ -102,6 +106,8 @@ CONVERSATION: Final[Mapping[str, str]] = {
     STRANDS: 'Agent(..., trace_attributes={"session.id": conversation_id})',
     VERCEL: "experimental_telemetry: { isEnabled: true, metadata: { sessionId } }",
     MASTRA: "agent.generate(..., { memory: { thread: conversationId, resource: userId } })",
+    LAMINAR: "Laminar.set_trace_session_id(conversation_id)  # within the outermost span",
+    VOLTAGENT: "agent.generateText(..., { conversationId, userId })",
     GENKIT: "ai.defineAgent({ name: 'support_agent', store, ... }).chat()",
     SPRING_AI: ".advisors(a -> a.param(ChatMemory.CONVERSATION_ID, conversationId))",
     OTHER: _WITH_ID,
@@ -124,6 +130,7 @@ TOOL_SPANS: Final[Mapping[str, str]] = {
     "with native tool calls: wrapped functions see no calls that are written as text",
     "haystack": "pip install opentelemetry-haystack && haystack.tracing.enable_tracing(OpenTelemetryTracer("
     "trace.get_tracer('haystack')))",
+    "pipecat": "pip install openinference-instrumentation-pipecat && PipecatInstrumentor().instrument()",
     OTHER: "with tracer.start_as_current_span(f'execute_tool {name}', attributes={'gen_ai.operation.name': "
     "'execute_tool', 'gen_ai.tool.name': name, 'gen_ai.tool.call.arguments': arguments}): ...",
 }

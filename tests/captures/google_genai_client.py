@@ -1,0 +1,118 @@
+"""Spans of the Google GenAI client with automatic function calling, by the official instrumentation
+(opentelemetry-instrumentation-google-genai 1.3b0; google-genai 1.60.0 calls tools within one model call, 2.34.0 between
+them), OpenInference (openinference-instrumentation-google-genai 1.4.14) or OpenLLMetry
+(opentelemetry-instrumentation-google-generativeai 0.62.4); the model is scripted.
+
+python -m tests.captures.google_genai_client OUT.json official|openinference|traceloop
+"""
+
+# no postponed annotations: the client reads the types of the tools
+
+import json
+import os
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+os.environ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "SPAN_ONLY"
+os.environ["OTEL_SEMCONV_STABILITY_OPT_IN"] = "gen_ai_latest_experimental"
+
+from google import genai
+from google.genai import types
+from opentelemetry import trace
+
+from tests.captures.otlp_file import record, write
+
+ZOE = {"customer": "Zoë"}
+ANSWERS: list[Any] = [
+    [("search_orders", ZOE)],
+    [("search_orders", ZOE)],
+    [("search_orders", ZOE)],
+    [("read_config", {"path": "/etc/app.yaml"})],
+    [("list_files", {"path": "/tmp"}), ("kb_search", {"query": "refund"})],
+    [("now", {})],
+    "first answer",
+    [("search_orders", ZOE)],
+    "second answer",
+]
+
+
+class Gemini(BaseHTTPRequestHandler):
+    """The Gemini API, with one answer a request, in order."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length") or 0))
+        answer = ANSWERS.pop(0)
+        parts: Any = (
+            [{"text": answer}]
+            if isinstance(answer, str)
+            else [{"functionCall": {"name": name, "args": args}} for name, args in answer]
+        )
+        response = {
+            "candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0}],
+            "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15},
+            "modelVersion": "scripted-1",
+            "responseId": f"response-{len(ANSWERS)}",
+        }
+        body = json.dumps(response).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def search_orders(customer: str) -> dict[str, list[str]]:
+    return {"orders": [f"A-1 for {customer}"]}
+
+
+def read_config(path: str) -> str:
+    raise FileNotFoundError(f"no such file: {path}")
+
+
+def list_files(path: str) -> list[str]:
+    return []
+
+
+def kb_search(query: str) -> str:
+    return "No results found"
+
+
+def now() -> str:
+    return "noon"
+
+
+def main(url: str) -> None:
+    client = genai.Client(api_key="none", http_options=types.HttpOptions(base_url=url))
+    tools: Any = [search_orders, read_config, list_files, kb_search, now]
+    chat = client.chats.create(model="scripted-1", config=types.GenerateContentConfig(tools=tools))
+    for words in ("find the orders", "search again"):
+        print(chat.send_message(words).text)
+
+
+if __name__ == "__main__":
+    exporter = record()
+    if sys.argv[2] == "official":
+        from opentelemetry.instrumentation.google_genai import GoogleGenAiSdkInstrumentor
+
+        GoogleGenAiSdkInstrumentor().instrument()
+    elif sys.argv[2] == "openinference":
+        from openinference.instrumentation.google_genai import GoogleGenAIInstrumentor
+
+        GoogleGenAIInstrumentor().instrument()
+    else:
+        from opentelemetry.instrumentation.google_generativeai import GoogleGenerativeAiInstrumentor
+
+        GoogleGenerativeAiInstrumentor().instrument()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Gemini)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with trace.get_tracer("app").start_as_current_span("request"):
+        main(f"http://127.0.0.1:{server.server_address[1]}")
+    write(exporter, sys.argv[1])
