@@ -32,7 +32,7 @@ OPT_IN = "OTEL_SEMCONV_STABILITY_OPT_IN"
 
 
 class Run(NamedTuple):
-    """A program of ``tests/captures``: its environment, the package it needs, its switches and variables."""
+    """A program of ``tests/captures``: its environment, the package it needs (a client may be there without its instrumentation), its switches and variables."""
 
     environment: str
     package: str
@@ -44,7 +44,8 @@ class Run(NamedTuple):
 ADK, STRANDS = ("adk", "google.adk", "google_adk"), ("strands", "strands", "strands_agents")
 CLAUDE = ("claude", "claude_agent_sdk", "claude_code")
 SEMANTIC_KERNEL = ("semantic_kernel", "semantic_kernel", "semantic_kernel_agent")
-GENAI = ("google.genai", "google_genai_client")
+OPENINFERENCE_BEDROCK = "openinference.instrumentation.bedrock"
+GENAI_OFFICIAL = ("opentelemetry.instrumentation.google_genai", "google_genai_client", ("official",))
 OPENAI_AGENTS_JS = ("openai_js", "@openai/agents", "openai_agents_js")
 HAYSTACK, CREWAI = ("haystack", "haystack", "haystack_agent"), ("crewai", "crewai", "crewai_crew")
 ADK_CONTENT = {OPT_IN: LATEST, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
@@ -84,20 +85,28 @@ RUNS = {
     "client-openai-js-traceloop__responses": Run("openai_js", "openai", "openai_client_js", ("traceloop",)),
     "pipecat__main": Run("pipecat", "pipecat", "pipecat_agent"),
     "pipecat-openinference__main": Run("pipecat", "pipecat", "pipecat_agent", ("openinference",)),
-    "client-bedrock-traceloop__loop": Run("bedrock", "boto3", "bedrock_client", ("traceloop",)),
-    "client-bedrock-openinference__loop": Run("bedrock", "boto3", "bedrock_client", ("openinference",)),
-    "bedrock-agent-openinference__main": Run("bedrock", "boto3", "bedrock_client", ("agent",)),
-    "client-groq-openinference__stream": Run("groq", "groq", "groq_client"),
-    "google-genai-official__tools": Run("google_genai_1", *GENAI, ("official",)),
-    "google-genai-official__automatic": Run("google_genai_2", *GENAI, ("official",)),
-    "google-genai-openinference__automatic": Run("google_genai_2", *GENAI, ("openinference",)),
-    "google-genai-traceloop__automatic": Run("google_genai_2", *GENAI, ("traceloop",)),
+    "client-bedrock-traceloop__loop": Run(
+        "bedrock", "opentelemetry.instrumentation.bedrock", "bedrock_client", ("traceloop",)
+    ),
+    "client-bedrock-openinference__loop": Run("bedrock", OPENINFERENCE_BEDROCK, "bedrock_client", ("openinference",)),
+    "bedrock-agent-openinference__main": Run("bedrock", OPENINFERENCE_BEDROCK, "bedrock_client", ("agent",)),
+    "client-groq-openinference__stream": Run("groq", "openinference.instrumentation.groq", "groq_client"),
+    "google-genai-official__tools": Run("google_genai_1", *GENAI_OFFICIAL),
+    "google-genai-official__automatic": Run("google_genai_2", *GENAI_OFFICIAL),
+    "google-genai-openinference__automatic": Run(
+        "google_genai_2", "openinference.instrumentation.google_genai", "google_genai_client", ("openinference",)
+    ),
+    "google-genai-traceloop__automatic": Run(
+        "google_genai_2", "opentelemetry.instrumentation.google_generativeai", "google_genai_client", ("traceloop",)
+    ),
     "voltagent__main": Run("voltagent", "@voltagent/core", "voltagent"),
     "laminar__main": Run("laminar", "lmnr", "laminar_agent"),
     "laminar-nocontent__main": Run("laminar", "lmnr", "laminar_agent", ("nocontent",)),
     "client-azure-inference__loop": Run("azure", "azure.ai.inference", "azure_inference"),
     "client-responses-azure__continued": Run("azure", "azure.ai.projects", "responses_client", ("azure",)),
-    "client-responses-openinference__continued": Run("openai", "openai", "responses_client", ("openinference",)),
+    "client-responses-openinference__continued": Run(
+        "openai", "openinference.instrumentation.openai", "responses_client", ("openinference",)
+    ),
     "mlflow-langchain__agent": Run("mlflow", "mlflow", "mlflow_langchain"),
     "ag2__main": Run("ag2", "ag2", "ag2_agent"),
     "livekit__main": Run("livekit", "livekit.agents", "livekit_agent"),
