@@ -24,7 +24,8 @@ FINE: Final = 0
 FAILED: Final = 1
 BAD_CONFIGURATION: Final = 2
 _STATUS: Final = "Exit status: 0 fine, 1 could not start or work, 2 bad configuration or usage."
-_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
+STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
+"""Signals that ask a program to stop."""
 Command = Callable[[argparse.Namespace], int]
 
 
@@ -146,7 +147,7 @@ def _signals_raise() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only the main thread can set handlers
         yield
         return
-    handled = [number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN]  # as nohup sets it
+    handled = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]  # as nohup sets it
     previous = {number: signal.signal(number, handle) for number in handled}
     try:
         yield

@@ -17,33 +17,19 @@ from azure.core.credentials import AzureKeyCredential
 from azure.core.settings import settings
 from opentelemetry import trace
 
-from tests.captures.model_server import Answer, ModelServer
+from tests.captures.client_loop import ANSWERS, functions, results_of
+from tests.captures.model_server import ModelServer
 from tests.captures.otlp_file import record, write
-
-ZOE = {"customer": "Zoë"}
-ANSWERS: list[Answer] = [
-    [("call_1", "search_orders", ZOE)],
-    [("call_2", "search_orders", ZOE)],
-    [("call_3", "search_orders", ZOE)],
-    [("call_4", "list_files", {"path": "/tmp"}), ("call_5", "read_config", {"path": "/etc/app.yaml"})],
-    "first answer",
-]
-RESULTS = {"search_orders": '{"orders": ["A-1 for Zoë"]}', "list_files": "[]", "read_config": "Error: no such file"}
 
 
 def main(model: ModelServer) -> None:
     client = ChatCompletionsClient(endpoint=model.url, credential=AzureKeyCredential("none"))
-    tools: Any = [
-        {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in RESULTS
-    ]
+    tools: Any = functions()
     messages: list[Any] = [{"role": "user", "content": "find the orders"}]
     while True:
         answer = client.complete(messages=messages, tools=tools, model="scripted-1").choices[0].message
         messages.append(answer)
-        messages += [
-            {"role": "tool", "tool_call_id": call.id, "content": RESULTS[call.function.name]}
-            for call in answer.tool_calls or ()
-        ]
+        messages += results_of(answer.tool_calls)
         if not answer.tool_calls:
             break
 

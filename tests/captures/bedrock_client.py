@@ -55,7 +55,7 @@ Event = tuple[str, dict[str, Any]]
 CALLER = [{"agentAliasArn": "arn:aws:bedrock:us-east-1:1:agent-alias/A/A"}]
 
 
-def told(kind: str, number: int, body: dict[str, Any], **fields: Any) -> Event:
+def trace_event(kind: str, number: int, body: dict[str, Any], **fields: Any) -> Event:
     """An event of the trace of an agent."""
     trace_id = f"{fields.get('collaboratorName', 'alice')}-{number}"
     return "trace", {**fields, "trace": {"orchestrationTrace": {kind: {"traceId": trace_id, **body}}}}
@@ -65,10 +65,10 @@ def asked(number: int, content: dict[str, Any], **fields: Any) -> Iterator[Event
     """A call of the agent's model."""
     request = {"system": "You help.", "messages": [{"role": "user", "content": "[{text=find the orders, type=text}]"}]}
     body = {"type": "ORCHESTRATION", "text": json.dumps(request), "foundationModel": MODEL}
-    yield told("modelInvocationInput", number, body, **fields)
+    yield trace_event("modelInvocationInput", number, body, **fields)
     usage = {"usage": {"inputTokens": 10, "outputTokens": 5}}
     answer = {"content": json.dumps({"role": "assistant", "content": [content]})}
-    yield told("modelInvocationOutput", number, {"metadata": usage, "rawResponse": answer}, **fields)
+    yield trace_event("modelInvocationOutput", number, {"metadata": usage, "rawResponse": answer}, **fields)
 
 
 def called(number: int, function: str, arguments: dict[str, str], result: str, **fields: Any) -> Iterator[Event]:
@@ -78,26 +78,28 @@ def called(number: int, function: str, arguments: dict[str, str], result: str, *
     parameters = [{"name": name, "type": "string", "value": value} for name, value in arguments.items()]
     action = {"actionGroupName": "Shop", "function": function, "parameters": parameters, "executionType": "LAMBDA"}
     body = {"invocationType": "ACTION_GROUP", "actionGroupInvocationInput": action}
-    yield told("invocationInput", number, body, **fields)
+    yield trace_event("invocationInput", number, body, **fields)
     body = {"type": "ACTION_GROUP", "actionGroupInvocationOutput": {"text": result}}
-    yield told("observation", number, body, **fields)
+    yield trace_event("observation", number, body, **fields)
 
 
 def answered(number: int, text: str, **fields: Any) -> Iterator[Event]:
     yield from asked(number, {"type": "text", "text": text}, **fields)
-    yield told("observation", number, {"type": "FINISH", "finalResponse": {"text": text}}, **fields)
+    yield trace_event("observation", number, {"type": "FINISH", "finalResponse": {"text": text}}, **fields)
 
 
 def delegated(number: int) -> Iterator[Event]:
     """Another agent is asked, and calls a tool of its own."""
     call = {"agentCollaboratorName": "bob", "input": {"type": "TEXT", "text": "orders of Bob?"}}
     body = {"invocationType": "AGENT_COLLABORATOR", "agentCollaboratorInvocationInput": call}
-    yield told("invocationInput", number, body)
+    yield trace_event("invocationInput", number, body)
     fields = {"collaboratorName": "bob", "callerChain": [*CALLER, {"agentAliasArn": "B"}]}
     yield from called(1, "search_orders", {"customer": "Bob"}, '{"orders": ["A-1 for Bob"]}', **fields)
     yield from answered(2, "bob found A-1", **fields)
     output = {"agentCollaboratorName": "bob", "output": {"type": "TEXT", "text": "bob found A-1"}}
-    yield told("observation", number, {"type": "AGENT_COLLABORATOR", "agentCollaboratorInvocationOutput": output})
+    yield trace_event(
+        "observation", number, {"type": "AGENT_COLLABORATOR", "agentCollaboratorInvocationOutput": output}
+    )
 
 
 def said(text: str) -> Event:

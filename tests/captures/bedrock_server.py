@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import json
 import struct
-import threading
 from binascii import crc32
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from tests.captures.model_server import ModelServer
 
 USAGE = {"inputTokens": 10, "outputTokens": 5, "totalTokens": 15}
 
 
-class BedrockServer:
-    """Gives one answer a request, in order: text, calls as (id, tool, arguments), or events of an agent."""
+class BedrockServer(ModelServer):
+    """Its answers are text, calls as (id, tool, arguments), or events of an agent."""
 
-    def __init__(self, answers: list[Any]) -> None:
-        self.answers = answers
-        handler = type("Handler", (_Handler,), {"model": self})
-        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{server.server_address[1]}"
+    headers: ClassVar[Mapping[str, str]] = {"x-amzn-bedrock-agent-content-type": "application/json"}
 
-    def respond(self, path: str) -> tuple[str, bytes]:
-        """Content type and body of a response."""
+    def respond(self, path: str, request: dict[str, Any]) -> tuple[str, bytes]:
         answer = self.answers.pop(0)
         if path.endswith("/text"):
             return "application/vnd.amazon.eventstream", b"".join(_frame(kind, body) for kind, body in answer)
@@ -68,21 +61,3 @@ def _frame(kind: str, body: dict[str, Any]) -> bytes:
     prelude = struct.pack("!II", len(headers) + len(payload) + 16, len(headers))
     message = prelude + struct.pack("!I", crc32(prelude)) + headers + payload
     return message + struct.pack("!I", crc32(message))
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    model: BedrockServer
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("content-length") or 0))
-        kind, body = self.model.respond(self.path)
-        self.send_response(200)
-        self.send_header("content-type", kind)
-        self.send_header("x-amzn-bedrock-agent-content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass

@@ -14,26 +14,11 @@ from openinference.instrumentation.dspy import DSPyInstrumentor
 
 from tests.captures.model_server import ModelServer
 from tests.captures.otlp_file import record, write
+from tests.captures.shop import kb_search, list_files, now, read_config
 
 
 def search_orders(customer: str) -> str:
     return json.dumps({"orders": [f"A-1 for {customer}"]}, ensure_ascii=False)
-
-
-def read_config(path: str) -> str:
-    raise FileNotFoundError(f"no such file: {path}")
-
-
-def list_files(path: str) -> list[str]:
-    return []
-
-
-def kb_search(query: str) -> str:
-    return "No results found"
-
-
-def now() -> str:
-    return "noon"
 
 
 def fields(**values: Any) -> str:

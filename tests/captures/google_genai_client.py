@@ -11,8 +11,6 @@ python -m tests.captures.google_genai_client OUT.json official|openinference|tra
 import json
 import os
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 os.environ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "SPAN_ONLY"
@@ -22,7 +20,9 @@ from google import genai
 from google.genai import types
 from opentelemetry import trace
 
+from tests.captures.model_server import ModelServer
 from tests.captures.otlp_file import record, write
+from tests.captures.shop import kb_search, list_files, now, read_config
 
 ZOE = {"customer": "Zoë"}
 ANSWERS: list[Any] = [
@@ -38,14 +38,11 @@ ANSWERS: list[Any] = [
 ]
 
 
-class Gemini(BaseHTTPRequestHandler):
-    """The Gemini API, with one answer a request, in order."""
+class Gemini(ModelServer):
+    """The Gemini API; calls are (tool, arguments)."""
 
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("content-length") or 0))
-        answer = ANSWERS.pop(0)
+    def respond(self, path: str, request: dict[str, Any]) -> tuple[str, str]:
+        answer = self.answers.pop(0)
         parts: Any = (
             [{"text": answer}]
             if isinstance(answer, str)
@@ -55,37 +52,13 @@ class Gemini(BaseHTTPRequestHandler):
             "candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0}],
             "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15},
             "modelVersion": "scripted-1",
-            "responseId": f"response-{len(ANSWERS)}",
+            "responseId": f"response-{len(self.answers)}",
         }
-        body = json.dumps(response).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+        return "application/json", json.dumps(response)
 
 
 def search_orders(customer: str) -> dict[str, list[str]]:
     return {"orders": [f"A-1 for {customer}"]}
-
-
-def read_config(path: str) -> str:
-    raise FileNotFoundError(f"no such file: {path}")
-
-
-def list_files(path: str) -> list[str]:
-    return []
-
-
-def kb_search(query: str) -> str:
-    return "No results found"
-
-
-def now() -> str:
-    return "noon"
 
 
 def main(url: str) -> None:
@@ -110,9 +83,6 @@ if __name__ == "__main__":
         from opentelemetry.instrumentation.google_generativeai import GoogleGenerativeAiInstrumentor
 
         GoogleGenerativeAiInstrumentor().instrument()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Gemini)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     with trace.get_tracer("app").start_as_current_span("request"):
-        main(f"http://127.0.0.1:{server.server_address[1]}")
+        main(Gemini(ANSWERS).url)
     write(exporter, sys.argv[1])

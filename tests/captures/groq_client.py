@@ -13,10 +13,10 @@ from groq import Groq
 from openinference.instrumentation.groq import GroqInstrumentor
 from opentelemetry import trace
 
+from tests.captures.client_loop import ZOE, functions
 from tests.captures.model_server import Answer, ModelServer
 from tests.captures.otlp_file import record, write
 
-ZOE = {"customer": "Zoë"}
 ANSWERS: list[Answer] = [
     [("call_1", "search_orders", ZOE)],
     [("call_2", "search_orders", ZOE)],
@@ -29,9 +29,7 @@ RESULTS = {"search_orders": '{"orders": ["A-1 for Zoë"]}', "list_files": "[]"}
 
 def main(model: ModelServer) -> None:
     client = Groq(api_key="none", base_url=model.url)
-    tools: Any = [
-        {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in RESULTS
-    ]
+    tools: Any = functions(RESULTS)
     messages: list[Any] = [{"role": "user", "content": "find the orders"}]
     while True:
         chunks = client.chat.completions.create(model="scripted-1", messages=messages, tools=tools, stream=True)

@@ -16,6 +16,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from tests.captures import shop
 from tests.captures.model_server import Answer, ModelServer
 from tests.captures.otlp_file import write
 
@@ -52,28 +53,8 @@ def search_orders(customer: str) -> dict[str, list[str]]:
 
 
 @tool
-def read_config(path: str) -> str:
-    raise FileNotFoundError(f"no such file: {path}")
-
-
-@tool
-def list_files(path: str) -> list[str]:
-    return []
-
-
-@tool
-def kb_search(query: str) -> str:
-    return "No results found"
-
-
-@tool
 def touch(path: str) -> None:
     pass
-
-
-@tool
-def now() -> str:
-    return "noon"
 
 
 @tool
@@ -81,7 +62,8 @@ def ask_bob(question: str) -> str:
     return bob(question)
 
 
-TOOLS = {one.__name__: one for one in (search_orders, read_config, list_files, kb_search, touch, now, ask_bob)}
+SHARED = [tool(one) for one in (shop.read_config, shop.list_files, shop.kb_search, shop.now)]
+TOOLS = {one.__name__: one for one in (search_orders, touch, ask_bob, *SHARED)}
 
 
 def run(words: str) -> str:

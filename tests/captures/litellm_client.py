@@ -16,22 +16,13 @@ os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "true"
 import litellm
 from opentelemetry import trace
 
-from tests.captures.model_server import Answer, ModelServer
+from tests.captures.client_loop import ANSWERS, functions, results_of
+from tests.captures.model_server import ModelServer
 from tests.captures.otlp_file import record, write
-
-ZOE = {"customer": "Zoë"}
-ANSWERS: list[Answer] = [
-    [("call_1", "search_orders", ZOE)],
-    [("call_2", "search_orders", ZOE)],
-    [("call_3", "search_orders", ZOE)],
-    [("call_4", "list_files", {"path": "/tmp"}), ("call_5", "read_config", {"path": "/etc/app.yaml"})],
-    "first answer",
-]
-RESULTS = {"search_orders": '{"orders": ["A-1 for Zoë"]}', "list_files": "[]", "read_config": "Error: no such file"}
 
 
 def main(model: ModelServer) -> None:
-    tools = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in RESULTS]
+    tools = functions()
     messages: list[dict[str, Any]] = [{"role": "user", "content": "find the orders"}]
     while True:
         response = litellm.completion(
@@ -39,10 +30,7 @@ def main(model: ModelServer) -> None:
         )
         answer = response.choices[0].message
         messages.append(answer.model_dump(exclude_none=True))
-        messages += [
-            {"role": "tool", "tool_call_id": call.id, "content": RESULTS[call.function.name]}
-            for call in answer.tool_calls or ()
-        ]
+        messages += results_of(answer.tool_calls)
         if not answer.tool_calls:
             break
     time.sleep(2)  # the callback runs on a thread of its own

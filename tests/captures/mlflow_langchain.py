@@ -27,31 +27,12 @@ from langchain_openai import ChatOpenAI  # noqa: E402
 from langgraph.checkpoint.memory import InMemorySaver  # noqa: E402
 
 from tests.captures.model_server import Answer, ModelServer  # noqa: E402
+from tests.captures.shop import kb_search, list_files, now, read_config  # noqa: E402
 
 
 def search_orders(customer: str) -> str:
     """Search."""
     return json.dumps({"orders": [f"A-1 for {customer}"]}, ensure_ascii=False)
-
-
-def read_config(path: str) -> str:
-    """Read."""
-    raise FileNotFoundError(f"no such file: {path}")
-
-
-def list_files(path: str) -> list[str]:
-    """List."""
-    return []
-
-
-def kb_search(query: str) -> str:
-    """Search."""
-    return "No results found"
-
-
-def now() -> str:
-    """Tell the time."""
-    return "noon"
 
 
 ZOE = {"customer": "Zoë"}

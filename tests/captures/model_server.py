@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 
 Answer = str | list[tuple[str, str, dict[str, Any]]]
 """Text, or calls as (id, tool, arguments)."""
 
 
 class ModelServer:
-    """Gives one answer a request, in order; ``url`` is where it listens."""
+    """Gives one answer a request, in order; ``url`` is where it listens. Subclasses speak other APIs."""
 
-    def __init__(self, answers: list[Answer]) -> None:
+    def __init__(self, answers: list[Any]) -> None:
         self.answers = answers
         self.resource_spans: list[Any] = []
         handler = type("Handler", (_Handler,), {"model": self})
@@ -27,7 +27,9 @@ class ModelServer:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.url = f"http://127.0.0.1:{server.server_address[1]}"
 
-    def respond(self, path: str, request: dict[str, Any]) -> tuple[str, str]:
+    headers: ClassVar[Mapping[str, str]] = {}
+
+    def respond(self, path: str, request: dict[str, Any]) -> tuple[str, str | bytes]:
         """Content type and body of a response."""
         if "/v1/traces" in path:
             self.resource_spans += request["resourceSpans"]
@@ -60,11 +62,11 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         self._reply(*self.model.respond(self.path, json.loads(body or b"{}")))
 
-    def _reply(self, kind: str, text: str) -> None:
-        body = text.encode()
+    def _reply(self, kind: str, reply: str | bytes) -> None:
+        body = reply.encode() if isinstance(reply, str) else reply
         self.send_response(200)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(body)))
+        for name, value in {"content-type": kind, "content-length": str(len(body)), **self.model.headers}.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 

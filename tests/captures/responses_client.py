@@ -18,18 +18,9 @@ os.environ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "true"
 from openai import OpenAI
 from opentelemetry import trace
 
-from tests.captures.model_server import Answer, ModelServer
+from tests.captures.client_loop import ANSWERS, RESULTS
+from tests.captures.model_server import ModelServer
 from tests.captures.otlp_file import record, write
-
-ZOE = {"customer": "Zoë"}
-ANSWERS: list[Answer] = [
-    [("call_1", "search_orders", ZOE)],
-    [("call_2", "search_orders", ZOE)],
-    [("call_3", "search_orders", ZOE)],
-    [("call_4", "list_files", {"path": "/tmp"}), ("call_5", "read_config", {"path": "/etc/app.yaml"})],
-    "first answer",
-]
-RESULTS = {"search_orders": '{"orders": ["A-1 for Zoë"]}', "list_files": "[]", "read_config": "Error: no such file"}
 
 
 class Responses(ModelServer):

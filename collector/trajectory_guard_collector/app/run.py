@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from trajectory_guard import __version__
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.app import descriptors
+from trajectory_guard_collector.command_line import FAILED, FINE, STOPPING
 from trajectory_guard_collector.config.models import CollectorConfig
 from trajectory_guard_collector.config.process_variables import ignored_variables
 from trajectory_guard_collector.config.render import unusable_storage
@@ -21,13 +22,10 @@ from trajectory_guard_collector.errors import StartError
 from trajectory_guard_collector.telemetry import logs
 
 logger: Final = logging.getLogger(__name__)
-FINE: Final = 0
-FAILED: Final = 1
 _GC_THRESHOLDS: Final = (20_000, 20, 20)
 """Most objects of a batch are freed with it; collecting cycles as often as by default takes 7 % of the time."""
 _GRPC_LOG: Final = "GRPC_VERBOSITY"
 """gRPC's C core writes a line that is no JSON to standard error for each client whose TLS handshake fails."""
-_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Service(Protocol):
@@ -128,7 +126,7 @@ async def serve(service: Service) -> int:
 
 def _handle_signals(stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
-    for number in _STOPPING:
+    for number in STOPPING:
         loop.add_signal_handler(number, _asked_to_stop, stop, number)
     if hasattr(signal, "SIGHUP"):
         loop.add_signal_handler(

@@ -133,9 +133,10 @@ def _mistake(error: Any) -> Mistake:
     return Mistake(error["loc"], error["msg"], error["input"], error["type"])
 
 
-def _is_changed(section: BaseModel, key: str) -> bool:
-    """Whether a key has another value than its default."""
-    return bool(getattr(section, key) != getattr(type(section).model_construct(), key))
+def _changed(section: BaseModel, keys: Sequence[str]) -> list[str]:
+    """Those of ``keys`` that have another value than their default."""
+    defaults = type(section).model_construct()
+    return [key for key in keys if getattr(section, key) != getattr(defaults, key)]
 
 
 def exporter_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
@@ -145,9 +146,8 @@ def exporter_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
         known = ", ".join(EXPORTER_TYPES)
         yield Mistake((name,), f"unknown exporter type {kind!r}{nearest(kind, EXPORTER_TYPES)}; known: {known}")
         return
-    for key in _NOT_FOR[kind]:
-        if _is_changed(exporter, key):
-            yield Mistake((name, key), f"not a key of the {kind} exporter")
+    for key in _changed(exporter, _NOT_FOR[kind]):
+        yield Mistake((name, key), f"not a key of the {kind} exporter")
     if kind != "debug":
         yield from _endpoint_mistakes(name, kind, exporter.endpoint)
         yield from _tls_mistakes(name, exporter)
@@ -267,16 +267,14 @@ def _langfuse_mistakes(name: str, exporter: Exporter) -> Iterator[Mistake]:
 
 def guard_mistakes(guard: GuardConfig, where: str = "the collector") -> Iterator[Mistake]:
     """Keys that are set, but that only an in-process guard uses; ``where`` they have no effect."""
-    for key in NOT_IN_THE_COLLECTOR:
-        if _is_changed(guard, key):
-            yield Mistake(("guard", key), f"has no effect in {where}")
+    for key in _changed(guard, NOT_IN_THE_COLLECTOR):
+        yield Mistake(("guard", key), f"has no effect in {where}")
 
 
 def ledger_mistakes(guard: GuardConfig) -> Iterator[Mistake]:
     """Keys of the ledger, which a stream worker does not keep."""
-    for key in ("budgets", "spending_file", "track_spending"):
-        if _is_changed(guard, key):
-            yield Mistake(("guard", key), "has no effect in a stream worker, which keeps no ledger")
+    for key in _changed(guard, ("budgets", "spending_file", "track_spending")):
+        yield Mistake(("guard", key), "has no effect in a stream worker, which keeps no ledger")
 
 
 def token_mistakes(senders: Auth, people: Auth, place: str) -> Iterator[Mistake]:

@@ -15,6 +15,7 @@ from typing import Final
 from trajectory_guard import __version__
 from trajectory_guard.config import ConfigError
 from trajectory_guard.integrations.langfuse.client import INSTALL
+from trajectory_guard_collector.command_line import FAILED, FINE, STOPPING
 from trajectory_guard_collector.config.directories import why_not_made, why_unusable
 from trajectory_guard_collector.config.process_variables import ignored_variables
 from trajectory_guard_collector.errors import StartError
@@ -29,8 +30,6 @@ from trajectory_guard_collector.telemetry import logs
 from trajectory_guard_collector.telemetry.metrics import Metrics
 
 logger: Final = logging.getLogger(__name__)
-FINE: Final = 0
-FAILED: Final = 1
 _GC_THRESHOLDS: Final = (20_000, 20, 20)
 """Most objects of a batch are freed with it: collecting cycles as often as by default finds next to nothing."""
 
@@ -136,7 +135,7 @@ def _stop_signal(stop: Callable[[], None] = lambda: None) -> threading.Event:
         stopping.set()
         stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in STOPPING:
         signal.signal(number, handle)
     return stopping
 

@@ -286,6 +286,16 @@ def is_span(name: str) -> Opinion:
     return is_call
 
 
+def is_kind(key: str, kind: str) -> Opinion:
+    """An ``is_call`` for a vendor whose spans name their kind in an attribute, ``kind`` being that of model calls."""
+
+    def is_call(span: SpanView) -> bool | None:
+        found = span.attributes.get(key)
+        return None if found is None else found == kind
+
+    return is_call
+
+
 def begins_with(start: str) -> Callable[[Any], bool]:
     """A test of an attribute's value: whether it is text that begins like this."""
 

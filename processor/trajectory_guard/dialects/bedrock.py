@@ -25,10 +25,10 @@ def _matches(span: SpanView) -> bool:
 
 def _tool_name(span: SpanView) -> str | None:
     """A function as the model knows it, with its action group; an action of an OpenAPI schema by verb and path."""
-    name, told = text_or_empty(span.attributes.get("tool.name")), _metadata(span)
+    name, metadata = text_or_empty(span.attributes.get("tool.name")), _metadata(span)
     if not name:
-        return " ".join(str(told[key]) for key in (_VERB, _PATH) if told.get(key)) or None
-    return f"{told[_GROUP]}__{name}" if told.get(_GROUP) else name
+        return " ".join(str(metadata[key]) for key in (_VERB, _PATH) if metadata.get(key)) or None
+    return f"{metadata[_GROUP]}__{name}" if metadata.get(_GROUP) else name
 
 
 def _adjust(span: SpanView, raw: RawCall) -> RawCall:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls
+from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, is_kind
 from trajectory_guard.dialects.span import SpanView
 
 _TYPE: Final = "lmnr.span.type"
@@ -14,11 +14,6 @@ def _matches(span: SpanView) -> bool:
     return span.attributes.get(_TYPE) == "TOOL"
 
 
-def _is_call(span: SpanView) -> bool | None:
-    kind = span.attributes.get(_TYPE)
-    return None if kind is None else kind == "LLM"
-
-
 LAMINAR = Dialect(
     name="laminar",
     matches=_matches,
@@ -26,7 +21,7 @@ LAMINAR = Dialect(
     arguments=("lmnr.span.input",),
     results=("lmnr.span.output",),
     identity=Identity(sessions=("lmnr.association.properties.session_id",)),
-    models=ModelCalls(is_call=_is_call, call_markers=(_TYPE,)),
+    models=ModelCalls(is_call=is_kind(_TYPE, "LLM"), call_markers=(_TYPE,)),
     messages=Messages(
         raw_inputs=("lmnr.span.input",), raw_outputs=("lmnr.span.output",), family_markers=("lmnr.span.sdk_version",)
     ),

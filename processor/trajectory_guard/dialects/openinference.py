@@ -5,7 +5,7 @@ The span kind is not enough: a tool with "agent" in its name is AGENT, and a han
 
 from __future__ import annotations
 
-from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, text_or_empty
+from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, is_kind, text_or_empty
 from trajectory_guard.dialects.span import SpanView
 
 _KIND = "openinference.span.kind"
@@ -48,11 +48,6 @@ def _is_handoff(span: SpanView) -> bool:
     return span.attributes.get(_KIND) == "TOOL" and "tool.name" not in span.attributes
 
 
-def _is_call(span: SpanView) -> bool | None:
-    kind = span.attributes.get(_KIND)
-    return None if kind is None else kind == "LLM"
-
-
 OPENINFERENCE = Dialect(
     name="openinference",
     matches=_matches,
@@ -75,7 +70,7 @@ OPENINFERENCE = Dialect(
         is_handoff=_is_handoff,
     ),
     models=ModelCalls(
-        is_call=_is_call,
+        is_call=is_kind(_KIND, "LLM"),
         call_markers=(_KIND,),
         markers=("llm.input_messages.0.message.role", "llm.output_messages.0.message.role"),
         usage_markers=("llm.token_count.prompt", "llm.token_count.completion"),

@@ -151,7 +151,7 @@ _KNOWN: Final = 14
 _DIFFERENT: Final = 4
 _NEWEST: Final = 6
 _KNOWN_OF_NEWEST: Final = 4
-_MAX_NEWS: Final = 3
+_MAX_PROGRESS: Final = 3
 
 
 _Again = tuple[int, int, int, int]
@@ -181,11 +181,11 @@ class KnownCalls(Detector):
     steps that bring something new make it work: a shop whose products are opened one by one shows the same lists in
     between. A routine is none either: where steps come again in the order in which they came before (log in, open, do
     something new, log out), the distances to their earlier calls are equal, and at most a third of the distances may
-    be. Four of the newest six steps have to be among those that count: an agent that does new things by now has
-    recovered. A new text that is handed over, to a file or to a person, begins the count anew: notes are read again for
-    each piece of work. Steps that wait, actions that are only acknowledged, and single values do not count. Likely at
-    most: a way back through known places is no loop. Calls that directly follow themselves are type I's, and of one
-    batch only the first counts.
+    be. At least four of the newest six steps have to count: an agent that does new things by now has recovered. A call
+    that writes a new text to a file or sends it to a person restarts the count, because an agent reads its notes again
+    for each piece of work. Steps that wait, actions that are only acknowledged, and single values do not count. The
+    finding is likely at most, since an agent may walk back through known places. A call that directly follows an equal
+    one is left to type I, and of one batch only the first call counts.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> levers = "abcdef" + "fbxdcaebydacfzbdfaecvb"
@@ -210,19 +210,19 @@ class KnownCalls(Detector):
     )
     recommendation: ClassVar[str] = "Give the agent a memory of what it has tried, or a list of what is left to try."
     thresholds: ClassVar[Mapping[str, int]] = {"known": _KNOWN, "window": _KNOWN_WINDOW, "different": _DIFFERENT}
-    __slots__ = ("again", "news")
+    __slots__ = ("again", "progressed")
 
     def __init__(self) -> None:
         self.again: tuple[_Again, ...] = ()
-        self.news: tuple[int, ...] = ()  # steps that brought something new, the newest four
+        self.progressed: tuple[int, ...] = ()  # steps that brought something new, the newest four
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Add the step to those of the window, and count them."""
         if seen.recurrences < 2:
             if self.again and _writes(seen):
-                self.again = self.news = ()
+                self.again = self.progressed = ()
             elif self.again and seen.progress:
-                self.news = (*self.news[-_MAX_NEWS:], seen.index)
+                self.progressed = (*self.progressed[-_MAX_PROGRESS:], seen.index)
             return None
         if seen.in_a_row or seen.same_batch or seen.certainty is Certainty.WAITING:
             return None
@@ -242,7 +242,7 @@ class KnownCalls(Detector):
         is_routine = 3 * (changes - again[0][3]) < 2 * (count - 1)
         if is_routine or len({one[1] for one in again}) < _DIFFERENT:
             return None
-        if len([at for at in self.news if at >= again[0][0]]) > _MAX_NEWS:
+        if len([at for at in self.progressed if at >= again[0][0]]) > _MAX_PROGRESS:
             return None
         steps = tuple([one[0] for one in again])
         return self.found(
@@ -260,13 +260,13 @@ class KnownCalls(Detector):
 
     def dump(self) -> Any:
         """The steps of the window that count, and those that brought something new."""
-        return (self.again, self.news) if self.again else None
+        return (self.again, self.progressed) if self.again else None
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        again, news = data
+        again, progressed = data
         self.again = tuple([(at, call, lag, changes) for at, call, lag, changes in again])
-        self.news = tuple(news)
+        self.progressed = tuple(progressed)
 
 
 class HandOffs(Detector):
