@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-all test-fleet test-fleet-brokers test-compiled lint pins bench bench-compiled \
+.PHONY: demo test test-slow test-all test-fleet test-fleet-brokers test-compiled test-lowest lint pins bench bench-compiled \
 	bench-accuracy dashboards docs format clean help
 
 help:
@@ -67,6 +67,24 @@ test-compiled: $(COMPILED)/.installed ## the engine's tests and those of equal v
 	$(COMPILED)/bin/python -m pytest --numprocesses=$(JOBS) --dist=worksteal -m "not slow" tests/test_compiled.py tests/core \
 		tests/dialects tests/collector/test_same_verdicts.py
 
+# The lowest versions that pyproject.toml allows to users; what only tests need is as low as these permit.
+LOWEST := .venv-lowest
+$(LOWEST)/.installed: pyproject.toml
+	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --upgrade uv
+	$(LOWEST)/bin/python -m uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
+		--editable '.[cli,collector,langfuse,langgraph,otlp,prices,report]' 'cryptography>=43' 'hypothesis>=6.100' \
+		'langchain-anthropic>=1.0' 'langchain-google-genai>=4.0' 'langchain-openai>=1.0' 'langgraph-checkpoint-sqlite>=3.0' \
+		'langgraph-supervisor>=0.0.31' 'langgraph-swarm>=0.1' 'openinference-instrumentation-langchain>=0.1.60' \
+		'opentelemetry-exporter-otlp-proto-grpc>=1.30' 'pytest>=8.2' 'pytest-asyncio>=0.24' 'pytest-xdist>=3.6'
+	touch $@
+
+# Its attributes hold maps, which an application cannot set with the lowest SDK.
+NOT_IN_LOWEST := tests/collector/test_same_verdicts.py::test_captures_are_evaluated_as_in_process[conventions-java__main]
+test-lowest: $(LOWEST)/.installed ## engine, dialects, gates and collector on the lowest supported versions of all packages
+	$(LOWEST)/bin/python -m pytest --numprocesses=$(JOBS) --dist=worksteal -m "not slow and not newest" \
+		--deselect '$(NOT_IN_LOWEST)' tests/core tests/dialects tests/gates tests/collector tests/cli tests/spending tests/test_*.py
+
 lint: $(STAMP) ## ruff, formatting and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -104,4 +122,4 @@ bench-accuracy: $(VENV)/.bench ## how well loops are found, beside the peers; DA
 	$(BIN)/python -m tests.bench.accuracy $(if $(DATA),--data $(DATA))
 
 clean:
-	rm -rf $(VENV) $(FLEET) $(COMPILED) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(FLEET) $(COMPILED) $(LOWEST) .pytest_cache .mypy_cache .ruff_cache .hypothesis

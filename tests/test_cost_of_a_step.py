@@ -145,6 +145,7 @@ def test_a_model_span_without_content_is_not_searched_for_any() -> None:
 # --- the gate --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.newest
 def test_a_gate_walks_over_its_messages_a_few_times() -> None:
     bench = Bench(spans=True)
     turn, *others = bench.turns()

@@ -442,6 +442,7 @@ def test_switched_off_tracing_switches_scores_off_and_says_so_once(
     assert caplog.text.count("no scores are written: LANGFUSE_TRACING_ENABLED is false") == 1
 
 
+@pytest.mark.newest
 def test_a_scorer_that_fails_costs_nobody_else_the_shutdown(server: Langfuse) -> None:
     app, ended = Guarded(server), []
 

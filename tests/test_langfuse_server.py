@@ -186,6 +186,7 @@ def test_versions_of_ingestion(server: Langfuse) -> None:
 # --- against what Langfuse publishes -------------------------------------------------------------------------
 
 
+@pytest.mark.newest
 def test_the_stand_in_knows_the_fields_of_langfuses_generated_type() -> None:
     types = pytest.importorskip("langfuse.api.scores.types")
     fields = {
@@ -196,6 +197,7 @@ def test_the_stand_in_knows_the_fields_of_langfuses_generated_type() -> None:
     assert fields <= KNOWN
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("name", [*GOOD, *BAD])
 def test_the_stand_in_agrees_with_langfuses_generated_type(name: str) -> None:
     types = pytest.importorskip("langfuse.api.scores.types")

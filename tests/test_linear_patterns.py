@@ -121,6 +121,7 @@ def test_every_regular_expression_takes_linear_time() -> None:
     assert not slow, "\n".join(f"{name}: {text}" for name, text in slow.items())
 
 
+@pytest.mark.newest
 def test_functions_that_put_expressions_together_are_known() -> None:
     """``lazy`` lists what ``re.compile`` gets that is neither a literal nor in a global."""
     unknown = []

@@ -85,12 +85,14 @@ async def name_shown(running: Running, ca: Authority) -> str:
     return str(shown.subject.rfc4514_string())
 
 
+@pytest.mark.newest
 async def test_exporters_of_the_sdk(transport: str, authority: Authority) -> None:
     async with serving(transport, authority.server()) as running:
         assert await export(transport, running, authority)
         assert running.recorder.items == 2
 
 
+@pytest.mark.newest
 async def test_client_certificate_is_asked_for(transport: str, authority: Authority, tmp_path: Path) -> None:
     tls = authority.server(client_ca_file=str(authority.file))
     other = Authority(tmp_path, "other")
@@ -101,6 +103,7 @@ async def test_client_certificate_is_asked_for(transport: str, authority: Author
         assert running.recorder.items == 2
 
 
+@pytest.mark.newest
 async def test_new_certificate_is_taken_without_restart(transport: str, authority: Authority) -> None:
     tls = authority.server("old")
     async with serving(transport, tls) as running:
@@ -112,6 +115,7 @@ async def test_new_certificate_is_taken_without_restart(transport: str, authorit
         assert await export(transport, running, authority)
 
 
+@pytest.mark.newest
 async def test_withdrawn_authority_lets_nobody_in(transport: str, authority: Authority, tmp_path: Path) -> None:
     accepted = tmp_path / "accepted.pem"
     shutil.copy(authority.file, accepted)
@@ -157,6 +161,7 @@ async def test_files_must_be_usable_at_start(transport: str, authority: Authorit
                 pass
 
 
+@pytest.mark.newest
 async def test_clients_without_tls_are_let_go(transport: str, authority: Authority) -> None:
     async with serving(transport, authority.server(), read_timeout_s=1.0) as running:
         silent, _ = await asyncio.open_connection("127.0.0.1", running.port)

@@ -259,6 +259,7 @@ def test_a_server_that_keeps_no_state_and_sends_the_history_each_time() -> None:
         history = [*out["messages"], ("user", f"And number {turn}?")]
 
 
+@pytest.mark.newest
 def test_a_branch_is_healthy_though_the_first_one_was_stopped() -> None:
     """The agent repeats itself until a person goes back and edits what the tool has answered."""
     agent = middleware_agent(

@@ -421,6 +421,7 @@ MODES = pytest.mark.parametrize("mode", ["batched", "per_call"])
 DELETE: list[Asked] = [("delete", {"path": "/data"})]
 
 
+@pytest.mark.newest
 @MODES
 def test_a_call_that_waits_for_a_person_is_entered(mode: str, run: Any) -> None:
     board = new_board(cursor=True)
@@ -431,6 +432,7 @@ def test_a_call_that_waits_for_a_person_is_entered(mode: str, run: Any) -> None:
     assert cursor_of(board).report().cursor == "task.1.step.0"
 
 
+@pytest.mark.newest
 @MODES
 def test_a_denied_call_is_recalled_and_its_next_proposal_is_a_retry(mode: str, run: Any) -> None:
     """The regression of AutoGPT: the model was not informed of the denial, and it proposed the call again."""
@@ -452,6 +454,7 @@ def test_a_denied_call_is_recalled_and_its_next_proposal_is_a_retry(mode: str, r
     assert [(step.status, step.attempt) for step in report.steps] == [("denied", 1), ("planned", 2)]
 
 
+@pytest.mark.newest
 @MODES
 def test_an_edited_call_is_entered_as_it_ran(mode: str, run: Any) -> None:
     board = new_board(cursor=True)
@@ -464,6 +467,7 @@ def test_an_edited_call_is_entered_as_it_ran(mode: str, run: Any) -> None:
     assert "denial delete" not in " ".join(lines(board))
 
 
+@pytest.mark.newest
 @MODES
 def test_an_approved_call_runs(mode: str, run: Any) -> None:
     board = new_board(cursor=True)
@@ -475,6 +479,7 @@ def test_an_approved_call_runs(mode: str, run: Any) -> None:
         assert "decision delete allowed by person" in lines(board)
 
 
+@pytest.mark.newest
 def test_an_answer_in_place_of_the_tool_is_no_execution() -> None:
     board = new_board(cursor=True)
     agent = reviewed(script(DELETE), board, "batched")

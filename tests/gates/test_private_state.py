@@ -177,6 +177,7 @@ def test_a_checkpoint_is_resumed_with_what_was_known_there(fresh: bool) -> None:
     assert outline(again.invoke(None, early.config)["messages"]) == NUDGED_THEN_STOPPED
 
 
+@pytest.mark.newest
 def test_an_application_that_writes_the_status_leaves_the_memory_alone() -> None:
     saver = InMemorySaver()
     agent = _agent(repeats(8), saver)

@@ -492,6 +492,7 @@ def converse(graph: Any, decisions: Sequence[str], mode: str = "batched", task: 
     return asked, result["messages"]
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("mode", ["batched", "per_call"])
 def test_a_call_that_a_person_refused_is_answered_before_they_are_asked_again(mode: str) -> None:
     counted, board = Scripted("gone", name="delete"), new_board(mode="nudge")
@@ -503,6 +504,7 @@ def test_a_call_that_a_person_refused_is_answered_before_they_are_asked_again(mo
     assert board.counts["refusals.denied"] == 3
 
 
+@pytest.mark.newest
 def test_a_call_that_never_ran_is_in_no_text_one_that_was_called() -> None:
     counted, board = Scripted("gone", name="delete"), new_board()
     graph = reviewed(board, asks(*[[DELETE]] * 20), [counted.tool])
@@ -515,6 +517,7 @@ def test_a_call_that_never_ran_is_in_no_text_one_that_was_called() -> None:
     assert said in messages[-1].content
 
 
+@pytest.mark.newest
 @async_context
 async def test_a_refused_call_is_answered_before_they_are_asked_again_under_asyncio() -> None:
     counted, board = Scripted("gone", name="delete"), new_board(mode="nudge")
@@ -525,6 +528,7 @@ async def test_a_refused_call_is_answered_before_they_are_asked_again_under_asyn
     assert (counted.runs, len(refusals(result["messages"]))) == (0, 3)
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("mode", ["batched", "per_call"])
 def test_without_the_option_the_person_is_asked_every_time(mode: str) -> None:
     counted, board = Scripted("gone", name="delete"), new_board(mode="nudge")
@@ -532,6 +536,7 @@ def test_without_the_option_the_person_is_asked_every_time(mode: str) -> None:
     assert converse(graph, ["reject"], mode)[0] == 4
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("mode", ["batched", "per_call"])
 @pytest.mark.parametrize("rules", [RefusalRules(limit=1), RefusalRules(denied=False)])
 def test_a_call_that_a_person_allows_in_the_end_runs(mode: str, rules: RefusalRules) -> None:
@@ -543,6 +548,7 @@ def test_a_call_that_a_person_allows_in_the_end_runs(mode: str, rules: RefusalRu
     assert answers(messages)[-1].content == "gone"
 
 
+@pytest.mark.newest
 def test_a_call_refused_beside_another_one_is_the_persons_to_decide() -> None:
     counted, board = Scripted("gone", name="delete"), new_board(mode="nudge")
     policy = asks([DELETE], [DELETE, ("lookup", {"key": "a"})])
@@ -550,6 +556,7 @@ def test_a_call_refused_beside_another_one_is_the_persons_to_decide() -> None:
     assert (asked, counted.runs) == (2, 1)
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("mode", ["batched", "per_call"])
 def test_in_the_next_turn_the_person_is_asked_again(mode: str) -> None:
     counted, board = Scripted("gone", name="delete"), new_board(mode="nudge")
