@@ -6,6 +6,7 @@ import copy
 import operator
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from queue import Queue
 from typing import Annotated, Any
 
 import pytest
@@ -313,6 +314,8 @@ def test_a_state_without_messages_is_refused_and_no_key_is_proposed(options: dic
         (list[dict[str, Any]], True), (list[tuple[str, str]], True), (Any, True), (list[AIMessage | HumanMessage], True),
         (list[str], False), (str, False), (int, False), (dict[str, Any], False), (set[int], False), (bool, False),
         (Annotated[list[str], operator.add], False), (list[Path], False), (str | None, False),
+        # Found on Python 3.10: a TypeError in place of the error that names the keys.
+        (type[BaseMessage], False), (type[str] | None, False), (Queue[BaseMessage], True), (list[type[str]], False),
     ],
 )  # fmt: skip
 def test_types_that_can_hold_messages(annotation: Any, expected: bool) -> None:

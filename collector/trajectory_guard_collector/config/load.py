@@ -6,7 +6,7 @@ import os
 import types
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
@@ -106,9 +106,14 @@ def _alternatives(annotation: Any) -> list[Any]:
 
 def _model(annotation: Any) -> type[BaseModel] | None:
     for one in _alternatives(annotation):
-        if isinstance(one, type) and issubclass(one, BaseModel):
+        if _is_class(one) and issubclass(one, BaseModel):
             return one
     return None
+
+
+def _is_class(annotation: Any) -> TypeGuard[type]:
+    """Whether an annotation is a class; before Python 3.11 ``tuple[X, ...]`` too is an instance of ``type``."""
+    return isinstance(annotation, type) and get_origin(annotation) is None
 
 
 def _inner(annotation: Any, key: str) -> Any:
@@ -137,7 +142,7 @@ def _annotation_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
 def _takes_text(annotation: Any) -> bool:
     """Whether the model converts text itself; it reads numbers better than YAML does (010 is ten)."""
     return any(
-        get_origin(one) is Literal or (isinstance(one, type) and issubclass(one, _SCALARS))
+        get_origin(one) is Literal or (_is_class(one) and issubclass(one, _SCALARS))
         for one in _alternatives(annotation)
     )
 

@@ -22,7 +22,7 @@ from typing_extensions import NotRequired, Required, get_type_hints
 
 Builder = StateGraph[Any, Any, Any, Any]
 _TOOL_NODES: Final = ("tools", "tool", "action")
-_NO_MESSAGE: Final = (str, bytes, bool, int, float, complex)
+_NO_MESSAGE: Final = (str, bytes, bool, int, float, complex, type)
 
 
 class GraphShapeError(ValueError):
@@ -254,8 +254,9 @@ def may_hold_messages(annotation: Any) -> bool:
         return False
     if isinstance(origin, type) and issubclass(origin, Collection):
         return any(_may_be_message(one) for one in get_args(annotation))
-    if isinstance(annotation, type) and annotation is not Any:  # a class from Python 3.11 on
-        return not issubclass(annotation, (*_NO_MESSAGE, Mapping))
+    kind = origin or annotation  # before Python 3.11 type[X] passes for a class, from then on Any is one
+    if isinstance(kind, type) and kind is not Any:
+        return not issubclass(kind, (*_NO_MESSAGE, Mapping))
     return True
 
 
