@@ -44,6 +44,32 @@ def test_codes_and_exceptions_do(text: str) -> None:
     assert is_transient(text, None)
 
 
+# Found: an agent that waited for the state of a deployment to be released was stopped at its fifth try.
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Error: Error acquiring the state lock", "Blocking waiting for file lock on package cache", "Queue is full",
+        "already locked by session 77", "The lease is held by node-3", "Error: Failed to lock apt for exclusive operation",
+        "The process cannot access the file because it is being used by another process.", "Text file busy",
+        "ORA-00054: resource busy and acquire with NOWAIT specified", "npm ERR! EBUSY: rmdir", "All lines are busy",
+        "409: another operation is still in progress", "upstream connect error or disconnect/reset before headers",
+    ],
+)  # fmt: skip
+def test_what_is_held_by_another_may_be_free_again(text: str) -> None:
+    assert is_transient(text, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TypeError: busy is not a function", "/bin/sh: busybox: not found", "Error: port 3000 is used by another app",
+        "listen EADDRINUSE: address already in use :::3000", "SyntaxError: locked by name", "No worker in progress.py",
+    ],
+)  # fmt: skip
+def test_what_nobody_will_release_is_not(text: str) -> None:
+    assert not is_transient(text, None)
+
+
 def test_failing_tests_beside_a_plugin_against_time_outs_are_nudged_at_the_third_run() -> None:
     def run(seconds: float) -> str:
         return (

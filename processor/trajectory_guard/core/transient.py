@@ -28,8 +28,11 @@ _TRANSIENT_CODE: Final = re.compile(r"4(?:08|25|29)|5(?:0[0234]|29)")
 _TRANSIENT_WORDS: Final = re.compile(
     r"tim(?:e|ed)[ _-]?out|temporar|unavailable|too many requests|rate.?limit|overloaded|again later|again in \d"
     r"|retry after|connection (?:reset|refused|aborted)|econnreset|econnrefused|throttl|is locked|lock (?:wait|held)"
-    r"|(?:get|obtain|acquire) (?:\w+ ){0,2}lock"
-    r"|database is locked|deadlock|resource busy|(?:could ?n.t|could not|cannot|can.t|failed to|unable to) connect"
+    r"|(?:get|obtain|acquire|acquiring|waiting for) (?:\w+ ){0,2}lock|failed to lock"
+    r"|(?:locked|held) by (?:another|process|pid|session|transaction|node)|being used by another process"
+    r"|deadlock|\bebusy\b|(?:is|are|too|still|resource|device|file|server|system) busy\b|queue is full"
+    r"|operation (?:is )?(?:already |still )?in progress|upstream connect error"
+    r"|(?:could ?n.t|could not|cannot|can.t|failed to|unable to) connect"
     r"|no route to host"
     r"|name or service not known|could not resolve|unreachable|host is down|reset by peer|broken pipe|socket hang up"
     r"|empty reply from server|not reachable",
@@ -178,8 +181,8 @@ _VERSION: Final = re.compile(r"\s\d{1,4}\.\d{1,4}\.\d{1,4}(?![\w.:])")
 
 _TRANSIENT_STEMS: Final = (
     "time", "temporar", "unavailable", "too many requests", "rate", "overloaded", "again", "retry after",
-    "econn", "throttl", "lock", "resource busy", "connect", "no route", "not known", "resolve", "reachable",
-    "host is down", "reset by", "broken pipe", "hang up", "empty reply",
+    "econn", "throttl", "lock", "busy", "held by", "used by", "queue is full", "in progress", "connect", "no route",
+    "not known", "resolve", "reachable", "host is down", "reset by", "broken pipe", "hang up", "empty reply",
 )  # fmt: skip
 """In ASCII text one of them is part of every match of ``_TRANSIENT_WORDS``."""
 
