@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from tests.faults.processes import Collector
+from tests.helpers import eventually
 from trajectory_guard import telemetry
 from trajectory_guard.core.engine import Verdict
 
@@ -43,16 +46,22 @@ def last_of(verdicts: Mapping[str, Verdict]) -> dict[str, Verdict]:
     return newest
 
 
-def steps_of(ends: Mapping[str, Verdict]) -> dict[str, int]:
-    """Number of steps by trajectory, of ``last_of``."""
-    return {name: verdict.step_index + 1 for name, verdict in ends.items()}
-
-
-def end_of(verdict: Verdict) -> tuple[Any, ...]:
-    """The state of a trajectory after its last step, to be compared with ``end_in``."""
+def _end_of(verdict: Verdict) -> tuple[Any, ...]:
+    """The state of a trajectory after its last step, to be compared with ``_end_in``."""
     return verdict.level.value, round(verdict.score, 6), verdict.step_index + 1, verdict.nudges, verdict.episode
 
 
-def end_in(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def _end_in(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """The same of a row of ``/debug/trajectories``."""
     return row["level"], round(row["score"], 6), row["steps"], row["nudges"], row["episode"]
+
+
+async def assert_ends(collector: Collector, ends: Mapping[str, Verdict]) -> None:
+    """The trajectories come to what ``last_of`` says: steps may wait for earlier ones, or until there is time for them."""
+    expected = {name: _end_of(verdict) for name, verdict in ends.items()}
+
+    def found() -> dict[str, tuple[Any, ...]]:
+        return {name: _end_in(row) for name, row in collector.rows().items() if name in ends}
+
+    await asyncio.to_thread(eventually, lambda: found() == expected)
+    assert found() == expected

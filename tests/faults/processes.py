@@ -299,16 +299,6 @@ async def eventually(holds: Callable[[], bool], what: str, timeout_s: float = 30
     await asyncio.to_thread(poll, holds, what, timeout_s)
 
 
-async def evaluated(collector: Collector, steps: Mapping[str, int]) -> dict[str, dict[str, Any]]:
-    """The rows of these trajectories, once each has so many steps: steps may wait for earlier ones."""
-
-    def rows() -> dict[str, dict[str, Any]]:
-        return {name: row for name, row in collector.rows().items() if name in steps}
-
-    await eventually(lambda: {name: row["steps"] for name, row in rows().items()} == steps, "all steps are evaluated")
-    return rows()
-
-
 async def arrived(rotel: Rotel, ids: Iterable[str], timeout_s: float = 40.0) -> None:
     """Return once rotel has taken every one of these spans."""
     await asyncio.to_thread(rotel.wait_for, set(ids), timeout_s)

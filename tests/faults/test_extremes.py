@@ -10,7 +10,7 @@ import pytest
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from tests.collector.kit import HOURS, SECOND_NS, START_NS, request, tool
-from tests.faults.processes import FULL, Collector, Rotel, arrived, started
+from tests.faults.processes import FULL, Collector, Rotel, arrived, eventually, started
 from tests.faults.senders import GrpcSender, assert_well, ids
 from trajectory_guard_collector.otlp.lazy import Request
 from trajectory_guard_collector.scoring.scorer import key_values
@@ -68,7 +68,8 @@ async def test_one_trajectory_with_very_many_steps(collector: Collector) -> None
         await sender.once(data, timeout_s=60)
         seconds.append(time.monotonic() - began)
         rss.append(collector.held().rss)
-    assert collector.flag(endless)["steps"] == STEPS
+    # A request does not wait for all its steps if they take long.
+    await eventually(lambda: collector.flag(endless)["steps"] == STEPS, "all steps are evaluated")
     half = len(seconds) // 2
     assert sum(seconds[half:]) < 2 * sum(seconds[:half]), "a step takes the longer the more there were"
     assert max(rss[half:]) < max(rss[:half]) + 10 * MIB, "memory grows with the steps"

@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from tests.collector.kit import request, score_all, span, tool
-from tests.faults.expected import end_in, end_of, finding_in, finding_of, last_of, steps_of
-from tests.faults.processes import Collector, Rotel, arrived, evaluated, eventually, started
+from tests.faults.expected import assert_ends, finding_in, finding_of, last_of
+from tests.faults.processes import Collector, Rotel, arrived, eventually, started
 from tests.faults.senders import GrpcSender, HttpSender, Sender, assert_well, ids
 
 STEPS = 30
@@ -93,9 +93,7 @@ async def test_with_storage_nothing_acknowledged_is_lost_and_scores_go_on(tmp_pa
         seen = {one: finding_in(found) for one, found in tags}
         assert {one: seen[one] for one in expected} == {one: finding_of(verdict) for one, verdict in expected.items()}
         assert all(finding_in(found) == seen[one] for one, found in tags), "a span was tagged twice, and differently"
-        ends = last_of(expected)
-        rows = await evaluated(collector, steps_of(ends))
-        assert {name: end_in(rows[name]) for name in ends} == {name: end_of(verdict) for name, verdict in ends.items()}
+        await assert_ends(collector, last_of(expected))
         assert {verdict.level.value for verdict in expected.values()} == {"OBSERVE", "NUDGE", "STOP"}
         assert collector.errors() == 0
         await assert_well(collector, "after the kills")

@@ -22,8 +22,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from tests.collector.in_process import evaluate_in_process
 from tests.collector.kit import HOURS, capture_request, run_requests, singles, split, views
-from tests.faults.expected import end_in, end_of, finding_in, finding_of, last_of, steps_of
-from tests.faults.processes import Collector, Rotel, arrived, evaluated, only_full, started
+from tests.faults.expected import assert_ends, finding_in, finding_of, last_of
+from tests.faults.processes import Collector, Rotel, arrived, only_full, started
 from tests.faults.senders import GrpcSender, HttpSender, Sender, ids
 from tests.helpers import DATA, capture, capture_names, lines
 from trajectory_guard.core.engine import Verdict
@@ -126,8 +126,7 @@ async def test_verdicts_are_those_in_process_however_spans_arrive(tmp_path: Path
         await arrived(rotel, wanted)
 
         ends = last_of(verdicts)
-        rows = await evaluated(collector, steps_of(ends))
-        assert {name: end_in(rows[name]) for name in ends} == {name: end_of(verdict) for name, verdict in ends.items()}
+        await assert_ends(collector, ends)
         for name, verdict in ends.items():
             flag = collector.flag(name)
             assert (flag["steps"], round(flag["score"], 6)) == (verdict.step_index + 1, round(verdict.score, 6))
@@ -212,9 +211,7 @@ async def test_rotel_upstream_and_downstream(tmp_path: Path, protocol: str) -> N
             await sender.send(data)
         await sender.close()
         await arrived(last, {one for data in requests for one in ids(data)})
-        ends = last_of(verdicts)
-        rows = await evaluated(collector, steps_of(ends))
-        assert {name: end_in(rows[name]) for name in ends} == {name: end_of(verdict) for name, verdict in ends.items()}
+        await assert_ends(collector, last_of(verdicts))
         tags = dict(last.tags())
         flagged = {one for one, verdict in verdicts.items() if verdict.level.value != "OBSERVE"}
         assert all(finding_in(tags[one]) is not None for one in flagged)
