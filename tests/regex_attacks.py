@@ -36,6 +36,7 @@ _QUICK_S: Final = 30e-9
 """A text of so many characters that takes less than this per character is not scanned in a larger size."""
 _STEEP: Final = 11.0
 """Time may grow by five where the text does; quadratic time grows by twenty-five."""
+_ROUNDS: Final = 5
 
 
 class Slow(NamedTuple):
@@ -71,11 +72,15 @@ def _grows(pattern: re.Pattern[Any], head: str, unit: str, tail: str) -> Slow | 
 
 
 def _confirmed(pattern: re.Pattern[Any], head: str, unit: str, tail: str, size: int) -> Slow | None:
-    """The same text at a fifth of its size and in full, the best of several runs, so that a busy machine is no proof."""
+    """The same text at a fifth of its size and in full, in every one of several rounds: a busy machine is no proof."""
     short, long = _text(head, unit, tail, size // 5), _text(head, unit, tail, size)
-    before = min(_scan(pattern, short) for _ in range(5))
-    seconds = min(_scan(pattern, long) for _ in range(3))
-    return Slow(head, unit, tail, before, seconds) if seconds > max(before * _STEEP, _FLOOR_S) else None
+    before = seconds = 0.0
+    for _ in range(_ROUNDS):
+        before = min(_scan(pattern, short) for _ in range(5))
+        seconds = min(_scan(pattern, long) for _ in range(3))
+        if seconds <= max(before * _STEEP, _FLOOR_S):
+            return None
+    return Slow(head, unit, tail, before, seconds)
 
 
 def _text(head: str, unit: str, tail: str, size: int) -> str:
