@@ -31,6 +31,7 @@ _MAX_ATTACKS: Final = 200
 _LEAST_EACH: Final = 10
 _SIZES: Final = (18, 120, 600, 3_000)
 _FLOOR_S: Final = 0.0012
+_MOMENT_S: Final = 0.01
 _ENOUGH: Final = 600
 _QUICK_S: Final = 30e-9
 """A text of so many characters that takes less than this per character is not scanned in a larger size."""
@@ -59,13 +60,19 @@ def slowest(pattern: re.Pattern[Any]) -> Slow | None:
 
 
 def _grows(pattern: re.Pattern[Any], head: str, unit: str, tail: str) -> Slow | None:
-    """Scans ever longer texts until one takes so long that growth can be told from noise."""
+    """Scans ever longer texts until one takes so long that growth can be told from noise.
+
+    Within its bounds a repeat of bounded length may grow in any way, on a slow machine above the floor, too: a text
+    that takes a moment is slow only if the next size, beyond these bounds, is slow as well.
+    """
     before = 0.0
     for size in _SIZES:
         seconds = _scan(pattern, _text(head, unit, tail, size))
         if seconds > _FLOOR_S and seconds > before * _STEEP / 2:
-            return _confirmed(pattern, head, unit, tail, size)
-        if size >= _ENOUGH and seconds < size * _QUICK_S:
+            found = _confirmed(pattern, head, unit, tail, size)
+            if found is None or found.whole > _MOMENT_S or size in (_SIZES[0], _SIZES[-1]):
+                return found
+        elif size >= _ENOUGH and seconds < size * _QUICK_S:
             return None
         before = seconds
     return None
