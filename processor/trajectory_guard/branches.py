@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
@@ -72,7 +71,7 @@ class Branches:
         with entry.lock:
             requested = entry.requested[1] if entry.requested[0] == turn else ()
             read = (one.step_id for one in entry.read_calls if one.turn == turn)
-            return tuple(entry.turns_read), {*read, *requested}
+            return entry.turns_read, {*read, *requested}
 
     def note_requested(self, trajectory_id: str, run: str, step_ids: Collection[str]) -> None:
         """Remember the calls that the agent at the top has requested last; those of other runs are left out."""
@@ -151,19 +150,19 @@ class Branches:
         with entry.lock:
             if data is None:
                 saved.noise = entry.state.noise  # learned about the tools, whatever the branch
-            entry.turns_read, entry.begun = deque(maxlen=MAX_READ), None
+            entry.turns_read, entry.begun = (), None
             entry.note_turn(saved.turns.get("", ASKED))
             entry.state, entry.saved_index, entry.replay = saved, saved.index, []
             entry.reported = min(entry.reported, saved.index)
             left = [one for one in entry.read_calls if one.step_id not in kept]
-            entry.read_calls = deque((one for one in entry.read_calls if one not in left), maxlen=MAX_READ)
+            entry.read_calls = tuple([one for one in entry.read_calls if one not in left])
             for one in left:
                 entry.message_steps.forget(call_key(one.step_id))
                 if one.call_id is not None:
                     entry.message_calls.forget(call_key(one.call_id))
             entry.calls.clear()
             entry.call_runs.clear()
-            entry.recent.clear()
+            entry.recent = ()
             entry.gates.clear()
             entry.awaiting_state.clear()
             clear_flags(entry)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from trajectory_guard.core.calls import CallRecord, call_key
+from trajectory_guard.core.calls import RECENT_CALLS, CallRecord, call_key, without_id
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.hand_flag import HandFlag
 from trajectory_guard.core.history import WIDTH, Ring
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 _CALL_IDS: Final = 32
 _SPAN_CALL_IDS: Final = 128
 _CALL_RUNS: Final = 64
-_RECENT_STEPS: Final = 16
 _MAX_ROOM: Final = 1_024
 """Calls whose ids are remembered per trajectory, however many a model turn has."""
 _MAX_AWAITING: Final = 32
@@ -126,6 +124,7 @@ class Entry:
         message_steps: ids of steps that a gate has read from the graph's messages; message_calls: their tool call ids,
             which some models use again in every turn; message_tools: their tools.
         read_calls: the calls of the agent at the top that a gate has read last (``branches``).
+        room: calls of the largest model turn so far, if it was larger than usual.
         requested: the calls that the agent at the top has requested last, with the label of its user turn.
         stopped_at: step id of the call at which a gate stopped the agent at the top last, and why.
         in_turn: label of the newest model turn that spans name, and how many calls they have reported of it.
@@ -147,8 +146,8 @@ class Entry:
     __slots__ = (
         "awaiting_state", "begun", "by_hand", "call_runs", "calls", "cursor", "cursors_saved", "discarded", "flags",
         "gates", "hands", "in_turn", "last_used", "lock", "lossy", "message_calls", "message_steps", "message_tools",
-        "quality", "read_calls", "recent", "remote_hands", "replay", "reported", "requested", "saved_index", "state",
-        "stating", "stopped_at", "talks", "trajectory_id", "turns_read",
+        "quality", "read_calls", "recent", "remote_hands", "replay", "reported", "requested", "room", "saved_index",
+        "state", "stating", "stopped_at", "talks", "trajectory_id", "turns_read",
     )  # fmt: skip
 
     def __init__(self, state: TrajectoryState) -> None:
@@ -158,18 +157,19 @@ class Entry:
         self.flags: BoundedTable[str, RunFlag] = BoundedTable(MAX_INSTANCES)
         self.calls = Ring(_SPAN_CALL_IDS)  # the first turn may be large, and nobody has said so
         self.call_runs: BoundedTable[bytes, str] = BoundedTable(_CALL_RUNS)
-        self.recent: deque[CallRecord] = deque(maxlen=_RECENT_STEPS)
+        self.recent: tuple[CallRecord, ...] = ()
         self.replay: list[StepRecord] | None = []
         self.lossy = True
         self.message_steps = Ring(_CALL_IDS)
         self.message_calls = Ring(_CALL_IDS)
-        self.message_tools: set[str] = set()
+        self.message_tools: frozenset[str] = frozenset()
         self.requested: tuple[str, tuple[str, ...]] = ("", ())
         self.in_turn: tuple[str, int] = ("", 0)
-        self.turns_read: deque[str] = deque(maxlen=MAX_READ)
+        self.turns_read: tuple[str, ...] = ()
         self.begun: BegunAnew | None = None
         self.stopped_at: tuple[str, Verdict] | None = None
-        self.read_calls: deque[ReadCall] = deque(maxlen=MAX_READ)
+        self.read_calls: tuple[ReadCall, ...] = ()
+        self.room = 0
         self.gates: BoundedTable[str, GateRun] = BoundedTable(MAX_INSTANCES)
         self.saved_index = 0
         self.stating: BoundedTable[str, bool] = BoundedTable(MAX_INSTANCES)
@@ -199,7 +199,7 @@ class Entry:
     def note_turn(self, turn: str) -> None:
         """Remember the current user turn at the top, unless spans have named it."""
         if not turn.startswith(ASKED) and (not self.turns_read or self.turns_read[-1] != turn):
-            self.turns_read.append(turn)
+            self.turns_read = (*self.turns_read[1 - MAX_READ :], turn)
 
     def note_stop(self, verdict: Verdict | None) -> None:
         """Record that a gate has stopped the agent at the top: a stop by hand has taken effect."""
@@ -256,9 +256,7 @@ class Entry:
             key = self.calls[at]
             if key and self.call_runs.get(key, "") == before:
                 self.call_runs[key] = label
-        for place, seen in enumerate(self.recent):
-            if seen.run == before:
-                self.recent[place] = seen._replace(run=label)
+        self.recent = tuple([seen._replace(run=label) if seen.run == before else seen for seen in self.recent])
 
     def make_room(self, calls: int) -> None:
         """Remember the calls of a model turn this large until they are read; a larger one than any before."""
@@ -268,8 +266,7 @@ class Entry:
         for ring in (self.calls, self.message_steps, self.message_calls):
             ring.size = max(ring.size, wanted * WIDTH)
         self.call_runs.limit = max(_CALL_RUNS, wanted)
-        self.recent = deque(self.recent, maxlen=max(_RECENT_STEPS, wanted))
-        self.read_calls = deque(self.read_calls, maxlen=max(MAX_READ, wanted))
+        self.room = wanted
 
     def awaits_state(self, step: StepRecord) -> bool:
         """Whether a gate follows the agent instance of a step, as spans name it, and will supply the state after it."""
@@ -340,4 +337,15 @@ class Entry:
             self.calls.append(key)
             if seen.run:  # most trajectories have one run, without a label
                 self.call_runs[key] = seen.run
-        self.recent.append(seen)
+        self.recent = (*self.recent[1 - max(RECENT_CALLS, self.room) :], seen)
+
+    def note_read(self, call: ReadCall) -> None:
+        """Remember a call that a gate has read."""
+        self.read_calls = (*self.read_calls[1 - max(MAX_READ, self.room) :], call)
+
+    def take_without_id(self, call: CallRecord) -> CallRecord | None:
+        """The record without a call id that stands for the call a gate has read; each answers for one call."""
+        found = without_id(self.recent, call)
+        if found is not None:
+            self.recent = tuple([seen for seen in self.recent if seen is not found])
+        return found

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trajectory_guard.branches import Branches
 from trajectory_guard.config import GuardConfig
-from trajectory_guard.core.calls import CallRecord, call_key, consume, is_fuller, reported, truncate_for_replay
+from trajectory_guard.core.calls import CallRecord, call_key, is_fuller, reported, truncate_for_replay
 from trajectory_guard.core.detectors import DetectionResult
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.policy import Level
@@ -130,9 +130,9 @@ class FlagBoard(QualityScores):
             entry.message_steps.append(call_key(step.step_id))
             entry.message_calls.append(key)
             if not step.run:
-                entry.read_calls.append(ReadCall(step.turn, step.step_id, step.call_id))
+                entry.note_read(ReadCall(step.turn, step.step_id, step.call_id))
             if len(entry.message_tools) < _MAX_TOOLS:
-                entry.message_tools.add(step.tool_name.casefold())
+                entry.message_tools |= {step.tool_name.casefold()}
             reported_by = self._reported_in(entry, step, key)
             label = run_label(step, entry.state.turns)
             entry.mark_gated(label, stoppable)
@@ -163,7 +163,7 @@ class FlagBoard(QualityScores):
         """Label of the run in which a span has reported the call; None if no span has."""
         if entry.calls.forget(key):
             return entry.call_runs.pop(key, "")
-        return record.run if (record := consume(entry.recent, CallRecord.of(step))) is not None else None
+        return record.run if (record := entry.take_without_id(CallRecord.of(step))) is not None else None
 
     def await_states(self, trajectory_id: str, instance: str) -> None:
         """Record that the gate of an agent instance supplies a state after its tool calls.

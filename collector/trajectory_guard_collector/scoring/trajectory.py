@@ -9,12 +9,12 @@ which invalidates the evaluations from there on, and they are replayed from the 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.by_hand import HandFlag
-from trajectory_guard.core.calls import CallRecord, is_fuller, reported
+from trajectory_guard.core.calls import RECENT_CALLS, CallRecord, is_fuller, reported
 from trajectory_guard.core.engine import Engine, Verdict
 from trajectory_guard.core.interventions import Spent
 from trajectory_guard.core.policy import Level
@@ -24,7 +24,6 @@ from trajectory_guard.core.tracking.usage import UsageLedger
 from trajectory_guard_collector.scoring.items import FIRST, EventKind, Item, Key, Order, StepItem, is_due, was_in_order
 from trajectory_guard_collector.scoring.seen import SAVED, SavedExtent, SeenSpans
 
-_RECENT: Final = 16
 _SNAPSHOT_STEPS: Final = 32
 _AT_A_STRETCH: Final = 8
 _MAX_NAMES: Final = 8
@@ -109,11 +108,12 @@ class Published:
         return published
 
 
-class Head(NamedTuple):
+@dataclass(slots=True)
+class Head:
     """Input of the next evaluation: state, calls reported last, and model usage that no step has been charged yet."""
 
     state: TrajectoryState
-    recent: deque[CallRecord]
+    recent: tuple[CallRecord, ...]
     usage: UsageLedger
 
 
@@ -324,8 +324,8 @@ class Trajectory:
 
     def _thaw(self, engine: Engine, snapshot: Snapshot | None) -> Head:
         if snapshot is None:
-            return Head(engine.new_state(self.key[1]), deque(maxlen=_RECENT), UsageLedger())
-        return Head(engine.load_state(snapshot.state), deque(snapshot.recent, maxlen=_RECENT), snapshot.usage.copy())
+            return Head(engine.new_state(self.key[1]), (), UsageLedger())
+        return Head(engine.load_state(snapshot.state), snapshot.recent, snapshot.usage.copy())
 
     def _evaluate(self, engine: Engine, head: Head, item: StepItem) -> Verdict | None:
         step = item.step
@@ -340,7 +340,7 @@ class Trajectory:
         if item.repeats:
             return None
         if record.outcome != INTERRUPTED:
-            head.recent.append(record)
+            head.recent = (*head.recent[1 - RECENT_CALLS :], record)
         return self._with_first_step(head, item, engine.observe(head.state, head.usage.charge(step)))
 
     def _with_first_step(self, head: Head, item: StepItem, verdict: Verdict | None) -> Verdict | None:
@@ -497,4 +497,4 @@ def _with(names: tuple[str, ...], name: str | None) -> tuple[str, ...]:
 
 
 def _freeze(head: Head) -> Snapshot:
-    return Snapshot(head.state.to_bytes(), tuple(head.recent), head.usage.copy())
+    return Snapshot(head.state.to_bytes(), head.recent, head.usage.copy())

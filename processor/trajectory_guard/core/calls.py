@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -13,6 +14,9 @@ from trajectory_guard.core.steps import INTERRUPTED, Outcome, StepRecord
 from trajectory_guard.core.text import both_ends
 from trajectory_guard.core.text_bounds import chars_of
 
+RECENT_CALLS: Final = 16
+"""Records that are kept of a trajectory. A tuple of them takes a fifth of the memory of a deque."""
+_HASH_CHARS: Final = 16
 _KEPT_RESULT_CHARS: Final = 1_024
 _KEPT_SINGLE_CHARS: Final = 512
 _KEPT_ARGS_CHARS: Final = 2_048
@@ -20,8 +24,17 @@ _CHARS_OF_BYTE: Final = 4
 """No byte of JSON is longer as a Python literal: a control character takes ``\\x7f``, a comma gets a blank."""
 
 
+@lru_cache(maxsize=1_024)
+def _folded(tool_name: str) -> str:
+    """The name of a tool, case-folded: one string for all its records."""
+    return tool_name.casefold()
+
+
 class CallRecord(NamedTuple):
-    """The fields of a step by which a second record of the same call is recognised."""
+    """The fields of a step by which a second record of the same call is recognised.
+
+    Of the hash of the arguments the first 16 hex digits are enough: few calls are compared.
+    """
 
     tool: str
     args_hash: str | None
@@ -42,8 +55,8 @@ class CallRecord(NamedTuple):
             value = next(iter(args.values()))
             single = value if isinstance(value, str) and len(value) <= _KEPT_SINGLE_CHARS else None
         return cls(
-            step.tool_name.casefold(),
-            step.tool_args_hash,
+            _folded(step.tool_name),
+            step.tool_args_hash[:_HASH_CHARS] if step.tool_args_hash is not None else None,
             single,
             step.timestamp,
             step.timestamp + step.duration,
@@ -83,7 +96,7 @@ def same_call(first: CallRecord, second: CallRecord) -> bool:
     return first.dialect != second.dialect and _overlap(first, second)
 
 
-def reported(recent: deque[CallRecord], seen: CallRecord) -> CallRecord | None:
+def reported(recent: Iterable[CallRecord], seen: CallRecord) -> CallRecord | None:
     """The record of ``recent`` that stands for the same call. Runs on every step: the usual cases come first."""
     call_id = seen.call_id
     for other in recent:
@@ -111,11 +124,10 @@ def _resumed(first: CallRecord, second: CallRecord) -> bool:
     return _same_arguments(first, second)
 
 
-def consume(recent: deque[CallRecord], call: CallRecord) -> CallRecord | None:
-    """The record without a call id that stands for the call a gate has read; each answers for one call."""
-    for place, seen in enumerate(recent):
+def without_id(recent: Iterable[CallRecord], call: CallRecord) -> CallRecord | None:
+    """The oldest record without a call id that stands for the call a gate has read; None if there is none."""
+    for seen in recent:
         if seen.call_id is None and seen.tool == call.tool and _same_arguments(seen, call):
-            del recent[place]
             return seen
     return None
 

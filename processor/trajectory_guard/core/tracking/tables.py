@@ -29,6 +29,8 @@ class BoundedTable(OrderedDict[K, V]):
     (['c'], 2)
     """
 
+    __slots__ = ("_on_evicted", "evicted", "limit")
+
     def __init__(self, limit: int, *, on_evicted: Callable[[V], None] | None = None) -> None:
         super().__init__()
         self.limit = limit
