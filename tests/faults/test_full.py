@@ -206,7 +206,7 @@ async def test_memory_that_trajectories_hold_is_given_back_at_the_limit(tmp_path
             reached = reached or "refusing data" in collector.log.read_text()
         assert reached, f"{most / MIB:.0f} MiB are not enough for this test"
         assert most < 190 * MIB, f"{most / MIB:.0f} MiB"
-        assert collector.flag("c1")["steps"] == sent, "scores are kept"
+        await eventually(lambda: collector.flag("c1")["steps"] == sent, "scores are kept")
         await eventually(lambda: collector.ready() is None, "ready again")
         await sender.close()
         await assert_well(collector, "after-the-memory-limit")
