@@ -18,11 +18,18 @@ from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.core.text_bounds import within_limit
 from trajectory_guard.dialects.base import Dialect
 from trajectory_guard.dialects.span import SpanView
-from trajectory_guard.dialects.table import DialectTable, recognise
+from trajectory_guard.dialects.table import DialectTable, KeySet, RowKeys, recognise_keys
 from trajectory_guard.integrations.langfuse.scores import session_of
-from trajectory_guard.spans.extract import agent_of, is_inner_duplicate, model_usage, read_step, trajectory_id
-from trajectory_guard.spans.identity import all_conversation_ids, conversation_id, instance_of
+from trajectory_guard.spans.extract import agent_of, is_inner_duplicate, model_usage, read_known_step, trajectory_id
+from trajectory_guard.spans.identity import (
+    all_conversation_ids,
+    conversation_id,
+    instance_of,
+    metadata_of,
+    named_conversation,
+)
 from trajectory_guard.transcripts.asked import asked_in
+from trajectory_guard.transcripts.messages import may_show_input
 from trajectory_guard.transcripts.model_calls import dialect_of, model_call
 from trajectory_guard_collector.config.models import Trajectories
 from trajectory_guard_collector.scoring.calls import CALL_BYTES, read_again, read_call, revised
@@ -92,7 +99,6 @@ class Identifier:
         reads_calls: bool = False,
     ) -> None:
         self._table = table
-        self._markers = table.markers
         self._max_chars = config.max_understood_chars
         self._operations = operations
         self._counts = counts
@@ -183,24 +189,27 @@ class Identifier:
         if agent_span.item is not None:
             self._counts.duplicate()
             return
-        dialect = None if self._markers.isdisjoint(view.attributes) else recognise(view, self._table)
-        if dialect is None:
-            self._take_other(agent_span, trace)
+        known = self._table.key_set(view.attributes)
+        row = recognise_keys(view, known) if known.declared or known.built_in else None
+        if row is None:
+            self._take_other(agent_span, trace, known)
         else:
-            self._take_step(agent_span, trace, dialect)
+            self._take_step(agent_span, trace, row, known)
 
-    def _take_other(self, agent_span: AgentSpan, trace: Trace) -> None:
-        view = agent_span.view
-        conversation = conversation_id(view.attributes, self._table)
+    def _take_other(self, agent_span: AgentSpan, trace: Trace, known: KeySet) -> None:
+        view, table = agent_span.view, self._table
+        conversation = named_conversation(view.attributes, known, metadata_of(view.attributes, known))
         if conversation is not None:
             self._learn(trace, conversation, agent_span.origin.tenant)
-        usage = model_usage(view, self._table)
+        usage = model_usage(view, table, known)
         if usage is None:
             return
-        usage = usage._replace(asked=asked_in(view, self._table))
         tenant = agent_span.origin.tenant
         above, missing = trace.ancestors(agent_span.parent_id)
-        step = model_call(view, lambda: above, usage, lambda span: self._by_trace(trace, span), self._table)
+        step = None
+        if may_show_input(view, table):
+            usage = usage._replace(asked=asked_in(view, table))
+            step = model_call(view, lambda: above, usage, lambda span: self._by_trace(trace, span), table)
         key = agent_span.key if step is None else usage_key(agent_span.key)
         item = UsageItem(key, (view.end, view.span_id), view.trace_id, view.scope, usage, agent_span.origin)
         trajectory = conversation or self._by_trace(trace, view)
@@ -213,13 +222,14 @@ class Identifier:
         if conversation is None:
             trace.follow(item, self.traces.max_spans)
         if step is not None:
-            self._file(agent_span, trace, step, dialect_of(view, self._table), above, missing)
+            self._file(agent_span, trace, step, dialect_of(view, table), above, missing)
 
-    def _take_step(self, agent_span: AgentSpan, trace: Trace, dialect: Dialect) -> None:
+    def _take_step(self, agent_span: AgentSpan, trace: Trace, row: RowKeys, known: KeySet) -> None:
         above, missing = trace.ancestors(agent_span.parent_id)
-        step = read_step(agent_span.view, dialect, above, lambda span: self._by_trace(trace, span), self._table)
+        view, table = agent_span.view, self._table
+        step = read_known_step(view, row, known, above, lambda span: self._by_trace(trace, span), table)
         if step is not None:
-            self._file(agent_span, trace, step, dialect, above, missing)
+            self._file(agent_span, trace, step, row.row, above, missing)
 
     def _file(
         self, agent_span: AgentSpan, trace: Trace, step: StepRecord, dialect: Dialect, above: list[SpanView],
@@ -229,8 +239,10 @@ class Identifier:
         item = self._item(agent_span, step, dialect)
         agent_span.item = item
         if missing:
-            item.own_agent = agent_of(agent_span.view, (), dialect, self._table) if above else step.agent_id
-            item.own_run = instance_of(agent_span.view, (), self._table)
+            item.own_agent, item.own_run = step.agent_id, step.run
+            if above:
+                item.own_agent = agent_of(agent_span.view, (), dialect, self._table)
+                item.own_run = instance_of(agent_span.view, (), self._table)
             trace.wait(missing, item, self.traces.max_spans)
         of_tool = step.model_scope is None
         if of_tool and above and is_inner_duplicate(item.view, above, self._table, dialect):

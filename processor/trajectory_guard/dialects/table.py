@@ -149,11 +149,12 @@ class KeySet(NamedTuple):
 
 
 class MessageKeySet(NamedTuple):
-    """The keys of messages that the span has, or that begin a name."""
+    """The keys of messages that the span has, or that begin a name, and of lists of events that may hold some."""
 
     inputs: Keys
     outputs: Keys
     transcripts: Keys
+    event_lists: Keys
 
 
 class DialectTable(tuple[Dialect, ...]):
@@ -249,14 +250,22 @@ class DialectTable(tuple[Dialect, ...]):
 
     def message_keys(self, wanted: MessageKeys, attributes: Mapping[str, Any]) -> Keys:
         """The keys of ``inputs``, ``outputs`` or ``transcripts`` that these attributes have, in their order."""
+        known = self._message_key_set(attributes)
+        return known.inputs if wanted is self.inputs else known.outputs if wanted is self.outputs else known.transcripts
+
+    def has_input_keys(self, attributes: Mapping[str, Any]) -> bool:
+        """Whether these attributes have a key of ``inputs`` or of ``event_lists``."""
+        known = self._message_key_set(attributes)
+        return bool(known.inputs or known.event_lists)
+
+    def _message_key_set(self, attributes: Mapping[str, Any]) -> MessageKeySet:
         names = tuple(attributes)
         known = self._message_key_sets.get(names)
         if known is None:
-            known = MessageKeySet(
-                *(_found(wanted.keys, attributes) for wanted in (self.inputs, self.outputs, self.transcripts))
-            )
+            wanted = (self.inputs.keys, self.outputs.keys, self.transcripts.keys, self.event_lists)
+            known = MessageKeySet(*(_found(keys, attributes) for keys in wanted))
             _keep(self._message_key_sets, names, known)
-        return known.inputs if wanted is self.inputs else known.outputs if wanted is self.outputs else known.transcripts
+        return known
 
     def _combine_tools(self, rows: Sequence[Dialect]) -> None:
         self.markers = frozenset(key for row in self for key in row.markers)

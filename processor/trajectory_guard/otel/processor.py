@@ -44,6 +44,7 @@ from trajectory_guard.spans.identity import (
 )
 from trajectory_guard.store import FlagBoard
 from trajectory_guard.transcripts.asked import asked_in
+from trajectory_guard.transcripts.messages import may_show_input
 from trajectory_guard.transcripts.model_calls import model_call
 from trajectory_guard.transcripts.proposals import proposals_in
 
@@ -268,6 +269,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 return
             if self.config.cursor:
                 self._propose(span, view)
+            if not may_show_input(view, self._table):
+                return
             step = model_call(view, partial(self._ancestors, span), usage, self._conversation_of, self._table)
             if step is None:
                 return
@@ -386,8 +389,8 @@ class TrajectoryGuardProcessor(SpanProcessor):
                 ledger = UsageLedger()
                 with self._lock:
                     self._usage[trace_id] = ledger
-            if not ledger.knows(view.trace_id, conversation) and (asked := asked_in(view, self._table)) is not None:
-                usage = usage._replace(asked=asked)
+            if not ledger.knows(view.trace_id, conversation) and may_show_input(view, self._table):
+                usage = usage._replace(asked=asked_in(view, self._table))
             with self._lock:
                 ledger.add(view.trace_id, view.scope, usage, conversation)
                 if span.parent is not None:

@@ -38,6 +38,8 @@ from trajectory_guard.spans.identity import (
 )
 
 MAX_RESULT_CHARS: Final = 1_000_000
+_TOO_MANY: Final = 1e12
+"""Numbers of tokens, or of dollars, from which on they are taken for a mistake."""
 STATE_KEY: Final = "trajectory_guard.state"
 """Attribute of a tool span by which an application supplies the state after the call: a page, a board, a hash of it."""
 
@@ -265,16 +267,19 @@ def model_usage(span: SpanView, table: DialectTable = DIALECTS, known: KeySet | 
 
 
 def _usage(span: SpanView, raw: RawUsage, table: DialectTable) -> Usage:
-    tokens, usd = (_integer(raw.input_tokens), _integer(raw.output_tokens)), _number(raw.cost)
-    model = model_name(span, table) if any(tokens) and not usd else None
-    unpriced = (ModelTokens(model, *tokens),) if model is not None else ()
-    return Usage(*tokens, usd, max(0.0, span.end - span.start), unpriced)
+    asked, answered, usd = _integer(raw.input_tokens), _integer(raw.output_tokens), _number(raw.cost)
+    model = model_name(span, table) if (asked or answered) and not usd else None
+    unpriced = (ModelTokens(model, asked, answered),) if model is not None else ()
+    return Usage(asked, answered, usd, max(0.0, span.end - span.start), unpriced)
 
 
 def model_name(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
     """Name of the model that answered, None if the span does not say."""
     name = first(span.attributes, table.model_names)
-    return bounded_name(name.strip('"')) if isinstance(name, str) else None
+    if not isinstance(name, str):
+        return None
+    name = name.strip('"')
+    return name if not name[MAX_NAME_CHARS:] else bounded_name(name)
 
 
 def response_id(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
@@ -284,12 +289,16 @@ def response_id(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
 
 
 def _integer(value: Any) -> int:
+    if value.__class__ is int and 0 <= value < _TOO_MANY:
+        return value  # type: ignore[no-any-return]  # as nearly all tokens are
     return int(_number(value))
 
 
 def _number(value: Any) -> float:
+    if value is None:
+        return 0.0  # most spans name no cost: an exception would take longer than all the rest
     try:
         number = float(value)
     except (TypeError, ValueError):
         return 0.0
-    return number if 0.0 <= number < 1e12 else 0.0
+    return number if 0.0 <= number < _TOO_MANY else 0.0

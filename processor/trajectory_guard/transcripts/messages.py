@@ -59,6 +59,14 @@ def input_items(span: SpanView, table: DialectTable = DIALECTS) -> list[Any]:
     return []
 
 
+def may_show_input(span: SpanView, table: DialectTable = DIALECTS) -> bool:
+    """Whether a span has any key or event of messages, as most spans that show only what a call cost have not.
+
+    The one look that such a span costs: without it, neither a user message nor the step of a model call is in it.
+    """
+    return table.has_input_keys(span.attributes) or bool(span.events)
+
+
 def shows_input(span: SpanView, table: DialectTable = DIALECTS) -> bool:
     """Whether a span has a place where messages sent to a model may stand: many spans show only what a call cost."""
     return next(_sources(span, table.inputs, table), None) is not None
