@@ -260,7 +260,9 @@ def resource_attributes(data: bytes) -> dict[str, Any]:
 def attributes_of(items: Iterable[KeyValue]) -> dict[str, Any]:
     """Attributes as a plain mapping; of keys that repeat the last one counts."""
     return {
-        _KEYS.get(key := item.key) or _shared(key): (value := item.value).string_value or any_value(value)
+        _KEYS.get(key := item.key) or _shared(key): (value := item.value).string_value
+        or value.int_value
+        or any_value(value)
         for item in items
     }
 

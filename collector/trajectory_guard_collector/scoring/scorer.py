@@ -226,8 +226,7 @@ def tagged(span: Span, attributes: Attributes, encoded: bytes = b"") -> bytes:
     Parameters:
         encoded: ``encoded_attributes(attributes)``, if the caller needs it as well.
     """
-    replaced = any(attribute.key in attributes for attribute in span.attributes)
-    if not replaced:
+    if attributes.keys().isdisjoint([attribute.key for attribute in span.attributes]):
         return span.SerializeToString() + (encoded or encoded_attributes(attributes))
     kept = [attribute for attribute in span.attributes if attribute.key not in attributes]
     before = next((attribute.value for attribute in span.attributes if attribute.key == telemetry.LANGFUSE_TAGS), None)

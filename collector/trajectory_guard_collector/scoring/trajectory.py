@@ -181,9 +181,9 @@ class Trajectory:
         The clock jumps from one request to another: items that are not evaluated yet have no order but that of their
         times, and one that another trajectory had in order stays in order.
         """
-        end = item.order[0] + reorder_s
-        jumped = end < self.newest[0] and not was_in_order(item) and end < self._newest_evaluated
-        return jumped or item.order <= self.floor
+        order, newest = item.order, self.items[-1].order if self.items else self.floor
+        end = order[0] + reorder_s
+        return order <= self.floor or (end < newest[0] and not was_in_order(item) and end < self._newest_evaluated)
 
     @property
     def _newest_evaluated(self) -> float:
@@ -194,7 +194,7 @@ class Trajectory:
 
     def was_seen(self, item: Item, row: int = 0) -> bool:
         """Whether an item was compacted into the base before; ``row``: write-ahead row from which it is read again."""
-        return self.saved.covers(item.order, row) or item.span[-8:] in self.seen
+        return item.span[-8:] in self.seen or (row > 0 and self.saved.covers(item.order, row))
 
     def add(self, item: Item) -> bool:
         """Insert an item in its place. Returns whether it is the newest."""
