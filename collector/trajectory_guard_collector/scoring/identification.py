@@ -262,7 +262,7 @@ class Identifier:
     def _assign(self, trace: Trace, item: StepItem, above: list[SpanView]) -> None:
         """Put a step into its trajectory, out of another one if it was filed before."""
         view, key = item.view, (item.tenant, item.step.trajectory_id)
-        if conversation_id(view.attributes, self._table) is not None or self._names_conversation(above):
+        if self._names_conversation((view, *above)):
             self._learn(trace, key[1], item.tenant)
         else:
             trace.follow(item, self.traces.max_spans)
@@ -273,7 +273,10 @@ class Identifier:
         self._name(trace, key, view)
 
     def _names_conversation(self, spans: Iterable[SpanView]) -> bool:
-        return any(conversation_id(span.attributes, self._table) is not None for span in spans)
+        for span in spans:  # noqa: SIM110  a generator would cost more than the usual look-up
+            if conversation_id(span.attributes, self._table) is not None:
+                return True
+        return False
 
     def _name(self, trace: Trace, key: Key, view: SpanView | None = None) -> None:
         """Register the trace id and all conversation ids of the span as names of the trajectory, for flag lookups."""

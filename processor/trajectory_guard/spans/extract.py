@@ -75,9 +75,10 @@ def is_inner_duplicate(
     Parameters:
         dialect: the row that reads the span, if the caller knows it.
     """
-    table = table_of(dialects)
-    dialect = dialect or recognise(span, table)
-    return dialect is not None and repeats_above(span, dialect, list(above), table)
+    table, above = table_of(dialects), list(above)
+    if dialect is None and [one for one in above if dialect_above(one, table) is not None]:
+        dialect = recognise(span, table)
+    return dialect is not None and repeats_above(span, dialect, above, table)
 
 
 def repeats_above(span: SpanView, dialect: Dialect, above: Sequence[SpanView], table: DialectTable) -> bool:
@@ -153,7 +154,7 @@ def read_known_step(
         visible = _failure_text(span, kind)
     elif len(visible) > MAX_RESULT_CHARS:
         visible = both_ends_and_digest(visible, MAX_RESULT_CHARS)
-    stated = attributes.get(STATE_KEY)
+    stated, seconds = attributes.get(STATE_KEY), span.end - span.start
     seen = Evidence.FULL if visible is not None or (kind == ERROR and not cut_off) else Evidence.NO_RESULT
     return StepRecord(  # by position: matching twenty names takes as long as a hash of the arguments
         span.span_id,
@@ -164,7 +165,7 @@ def read_known_step(
         kind,
         agent,
         span.start,
-        max(0.0, span.end - span.start),
+        seconds if seconds > 0.0 else 0.0,
         _call_id(call_id, decoded.call_id, payload.call_id),
         dialect.name,
         span.trace_id,
@@ -290,7 +291,7 @@ def response_id(span: SpanView, table: DialectTable = DIALECTS) -> str | None:
 
 def _integer(value: Any) -> int:
     if value.__class__ is int and 0 <= value < _TOO_MANY:
-        return value  # type: ignore[no-any-return]  # as nearly all tokens are
+        return value  # as nearly all tokens are
     return int(_number(value))
 
 
