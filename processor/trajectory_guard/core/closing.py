@@ -79,6 +79,9 @@ def _sentences(main: DetectionResult, tool: str, ending: _Ending) -> tuple[str, 
         return None
     if main.certainty is Certainty.WAITING:
         return _waiting(main, tool, calls)
+    if main.rule == "unseen_results":
+        said = f"for {main.count} turns there were only calls that had been made before, most recently {tool}"
+        return said, "I cannot tell whether they had any effect: please check, or give me other instructions."
     if main.loop_type == TYPE_I:
         return _repeated(main, tool, calls, ending)
     if main.rule == "same_meaning" or main.rule == "reformulation":

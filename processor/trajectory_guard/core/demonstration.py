@@ -19,7 +19,7 @@ def fires(rule: str, calls: Iterable[str]) -> None:
     """Print each step at which ``rule`` fires: index from 0, repeats, confidence, certainty, and the level of the run.
 
     Parameters:
-        calls: ``tool(name=value, …) -> result``, with ``[error] `` or another outcome than success before the result.
+        calls: ``tool(name=value, …) -> result``, ``?`` for an unknown result, with ``[error] `` or another outcome than success before the result.
 
     Raises:
         ValueError: a call has another shape.
@@ -32,9 +32,10 @@ def fires(rule: str, calls: Iterable[str]) -> None:
             raise ValueError(f"expected 'tool(name=value) -> result', got {call!r}")
         args: Any = dict(pair.split("=", 1) for pair in match["args"].split(", ") if pair)
         outcome: Any = match["outcome"] or "success"
+        result = None if match["result"] == "?" else match["result"]
         verdict = engine.observe(state, StepRecord(
-            str(index), "demonstration", match["tool"], args_hash(args), result_hash(outcome, match["result"]), outcome,
-            args=args, result=match["result"], model_scope="demonstration" if match["tool"] == TOOL_NAME else None,
+            str(index), "demonstration", match["tool"], args_hash(args), result_hash(outcome, result), outcome,
+            args=args, result=result, model_scope="demonstration" if match["tool"] == TOOL_NAME else None,
         ))  # fmt: skip
         for found in (one for one in (verdict.detections if verdict else ()) if one.rule == rule):
             level = verdict.level if verdict else None

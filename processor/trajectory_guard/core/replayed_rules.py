@@ -340,6 +340,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "same_answer": Rule(None, _same_answer),
     "cycle": Rule(_cycle, _anything),
     "nothing_new": Rule(None, _nothing_new),
+    "unseen_results": Rule(None, _at_least("calls")),
     "known_calls": Rule(None, _known_calls),
     "same_meaning": Rule(None, _at_least("calls")),
     "reformulation": Rule(None, _at_least("calls")),

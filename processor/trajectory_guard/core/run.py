@@ -160,6 +160,20 @@ class Run:
                 since = self.dismissed
             seen.forgets = calls.start > 0 or (since > 0 and any(at < since for at in calls.occurrences(seen.call)))
 
+    def unseen_repeats(self, batch: int) -> tuple[int, int]:
+        """Number of the newest model turns in which calls were only repeated, with unknown results; and the first step.
+
+        Parameters:
+            batch: ordinal of the turn of the current step, which is one of them.
+        """
+        history = self.history
+        start = history.calls.start
+        first = max(self.last_new_call + 1, self.last_progress + 1, self.boundary, self.dismissed, start)
+        shown = history.results.data[(first - start) * WIDTH :].strip(b"\0")
+        if shown or not all(history.calls[at] for at in range(first, self.index)):
+            return 0, -1
+        return len(history.batches_of(range(first, self.index)) | {batch}), first
+
     # --- changing --------------------------------------------------------------------------------------------
 
     def remember(self, seen: Observation, place: int) -> None:

@@ -25,9 +25,10 @@ from trajectory_guard.core.detectors.pingpong import HandOffs, KnownCalls, PingP
 from trajectory_guard.core.detectors.repeats import DeniedAgain, Recurrence, Stutter
 from trajectory_guard.core.detectors.reported import REPORTED, Integrity, Stagnation
 from trajectory_guard.core.detectors.same_answer import SameAnswer
+from trajectory_guard.core.detectors.unseen import Unseen
 
 _BUILT_IN: tuple[type[Detector], ...] = (
-    Stutter, Recurrence, DeniedAgain, Insanity, SameAnswer, SameEffect, Phantom, Wandering, PingPong, HandOffs,
+    Stutter, Recurrence, DeniedAgain, Unseen, Insanity, SameAnswer, SameEffect, Phantom, Wandering, PingPong, HandOffs,
     KnownCalls, ErrorStreak, Monologue, SameModelCall,
 )  # fmt: skip
 LOOP_TYPES: tuple[str, ...] = (TYPE_I, TYPE_II, TYPE_III, TYPE_IV, TYPE_V, TYPE_VI)

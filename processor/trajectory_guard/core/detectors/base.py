@@ -67,7 +67,7 @@ REFUSED: Final = 2
 UNPRODUCTIVE: Final = 4
 """The step brought nothing new."""
 SERIES: Final = 8
-"""Several steps in a row got one answer, or showed nothing new."""
+"""Several steps in a row got one answer, showed nothing new, or only repeated calls without a known result."""
 FAILED: Final = 16
 """The step shows an error."""
 PROGRESS: Final = 32
@@ -91,6 +91,8 @@ def signs_of(seen: Observation) -> int:
         signs |= REFUSED
     in_a_row = _LEAST_SERIES
     if seen.same_results.distinct >= in_a_row or seen.alike >= in_a_row or seen.old_states_in_a_row >= in_a_row:
+        signs |= SERIES
+    if seen.unseen >= in_a_row:
         signs |= SERIES
     if seen.signature is not None:
         signs |= FAILED
