@@ -82,6 +82,7 @@ def loops() -> dict[str, list[Any]]:
             record("pull", {"lever": one}, f"Lever {one} clicks {ord(one):b} times, and the door stays shut.")
             for one in "abcdef" + "fbxdcaebydacfzbdfaecvbfdacewbd"
         ],
+        "unseen_results": [record("press", {"key": at % 3}, None) for at in range(16)],
         "handoffs": [
             record(f"transfer_to_{to}", {"reason": f"{why} {n}"}, "done")
             for n, (to, why) in enumerate([("billing", "invoice"), ("support", "who is it")] * 6)

@@ -74,6 +74,7 @@ def noisy_steps(seed: int, count: int) -> Iterator[StepRecord]:
         record("pull", {"lever": one}, f"Lever {one} clicks {ord(one):b} times, and the door stays shut.")
         for one in "abcdef" + "fbxdcaebydacfzbdfaecvb"
     ]
+    rare += [record("press", {"key": at % 3}, None) for at in range(24)]
     for at, step in enumerate(rare, count + 12):
         yield step._replace(step_id=f"{at:016x}", timestamp=at * 2.0)
 

@@ -19,7 +19,8 @@ def fires(rule: str, calls: Iterable[str]) -> None:
     """Print each step at which ``rule`` fires: index from 0, repeats, confidence, certainty, and the level of the run.
 
     Parameters:
-        calls: ``tool(name=value, …) -> result``, ``?`` for an unknown result, with ``[error] `` or another outcome than success before the result.
+        calls: ``tool(name=value, …) -> result``, with ``?`` for an unknown result, and with ``[error] `` or another
+            outcome than success before the result.
 
     Raises:
         ValueError: a call has another shape.

@@ -149,6 +149,7 @@ class Engine:
         given = DetectorSettings(redact=settings.redact, settle=settle)
         self._factories = [_factory(kind, given) for kind in REGISTRY.values() if self._weights[kind.loop_type] > 0]
         self._laps = self._weights[TYPE_IV] > 0
+        self._only_nudged = frozenset(rule for kind in REGISTRY.values() if not kind.may_stop for rule in kind.rules)
 
     def new_state(self, trajectory_id: str) -> TrajectoryState:
         """Empty state of a trajectory."""
@@ -236,6 +237,8 @@ class Engine:
         observation = self._reader.read(state, run, step, policy)
         findings = self._detect(run, observation, policy, likely=likely)
         may_stop = run.stoppable and not (policy is not None and policy.never_stop)
+        if findings and findings[0].rule in self._only_nudged:
+            may_stop = False
         return self._decide(state, run, observation, findings, new_batch=not observation.same_batch, may_stop=may_stop)
 
     def _decide(

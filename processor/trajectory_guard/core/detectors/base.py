@@ -67,7 +67,7 @@ REFUSED: Final = 2
 UNPRODUCTIVE: Final = 4
 """The step brought nothing new."""
 SERIES: Final = 8
-"""Several steps in a row got one answer, showed nothing new, or only repeated calls without a known result."""
+"""Several steps in a row got one answer, or showed nothing new."""
 FAILED: Final = 16
 """The step shows an error."""
 PROGRESS: Final = 32
@@ -76,6 +76,8 @@ SPOKEN: Final = 64
 """The model wrote a text with the call, or declared its work done."""
 COPIED: Final = 128
 """One model message holds the call so often that this copy counts; such a step shows no other sign."""
+UNSEEN: Final = 256
+"""Several steps in a row only repeated calls, and nothing is known of what they returned."""
 ALWAYS: Final = UNPRODUCTIVE | PROGRESS
 _LEAST_SERIES: Final = 3
 
@@ -93,7 +95,7 @@ def signs_of(seen: Observation) -> int:
     if seen.same_results.distinct >= in_a_row or seen.alike >= in_a_row or seen.old_states_in_a_row >= in_a_row:
         signs |= SERIES
     if seen.unseen >= in_a_row:
-        signs |= SERIES
+        signs |= UNSEEN
     if seen.signature is not None:
         signs |= FAILED
     if seen.step.thought or is_finisher(seen.tool):
@@ -128,7 +130,7 @@ class Detector:
         asked_at: signs (``signs_of``) of which a step has to show one. Without them the detector finds nothing and
             remembers nothing, so it is not asked: most detectors have nothing to do with most steps.
         of_model_calls: it looks at repeated model calls, which no other detector is shown, and at nothing else.
-        may_stop: a reported finding of this kind may lead to a stop; otherwise to nudges only, ever more rarely.
+        may_stop: a finding of this kind may lead to a stop; otherwise to nudges only, ever more rarely.
         advice: suggestions for the agent in a nudge, one sentence each.
         recommendation: advice for the developer.
         thresholds: the numbers that its rules compare with, by name, which its certificates state.

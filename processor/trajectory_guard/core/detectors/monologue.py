@@ -15,7 +15,7 @@ _COUNT: Final = 3
 _COUNT_VARIED: Final = 5
 _WINDOW: Final = 10
 _CONFIDENCE: Final = 0.8
-"""Below the threshold of a nudge at first; and enough for one, and for a stop, if it fires at every second step only."""
+"""Too little for a nudge at first, and enough for one, and for a stop, if it fires at every second step only."""
 
 
 class Monologue(Detector):
@@ -91,8 +91,9 @@ class Monologue(Detector):
             return None
         certainty = Certainty.ACKNOWLEDGED if varied else Certainty.LIKELY
         return self.found(
-            seen, _CONFIDENCE, "same_message", certainty, count=len(steps), first_step=steps[0], steps=steps, varied=True
-        )
+            seen, _CONFIDENCE, "same_message", certainty, count=len(steps), first_step=steps[0], steps=steps,
+            varied=True,
+        )  # fmt: skip
 
     @classmethod
     def explain(cls, found: DetectionResult, call: str, answer: str) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from trajectory_guard.core.certainty import Certainty
-from trajectory_guard.core.detectors.base import SERIES, TYPE_I, DetectionResult, Detector
+from trajectory_guard.core.detectors.base import TYPE_I, UNSEEN, DetectionResult, Detector
 from trajectory_guard.core.observation import Observation
 
 _CALLS: Final = 12
@@ -15,11 +15,11 @@ _CALLS: Final = 12
 class Unseen(Detector):
     """Fires when twelve model turns in a row make nothing but calls that were made before, with unknown results.
 
-    Screens that are not recorded, and telemetry that captures arguments but no results, leave only the requests. Unknown
-    results are not equal, so each of these calls may have brought something; but an agent to which they do would ask for
-    something else in between. Does not fire where calls are unknown too, where one of them failed, and where a call that
-    was not made within memory lies among them: look, act, look, act. Acknowledged at most, so it is escalated slowly; a
-    wait is given as much more time as with any other rule.
+    Screens that are not recorded, and telemetry that captures arguments but no results, leave only the requests.
+    Unknown results are not equal: a game, or a long list, may be played with a few keys. So the finding is acknowledged
+    at most, and leads to nudges only, ever more rarely. Does not fire where calls are unknown too, where one of them
+    failed, and where a call that was not made within memory lies among them: look, act, look, act. A wait is given as
+    much more time as with any other rule.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> fires("unseen_results", ["click(x=1) -> ?", "click(x=2) -> ?"] * 8)
@@ -34,8 +34,9 @@ class Unseen(Detector):
     rules: ClassVar[tuple[str, ...]] = ("unseen_results",)
     loop_type: ClassVar[str] = TYPE_I
     weight: ClassVar[float] = 2.0
-    asked_at: ClassVar[int] = SERIES
+    asked_at: ClassVar[int] = UNSEEN
     shared: ClassVar[bool] = True
+    may_stop: ClassVar[bool] = False
     advice: ClassVar[tuple[str, ...]] = (
         "Check whether these calls have had any effect before you make one of them again.",
         "Do something that you have not done yet: another tool, other arguments, or another way to the goal.",
