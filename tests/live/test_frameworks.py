@@ -111,6 +111,7 @@ RUNS = {
     "ag2__main": Run("ag2", "ag2", "ag2_agent"),
     "livekit__main": Run("livekit", "livekit.agents", "livekit_agent"),
     "client-litellm-native__loop": Run("litellm", "litellm", "litellm_client"),
+    "openai-agents-logfire-nogroup__main": Run("openai_agents", "logfire", "openai_agents_logfire"),
 }
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
