@@ -115,3 +115,15 @@ def test_tokens_without_a_cost_are_kept_by_model_until_somebody_asks_for_their_p
 def test_absurd_usage_counts_as_nothing(tokens: Any) -> None:
     chat = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": tokens}
     assert model_usage(span_view(chat)) == Usage(0, 0, 0.0, seconds=0.5)
+
+
+# Found: the model of a Langfuse generation was not read, so that its calls had no price.
+def test_a_generation_of_langfuse_names_its_model() -> None:
+    generation = {
+        "langfuse.observation.type": "generation",
+        "langfuse.observation.model.name": "small",
+        "langfuse.observation.usage_details": '{"input": 100, "output": 5}',
+    }
+    usage = model_usage(span_view(generation))
+    assert usage is not None
+    assert usage.unpriced == (ModelTokens("small", 100, 5),)

@@ -53,6 +53,7 @@ LANGFUSE = Dialect(
         call_markers=(_TYPE,),
         usage=_usage,
         usage_markers=("langfuse.observation.usage_details",),
+        names=("langfuse.observation.model.name",),
     ),
     messages=Messages(
         inputs=("langfuse.observation.input",),
