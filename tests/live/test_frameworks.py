@@ -94,10 +94,10 @@ RUNS = {
     "google-genai-official__tools": Run("google_genai_1", *GENAI_OFFICIAL),
     "google-genai-official__automatic": Run("google_genai_2", *GENAI_OFFICIAL),
     "google-genai-openinference__automatic": Run(
-        "google_genai_2", "openinference.instrumentation.google_genai", "google_genai_client", ("openinference",)
+        "google_genai_3", "openinference.instrumentation.google_genai", "google_genai_client", ("openinference",)
     ),
     "google-genai-traceloop__automatic": Run(
-        "google_genai_2", "opentelemetry.instrumentation.google_generativeai", "google_genai_client", ("traceloop",)
+        "google_genai_3", "opentelemetry.instrumentation.google_generativeai", "google_genai_client", ("traceloop",)
     ),
     "voltagent__main": Run("voltagent", "@voltagent/core", "voltagent"),
     "laminar__main": Run("laminar", "lmnr", "laminar_agent"),
