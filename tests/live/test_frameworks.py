@@ -112,6 +112,7 @@ RUNS = {
     "livekit__main": Run("livekit", "livekit.agents", "livekit_agent"),
     "client-litellm-native__loop": Run("litellm", "litellm", "litellm_client"),
     "openai-agents-logfire-nogroup__main": Run("openai_agents", "logfire", "openai_agents_logfire"),
+    "agent-framework-stream__main": Run("agent_framework", "agent_framework", "agent_framework_agent"),
 }
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
