@@ -111,6 +111,7 @@ RUNS = {
     "ag2__main": Run("ag2", "ag2", "ag2_agent"),
     "livekit__main": Run("livekit", "livekit.agents", "livekit_agent"),
     "client-litellm-native__loop": Run("litellm", "litellm", "litellm_client"),
+    "client-langfuse-openai__loop": Run("langfuse", "langfuse.openai", "langfuse_client"),
     "openai-agents-logfire-nogroup__main": Run("openai_agents", "logfire", "openai_agents_logfire"),
     "agent-framework-stream__main": Run("agent_framework", "agent_framework", "agent_framework_agent"),
 }
