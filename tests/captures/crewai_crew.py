@@ -14,6 +14,7 @@ import sys
 from typing import Any
 
 from crewai import Agent, BaseLLM, Crew, Task
+from crewai.events import crewai_event_bus
 from crewai.events.types.llm_events import LLMCallType
 from crewai.hooks import before_tool_call
 from crewai.llms.base_llm import llm_call_context
@@ -136,4 +137,5 @@ if __name__ == "__main__":
     exporter = record()
     CrewAIInstrumentor().instrument(use_event_listener="listener" in sys.argv[2:])
     main()
+    crewai_event_bus.flush()  # handlers of events end the spans, in threads of their own
     write(exporter, sys.argv[1])

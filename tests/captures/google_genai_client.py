@@ -1,7 +1,8 @@
 """Spans of the Google GenAI client with automatic function calling, by the official instrumentation
-(opentelemetry-instrumentation-google-genai 1.3b0; google-genai 1.60.0 calls tools within one model call, 2.34.0 between
-them), OpenInference (openinference-instrumentation-google-genai 1.4.14) or OpenLLMetry
-(opentelemetry-instrumentation-google-generativeai 0.62.4); the model is scripted.
+(opentelemetry-instrumentation-google-genai 1.3b0, which follows google-genai below 3; 1.60.0 calls tools within one model
+call, 2.34.0 between them), and, with google-genai 3.4.0 as with 2.34.0, OpenInference
+(openinference-instrumentation-google-genai 1.4.14) or OpenLLMetry (opentelemetry-instrumentation-google-generativeai
+0.62.4); the model is scripted.
 
 python -m tests.captures.google_genai_client OUT.json official|openinference|traceloop
 """

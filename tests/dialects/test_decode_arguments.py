@@ -24,6 +24,7 @@ TABLE: list[tuple[str, Any, Any]] = [
     ("A1 escaped", '{"customer":"Zo\\u00eb"}', {"customer": "Zoë"}),
     ("A1 spaced", ' { "a" : 1 } ', {"a": 1}),
     ("A1 empty", "{}", {}),
+    ("A1 none", "None", {}),
     ("A1 map value", {"a": (1, 2), "b": {"c": None}}, {"a": [1, 2], "b": {"c": None}}),
     ("A2 wrapper", json.dumps(_WRAPPER), {"customer": "Zoë"}),
     ("A2 no inputs", json.dumps(_WITHOUT_INPUTS), {"customer": "Zoë"}),

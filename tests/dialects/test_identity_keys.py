@@ -33,6 +33,11 @@ CONVERSATIONS: list[tuple[dict[str, Any], str | None]] = [
     ({"metadata": '{"thread_id": '}, None),
     ({"metadata": "[1]"}, None),
     ({"user.id": "u"}, None),
+    # Found: Logfire writes the group of a trace without one as JSON text, which made all such traces one conversation.
+    ({"group_id": "null"}, None),
+    ({"traceloop.association.properties.session_id": "None", "session.id": "s"}, "s"),
+    ({"session.id": "undefined"}, None),
+    ({"metadata": {"session_id": "null", "thread_id": "t"}}, "t"),
 ]
 
 
@@ -48,6 +53,7 @@ def test_all_names_of_a_conversation_are_listed() -> None:
         "metadata": '{"conversation_id": "c"}',
     }
     assert set(all_conversation_ids(attributes)) == {"s", "t", "c"}
+    assert all_conversation_ids({"group_id": "null", "session.id": "s", "metadata": '{"thread_id": "None"}'}) == ["s"]
 
 
 def test_a_conversation_named_by_an_ancestor_is_the_trajectory() -> None:

@@ -25,6 +25,7 @@ ACME = {
 }  # fmt: skip
 TABLES = (DIALECTS, table_with([ACME]))
 _METADATA_KEYS = ("session_id", "conversation_id", "thread_id")
+_NO_NAME = (None, "", "null", "None", "undefined")
 
 
 # --- the reading that asks every row ---------------------------------------------------------------------------
@@ -57,18 +58,19 @@ def plain_text(value: Any) -> str:
 def plain_ids(attributes: Mapping[str, Any], table: DialectTable) -> list[str]:
     metadata = plain_metadata(attributes, table)
     found = [attributes.get(key) for key in table.conversations] + [metadata.get(key) for key in _METADATA_KEYS]
-    return [plain_text(value) for value in found if value]
+    return [plain_text(value) for value in found if value and value not in _NO_NAME]
 
 
 def plain_conversation(attributes: Mapping[str, Any], table: DialectTable) -> str | None:
     for key in table.declared_conversations:
-        if attributes.get(key) not in (None, ""):
+        if attributes.get(key) not in _NO_NAME:
             return str(attributes[key])
     for key in table.conversations:
-        if attributes.get(key) not in (None, ""):
+        if attributes.get(key) not in _NO_NAME:
             return plain_text(attributes[key])
     metadata = plain_metadata(attributes, table)
-    return next((plain_text(metadata[key]) for key in _METADATA_KEYS if metadata.get(key)), None)
+    named = (metadata[key] for key in _METADATA_KEYS if metadata.get(key))
+    return next((plain_text(value) for value in named if value not in _NO_NAME), None)
 
 
 def plain_batch(span: SpanView, table: DialectTable) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -115,3 +116,19 @@ def test_tokens_without_a_cost_are_kept_by_model_until_somebody_asks_for_their_p
 def test_absurd_usage_counts_as_nothing(tokens: Any) -> None:
     chat = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": tokens}
     assert model_usage(span_view(chat)) == Usage(0, 0, 0.0, seconds=0.5)
+
+
+# Found: the model of a Langfuse generation was not read, so that its calls had no price; nor were tokens under the names
+# that OpenAI gives them.
+@pytest.mark.parametrize(
+    "names", [("input", "output"), ("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens")]
+)
+def test_a_generation_of_langfuse_names_its_model_and_counts_its_tokens(names: tuple[str, str]) -> None:
+    generation = {
+        "langfuse.observation.type": "generation",
+        "langfuse.observation.model.name": "small",
+        "langfuse.observation.usage_details": json.dumps({names[0]: 100, names[1]: 5, "total": 105}),
+    }
+    usage = model_usage(span_view(generation))
+    assert usage is not None
+    assert usage.unpriced == (ModelTokens("small", 100, 5),)

@@ -94,10 +94,10 @@ RUNS = {
     "google-genai-official__tools": Run("google_genai_1", *GENAI_OFFICIAL),
     "google-genai-official__automatic": Run("google_genai_2", *GENAI_OFFICIAL),
     "google-genai-openinference__automatic": Run(
-        "google_genai_2", "openinference.instrumentation.google_genai", "google_genai_client", ("openinference",)
+        "google_genai_3", "openinference.instrumentation.google_genai", "google_genai_client", ("openinference",)
     ),
     "google-genai-traceloop__automatic": Run(
-        "google_genai_2", "opentelemetry.instrumentation.google_generativeai", "google_genai_client", ("traceloop",)
+        "google_genai_3", "opentelemetry.instrumentation.google_generativeai", "google_genai_client", ("traceloop",)
     ),
     "voltagent__main": Run("voltagent", "@voltagent/core", "voltagent"),
     "laminar__main": Run("laminar", "lmnr", "laminar_agent"),
@@ -111,6 +111,9 @@ RUNS = {
     "ag2__main": Run("ag2", "ag2", "ag2_agent"),
     "livekit__main": Run("livekit", "livekit.agents", "livekit_agent"),
     "client-litellm-native__loop": Run("litellm", "litellm", "litellm_client"),
+    "client-langfuse-openai__loop": Run("langfuse", "langfuse.openai", "langfuse_client"),
+    "openai-agents-logfire-nogroup__main": Run("openai_agents", "logfire", "openai_agents_logfire"),
+    "agent-framework-stream__main": Run("agent_framework", "agent_framework", "agent_framework_agent"),
 }
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

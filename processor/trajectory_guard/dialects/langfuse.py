@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, RawUsage, json_object
+from typing import Final
+
+from trajectory_guard.dialects.base import Dialect, Identity, Messages, ModelCalls, RawUsage, first, json_object
 from trajectory_guard.dialects.span import SpanView
 
-_TYPE = "langfuse.observation.type"
+_TYPE: Final = "langfuse.observation.type"
+_INPUT: Final = ("input", "input_tokens", "prompt_tokens")
+_OUTPUT: Final = ("output", "output_tokens", "completion_tokens")
+"""Langfuse's own names, and those of OpenAI's APIs, which its wrapper of the client hands through."""
 
 
 def _matches(span: SpanView) -> bool:
@@ -28,7 +33,7 @@ def _is_call(span: SpanView) -> bool | None:
 def _usage(span: SpanView) -> RawUsage | None:
     tokens = json_object(span.attributes.get("langfuse.observation.usage_details"))
     cost = json_object(span.attributes.get("langfuse.observation.cost_details"))
-    return RawUsage(tokens.get("input"), tokens.get("output"), cost.get("total")) if tokens else None
+    return RawUsage(first(tokens, _INPUT), first(tokens, _OUTPUT), cost.get("total")) if tokens else None
 
 
 LANGFUSE = Dialect(
@@ -53,6 +58,7 @@ LANGFUSE = Dialect(
         call_markers=(_TYPE,),
         usage=_usage,
         usage_markers=("langfuse.observation.usage_details",),
+        names=("langfuse.observation.model.name",),
     ),
     messages=Messages(
         inputs=("langfuse.observation.input",),

@@ -93,7 +93,7 @@ def decode_arguments(value: Any, *, single: bool = False) -> Decoded:
         return UNKNOWN_ARGUMENTS  # beside them stand ids, which are others in each call
     if single:
         return Decoded(_scalar_or_single(value))
-    return Decoded(value)
+    return Decoded({} if text == "None" else value)  # Agent Framework writes so that there are none
 
 
 def plain(value: Any, depth: int = 0) -> Any:

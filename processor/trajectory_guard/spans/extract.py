@@ -25,6 +25,7 @@ from trajectory_guard.spans.content import (
     outcome,
 )
 from trajectory_guard.spans.identity import (
+    NO_NAME,
     agent_name,
     conversation_above,
     conversation_id,
@@ -225,7 +226,7 @@ def _named(span: SpanView, above: Iterable[SpanView], keys: tuple[str, ...]) -> 
     if not keys:
         return None
     values = (first(one.attributes, keys) for one in (span, *above))
-    return next((bounded_name(str(value)) for value in values if value not in (None, "")), None)
+    return next((bounded_name(str(value)) for value in values if value not in NO_NAME), None)
 
 
 def trajectory_id(

@@ -15,6 +15,8 @@ from trajectory_guard.dialects.table import DIALECTS, DialectTable, KeySet, reco
 T = TypeVar("T")
 _METADATA_KEYS: Final = ("session_id", "conversation_id", "thread_id")
 _NO_METADATA: Final[Mapping[str, Any]] = {}
+NO_NAME: Final = (None, "", "null", "None", "undefined")
+"""What stands where an id should, and names nothing: Logfire writes the group of a trace without one as JSON text."""
 
 
 class LiveView(SpanView):
@@ -82,16 +84,16 @@ def named_conversation(attributes: Mapping[str, Any], known: KeySet, metadata: M
     """As ``conversation_id``, for a span whose key set and metadata are known."""
     for key in known.declared_conversations:
         value = attributes[key]
-        if value is not None and value != "":
+        if value not in NO_NAME:
             return bounded_name(str(value))
     for key in known.conversations:
         value = attributes[key]
-        if value is not None and value != "":
+        if value not in NO_NAME:
             plain = value.__class__ is str and value[0] != '"' and not value[MAX_NAME_CHARS:]
             return value if plain else _name(value)
     if metadata:
         for key in _METADATA_KEYS:
-            if metadata.get(key):
+            if metadata.get(key) and metadata[key] not in NO_NAME:
                 return _name(metadata[key])
     return None
 
@@ -108,13 +110,13 @@ def all_conversation_ids(
     found = []
     for key in known.conversations:
         value = attributes[key]
-        if value:
+        if value and value not in NO_NAME:
             plain = value.__class__ is str and value[0] != '"' and not value[MAX_NAME_CHARS:]
             found.append(value if plain else _name(value))
     if known.metadata:
         metadata = metadata_of(attributes, known)
         for key in _METADATA_KEYS:
-            if metadata.get(key):
+            if metadata.get(key) and metadata[key] not in NO_NAME:
                 found.append(_name(metadata[key]))  # noqa: PERF401  a function of its own would cost more
     return found
 
