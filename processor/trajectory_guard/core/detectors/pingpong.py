@@ -179,14 +179,13 @@ class KnownCalls(Detector):
     An agent tries the same few levers, pages or files again and again, in ever other order, and strews in something new
     now and then: no call comes often enough in a row for type I, and no lap equals the one before. More than three
     steps that bring something new make it work: a shop whose products are opened one by one shows the same lists in
-    between. A routine around something new is none either: where steps come again in the order in which they came
-    before (log in, open, do something new, log out), the distances to their earlier calls are equal, and at most a
-    third of the distances may be. Where nothing new lies between them, such steps are the laps of a long circle. At
-    least four of the newest six steps have to count: an agent that does new things by now has recovered. A call
-    that writes a new text to a file or sends it to a person restarts the count, because an agent reads its notes
-    again for each piece of work. Steps that wait, actions that are only acknowledged, and single values do not
-    count. The finding is likely at most, since an agent may walk back through known places. A call that directly
-    follows an equal one is left to type I, and of one batch only the first call counts.
+    between. A routine is none either: where steps come again in the order in which they came before (log in, open, do
+    something new, log out), the distances to their earlier calls are equal, and at most a third of the distances may
+    be. At least four of the newest six steps have to count: an agent that does new things by now has recovered. A call
+    that writes a new text to a file or sends it to a person restarts the count, because an agent reads its notes again
+    for each piece of work. Steps that wait, actions that are only acknowledged, and single values do not count. The
+    finding is likely at most, since an agent may walk back through known places. A call that directly follows an equal
+    one is left to type I, and of one batch only the first call counts.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> levers = "abcdef" + "fbxdcaebydacfzbdfaecvb"
@@ -240,9 +239,10 @@ class KnownCalls(Detector):
         count = len(again)
         if count < _KNOWN or again[-_KNOWN_OF_NEWEST][0] <= seen.index - _NEWEST:
             return None
-        new = [at for at in self.progressed if at >= again[0][0]]
-        is_routine = len(new) > 0 and 3 * (changes - again[0][3]) < 2 * (count - 1)
-        if is_routine or len(new) > _MAX_PROGRESS or len({one[1] for one in again}) < _DIFFERENT:
+        is_routine = 3 * (changes - again[0][3]) < 2 * (count - 1)
+        if is_routine or len({one[1] for one in again}) < _DIFFERENT:
+            return None
+        if len([at for at in self.progressed if at >= again[0][0]]) > _MAX_PROGRESS:
             return None
         steps = tuple([one[0] for one in again])
         return self.found(
