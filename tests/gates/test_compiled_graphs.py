@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import weakref
 from collections.abc import AsyncIterator
@@ -111,6 +112,28 @@ async def test_all_four_ways_guard_every_graph_and_leave_it_unguarded(build: Any
         ]
 
         assert [outline(result["messages"]) for result in results] == [expected] * 4
+
+
+async def test_a_stream_that_is_closed_early_leaves_no_node_running() -> None:
+    running: list[str] = []
+
+    async def slow(state: Any) -> None:
+        running.append("slow")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            running.remove("slow")
+
+    builder = agent_builder(works(1))
+    builder.add_node("slow", slow)
+    builder.add_edge(START, "slow")
+    chunks = guarded_astream(builder.compile(), TASK, board=new_board())
+
+    await anext(chunks)
+    assert running == ["slow"]
+    await chunks.aclose()  # type: ignore[attr-defined]
+
+    assert not running
 
 
 def test_the_original_stays_as_it_was(build: Any) -> None:

@@ -9,6 +9,7 @@ import copy
 import logging
 import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -387,5 +388,7 @@ async def guarded_astream(
 ) -> AsyncIterator[Any]:
     """Async ``guarded_stream``."""
     guard, rest = _split(options)
-    async for chunk in _guarded(graph, mode, guard).astream(input, config, **rest):
-        yield chunk
+    chunks: Any = _guarded(graph, mode, guard).astream(input, config, **rest)
+    async with aclosing(chunks):  # a caller who closes this one early has ended the nodes that were running by then
+        async for chunk in chunks:
+            yield chunk
