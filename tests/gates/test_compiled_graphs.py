@@ -147,6 +147,20 @@ def test_the_original_stays_as_it_was(build: Any) -> None:
     assert outline(graph.invoke(TASK)["messages"]) == UNGUARDED
 
 
+@pytest.mark.parametrize("called", [False, True])
+def test_sub_graphs_that_save_no_checkpoints_are_guarded_like_others(called: bool) -> None:
+    inner = agent_builder(repeats(TIMES)).compile(checkpointer=False)
+    outer: StateGraph[Any, Any, Any, Any] = StateGraph(MessagesState)
+    outer.add_node("research", (lambda state: inner.invoke(state)) if called else inner)
+    outer.add_edge(START, "research")
+    graph = outer.compile(checkpointer=InMemorySaver())
+
+    result = guarded_invoke(graph, TASK, thread(), board=new_board())
+
+    assert outline(result["messages"]) == NUDGED_THEN_STOPPED
+    assert outline(graph.invoke(TASK, thread("unguarded"))["messages"]) == UNGUARDED
+
+
 def test_the_result_is_that_of_invoke_with_the_loop_status() -> None:
     graph = _state_graph(works(2))
 
