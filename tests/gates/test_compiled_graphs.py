@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import weakref
 from collections.abc import AsyncIterator
@@ -113,6 +114,28 @@ async def test_all_four_ways_guard_every_graph_and_leave_it_unguarded(build: Any
         assert [outline(result["messages"]) for result in results] == [expected] * 4
 
 
+async def test_a_stream_that_is_closed_early_leaves_no_node_running() -> None:
+    running: list[str] = []
+
+    async def slow(state: Any) -> None:
+        running.append("slow")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            running.remove("slow")
+
+    builder = agent_builder(works(1))
+    builder.add_node("slow", slow)
+    builder.add_edge(START, "slow")
+    chunks = guarded_astream(builder.compile(), TASK, board=new_board())
+
+    await anext(chunks)
+    assert running == ["slow"]
+    await chunks.aclose()  # type: ignore[attr-defined]
+
+    assert not running
+
+
 def test_the_original_stays_as_it_was(build: Any) -> None:
     graph = build(repeats(TIMES))
     before = (sorted(graph.nodes), sorted(graph.channels), sorted(graph.builder.nodes), sorted(graph.builder.edges))
@@ -122,6 +145,20 @@ def test_the_original_stays_as_it_was(build: Any) -> None:
     after = (sorted(graph.nodes), sorted(graph.channels), sorted(graph.builder.nodes), sorted(graph.builder.edges))
     assert after == before
     assert outline(graph.invoke(TASK)["messages"]) == UNGUARDED
+
+
+@pytest.mark.parametrize("called", [False, True])
+def test_sub_graphs_that_save_no_checkpoints_are_guarded_like_others(called: bool) -> None:
+    inner = agent_builder(repeats(TIMES)).compile(checkpointer=False)
+    outer: StateGraph[Any, Any, Any, Any] = StateGraph(MessagesState)
+    outer.add_node("research", (lambda state: inner.invoke(state)) if called else inner)
+    outer.add_edge(START, "research")
+    graph = outer.compile(checkpointer=InMemorySaver())
+
+    result = guarded_invoke(graph, TASK, thread(), board=new_board())
+
+    assert outline(result["messages"]) == NUDGED_THEN_STOPPED
+    assert outline(graph.invoke(TASK, thread("unguarded"))["messages"]) == UNGUARDED
 
 
 def test_the_result_is_that_of_invoke_with_the_loop_status() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 
-from tests.gates.agents import STOP_AT, TASK, new_board, repeats, search, thread
-from trajectory_guard import TrajectoryGuardMiddleware, TrajectoryGuardNode
+from tests.gates.agents import STOP_AT, TASK, agent_builder, new_board, repeats, search, thread
+from trajectory_guard import TrajectoryGuardMiddleware, TrajectoryGuardNode, apply_guard
 from trajectory_guard.cli.demo.scripted import ScriptedChatModel
 
 kinds = pytest.mark.parametrize("kind", [TrajectoryGuardMiddleware, TrajectoryGuardNode])
@@ -26,6 +26,18 @@ def test_a_deep_copy_of_the_middleware_guards() -> None:
 def test_a_deep_copy_reads_the_same_board(kind: Any) -> None:
     guard = kind(board=new_board())
     assert copy.deepcopy([guard])[0]._gate.gate.board is guard._gate.gate.board
+
+
+def test_a_guarded_graph_can_be_copied_like_an_unguarded_one() -> None:
+    """LangGraph itself cannot run such a copy; applications copy what holds a graph all the same."""
+    board = new_board()
+    graph = apply_guard(agent_builder(repeats()), refuse_pointless=True, board=board).compile()
+    graph.invoke(TASK)
+
+    twin = copy.deepcopy({"agent": graph})["agent"]
+
+    assert twin is not graph
+    assert twin.nodes["agent"]._gate.gate.board is board
 
 
 @kinds

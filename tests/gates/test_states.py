@@ -105,14 +105,18 @@ def test_a_reducer_that_trims_is_kept() -> None:
     assert outline(graph.invoke({"messages": [HumanMessage("hi")]})["messages"]) == NUDGED_THEN_STOPPED[-6:]
 
 
-def _graph_without_reducer(policy: Any) -> Builder:
-    """``messages: list`` without a reducer: every node writes all messages."""
+class WithoutReducer(TypedDict):
+    messages: list[AnyMessage]
 
-    class Talk(TypedDict):
-        messages: list[AnyMessage]
 
+class ReplacedByReducer(TypedDict):
+    messages: Annotated[list[AnyMessage], lambda before, new: new]
+
+
+def _graph_without_reducer(policy: Any, state: type = WithoutReducer) -> Builder:
+    """A state in which every node writes all messages."""
     model, tools = ScriptedChatModel(policy=policy), ToolNode([search])
-    builder: Builder = StateGraph(Talk)
+    builder: Builder = StateGraph(state)
     builder.add_node("agent", lambda state: {"messages": [*state["messages"], model.invoke(state["messages"])]})
     builder.add_node("tools", lambda state: {"messages": [*state["messages"], *tools.invoke(state)["messages"]]})
     builder.add_edge(START, "agent")
@@ -121,9 +125,10 @@ def _graph_without_reducer(policy: Any) -> Builder:
     return builder
 
 
-def test_a_message_key_without_reducer_does_not_lose_the_conversation() -> None:
+@pytest.mark.parametrize("state", [WithoutReducer, ReplacedByReducer])
+def test_a_message_key_without_reducer_does_not_lose_the_conversation(state: type) -> None:
     for policy, expected in ((obeys, NUDGED_THEN_FINISHED), (repeats(), NUDGED_THEN_STOPPED)):
-        graph = apply_guard(_graph_without_reducer(policy), board=new_board()).compile()
+        graph = apply_guard(_graph_without_reducer(policy, state), board=new_board()).compile()
 
         assert outline(graph.invoke({"messages": [HumanMessage("hi")]})["messages"]) == expected
 

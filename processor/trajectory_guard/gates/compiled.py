@@ -9,12 +9,14 @@ import copy
 import logging
 import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from trajectory_guard.extras import missing
 
 try:
+    from langchain_core.messages import AIMessage, HumanMessage
     from langgraph.channels import LastValue
     from langgraph.graph.state import CompiledStateGraph
     from langgraph.prebuilt import ToolNode
@@ -207,7 +209,7 @@ def _guardable(builder: Builder, gate: GraphGate) -> bool:
 def _install(graph: Compiled, way: Way, gate: GraphGate) -> None:
     """Put the gate before the agents of a graph, and others into its sub-graphs."""
     own = copy.copy(gate)
-    own.whole_list = isinstance(graph.channels.get(gate.messages_key), LastValue)
+    own.whole_list = _takes_whole_list(graph.channels.get(gate.messages_key))
     own.witness = gate.keeps_cursor and all(isinstance(graph.nodes[name].bound, ToolNode) for name in way.tools)
     for name, node in graph.nodes.items():
         guarded = _with_guarded_sub_graphs(node, gate, entered_guarded=bool(way.agents))
@@ -218,6 +220,20 @@ def _install(graph: Compiled, way: Way, gate: GraphGate) -> None:
         graph.nodes[name] = GuardedNode(guarded, own) if name in way.agents else guarded
     if way.agents:
         _add_channels(graph)
+
+
+def _takes_whole_list(channel: Any) -> bool:
+    """Whether nodes write all messages and not just new ones: the key has no reducer, or one that only replaces."""
+    if isinstance(channel, LastValue):
+        return True
+    reducer = getattr(channel, "operator", None)
+    if reducer is None:
+        return False
+    before, new = [HumanMessage("before", id="before")], [AIMessage("new", id="new")]
+    try:
+        return bool(reducer(before, new) == new)
+    except Exception:  # noqa: BLE001  a reducer of other things than messages, which shows nothing here
+        return False
 
 
 def _refusing(node: PregelNode, gate: GraphGate, tools: str | None) -> PregelNode:
@@ -387,5 +403,7 @@ async def guarded_astream(
 ) -> AsyncIterator[Any]:
     """Async ``guarded_stream``."""
     guard, rest = _split(options)
-    async for chunk in _guarded(graph, mode, guard).astream(input, config, **rest):
-        yield chunk
+    chunks: Any = _guarded(graph, mode, guard).astream(input, config, **rest)
+    async with aclosing(chunks):  # a caller who closes this one early has ended the nodes that were running by then
+        async for chunk in chunks:
+            yield chunk

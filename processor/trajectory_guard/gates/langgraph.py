@@ -80,7 +80,8 @@ class TrajectoryGuardNode(Runnable[Any, Any]):
             (see ``docs/nudge-role.md``); ``"tool"`` appends it to the last tool result; ``"system"`` adds a system
             message, which Anthropic and Google reject or drop in many cases.
         messages_key: state key that holds the messages.
-        whole_list: that key has no reducer, so that a node writes all messages and not just new ones.
+        whole_list: that key has no reducer, or one that only replaces, so that a node writes all messages and not just
+            new ones.
         state_of: from the graph state to the state that the tools act on, where their results do not show it: a page,
             an accessibility tree, a board. Returns text, bytes, a JSON value, or None if it does not know. Called after
             tool calls; volatile parts such as clocks are masked, and only a fingerprint is kept. It decides in place of

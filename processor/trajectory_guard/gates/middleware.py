@@ -346,12 +346,15 @@ class TrajectoryGuardMiddleware(AgentMiddleware[Any, Any, Any]):
         if tool is None:
             return request
         try:
-            if tool.name not in self._tools or self._tools[tool.name][0] is not tool:
-                self._tools[tool.name] = (tool, guarded_tool(tool, self._gate))
-                self._warn(self._tools[tool.name][1])
+            known = self._tools.get(tool.name)
+            if known is not None and known[0] is tool:
+                twin = known[1]
+            else:  # another agent with this middleware may have a tool of this name, and use it on another thread
+                twin = guarded_tool(tool, self._gate)
+                self._warn(twin)
+                self._tools[tool.name] = (tool, twin)
                 while len(self._tools) > _MAX_TOOLS:
                     self._tools.popitem(last=False)
-            twin = self._tools[tool.name][1]
             return request if twin is tool else request.override(tool=twin)
         except Exception:
             self._gate.gate.contain()

@@ -125,6 +125,20 @@ def _contents(cell: types.CellType) -> Any:
         return None
 
 
+def held_graph(value: Any) -> Graph | None:
+    """A graph that ``with_guarded`` would replace in ``value``, None if there is none."""
+    seen: dict[int, Any] = {}
+    ahead = [value]
+    while ahead and len(seen) < _MAX_SEEN:
+        held = ahead.pop()
+        if isinstance(held, CompiledStateGraph):
+            return held
+        if id(held) not in seen:
+            seen[id(held)] = held
+            ahead.extend(_parts(held))
+    return None
+
+
 def graphs_in(value: Any) -> list[tuple[str, Graph]]:
     """Names and graphs that ``value`` may call, those behind global names included."""
     found: dict[int, tuple[str, Graph]] = {}

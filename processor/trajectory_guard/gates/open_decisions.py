@@ -28,6 +28,9 @@ class OpenDecisions:
     def __len__(self) -> int:
         return len(self._of_task)
 
+    def __deepcopy__(self, memo: Any) -> OpenDecisions:
+        return OpenDecisions()  # no task of a copied graph has begun
+
     def find(self, config: Mapping[str, Any]) -> GateDecision | None:
         """The decision for the task of a run; None if it has none, or none that is open."""
         return self._of_task.get(_task_of(config))

@@ -20,6 +20,8 @@ except ImportError as error:  # pragma: no cover - exercised in a subprocess by 
     raise ImportError(missing("the LangGraph gate", error, "langgraph"), name=error.name) from error
 from typing_extensions import NotRequired, Required, get_type_hints
 
+from trajectory_guard.gates.nested import held_graph
+
 Builder = StateGraph[Any, Any, Any, Any]
 _TOOL_NODES: Final = ("tools", "tool", "action")
 _NO_MESSAGE: Final = (str, bytes, bool, int, float, complex, type)
@@ -178,7 +180,7 @@ def handing_over(builder: Builder) -> list[str]:
 
 
 def sub_graphs(builder: Builder) -> dict[str, Pregel[Any, Any, Any, Any]]:
-    """Nodes that hold a graph of their own, as LangGraph finds it: the node itself, or what its function refers to."""
+    """Nodes that hold a graph of their own: the node itself, or what its function refers to."""
     found: dict[str, Pregel[Any, Any, Any, Any]] = {}
     for name, spec in builder.nodes.items():
         inner = _graph_in(spec.runnable)
@@ -188,10 +190,12 @@ def sub_graphs(builder: Builder) -> dict[str, Pregel[Any, Any, Any, Any]]:
 
 
 def _graph_in(node: Any) -> Any:
+    """As LangGraph finds it; LangGraph passes over graphs with ``checkpointer=False``."""
     try:
-        return find_subgraph_pregel(node)
+        found = find_subgraph_pregel(node)
     except Exception:  # LangGraph does the same: a function that cannot be looked into has none
-        return None
+        found = None
+    return found if found is not None else held_graph(node)
 
 
 def _names(builder: Builder) -> str:
