@@ -125,18 +125,15 @@ def _contents(cell: types.CellType) -> Any:
         return None
 
 
-def held_graph(value: Any) -> Graph | None:
-    """A graph that ``with_guarded`` would replace in ``value``, None if there is none."""
-    seen: dict[int, Any] = {}
-    ahead = [value]
-    while ahead and len(seen) < _MAX_SEEN:
-        held = ahead.pop()
-        if isinstance(held, CompiledStateGraph):
-            return held
-        if id(held) not in seen:
-            seen[id(held)] = held
-            ahead.extend(_parts(held))
-    return None
+def held_graph(node: Any) -> Graph | None:
+    """The graph that a node is, or that its function refers to itself; None if there is none.
+
+    Tools are not looked into: a node that runs them is no agent, whatever they call.
+    """
+    held = [node]
+    if isinstance(node, RunnableCallable) and not isinstance(node, ToolNode):
+        held += [part for function in (node.func, node.afunc) for part in _parts(function)]
+    return next((one for one in held if isinstance(one, CompiledStateGraph)), None)
 
 
 def graphs_in(value: Any) -> list[tuple[str, Graph]]:
