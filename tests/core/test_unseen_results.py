@@ -53,6 +53,10 @@ def test_calls_that_are_unknown_too_say_nothing() -> None:
     assert nudges([record("computer", None, None, t=2.0 * at) for at in range(80)]) == []
 
 
+def test_calls_without_arguments_may_have_hidden_ones() -> None:
+    assert nudges([record("next_page", {}, None, t=2.0 * at) for at in range(80)]) == []
+
+
 def test_a_known_result_in_between_leaves_it_to_the_other_rules() -> None:
     steps = [press(at % 2, 2.0 * at) for at in range(60)]
     steps[9::10] = [record("read", {"page": at}, f"This is page {at} of the book.", t=20.0 * at) for at in range(6)]

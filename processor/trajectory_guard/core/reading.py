@@ -89,7 +89,7 @@ class Reader:
         previous = run.history.calls.last(seen.call)
         if previous >= 0:
             seen.made += run.history.made_at(previous, max(run.boundary, run.dismissed))
-            if not seen.result and seen.outcome == SUCCESS:
+            if not seen.result and seen.outcome == SUCCESS and step.args:
                 seen.unseen, seen.unseen_first = run.unseen_repeats(seen.batch)
         if is_handoff(step.tool_name) and _has_worked(state, run, seen, previous):
             run.last_new_call = run.index

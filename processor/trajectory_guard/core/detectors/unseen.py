@@ -17,9 +17,9 @@ class Unseen(Detector):
 
     Screens that are not recorded, and telemetry that captures arguments but no results, leave only the requests.
     Unknown results are not equal: a game, or a long list, may be played with a few keys. So the finding is acknowledged
-    at most, and leads to nudges only, ever more rarely. Does not fire where calls are unknown too, where one of them
-    failed, and where a call that was not made within memory lies among them: look, act, look, act. A wait is given as
-    much more time as with any other rule.
+    at most, and leads to nudges only, ever more rarely. Does not fire at calls that are unknown too, that have no
+    arguments, or that failed, and where a call that was not made within memory lies among them: look, act, look, act. A
+    wait is given as much more time as with any other rule.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> fires("unseen_results", ["click(x=1) -> ?", "click(x=2) -> ?"] * 8)
