@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -13,15 +12,15 @@ from trajectory_guard.core.policy import Level
 from trajectory_guard.core.steps import StepRecord
 
 
-def nudges(steps: Iterator[StepRecord] | list[StepRecord]) -> list[tuple[int, str]]:
+def nudges(steps: list[StepRecord]) -> list[tuple[int, str]]:
     """Index and rule of each nudge; no run here is stopped."""
     verdicts = evaluate(steps)
     assert first_level(verdicts, Level.STOP) is None
     return [(at, one.rule) for at, one in enumerate(verdicts) if one is not None and one.nudge is not None]
 
 
-def press(key: object, at: float = 0.0, outcome: str = "success") -> StepRecord:
-    return record("computer", {"action": "key", "key": key}, None, outcome, t=at, dur=0.1)
+def press(key: object, at: float) -> StepRecord:
+    return record("computer", {"action": "key", "key": key}, None, t=at, dur=0.1)
 
 
 def test_two_clicks_in_turns_are_nudged_ever_more_rarely_and_never_stopped() -> None:

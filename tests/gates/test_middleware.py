@@ -254,7 +254,7 @@ def test_agents_that_share_the_middleware_run_their_own_tools_of_one_name(monkey
     in_between: list[str] = []
 
     def run_the_other(tool: BaseTool) -> list[str]:
-        """What another thread may do at any moment: the other agent uses its tool."""
+        """The other agent uses its tool, as it may on another thread at any moment."""
         if not in_between:
             in_between.append("")
             in_between[0] = found(bob)

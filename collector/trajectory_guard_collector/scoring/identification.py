@@ -273,10 +273,7 @@ class Identifier:
         self._name(trace, key, view)
 
     def _names_conversation(self, spans: Iterable[SpanView]) -> bool:
-        for span in spans:  # noqa: SIM110  a generator would cost more than the usual look-up
-            if conversation_id(span.attributes, self._table) is not None:
-                return True
-        return False
+        return any(conversation_id(span.attributes, self._table) is not None for span in spans)
 
     def _name(self, trace: Trace, key: Key, view: SpanView | None = None) -> None:
         """Register the trace id and all conversation ids of the span as names of the trajectory, for flag lookups."""

@@ -55,12 +55,7 @@ class SeenSpans:
         at = self._newest.find(span_id)
         while at % WIDTH and at >= 0:
             at = self._newest.find(span_id, at + 1)
-        if at >= 0:
-            return True
-        for chunk in self._full:  # noqa: SIM110  a generator would cost more than the usual look-up
-            if span_id in _ids(chunk):
-                return True
-        return False
+        return at >= 0 or any(span_id in _ids(chunk) for chunk in self._full)
 
     def append(self, span_id: bytes) -> None:
         """Add an id, and forget the oldest beyond the limit."""

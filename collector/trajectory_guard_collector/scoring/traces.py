@@ -71,11 +71,10 @@ class Trace:
     def ancestors(self, parent: bytes) -> Ancestors:
         """The known ancestors of a span with this parent, nearest first."""
         known: list[SpanView] = []
-        find = self.spans.get
         for _ in range(MAX_ANCESTORS):
             if not parent:
                 break
-            node = find(parent)
+            node = self.spans.get(parent)
             if node is None:
                 return Ancestors(known, parent)
             if node.view is not None:
@@ -87,11 +86,7 @@ class Trace:
         """Let a step or a model call wait for an ancestor."""
         if len(self.waiting) < limit:
             item.held = True
-            waiting = self.waiting.get(missing)
-            if waiting is None:
-                self.waiting[missing] = [item]
-            else:
-                self.waiting[missing] = _bounded(waiting, limit, item)
+            self.waiting[missing] = _bounded(self.waiting.get(missing, []), limit, item)
 
     def follow(self, item: Item, limit: int) -> None:
         """Let an item follow the trace's conversation once that becomes known."""

@@ -181,9 +181,9 @@ class Trajectory:
         The clock jumps from one request to another: items that are not evaluated yet have no order but that of their
         times, and one that another trajectory had in order stays in order.
         """
-        order, newest = item.order, self.items[-1].order if self.items else self.floor
-        end = order[0] + reorder_s
-        return order <= self.floor or (end < newest[0] and not was_in_order(item) and end < self._newest_evaluated)
+        end = item.order[0] + reorder_s
+        jumped = end < self.newest[0] and not was_in_order(item) and end < self._newest_evaluated
+        return jumped or item.order <= self.floor
 
     @property
     def _newest_evaluated(self) -> float:

@@ -15,7 +15,6 @@ from trajectory_guard.core.detectors import (
     DetectionResult,
     Detector,
     DetectorSettings,
-    detector_of,
     pingpong,
     weights,
 )
@@ -149,7 +148,8 @@ class Engine:
         given = DetectorSettings(redact=settings.redact, settle=settle)
         self._factories = [_factory(kind, given) for kind in REGISTRY.values() if self._weights[kind.loop_type] > 0]
         self._laps = self._weights[TYPE_IV] > 0
-        self._only_nudged = frozenset(rule for kind in REGISTRY.values() if not kind.may_stop for rule in kind.rules)
+        kinds = (*REGISTRY.values(), *REPORTED)
+        self._only_nudged = frozenset(rule for kind in kinds if not kind.may_stop for rule in kind.rules)
 
     def new_state(self, trajectory_id: str) -> TrajectoryState:
         """Empty state of a trajectory."""
@@ -237,8 +237,6 @@ class Engine:
         observation = self._reader.read(state, run, step, policy)
         findings = self._detect(run, observation, policy, likely=likely)
         may_stop = run.stoppable and not (policy is not None and policy.never_stop)
-        if findings and findings[0].rule in self._only_nudged:
-            may_stop = False
         return self._decide(state, run, observation, findings, new_batch=not observation.same_batch, may_stop=may_stop)
 
     def _decide(
@@ -246,6 +244,8 @@ class Engine:
         new_batch: bool, may_stop: bool, measured: Mapping[str, Any] | None = None,
     ) -> _Evaluated:  # fmt: skip
         """Apply the findings of a step to score and ladder; if this raises, the caller has to restore the state."""
+        if findings and findings[0].rule in self._only_nudged:
+            may_stop = False
         self._scorer.apply(run.score, findings, new_batch=new_batch)
         decision = ladder_policy.decide(
             run.ladder, findings, run.score.value, self.settings, new_batch=new_batch, progress=observation.progress,
@@ -273,10 +273,10 @@ class Engine:
         if finding is not None and self._weights[finding.loop_type] > 0:
             steps = tuple(run.index + at for at in finding.steps if run.index + at >= 0)
             findings = (finding._replace(first_step=max(0, run.index + finding.first_step), steps=steps),)
-        may_stop, before = finding is None or detector_of(finding).may_stop, Before(state, run)
+        before = Before(state, run)
         try:
             evaluated = self._decide(
-                state, run, observation, findings, new_batch=True, may_stop=may_stop, measured=measured
+                state, run, observation, findings, new_batch=True, may_stop=True, measured=measured
             )
         except BaseException:
             before.restore()

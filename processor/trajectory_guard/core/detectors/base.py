@@ -130,7 +130,7 @@ class Detector:
         asked_at: signs (``signs_of``) of which a step has to show one. Without them the detector finds nothing and
             remembers nothing, so it is not asked: most detectors have nothing to do with most steps.
         of_model_calls: it looks at repeated model calls, which no other detector is shown, and at nothing else.
-        may_stop: a finding of this kind may lead to a stop; otherwise to nudges only, ever more rarely.
+        may_stop: a finding of one of its ``rules`` may lead to a stop; otherwise to nudges only, ever more rarely.
         advice: suggestions for the agent in a nudge, one sentence each.
         recommendation: advice for the developer.
         thresholds: the numbers that its rules compare with, by name, which its certificates state.
