@@ -90,6 +90,23 @@ async def test_a_sender_cannot_forge_a_printed_verdict(capsys: pytest.CaptureFix
     assert all(line.isprintable() for line in shown.splitlines())
 
 
+async def test_durations_that_stand_for_never_are_taken() -> None:
+    never = 2**31 - 1
+    keepalive = {f"{key}_s": never for key in ("max_connection_idle", "max_connection_age", "time", "timeout")}
+    grpc_section = {"endpoint": "localhost:0", "read_timeout_s": never, "keepalive": keepalive}
+    http_section = {"endpoint": "localhost:0", "read_timeout_s": never, "idle_timeout_s": never}
+    retry = {"initial_interval_s": never, "max_interval_s": never}
+    async with grpc_backend() as backend:
+        exporter = {"endpoint": f"http://localhost:{backend.port}", "timeout_s": never, "retry_on_failure": retry}
+        async with running(
+            receivers={"otlp": {"protocols": {"grpc": grpc_section, "http": http_section}}},
+            exporters={"otlp": exporter}, queue={"deadline_s": never}, shutdown_timeout_s=never,
+        ) as collector:  # fmt: skip
+            for transport in ("grpc", "http"):
+                await asyncio.to_thread(send_loop, collector, transport)
+        assert {span.name for span in taken(backend)} >= {"POST /chat", "execute_tool search"}
+
+
 async def test_readiness_and_health_follow_the_life_of_the_service() -> None:
     collector = Collector(service_config())
     assert collector.ready() == "starting"
