@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +138,18 @@ async def test_two_collectors_do_not_share_a_storage(tmp_path: Path) -> None:
         with pytest.raises(StartError, match=r"collector\.db"):
             await other.start()
         await other.stop()
+
+
+@pytest.mark.parametrize("damage", ["DROP TABLE kv", "DROP TABLE journal", "UPDATE sqlite_master SET rootpage = 9999"])
+async def test_a_storage_that_cannot_be_read_is_named(tmp_path: Path, damage: str) -> None:
+    async with running(queue={"storage": str(tmp_path)}) as collector:
+        await asyncio.to_thread(send_loop, collector, "http")
+    with contextlib.closing(sqlite3.connect(tmp_path / "collector.db")) as database:
+        database.executescript(f"PRAGMA writable_schema = ON; {damage};")
+    collector = Collector(service_config(queue={"storage": str(tmp_path)}))
+    with pytest.raises(StartError, match=rf"queue\.storage: {tmp_path}/collector\.db: "):
+        await collector.start()
+    await collector.stop()
 
 
 async def test_scores_and_batches_survive_a_restart(tmp_path: Path) -> None:
