@@ -1,4 +1,5 @@
-"""Ids that clients choose and names of tools that models make up: kept in bounded length, and found by the whole one."""
+"""Ids that clients choose and names of tools that models make up: kept in bounded length, found by the whole one, and
+such that they can be written down."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Tracer
 
-from tests.collector.kit import loop, request
+from tests.collector.kit import by_name, loop, new_scorer, request, span_id
 from tests.fleet.answers import answer, scored
 from tests.fleet.simulation import Simulation
 from tests.fleet.test_stages import records
-from trajectory_guard import FlagBoard, GuardConfig
+from trajectory_guard import FlagBoard, GuardConfig, telemetry
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.gates.gate import Gate
 from trajectory_guard.gates.integrity import IntegrityGate
@@ -160,3 +161,23 @@ def test_a_collector_and_stream_workers_find_a_flag_under_the_whole_id() -> None
         assert answer(find, name, None, None)["level"] == "NUDGE"
         assert answer(find, bounded_name(name), None, None)["level"] == "NUDGE"
         assert answer(find, name + "y", None, None)["level"] == "OBSERVE"
+
+
+def test_half_of_a_surrogate_pair_in_metadata_costs_no_verdict() -> None:
+    """JSON can carry it, as text that was cut off in the middle of an emoji; OTLP, files and replies cannot."""
+    half = {"lc_agent_name": "\ud83d", "langgraph_checkpoint_ns": "\ud83d:1|tools:2", "thread_id": "thread-\ud83d"}
+    spans = loop(3, conversation=None, extra={"metadata": json.dumps(half)})
+    scorer = new_scorer()
+    tagged = [by_name(scorer.score(request(one)).data) for one in spans]
+    assert tagged[-1][span_id("s2")][telemetry.INTERVENTION] == "NUDGE"
+    found = answer(RegistryFlags(scorer.registry).find, "thread-?", None, None)
+    assert found["level"] == "NUDGE"
+    json.dumps(found, ensure_ascii=False).encode()
+
+
+def test_a_guard_in_process_names_no_half_of_a_surrogate_pair() -> None:
+    """The exporter of its spans could not encode one, and would drop the whole batch."""
+    board, tracer = guarded()
+    for _ in range(3):
+        call(tracer, 0, gen_ai__conversation__id="", metadata=json.dumps({"thread_id": "thread-\ud83d"}))
+    assert board.read("thread-?").level.value == "NUDGE"

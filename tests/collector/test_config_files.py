@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +23,10 @@ from trajectory_guard_collector.config.models import (
     Flags,
     Keepalive,
     MemoryLimiter,
+    Queue,
     Telemetry,
 )
-from trajectory_guard_collector.config.render import to_yaml, unusable_files, unusable_storage
+from trajectory_guard_collector.config.render import storage_mistakes, to_yaml, unusable_files, unusable_storage
 from trajectory_guard_collector.otlp.signals import Signal
 
 CONFIGS = DATA / "collector_config"
@@ -184,6 +188,30 @@ def test_a_reference_to_a_file_gives_its_text(tmp_path: Path) -> None:
     secret = load(tmp_path, keys).exporters["langfuse"].secret_key
     assert secret is not None
     assert secret.get_secret_value() == "sk-1"
+
+
+def test_a_reference_to_a_device_without_an_end_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=re.escape("queue.storage: /dev/zero: larger than 1 MiB")):
+        load(tmp_path, "queue: {storage: '${file:/dev/zero}'}")
+    auth = {"bearer_tokens_file": "/dev/zero"}
+    config = CollectorConfig.model_validate({"receivers": {"otlp": {"auth": auth}}})
+    assert unusable_files(config) == ["receivers.otlp.auth.bearer_tokens_file: /dev/zero: larger than 1 MiB"]
+
+
+def test_many_keys_of_which_one_is_there_twice_are_read_in_a_moment(tmp_path: Path) -> None:
+    file = tmp_path / "collector.json"
+    file.write_text(json.dumps(dict.fromkeys(map(str, range(50_000))))[:-1] + ', "7": 1}', encoding="utf-8")
+    started = time.process_time()
+    with pytest.raises(ConfigError) as caught:
+        load_config([str(file)], {})
+    assert str(caught.value) == f"{file}: key '7' is there twice"
+    assert time.process_time() - started < 5.0, "comparing all with all takes minutes"
+
+
+@pytest.mark.parametrize("key", ["shutdown_timeout_s", "exporters.otlphttp.timeout_s", "queue.max_size_mib"])
+def test_numbers_that_no_timer_or_library_takes_are_refused(tmp_path: Path, key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}: expected at most 2147483647, got "):
+        load(tmp_path, "exporters: {otlphttp: {endpoint: 'http://tempo'}}", None, f"{key}=1e300")
 
 
 @pytest.mark.parametrize(
@@ -408,6 +436,14 @@ def test_the_storage_directory_is_made_for_this_user_only(tmp_path: Path) -> Non
     config = load(tmp_path, f"queue: {{storage: {tmp_path}/a/b}}")
     assert unusable_storage(config) is None
     assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(("name", "reason"), [("a" * 300, "File name too long"), ("a\0b", "null byte|null character")])
+def test_a_name_that_no_directory_can_have_is_refused(tmp_path: Path, name: str, reason: str) -> None:
+    config = CollectorConfig(queue=Queue(storage=f"{tmp_path}/{name}"))
+    for found in (*storage_mistakes(config), unusable_storage(config)):
+        assert re.fullmatch(f"queue.storage: {tmp_path}/{name}: cannot be made: .*({reason}).*", found or "")
+    assert len(storage_mistakes(config)) == 1
 
 
 def test_a_section_without_content_has_its_defaults(tmp_path: Path) -> None:

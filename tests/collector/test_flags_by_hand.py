@@ -76,6 +76,14 @@ async def test_a_raised_flag_is_shown_until_it_was_acted_on_or_cleared(caplog: p
         assert 'trajectory_guard_flags_by_hand_total{action="cleared"} 1.0' in metrics
 
 
+async def test_half_of_a_surrogate_pair_in_a_reason_does_not_hide_the_flag() -> None:
+    async with running(flags=PEOPLE) as collector:
+        await send(collector, tool("a", {}, "x", at=1))
+        reply = await ask(collector, "POST", {**STOP, "reason": "cut off: \ud83d"})
+        assert (reply.status_code, reply.json()["by_hand"]["reason"]) == (200, "cut off: ?")
+        assert (await flag(collector, "c"))["level"] == "STOP"
+
+
 async def test_clearing_ends_what_the_engine_found_until_it_builds_up_again() -> None:
     async with running(flags=PEOPLE) as collector:
         await send(collector, *loop(5))

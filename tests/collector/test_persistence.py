@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.collector.backends import until
 from tests.collector.kit import by_name, comparable, loop, new_scorer, request, score_all, span, span_id, tool, verdicts
 from tests.helpers import fewer_examples
 from trajectory_guard import telemetry
@@ -110,6 +112,37 @@ async def test_a_span_flagged_before_the_restart_is_tagged_when_it_comes_again()
     disk.wal.clear()
     again = by_name(scorer.score(requests[2]).data)[span_id("s2")]
     assert again[telemetry.INTERVENTION] == "NUDGE"
+
+
+async def test_a_trajectory_named_by_half_of_a_surrogate_pair_is_saved_with_the_others() -> None:
+    half, disk = {"metadata": json.dumps({"thread_id": "thread-\ud83d"})}, Disk()
+    calls = [request(tool("half", conversation=None, extra=half)), request(tool("b")), request(tool("c"))]
+    await run(disk, calls, save_after=2)
+    disk.wal.clear()
+    scorer = await run(disk, [])
+    assert [scorer.registry.find(name) is not None for name in ("thread-?", "c")] == [True, True]
+
+
+async def test_an_error_while_saving_does_not_end_the_saving() -> None:
+    """Without it the write-ahead log would grow until the queue is full, and all data would be refused."""
+
+    class Broken(Disk):
+        async def checkpoint(self, space: str, rows: Sequence[tuple[bytes, bytes | None]], wal_up_to: int = 0) -> None:
+            if "broken" in self.spaces:
+                del self.spaces["broken"]
+                raise RuntimeError("once")
+            await super().checkpoint(space, rows, wal_up_to)
+
+    disk = Broken()
+    scorer = await run(disk, [request(tool("a"))])
+    disk.spaces["broken"] = {}
+    saver = StateWriter(scorer, disk, 0.01)
+    saver.start()
+    try:
+        await until(lambda: "trajectories" in disk.spaces)
+    finally:
+        await saver.stop()
+    assert scorer.metrics.registry.get_sample_value("trajectory_guard_errors_total", {"where": "save"}) == 1
 
 
 async def test_links_between_traces_and_conversations_survive() -> None:

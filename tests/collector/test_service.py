@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,23 @@ async def test_a_sender_cannot_forge_a_printed_verdict(capsys: pytest.CaptureFix
     assert all(line.isprintable() for line in shown.splitlines())
 
 
+async def test_durations_that_stand_for_never_are_taken() -> None:
+    never = 2**31 - 1
+    keepalive = {f"{key}_s": never for key in ("max_connection_idle", "max_connection_age", "time", "timeout")}
+    grpc_section = {"endpoint": "localhost:0", "read_timeout_s": never, "keepalive": keepalive}
+    http_section = {"endpoint": "localhost:0", "read_timeout_s": never, "idle_timeout_s": never}
+    retry = {"initial_interval_s": never, "max_interval_s": never}
+    async with grpc_backend() as backend:
+        exporter = {"endpoint": f"http://localhost:{backend.port}", "timeout_s": never, "retry_on_failure": retry}
+        async with running(
+            receivers={"otlp": {"protocols": {"grpc": grpc_section, "http": http_section}}},
+            exporters={"otlp": exporter}, queue={"deadline_s": never}, shutdown_timeout_s=never,
+        ) as collector:  # fmt: skip
+            for transport in ("grpc", "http"):
+                await asyncio.to_thread(send_loop, collector, transport)
+        assert {span.name for span in taken(backend)} >= {"POST /chat", "execute_tool search"}
+
+
 async def test_readiness_and_health_follow_the_life_of_the_service() -> None:
     collector = Collector(service_config())
     assert collector.ready() == "starting"
@@ -119,6 +138,18 @@ async def test_two_collectors_do_not_share_a_storage(tmp_path: Path) -> None:
         with pytest.raises(StartError, match=r"collector\.db"):
             await other.start()
         await other.stop()
+
+
+@pytest.mark.parametrize("damage", ["DROP TABLE kv", "DROP TABLE journal", "UPDATE sqlite_master SET rootpage = 9999"])
+async def test_a_storage_that_cannot_be_read_is_named(tmp_path: Path, damage: str) -> None:
+    async with running(queue={"storage": str(tmp_path)}) as collector:
+        await asyncio.to_thread(send_loop, collector, "http")
+    with contextlib.closing(sqlite3.connect(tmp_path / "collector.db")) as database:
+        database.executescript(f"PRAGMA writable_schema = ON; {damage};")
+    collector = Collector(service_config(queue={"storage": str(tmp_path)}))
+    with pytest.raises(StartError, match=rf"queue\.storage: {tmp_path}/collector\.db: "):
+        await collector.start()
+    await collector.stop()
 
 
 async def test_scores_and_batches_survive_a_restart(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ raises such a flag, ``DELETE`` clears every flag of the trajectory.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -21,6 +20,7 @@ from starlette.routing import Route
 
 from trajectory_guard.by_hand import HandFlag
 from trajectory_guard.config import GuardConfig
+from trajectory_guard.core.fingerprints import parse_names
 from trajectory_guard.core.policy import Level
 from trajectory_guard.logs import log_flag
 from trajectory_guard_collector.api.flag_replies import FlagState, flag_reply, tenant_asked
@@ -264,7 +264,7 @@ async def _said(request: Request) -> dict[str, Any]:
     if not body and request.method == "DELETE":
         return {}
     try:
-        said = json.loads(body)
+        said = parse_names(body.decode("utf-8"))
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict) or not said.keys() <= _KEYS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -40,6 +40,8 @@ from trajectory_guard_collector.otlp.signals import Signal
 
 Endpoint = Annotated[str, AfterValidator(is_endpoint)]
 Token = Annotated[SecretStr, AfterValidator(is_token)]
+_LARGEST: Final = 2**31 - 1
+"""Of any number: timers, sizes in bytes and the options of gRPC take no much larger ones. In seconds it is 68 years."""
 
 
 class Model(BaseModel):
@@ -52,6 +54,13 @@ class Model(BaseModel):
     def _no_truth_as_number(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, bool) and takes_number(cls.model_fields[info.field_name or ""].annotation):
             raise ValueError("expected a number")
+        return value
+
+    @field_validator("*")
+    @classmethod
+    def _no_number_out_of_range(cls, value: Any) -> Any:
+        if isinstance(value, (int, float)) and value > _LARGEST:
+            raise ValueError(f"expected at most {_LARGEST}")
         return value
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from trajectory_guard_collector.config.text_files import read_text
+
 Report = Callable[[str, str], None]
 """Called with the key path and the mistake there."""
 _REFERENCE: Final = re.compile(r"\$\$|\$\{([^{}]*)\}|\$\{")
@@ -70,9 +72,11 @@ def _variable(reference: str, environ: Mapping[str, str], report: Callable[[str]
 
 def _contents(file: str, report: Callable[[str], None]) -> str:
     try:
-        return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
+        return read_text(Path(file)).rstrip("\r\n")
     except OSError as error:
         report(f"{file}: cannot be read: {error.strerror or error}")
-    except ValueError:
+    except UnicodeDecodeError:
         report(f"{file}: is not UTF-8 text")
+    except ValueError as error:
+        report(f"{file}: {error}")
     return ""

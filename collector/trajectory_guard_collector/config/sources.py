@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -12,9 +13,9 @@ import yaml
 from trajectory_guard.config import ConfigError
 from trajectory_guard.config_file import NESTED, bounded, construct, decode_toml
 from trajectory_guard_collector.config.references import Text
+from trajectory_guard_collector.config.text_files import read_text
 
 COMMAND_LINE: Final = "--set"
-_MAX_BYTES: Final = 1 << 20
 _MAX_DEPTH: Final = 64
 _SHOWN: Final = 80
 _MERGE_TAG: Final = "tag:yaml.org,2002:merge"
@@ -85,10 +86,7 @@ def _lines(error: ValueError | yaml.YAMLError) -> Sequence[str]:
 
 
 def _decode(file: Path) -> Any:
-    with file.open(encoding="utf-8") as opened:
-        text, suffix = opened.read(_MAX_BYTES + 1), file.suffix.lower()
-    if len(text) > _MAX_BYTES:
-        raise ValueError("larger than 1 MiB")
+    text, suffix = read_text(file), file.suffix.lower()
     if suffix in (".yaml", ".yml"):
         return from_yaml(text)
     if suffix == ".json":
@@ -107,8 +105,8 @@ def _decode(file: Path) -> Any:
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError("\n".join(f"key {key!r} is there twice" for key in values if keys.count(key) > 1))
+        times = Counter(key for key, _ in pairs)
+        raise ValueError("\n".join(f"key {key!r} is there twice" for key in values if times[key] > 1))
     return values
 
 

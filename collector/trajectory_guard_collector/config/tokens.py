@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from trajectory_guard.config import ConfigError
+from trajectory_guard_collector.config.text_files import read_text
 
 SENDERS: Final = "receivers.otlp.auth"
 HANDS: Final = "flags.auth"
@@ -22,8 +23,8 @@ def read_tokens(file: Path, path: str = SENDERS) -> tuple[str, ...]:
         ConfigError: the file cannot be read or has no token in it.
     """
     try:
-        lines = file.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_text(file).split("\n")
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path}.bearer_tokens_file: {file}: {error}") from None
     tokens = tuple(line.strip() for line in lines if line.strip())
     if not tokens:

@@ -158,7 +158,11 @@ class StateWriter:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._interval_s)
-            await self.save()
+            try:
+                await self.save()
+            except Exception:  # noqa: BLE001  without a saver the write-ahead log would grow until the queue is full
+                self._scorer.counts.error("save")
+                _log.exception("trajectories could not be saved, the next try is in %g s", self._interval_s)
 
     async def save(self) -> None:
         """Write all changes since the last save. If the disk is full, they are written the next time."""
@@ -203,9 +207,13 @@ class StateWriter:
     def _rows(self, trajectories: Sequence[Trajectory], wal_id: int) -> Rows:
         rows: Rows = []
         for trajectory in trajectories:
-            data = dump(trajectory, self._pending_tags(trajectory), row=wal_id)
-            if data is not None:
-                rows.append((key_bytes(trajectory.key), data))
+            try:
+                data = dump(trajectory, self._pending_tags(trajectory), row=wal_id)
+                if data is not None:
+                    rows.append((key_bytes(trajectory.key), data))
+            except Exception:  # noqa: BLE001, PERF203  one trajectory must not cost the others
+                self._scorer.counts.error("save")
+                _log.exception("trajectory %r cannot be saved", trajectory.key[1])
         return rows
 
     def _pending_tags(self, trajectory: Trajectory) -> dict[bytes, Attributes]:

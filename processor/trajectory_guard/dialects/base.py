@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.core.fingerprints import parse_names
 from trajectory_guard.dialects.span import SpanView
 
 Keys = tuple[str, ...]
@@ -321,7 +321,7 @@ def json_object(value: Any) -> Mapping[str, Any]:
 def _parsed(text: str) -> Mapping[str, Any]:
     """One text of a span is read up to four times; the mapping is shared and must not be changed."""
     try:
-        decoded = parse_json(text)
+        decoded = parse_names(text)
     except (ValueError, RecursionError):
         return {}
     return decoded if isinstance(decoded, dict) else {}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Final, TypeVar
 
-from trajectory_guard.core.fingerprints import parse_json
+from trajectory_guard.core.fingerprints import parse_names
 from trajectory_guard.core.names import MAX_NAME_CHARS, bounded_name
 from trajectory_guard.dialects.base import Dialect, json_object
 from trajectory_guard.dialects.span import SpanView
@@ -330,7 +330,7 @@ def _unquote(value: Any) -> str:
     text: str = value if value.__class__ is str else str(value)
     if text[:1] == '"' and text[-1] == '"' and len(text) > 1:
         try:
-            return str(parse_json(text))
+            return str(parse_names(text))
         except ValueError:
             return text
     return text

@@ -23,6 +23,7 @@ from trajectory_guard_collector.gateway.exporters.base import (
     RetryableExportError,
 )
 from trajectory_guard_collector.gateway.exporters.replies import one_line, read_reply
+from trajectory_guard_collector.gateway.grpc_options import milliseconds
 from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.otlp.signals import Batch, Signal
 from trajectory_guard_collector.telemetry.throttled_log import ThrottledLog
@@ -119,9 +120,9 @@ class OtlpGrpcExporter:
         longest_s = min(retry.max_interval_s, _MAX_RECONNECT_PAUSE_S)
         options: list[tuple[str, Any]] = [
             ("grpc.max_send_message_length", -1),
-            ("grpc.initial_reconnect_backoff_ms", int(first_s * 1000)),
-            ("grpc.min_reconnect_backoff_ms", int(self._config.timeout_s * 1000)),
-            ("grpc.max_reconnect_backoff_ms", int(longest_s * 1000)),
+            ("grpc.initial_reconnect_backoff_ms", milliseconds(first_s)),
+            ("grpc.min_reconnect_backoff_ms", milliseconds(self._config.timeout_s)),
+            ("grpc.max_reconnect_backoff_ms", milliseconds(longest_s)),
             ("grpc.primary_user_agent", "trajectory-guard-collector"),
         ]
         if self._config.tls.server_name_override:

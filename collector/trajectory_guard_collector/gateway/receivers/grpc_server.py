@@ -18,6 +18,7 @@ from trajectory_guard_collector.authentication import Authenticator
 from trajectory_guard_collector.config.checks import parse_endpoint
 from trajectory_guard_collector.config.models import GrpcReceiver
 from trajectory_guard_collector.errors import BadDataError, RefusedError, UnavailableError
+from trajectory_guard_collector.gateway.grpc_options import milliseconds
 from trajectory_guard_collector.gateway.hops import HEADER
 from trajectory_guard_collector.gateway.receivers.request_handler import RequestHandler, count_request
 from trajectory_guard_collector.gateway.receivers.sockets import ipv6_reserved, listen
@@ -178,17 +179,17 @@ def _options(config: GrpcReceiver) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", int(config.max_recv_msg_size_mib * _MIB)),
         ("grpc.max_concurrent_streams", config.max_concurrent_requests),
         ("grpc.max_allowed_incoming_connections", config.max_connections),
-        ("grpc.max_connection_idle_ms", int(keepalive.max_connection_idle_s * 1_000)),
-        ("grpc.keepalive_time_ms", int(keepalive.time_s * 1_000)),
-        ("grpc.keepalive_timeout_ms", int(keepalive.timeout_s * 1_000)),
+        ("grpc.max_connection_idle_ms", milliseconds(keepalive.max_connection_idle_s)),
+        ("grpc.keepalive_time_ms", milliseconds(keepalive.time_s)),
+        ("grpc.keepalive_timeout_ms", milliseconds(keepalive.timeout_s)),
         # Senders behind load balancers ping often, and by default would be disconnected for it.
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
-        ("grpc.server_handshake_timeout_ms", int(config.read_timeout_s * 1_000)),
+        ("grpc.server_handshake_timeout_ms", milliseconds(config.read_timeout_s)),
         # The memory limiter does not see the bytes that gRPC buffers of unread requests: by default that
         # is megabytes a request, and a burst of refused requests doubled the memory.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", _LOOKAHEAD),
         ("grpc.so_reuseport", 0),  # with it a second collector would take half of the connections unnoticed
     ]
-    return options if age_s is None else [*options, ("grpc.max_connection_age_ms", int(age_s * 1_000))]
+    return options if age_s is None else [*options, ("grpc.max_connection_age_ms", milliseconds(age_s))]

@@ -147,11 +147,11 @@ class Store:
 
     async def pending_bytes(self, exporter: str) -> int:
         """Bytes that wait for an exporter."""
-        return await self._run(lambda: self._database.pending_bytes(exporter))
+        return await self._read(lambda database: database.pending_bytes(exporter))
 
     async def waiting(self) -> list[WaitingBatches]:
         """Waiting batches by exporter and signal, whether or not these are configured."""
-        return await self._run(self._database.waiting)
+        return await self._read(Database.waiting)
 
     async def drop(self, dropped: Sequence[WaitingBatches]) -> None:
         """Drop the waiting batches of these exporters and signals. Allowed only while no other write is running."""
@@ -160,11 +160,11 @@ class Store:
 
     async def wal_rows(self) -> list[tuple[int, bytes]]:
         """All write-ahead rows as ``(id, data)``, oldest first."""
-        return await self._run(self._database.wal_rows)
+        return await self._read(Database.wal_rows)
 
     async def load_kv(self, space: str) -> list[tuple[bytes, bytes]]:
         """All rows of a space as ``(key, data)``."""
-        return await self._run(lambda: self._database.load_kv(space))
+        return await self._read(lambda database: database.load_kv(space))
 
     async def checkpoint(self, space: str, rows: Sequence[tuple[bytes, bytes | None]], wal_up_to: int = 0) -> None:
         """Write rows of a space (None deletes one) and delete write-ahead rows up to an id, in one transaction.
@@ -190,6 +190,14 @@ class Store:
             return database, database.used_bytes(), database.last_wal_id()
         except sqlite3.Error as error:
             database.close()
+            raise cannot_use(database.file, error) from error
+
+    async def _read(self, query: Callable[[Database], _T]) -> _T:
+        """Read what a start needs; raises ``DatabaseError``, since not all damage shows when the file is opened."""
+        database = self._database
+        try:
+            return await self._run(lambda: query(database))
+        except sqlite3.Error as error:
             raise cannot_use(database.file, error) from error
 
     async def _run(self, work: Callable[[], _T]) -> _T:
