@@ -7,7 +7,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
 
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
 
 from trajectory_guard.store import FlagBoard
@@ -47,11 +47,6 @@ def pipeline_of(span: object) -> trace.TracerProvider | None:
     return TracerProvider(
         sampler=_FOLLOWS_PARENT, resource=resource, active_span_processor=processors, shutdown_on_exit=False
     )
-
-
-def runs_on_threads(provider: trace.TracerProvider) -> bool:
-    """Whether the processors of a provider run on a few threads of its own, for which the one who ends a span waits."""
-    return isinstance(getattr(provider, "_active_span_processor", None), ConcurrentMultiSpanProcessor)
 
 
 def provider_for(board: FlagBoard, current: trace.Span) -> trace.TracerProvider:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, ReadableSpan
 from opentelemetry.trace import NonRecordingSpan, Span
 from opentelemetry.util.types import AttributeValue
 
@@ -20,7 +20,7 @@ from trajectory_guard.core.detectors.reported import QUALITY_DROP
 from trajectory_guard.core.engine import Verdict
 from trajectory_guard.core.policy import Level
 from trajectory_guard.logs import log_contained
-from trajectory_guard.otel.pipelines import pipeline_of, runs_on_threads
+from trajectory_guard.otel.pipelines import pipeline_of
 
 
 def verdict_attributes(verdict: Verdict, first_step: str) -> dict[str, AttributeValue]:
@@ -104,10 +104,15 @@ class VerdictSpans:
                 links=[trace.Link(tool)] if tool is not None else None,
             ).end()
 
-        if tool_span is not None and runs_on_threads(provider):
+        if tool_span is not None and _runs_on_threads(provider):
             threading.Thread(target=_contained, args=(write,), name="trajectory_guard-verdict", daemon=True).start()
         else:
             write()
+
+
+def _runs_on_threads(provider: trace.TracerProvider) -> bool:
+    """Whether the processors of a provider run on a few threads of its own, for which the one who ends a span waits."""
+    return isinstance(getattr(provider, "_active_span_processor", None), ConcurrentMultiSpanProcessor)
 
 
 def _contained(write: Callable[[], None]) -> None:
