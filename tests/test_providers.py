@@ -15,7 +15,7 @@ from opentelemetry import metrics, trace
 from opentelemetry.metrics import _internal as metrics_internal
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.util._once import Once
@@ -54,9 +54,10 @@ def application() -> tuple[TracerProvider, InMemorySpanExporter]:
     return provider, exporter
 
 
-def loop(provider: TracerProvider, calls: int = 3) -> None:
+def loop(provider: TracerProvider, calls: int = 3, conversation: str = "c") -> None:
     for _ in range(calls):
-        provider.get_tracer("app").start_span("execute_tool", attributes=TOOL).end()
+        attributes = {**TOOL, "gen_ai.conversation.id": conversation}
+        provider.get_tracer("app").start_span("execute_tool", attributes=attributes).end()
 
 
 def guard_spans(exporter: InMemorySpanExporter) -> int:
@@ -91,6 +92,35 @@ def test_the_spans_of_the_guard_go_where_the_spans_of_the_agent_go(way: str, has
     assert (guard_spans(exporter), guard_spans(elsewhere)) == (1, 0)
     own = next(one for one in exporter.get_finished_spans() if one.name == telemetry.SPAN_NAME)
     assert own.resource == exporter.get_finished_spans()[0].resource
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_processors_that_share_a_few_threads_do_not_wait_for_each_other(threads: int) -> None:
+    """The guard writes a span while another one ends: all the threads may be inside the guard at that moment."""
+    exporter, written = InMemorySpanExporter(), threading.Event()
+
+    class Exporter(SimpleSpanProcessor):
+        def on_end(self, span: ReadableSpan) -> None:
+            super().on_end(span)
+            if guard_spans(exporter) == threads:
+                written.set()
+
+    provider = TracerProvider(
+        active_span_processor=ConcurrentMultiSpanProcessor(num_threads=threads), shutdown_on_exit=False
+    )
+    instrument(provider)
+    provider.add_span_processor(Exporter(exporter))
+    agents = [
+        threading.Thread(target=loop, args=(provider,), kwargs={"conversation": str(at)}, daemon=True)
+        for at in range(threads)
+    ]
+    for agent in agents:
+        agent.start()
+    for agent in agents:
+        agent.join(5)
+
+    assert not any(agent.is_alive() for agent in agents)
+    assert written.wait(5)
 
 
 def test_a_gates_span_goes_to_the_provider_that_is_instrumented() -> None:

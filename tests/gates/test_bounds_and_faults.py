@@ -140,6 +140,24 @@ def test_an_engine_that_raises_does_not_break_the_run(monkeypatch: pytest.Monkey
     assert board.counts["errors.gate"] == 4
 
 
+def test_what_was_due_when_a_decision_was_interrupted_is_due_when_the_run_is_taken_up() -> None:
+    """Ctrl-C while the gate decides: the run that goes on is nudged as it would have been, and stopped in the end."""
+    given = iter([KeyboardInterrupt])
+
+    def text(verdict: Any) -> str:
+        for interrupt in given:
+            raise interrupt
+        return "Try something else."
+
+    builder = apply_guard(agent_builder(repeats()), board=new_board(nudge_text=text))
+    graph = builder.compile(checkpointer=InMemorySaver())
+
+    with pytest.raises(KeyboardInterrupt):
+        graph.invoke(TASK, thread())
+
+    assert outline(graph.invoke(None, thread())["messages"]) == NUDGED_THEN_STOPPED
+
+
 @pytest.mark.parametrize(
     "saved",
     ["no base64!", "bm8ganNvbg==", "eyJ2Ijo5OX0=", "eyJ2IjoxfQ=="],

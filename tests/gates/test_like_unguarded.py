@@ -18,7 +18,7 @@ from langchain_core.tools import BaseTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
-from langgraph.types import Command, Send
+from langgraph.types import Command, Send, interrupt
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
 
@@ -514,6 +514,30 @@ async def test_an_error_of_the_application_comes_through_as_it_is(build: Build, 
 
     assert expected["error"] is not None
     assert await outcome(way, guarded, ran, saver=True) == expected
+
+
+def asks_twice(policy: Policy, ran: Ran, saver: Any) -> tuple[Any, Any]:
+    """The agent asks a person two questions, one after the other, once a tool has answered."""
+    model = ScriptedChatModel(policy=policy)
+
+    def agent(state: MessagesState) -> dict[str, Any]:
+        if rounds(state["messages"]) == 1:
+            interrupt("Is this right?")
+            interrupt("Really?")
+        return {"messages": [model.invoke(state["messages"])]}
+
+    return _applied(lambda: _builder(agent, _tools(ran)), saver)
+
+
+def test_an_agent_that_asks_more_than_once_streams_what_it_does_unguarded() -> None:
+    """The last chunk before an answer holds the question: clients look for it there."""
+    graph, guarded = asks_twice(healthy, Ran(), InMemorySaver)
+
+    for given in (TASK, Command(resume="yes"), Command(resume="yes")):
+        expected = plain(list(graph.stream(given, in_turn("a"), stream_mode="values")))
+        assert plain(list(guarded.stream(given, in_turn("a"), stream_mode="values"))) == expected
+
+    assert not guarded.get_state(in_turn("a")).next
 
 
 def in_turn(name: str) -> dict[str, Any]:

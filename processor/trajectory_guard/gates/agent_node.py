@@ -23,7 +23,7 @@ try:
     from langchain_core.messages import RemoveMessage
     from langchain_core.runnables import Runnable, RunnableConfig
     from langchain_core.runnables.config import ensure_config
-    from langgraph._internal._constants import CONFIG_KEY_READ, CONFIG_KEY_SEND
+    from langgraph._internal._constants import CONFIG_KEY_READ, CONFIG_KEY_SEND, RESUME
     from langgraph._internal._runnable import RunnableCallable, RunnableSeq
     from langgraph.channels import BinaryOperatorAggregate
     from langgraph.errors import ParentCommand
@@ -306,6 +306,9 @@ class _Writes:
         self.config: RunnableConfig = {**config, "configurable": {**configurable, CONFIG_KEY_SEND: self}}
 
     def __call__(self, writes: Sequence[Write]) -> None:
+        if any(key == RESUME for key, _ in writes):  # ``interrupt`` notes an answer: the node may ask once more
+            self._send(list(writes))
+            return
         try:
             out = self._with_own(writes)
         except Exception:

@@ -150,10 +150,15 @@ class Gate:
         if read_state is not None:
             self.board.await_states(trajectory, namespace)
         fresh, run = self._catch_up(trajectory, namespace, messages, turn, status, again=peek, read_state=read_state)
-        flag = self._with_remote(trajectory, run, self.board.take(trajectory, run), status)
-        if self.board.quality is not None:
-            flag = with_advice(self.board, trajectory, flag, messages, namespace)
-        decision = self._decision(trajectory, run, flag, messages, fresh, status, peek=peek)
+        taken = self.board.take(trajectory, run)
+        try:
+            flag = self._with_remote(trajectory, run, taken, status)
+            if self.board.quality is not None:
+                flag = with_advice(self.board, trajectory, flag, messages, namespace)
+            decision = self._decision(trajectory, run, flag, messages, fresh, status, peek=peek)
+        except BaseException:  # an error, or Ctrl-C: the run may be taken up again, and is then owed what was due
+            self._put_back(trajectory, taken)
+            raise
         if peek and decision.level is Level.STOP:
             self._put_back(trajectory, flag)
         if self.board.config.cursor:
