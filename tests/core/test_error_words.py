@@ -244,3 +244,10 @@ def test_the_same_property_again_is_a_repeat(asks: str) -> None:
 def test_another_guess_that_is_refused_is_a_repeat(asks: str) -> None:
     steps = [record("run", {"column": field}, asks.format(field), "error") for field in FIELDS]
     assert any(verdict is not None and TYPE_V in verdict.types for verdict in evaluate(steps))
+
+
+def test_complaints_of_pydantic_ai_about_arguments_are_errors_where_nothing_else_says_so() -> None:
+    text = '2 validation errors:\n```json\n[\n  {\n    "type": "missing",\n    "loc": ["customer"]\n  }\n]\n```'
+    assert classify(text, failed=None) == ERROR
+    assert classify(text) == SUCCESS
+    assert classify("2 validation errors: see the report", failed=None) == SUCCESS

@@ -47,6 +47,7 @@ SEMANTIC_KERNEL = ("semantic_kernel", "semantic_kernel", "semantic_kernel_agent"
 OPENINFERENCE_BEDROCK = "openinference.instrumentation.bedrock"
 GENAI_OFFICIAL = ("opentelemetry.instrumentation.google_genai", "google_genai_client", ("official",))
 OPENAI_AGENTS_JS = ("openai_js", "@openai/agents", "openai_agents_js")
+PYDANTIC_AI = ("pydantic_ai", "pydantic_ai_deferred")
 HAYSTACK, CREWAI = ("haystack", "haystack", "haystack_agent"), ("crewai", "crewai", "crewai_crew")
 ADK_CONTENT = {OPT_IN: LATEST, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
 RUNS = {
@@ -113,6 +114,9 @@ RUNS = {
     "client-litellm-native__loop": Run("litellm", "litellm", "litellm_client"),
     "client-langfuse-openai__loop": Run("langfuse", "langfuse.openai", "langfuse_client"),
     "openai-agents-logfire-nogroup__main": Run("openai_agents", "logfire", "openai_agents_logfire"),
+    "pydantic-ai-native5__deferred": Run("pydantic_ai", *PYDANTIC_AI),
+    "pydantic-ai-nocontent__deferred": Run("pydantic_ai", *PYDANTIC_AI, ("nocontent",)),
+    "pydantic-ai-1.10__deferred": Run("pydantic_ai_1", *PYDANTIC_AI, ("old",)),
     "agent-framework-stream__main": Run("agent_framework", "agent_framework", "agent_framework_agent"),
 }
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")

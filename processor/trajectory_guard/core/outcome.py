@@ -386,7 +386,9 @@ _UNKNOWN_TOOL: Final = re.compile(
     re.IGNORECASE,
 )
 _FAILED: Final = re.compile(
-    r"^\W*(?:i )?(?:encountered an error|tried reusing the same input|got an error)\b", re.IGNORECASE
+    r"^\W*(?:i )?(?:encountered an error|tried reusing the same input|got an error)\b"
+    r"|^\d+ validation errors?:\s+```json\b",
+    re.IGNORECASE,
 )
 
 

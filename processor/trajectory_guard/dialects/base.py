@@ -190,6 +190,8 @@ class Dialect:
         refused_when: attributes with a test of their value: if true, a person or a policy refused the call.
         status_messages: keys of texts that say how a call ended, beside the status of the span.
         awaits_approval: whether a call without a result waits for a person's approval.
+        deferred: whether the framework itself says that a call without a result was put off, for a person or another
+            program; asked even if the arguments are unknown.
         identity, models, messages: attributes of other spans; see there.
         declared: the configuration declares the row: it is tried first, even on spans that look like no tool.
     """
@@ -213,6 +215,7 @@ class Dialect:
     refused_when: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
     status_messages: Keys = ()
     awaits_approval: Test | None = None
+    deferred: Test | None = None
     identity: Identity = Identity()
     models: ModelCalls = ModelCalls()
     messages: Messages = Messages()

@@ -277,6 +277,7 @@ class DialectTable(tuple[Dialect, ...]):
         self.refused_when = tuple(pair for row in rows for pair in row.refused_when.items())
         self.status_messages = _keys(row.status_messages for row in rows)
         self.approval_tests = _given(row.awaits_approval for row in rows)
+        self.deferral_tests = _given(row.deferred for row in rows)
 
     def _combine_identity(self, rows: Sequence[Dialect]) -> None:
         parts = [row.identity for row in rows]

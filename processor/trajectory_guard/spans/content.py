@@ -391,6 +391,8 @@ def outcome(
     """The outcome of a tool span. ``known``: what the names of its attributes say."""
     text, control, refused = payload.text, None, False
     hidden = text is None and payload == UNKNOWN_RESULT
+    if hidden and any(test(span) for test in table.deferral_tests):
+        return INTERRUPTED
     if hidden and arguments_known and any(test(span) for test in table.approval_tests):
         return INTERRUPTED
     if known.tells_outcome or span.status_description or span.events:
