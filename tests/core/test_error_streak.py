@@ -91,6 +91,41 @@ def test_errors_without_any_text_count_by_their_class() -> None:
     assert fired(evaluate(unknown), TYPE_V) == [5, 6, 7, 8]
 
 
+USED_UP = {
+    "a budget, in French": ("Le budget de cette session est épuisé. Aucun appel ne sera plus exécuté.", "error"),
+    "a session, as text alone": ("ERROR: session expired, please log in again", "success"),
+    "a licence, in Japanese": ("エラー:ライセンスの有効期限が切れています。", "error"),
+    "a server that is gone": ("McpError: Connection closed", "error"),
+}
+
+
+@pytest.mark.parametrize("kind", USED_UP)
+@pytest.mark.parametrize("calls_a_turn", [1, 4])
+def test_nothing_but_one_error_is_nudged_whatever_is_called(kind: str, calls_a_turn: int) -> None:
+    text, outcome = USED_UP[kind]
+    steps = [
+        record(f"tool{at % 5}", {"about": f"topic {at * 37}"}, text, outcome, batch=str(at // calls_a_turn), t=float(at))
+        for at in range(16 * calls_a_turn)
+    ]
+    verdicts = evaluate(steps)
+    first = first_level(verdicts)
+    assert first is not None and first // calls_a_turn in (5, 6, 7)
+    assert [one.rule for one in verdicts[first].detections] == ["same_error"]
+    assert first_level(verdicts[: 12 * calls_a_turn], Level.STOP) is None
+
+
+def test_one_error_of_all_tools_ends_with_anything_that_works() -> None:
+    refused = [record(f"tool{at % 4}", {"at": at * 31}, "The session has ended.", "error") for at in range(5)]
+    works = record("log_in", {"as": "agent"}, "Welcome back, agent.")
+    assert fired(evaluate([*refused, works, *refused[:4], works]), TYPE_V) == []
+
+
+def test_rate_limits_of_several_tools_are_waited_for() -> None:
+    text = "429 Too Many Requests, retry later"
+    steps = [record(f"tool{at % 4}", {"at": at * 31}, text, "error", t=at * 30.0) for at in range(8)]
+    assert fired(evaluate(steps), TYPE_V) == []
+
+
 NAMED = {
     "columns": ("sql", "SELECT {} FROM staff", "ERROR: column «{}» does not exist"),
     "columns in Russian": ("sql", "SELECT {} FROM сотрудники", "ОШИБКА: столбец «{}» не существует"),

@@ -75,6 +75,31 @@ class _Failure(NamedTuple):
         return bool(gone) and bool(new) and new <= set(before.asked)
 
 
+class _Streak(NamedTuple):
+    """Model turns in a row with nothing but failures that all show one line, whatever was called.
+
+    Fields:
+        line: as in ``_Failure``; 0 where neither text nor class is known.
+        tool: digest of the newest tool; several: there were others.
+        batch: ordinal of the newest batch.
+        steps: index of the newest step of each turn, of the newest sixteen turns.
+    """
+
+    line: int = 0
+    tool: str = ""
+    several: bool = False
+    batch: int = -1
+    steps: tuple[int, ...] = ()
+
+    def with_step(self, seen: Observation, line: int) -> _Streak:
+        """The streak with a failed step; a new one if it failed otherwise, or if another step came in between."""
+        tool = _digest(seen.tool)
+        if line != self.line or self.steps[-1:] != (seen.index - 1,):
+            return _Streak(line, tool, several=False, batch=seen.batch, steps=(seen.index,))
+        steps = self.steps[:-1] if seen.batch == self.batch else self.steps[-_KEPT:]
+        return _Streak(line, tool, self.several or tool != self.tool, seen.batch, (*steps, seen.index))
+
+
 class ErrorStreak(Detector):
     """Fires when at least three of the last ten steps failed with the same masked error.
 
@@ -87,7 +112,8 @@ class ErrorStreak(Detector):
     error that names another part of the call than the one before, which is gone by then: one fault after the other is
     being mended. Errors that pass by themselves (time-outs, rate limits, 5xx) are waiting; without a pause, and where
     one thing is tried in ever new ways, the fifth try is one too many. So is the fifth command that was killed by a
-    time limit. Of failures that show neither text nor class, six in a row count if nothing else came in between.
+    time limit. Six model turns in which all calls failed with one line count whatever tools were called, and so do six
+    whose failures show neither text nor class.
 
     >>> from trajectory_guard.core.demonstration import fires
     >>> names = ("user", "users", "user_id", "id")
@@ -112,11 +138,12 @@ class ErrorStreak(Detector):
         "Check the tool's schema and error text: the agent cannot learn from it how to succeed."
     )
     thresholds: ClassVar[Mapping[str, int]] = {"failures": _COUNT, "listed": _LISTED}
-    __slots__ = ("fruitless", "recent")
+    __slots__ = ("fruitless", "recent", "streak")
 
     def __init__(self) -> None:
         self.recent: tuple[_Failure, ...] = ()
         self.fruitless: tuple[_Failure, ...] = ()  # commands that failed since one brought something new
+        self.streak = _Streak()
 
     def update(self, seen: Observation) -> DetectionResult | None:
         """Count failures of one class among the last steps."""
@@ -138,10 +165,11 @@ class ErrorStreak(Detector):
         self.recent = (*[_without_words(one) if one.asked else one for one in recent if one.at > oldest], failure)
         guess = last is not None and _guesses(seen.step.args, set(last.asked))
         found = self._evaluate(seen, [one for one in self.recent if one.is_like(failure)], guess=guess)
-        if not failure.causes:
-            return found
-        self._note_fruitless(failure)
-        return found or self._of_one_cause(seen, failure)
+        if failure.causes:
+            self._note_fruitless(failure)
+            found = found or self._of_one_cause(seen, failure)
+        self.streak = self.streak.with_step(seen, failure.line)
+        return found or (self._of_every_tool(seen) if self.streak.several else None)
 
     def _forget_what_works(self, seen: Observation) -> None:
         """A call brought something new: of its tool only failures of other lists, guesses and waits still count."""
@@ -169,19 +197,18 @@ class ErrorStreak(Detector):
 
     def _of_unknown_cause(self, seen: Observation) -> DetectionResult | None:
         """Failures that show neither text nor class: only where nothing but failures came for six model turns."""
-        others = [one for one in self.recent if one.key]
-        streak = [one for one in self.recent if not one.key]
-        if not streak or streak[-1].at != seen.index - 1:
-            streak = []
-        if streak and seen.same_batch:
-            self.recent = (*others, *streak[:-1], streak[-1]._replace(at=seen.index))
+        self.streak = self.streak.with_step(seen, 0)
+        found = self._of_every_tool(seen)
+        return found._replace(alike=0, at_least=len(self.streak.steps) > _KEPT) if found is not None else None
+
+    def _of_every_tool(self, seen: Observation) -> DetectionResult | None:
+        """Nothing but one failure for six model turns: a budget is used up, a session has ended, a host is gone."""
+        if seen.same_batch:
             return None
-        streak.append(_Failure(seen.index, "", _digest(seen.tool), seen.call.hex(), named=False))
-        self.recent = (*others, *streak[-_KEPT:])
-        if len(streak) < _LISTED * seen.variation_pace:
-            return None
-        found = self._found_at(seen, 1.0, [one.at for one in streak[-_KEPT:]], Certainty.ACKNOWLEDGED)
-        return found._replace(alike=0, at_least=len(streak) > _KEPT) if found is not None else None
+        waits = seen.certainty is Certainty.WAITING
+        needed = _COUNT * seen.waiting_pace if waits else _LISTED * seen.variation_pace
+        steps = self.streak.steps
+        return self._found_at(seen, 1.0, steps[-_KEPT:], Certainty.ACKNOWLEDGED) if len(steps) >= needed else None
 
     def _failure(self, seen: Observation) -> _Failure:
         text = both_ends(seen.step.result or "", _SEARCHED_CHARS)
@@ -250,13 +277,15 @@ class ErrorStreak(Detector):
 
     def dump(self) -> Any:
         """Recent failures."""
-        if not (self.recent or self.fruitless):
+        if not (self.recent or self.fruitless or self.streak.steps):
             return None
-        return [[list(one) for one in self.recent], [list(one) for one in self.fruitless]]
+        return [[list(one) for one in self.recent], [list(one) for one in self.fruitless], list(self.streak)]
 
     def load(self, data: Any) -> None:
         """See ``dump``."""
-        self.recent, self.fruitless = (tuple(map(_restored, part)) for part in data)
+        recent, fruitless, (*streak, steps) = data
+        self.recent, self.fruitless = tuple(map(_restored, recent)), tuple(map(_restored, fruitless))
+        self.streak = _Streak(*streak, steps=tuple(steps))
 
 
 def _without_words(failure: _Failure) -> _Failure:
