@@ -19,6 +19,7 @@ from trajectory_guard.config import ConfigError, GuardConfig
 from trajectory_guard.config_file import NESTED
 from trajectory_guard.core.build import with_build
 from trajectory_guard.extras import missing
+from trajectory_guard_collector.telemetry.line_writer import FLUSH_S, LineWriter
 
 FINE: Final = 0
 FAILED: Final = 1
@@ -63,6 +64,7 @@ class Program:
 
     def __init__(self, name: str, description: str, *, feature: str, extra: str, example: str) -> None:
         self._name, self._feature, self._extra, self._example = name, feature, extra, example
+        self._serves = False
         self._parser = argparse.ArgumentParser(
             prog=name, description=description,
             epilog=f"{_STATUS} 'COMMAND --help' shows its options, 'print-config' all keys with their values.",
@@ -87,12 +89,13 @@ class Program:
                 "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
                 help=f"one key over the files, such as {self._example}; may be repeated; a list is [a, b]",
             )  # fmt: skip
-        parser.set_defaults(command=_stoppable(command) if serves else command)
+        parser.set_defaults(command=_stoppable(command) if serves else command, serves=serves)
         return parser
 
     def run(self, argv: Sequence[str] | None = None) -> int:
         """Run a command; the exit status: 0 fine, 1 failed while running, 2 bad configuration or usage."""
         options = self._parser.parse_args(argv)
+        self._serves = options.serves
         command: Command = options.command
         try:
             return command(options)
@@ -107,9 +110,18 @@ class Program:
         return BAD_CONFIGURATION
 
     def complain(self, message: str) -> None:
-        """Print each line of a message, after the name of the program."""
-        for line in message.splitlines():
-            print(f"{self._name}: {line}", file=sys.stderr)
+        """Print each line of a message, after the name of the program. One that serves waits for no reader."""
+        lines = [f"{self._name}: {line}" for line in message.splitlines()]
+        if not self._serves:
+            for line in lines:
+                print(line, file=sys.stderr)
+            return
+        for handler in logging.getLogger().handlers:
+            handler.flush()  # these lines come first
+        writer = LineWriter(sys.stderr)
+        for line in lines:
+            writer.put(line, always=True)
+        writer.flush(FLUSH_S)
 
 
 class _StopError(BaseException):

@@ -161,7 +161,7 @@ def test_what_no_collector_can_be_made_of_is_a_bad_configuration(
         raise ValueError("exporters.otlp.tls.ca_file: ca.pem: holds no PEM certificate")
 
     monkeypatch.setattr("trajectory_guard_collector.app.service.Collector", changed_since)
-    monkeypatch.setattr("trajectory_guard_collector.telemetry.logs.configure", lambda level: None)
+    monkeypatch.setattr("trajectory_guard_collector.telemetry.logs.configure", lambda level, **_: None)
     assert main(["run"]) == 2
     assert capsys.readouterr().err == (
         "trajectory-guard-collector: exporters.otlp.tls.ca_file: ca.pem: holds no PEM certificate\n"

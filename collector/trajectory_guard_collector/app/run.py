@@ -62,7 +62,8 @@ def run(config: CollectorConfig) -> int:
     from trajectory_guard_collector.app.service import Collector
     from trajectory_guard_collector.gateway.memory_limiter import unusable_limit
 
-    logs.configure(config.telemetry.log_level)
+    telemetry = config.telemetry
+    output = logs.configure(telemetry.log_level, max_mib=telemetry.max_unwritten_mib, flush_s=telemetry.flush_timeout_s)
     for line in ignored_variables(config.guard):
         logger.warning("%s", line)
     too_small = unusable_limit(config.memory_limiter)
@@ -75,9 +76,10 @@ def run(config: CollectorConfig) -> int:
     descriptors.raise_limit()
     gc.set_threshold(*_GC_THRESHOLDS)
     try:
-        collector = Collector(config)
+        collector = Collector(config, output)
     except (ValueError, OSError) as error:
         raise ConfigError(str(error)) from error
+    logs.log_uncaught()
     gc.collect()
     gc.freeze()  # 73,000 objects that stay: a full collection takes 37 ms for them alone, in which no span is answered
     return _loop_runner()(serve(collector))
