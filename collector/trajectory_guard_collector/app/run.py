@@ -14,10 +14,11 @@ from typing import Any, Final, Protocol
 from trajectory_guard import __version__
 from trajectory_guard.config import ConfigError
 from trajectory_guard_collector.app import descriptors
-from trajectory_guard_collector.command_line import FAILED, FINE, STOPPING
+from trajectory_guard_collector.command_line import FAILED
 from trajectory_guard_collector.config.models import CollectorConfig
 from trajectory_guard_collector.config.process_variables import ignored_variables
 from trajectory_guard_collector.config.render import unusable_storage
+from trajectory_guard_collector.early_stop import FINE, STOPPING
 from trajectory_guard_collector.errors import StartError
 from trajectory_guard_collector.telemetry import logs
 

@@ -15,9 +15,10 @@ from typing import Final
 from trajectory_guard import __version__
 from trajectory_guard.config import ConfigError
 from trajectory_guard.integrations.langfuse.client import INSTALL
-from trajectory_guard_collector.command_line import FAILED, FINE, STOPPING
+from trajectory_guard_collector.command_line import FAILED
 from trajectory_guard_collector.config.directories import why_not_made, why_unusable
 from trajectory_guard_collector.config.process_variables import ignored_variables
+from trajectory_guard_collector.early_stop import FINE, STOPPING
 from trajectory_guard_collector.errors import StartError
 from trajectory_guard_collector.fleet import catalogue
 from trajectory_guard_collector.fleet.admin import Topology
