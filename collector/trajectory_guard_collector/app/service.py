@@ -73,7 +73,11 @@ class Collector:
         self.metrics = Metrics(max_label_values=config.telemetry.max_label_values)
         self.scorer = _scorer(config, self.metrics)
         self._limiter = MemoryLimiter(config.memory_limiter, self.metrics, shed=self.scorer.shed)
-        self._store = Store(config.queue) if config.queue.storage is not None else None
+        self._store = None
+        if config.queue.storage is not None:
+            self._store = Store(
+                config.queue, saved_anew=lambda: self.metrics.add(catalogue.ERRORS, where="storage.deleted")
+            )
         self._hops = Hops()
         self._delivery = Delivery(config, self.metrics, self._store, via=self._hops.header, write=self._print)
         self._scores = score_writers(
