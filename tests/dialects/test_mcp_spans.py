@@ -111,3 +111,10 @@ def test_a_result_in_a_content_block_that_finds_nothing_is_empty() -> None:
     step = extract_step(blocks, ancestors=[ROOT])
     assert step is not None
     assert (step.outcome_type, step.result) == ("empty", "No results")
+
+
+@pytest.mark.parametrize("text", ["Error executing tool boom: no such file", "Error calling tool 'boom': no such file"])
+def test_the_text_that_servers_give_a_call_that_raised_is_an_error(text: str) -> None:
+    step = extract_step(framework(1, "boom", json.dumps({"type": "text", "text": text})), ancestors=[ROOT])
+    assert step is not None
+    assert step.outcome_type == "error"

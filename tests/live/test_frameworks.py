@@ -117,6 +117,7 @@ RUNS = {
     "pydantic-ai-native5__deferred": Run("pydantic_ai", *PYDANTIC_AI),
     "pydantic-ai-nocontent__deferred": Run("pydantic_ai", *PYDANTIC_AI, ("nocontent",)),
     "pydantic-ai-1.10__deferred": Run("pydantic_ai_1", *PYDANTIC_AI, ("old",)),
+    "openai-agents-openinference-mcp__main": Run("openai_agents", "agents.mcp", "openai_agents_mcp"),
     "agent-framework-stream__main": Run("agent_framework", "agent_framework", "agent_framework_agent"),
 }
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
