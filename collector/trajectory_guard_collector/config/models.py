@@ -349,7 +349,7 @@ class Trajectories(Model):
     """Spans of a trajectory, beyond those, that are recognised if they are delivered again; 8 bytes each. 1,024 of them
     are saved."""
     max_traces: int = Field(default=20_000, ge=1)
-    """Traces remembered for identity."""
+    """Traces remembered for identity, and spans remembered that arrive before the first agent span of their trace."""
     max_spans_per_trace: int = Field(default=1_024, ge=1)
     """Spans of a trace remembered as possible ancestors."""
     max_traces_mib: float = Field(default=128.0, gt=0.0)
