@@ -76,6 +76,20 @@ def test_yml_and_a_path_as_text_will_do(tmp_path: Path) -> None:
     assert GuardConfig.from_file(str(file)).decay == 0.25
 
 
+@pytest.mark.parametrize("name, text", [("guard.json", '{"decay": 0.25}'), ("guard.toml", "decay = 0.25")])
+def test_the_mark_that_windows_editors_write_is_no_content(tmp_path: Path, name: str, text: str) -> None:
+    file = tmp_path / name
+    file.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert GuardConfig.from_file(file).decay == 0.25
+
+
+def test_a_file_that_is_no_utf8_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "guard.toml"
+    file.write_bytes("decay = 0.25".encode("utf-16"))
+    with pytest.raises(ConfigError, match=r"guard\.toml: is not UTF-8 text$"):
+        GuardConfig.from_file(file)
+
+
 def test_a_file_that_is_missing_or_of_unknown_kind_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"guard\.json: cannot be read: No such file"):
         GuardConfig.from_file(tmp_path / "guard.json")

@@ -19,6 +19,7 @@ from trajectory_guard.config import ConfigError, GuardConfig
 from trajectory_guard.config_file import NESTED
 from trajectory_guard.core.build import with_build
 from trajectory_guard.extras import missing
+from trajectory_guard.standard_streams import abandon_stdout, open_closed_ones, say, write_error
 
 FINE: Final = 0
 FAILED: Final = 1
@@ -48,7 +49,7 @@ def remark(name: str, guard: GuardConfig) -> None:
     from trajectory_guard_collector.config.process_variables import ignored_variables
 
     for line in ignored_variables(guard):
-        print(f"{name}: warning: {line}", file=sys.stderr)
+        say(f"{name}: warning: {line}")
 
 
 class Program:
@@ -92,10 +93,13 @@ class Program:
 
     def run(self, argv: Sequence[str] | None = None) -> int:
         """Run a command; the exit status: 0 fine, 1 failed while running, 2 bad configuration or usage."""
+        open_closed_ones()
         options = self._parser.parse_args(argv)
         command: Command = options.command
         try:
-            return command(options)
+            status = command(options)
+            sys.stdout.flush()
+            return status
         except ConfigError as error:
             self.complain(str(error))
         except RecursionError:
@@ -104,12 +108,22 @@ class Program:
             if (error.name or "").startswith("trajectory_guard"):
                 raise
             self.complain(missing(self._feature, error, self._extra))
+        except BrokenPipeError:
+            abandon_stdout()
+            return FINE
+        except OSError as error:
+            unwritten = write_error(error)
+            if unwritten is None:
+                raise
+            abandon_stdout()
+            self.complain(unwritten)
+            return FAILED
         return BAD_CONFIGURATION
 
     def complain(self, message: str) -> None:
         """Print each line of a message, after the name of the program."""
         for line in message.splitlines():
-            print(f"{self._name}: {line}", file=sys.stderr)
+            say(f"{self._name}: {line}")
 
 
 class _StopError(BaseException):

@@ -306,3 +306,18 @@ def test_what_cannot_start_is_status_1_with_the_reason(started: list[Process]) -
     started.append(process := Process("taken"))
     assert process.until("telemetry.endpoint")["message"] == "telemetry.endpoint: cannot listen on 'localhost:1'"
     assert process.process.wait(timeout=30) == 1
+
+
+@pytest.mark.parametrize(
+    "redirection, status, said", [(">&-", 0, ""), (">/dev/full", 1, "the output cannot be written")]
+)
+@pytest.mark.parametrize("command", ["print-config", "components"])
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_closed_and_full_streams_end_without_a_traceback(
+    command: str, redirection: str, status: int, said: str
+) -> None:
+    line = f'"{sys.executable}" -m trajectory_guard_collector.cli {command} {redirection}'
+    ran = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == status
+    assert said in ran.stderr
+    assert "Traceback" not in ran.stderr

@@ -6,7 +6,7 @@ import argparse
 import io
 import sqlite3
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from trajectory_guard.cli.config_compare import Change, CompareReport
 from trajectory_guard.cli.output import BAD_INPUT, FINE, LOOP_FOUND, complain, finish, print_json
@@ -27,6 +27,8 @@ from trajectory_guard.core.similarity.cascade import Settle
 from trajectory_guard.core.steps import StepRecord
 from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.semantic.model_files import ModelError
+
+_MAX_MEBIBYTES: Final = 1 << 20
 
 
 def add_commands(commands: Any) -> None:
@@ -82,9 +84,12 @@ def _add_inputs(parser: Any) -> None:
 
 
 def _mebibytes(text: str) -> int:
-    number = float(text)
-    if not 0 < number <= 1 << 20:
-        raise ValueError
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= _MAX_MEBIBYTES:
+        raise argparse.ArgumentTypeError(f"expected a number above 0 and up to {_MAX_MEBIBYTES:,}, got {text!r}")
     return max(1, int(number * MIB))
 
 

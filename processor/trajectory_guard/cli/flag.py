@@ -63,7 +63,10 @@ class _FlagError(Exception):
 def _headers(token_file: str | None) -> dict[str, str]:
     if token_file is None:
         return {}
-    lines = Path(token_file).read_text(encoding="utf-8").split()
+    try:
+        lines = Path(token_file).read_text(encoding="utf-8-sig").split()
+    except UnicodeDecodeError:
+        raise ValueError(f"{token_file}: is not UTF-8 text") from None
     if not lines:
         raise ValueError(f"{token_file}: no token in it")
     return {"Authorization": f"Bearer {lines[0]}"}
