@@ -11,6 +11,7 @@ from typing import Any, get_origin
 import pytest
 
 from tests.helpers import DATA
+from trajectory_guard import runtime
 from trajectory_guard.config import SECTIONS, ConfigError, GuardConfig, Mistake, ToolPolicy, unknown_variables
 from trajectory_guard.core.detectors import weights
 from trajectory_guard.core.settings import EngineSettings, SettingsError, ToolSettings
@@ -401,6 +402,12 @@ def test_every_key_is_explained_in_the_source() -> None:
         assert after[1].strip().startswith('"""'), name
 
 
+@pytest.mark.parametrize("name", ["MODE", "DECAY", "COLLECTOR_URL", "SPENDING_FILE", "TOOLS", "CONFIG"])
+def test_an_empty_variable_counts_as_not_set(name: str) -> None:
+    """Compose files and charts pass on variables that nobody has set as empty ones."""
+    assert GuardConfig.from_env({f"TRAJECTORY_GUARD_{name}": ""}) == GuardConfig()
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
@@ -435,3 +442,12 @@ def test_an_unknown_loop_type_without_a_near_one_names_those_there_are() -> None
         ConfigError, match=r"unknown loop type 'I'; known: TYPE_I_STUTTER, TYPE_II_INSANITY, .*MONOLOGUE"
     ):
         GuardConfig(weights={"I": 0})
+
+
+def test_a_switch_that_says_neither_yes_nor_no_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(runtime, "_process", runtime.Process())
+    monkeypatch.setenv("TRAJECTORY_GUARD_DISABLED", "maybe")
+    runtime.shared_board()
+    assert "TRAJECTORY_GUARD_DISABLED: expected true or false, got 'maybe'; the guard stays on" in caplog.text
