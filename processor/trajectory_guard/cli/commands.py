@@ -14,7 +14,7 @@ from trajectory_guard.cli.progress import progress_bar
 from trajectory_guard.cli.recordings.diagnostics import MIB
 from trajectory_guard.cli.recordings.inputs import Diagnostics, Limits
 from trajectory_guard.cli.recordings.spool import Spool
-from trajectory_guard.cli.recordings.streams import BLANK, Source
+from trajectory_guard.cli.recordings.streams import BLANK, Source, is_binary
 from trajectory_guard.cli.replay import reaches, read_all, replay, replay_with, trajectories, unique_trajectories
 from trajectory_guard.cli.settings import load_config
 from trajectory_guard.cli.summary import RichReport, make_report
@@ -29,6 +29,8 @@ from trajectory_guard.dialects.custom import table_with
 from trajectory_guard.semantic.model_files import ModelError
 
 _MAX_MEBIBYTES: Final = 1 << 20
+_MAX_PAIR_BYTES: Final = 16 * MIB
+"""Length of a line that ``compare`` reads."""
 
 
 def add_commands(commands: Any) -> None:
@@ -211,9 +213,7 @@ def run_compare(options: argparse.Namespace) -> int:
         return BAD_INPUT
     try:
         with Source(options.file, diagnostics.progress) as source:
-            for number, line in enumerate(io.BufferedReader(source), 1):
-                if line.strip(BLANK):
-                    _compare_line(line, name, number, diagnostics, settle)
+            _compare_lines(source, name, diagnostics, settle)
             if source.failure is not None:
                 diagnostics.fail(name, f"cannot be read to its end: {source.failure}")
     except BrokenPipeError:
@@ -221,6 +221,22 @@ def run_compare(options: argparse.Namespace) -> int:
     except (OSError, ValueError) as error:
         diagnostics.fail(name, f"cannot be read: {getattr(error, 'strerror', None) or error}")
     return finish(diagnostics, FINE)
+
+
+def _compare_lines(source: Source, name: str, diagnostics: Diagnostics, settle: Settle | None) -> None:
+    if is_binary(source.head()):
+        diagnostics.fail(name, "is no text: expected JSON lines")
+        return
+    stream, number = io.BufferedReader(source), 0
+    while line := stream.readline(_MAX_PAIR_BYTES + 1):
+        number += 1
+        if len(line) > _MAX_PAIR_BYTES:  # a file of a few kB, compressed, may hold a line of gigabytes
+            diagnostics.fail(name, f"a line of more than {_MAX_PAIR_BYTES // MIB} MiB; the rest is not read", number)
+            return
+        if line.strip(BLANK):
+            _compare_line(line, name, number, diagnostics, settle)
+    if not number and source.failure is None:
+        diagnostics.fail(name, "is empty")
 
 
 def _settle(model: str | None) -> Settle | None:
